@@ -1,0 +1,103 @@
+# Everything runs in .venv, which is built from requirements.lock. Needed: make, Python >= 3.11, a package registry.
+#   make test PYTHON=python3.12            choose the Python (only used when .venv is made)
+#   make test PYTEST_ARGS='-k sets -x'     pass options to pytest
+#   make lock LOCK_ARGS=--upgrade          move every pin to its newest version
+
+PYTHON ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+LOCK_ARGS ?=
+
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench lock clean
+
+help:
+	@echo "make demo    solve a small problem and draw it (seconds, after the first install)"
+	@echo "make test    lint, types and the test suite"
+	@echo "make lint    ruff and mypy only"
+	@echo "make bench   the benchmarks"
+	@echo "make lock    resolve pyproject.toml into requirements.lock"
+	@echo "make clean   remove .venv, caches and builds (not out/)"
+
+demo: .venv/installed
+	@$(BIN)/hierax demo
+
+test: lint
+	@$(BIN)/python -m pytest -n 2 --dist loadscope $(PYTEST_ARGS) tests
+
+lint: .venv/installed
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy
+
+bench: .venv/installed
+	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+# Shell text: sets $py to the first Python >= 3.11, or says what is missing.
+find_python = \
+	py=; \
+	for candidate in $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11); do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    py=$$("$$candidate" -c 'import sys; print(sys.executable)'); break; \
+	  fi; \
+	done; \
+	if [ -z "$$py" ]; then \
+	  echo "hierax needs Python 3.11 or newer; $(if $(PYTHON),PYTHON=$(PYTHON) is not,found none as python3 or python3.13 to python3.11)." >&2; \
+	  echo "Install one, or name it: make PYTHON=/path/to/python3 ..." >&2; \
+	  exit 1; \
+	fi
+
+# Shell text: makes a virtual environment with pip in the folder $dir, or says which system package is missing.
+make_venv = \
+	if ! "$$py" -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+	  version=$$("$$py" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  echo "This Python $$version cannot make virtual environments: its venv or ensurepip module is missing." >&2; \
+	  echo "Debian, Ubuntu: apt install python3-venv (or python$$version-venv). Elsewhere: install the full Python, or uv." >&2; \
+	  exit 1; \
+	fi; \
+	"$$py" -m venv --clear "$$dir"
+
+# Two stamps: a new lock installs packages again, a new pyproject.toml only the project itself.
+.venv/locked: requirements.lock
+	@if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	  $(find_python); \
+	  echo "making .venv with $$("$$py" --version)"; \
+	  if command -v uv >/dev/null 2>&1; then rm -rf .venv && uv venv -q --no-project --python "$$py" .venv; \
+	  else dir=.venv; $(make_venv); fi || exit 1; \
+	fi
+	@echo "installing requirements.lock into .venv (the first time this takes a minute or two)"
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv pip install -q --python $(BIN)/python --require-hashes -r requirements.lock; \
+	else \
+	  $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; \
+	  $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock; \
+	fi
+	@touch $@
+
+.venv/installed: .venv/locked pyproject.toml
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .; \
+	else \
+	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	fi
+	@touch $@
+
+# The lock holds versions and hashes for every platform and Python version, and no addresses.
+lock:
+	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	uv=uv; \
+	if ! command -v uv >/dev/null 2>&1; then \
+	  $(find_python); dir=$$tmp/uv; $(make_venv); \
+	  "$$dir/bin/python" -m pip install -qq --disable-pip-version-check uv; \
+	  uv=$$dir/bin/uv; \
+	fi; \
+	"$$uv" pip compile -q --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK_ARGS) \
+	  pyproject.toml -o requirements.lock; \
+	if grep -nE '://|^-|file:|@ ' requirements.lock; then echo "requirements.lock: the lines above hold addresses or options" >&2; exit 1; fi
+
+clean:
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,136 @@
+r"""Scales, curvature and multipliers of a problem at its start: fills in what the user left unset.
+
+Everything here is a pure function of arrays, so that it compiles, and maps over many starts. Curvatures come from power
+iteration on Hessian-vector and Jacobian-vector products: a few products, two copies of the variable, two digits. That
+is all a step size needs, so the estimates are made in the run's own precision.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
+
+from hierax.problem import Multipliers, Problem, Rows
+from hierax.reformulation.penalty import all_constraints
+from hierax.trees import dtype_of, normalised, size
+
+ITERATIONS = 12
+EXACT_ROWS = 32  # up to here the norm of every constraint's gradient is computed row by row
+PROBES = 32  # beyond it, from random directions: relative error sqrt(2 / PROBES) = 1/4
+
+
+class Curvature(NamedTuple):
+    """Norms at one point: Hessian blocks of F and G, Jacobians of the lower level's constraints, first derivatives."""
+
+    upper_xx: Scalar
+    upper_yy: Scalar
+    upper_y: Scalar
+    lower_yy: Scalar
+    lower_yy_min: Scalar
+    lower_xy: Scalar
+    jacobian_x: Scalar
+    jacobian_y: Scalar
+    constraint_yy: Scalar
+    outer_x: Scalar
+    outer_y: Scalar
+
+
+def power_iteration(product: Callable[[PyTree], PyTree], like: PyTree, key: PRNGKeyArray) -> Scalar:
+    """Largest absolute eigenvalue of a symmetric operator given by its products."""
+
+    def body(carry: tuple[PyTree, Scalar], _: None) -> tuple[tuple[PyTree, Scalar], None]:
+        vector, _ = carry
+        image = product(vector)
+        return (normalised(image), optax.tree.norm(image)), None
+
+    start = normalised(optax.tree.random_like(key, like))
+    (_, value), _ = jax.lax.scan(body, (start, jnp.zeros((), dtype_of(like))), None, length=ITERATIONS)
+    return value
+
+
+def hessian_product(function: Callable[[PyTree], Scalar], at: PyTree) -> Callable[[PyTree], PyTree]:
+    """v -> (Hessian of `function` at `at`) v."""
+    return lambda vector: jax.jvp(jax.grad(function), (at,), (vector,))[1]
+
+
+def jacobian_norm(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArray) -> Scalar:
+    """Spectral norm of the Jacobian of `function` at `at`."""
+    if not jax.tree.leaves(jax.eval_shape(function, at)):
+        return jnp.zeros((), dtype_of(at))
+    _, pull_back = jax.vjp(function, at)
+
+    def product(vector: PyTree) -> PyTree:
+        return pull_back(jax.jvp(function, (at,), (vector,))[1])[0]
+
+    return jnp.sqrt(power_iteration(product, at, key))
+
+
+def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArray) -> PyTree:
+    """||grad H_i|| for every entry of the output, without the p x n Jacobian once p is large."""
+    values, pull_back = jax.vjp(function, at)
+    count = size(values)
+    if count <= EXACT_ROWS:
+        flat, unravel = jax.flatten_util.ravel_pytree(values)
+        rows = jax.vmap(lambda unit: optax.tree.norm(pull_back(unravel(unit))))(jnp.eye(count, dtype=flat.dtype))
+        return unravel(rows)
+
+    def probe(total: PyTree, one: PRNGKeyArray) -> tuple[PyTree, None]:
+        _, along = jax.jvp(function, (at,), (optax.tree.random_like(one, at),))
+        return jax.tree.map(lambda a, b: a + b**2, total, along), None
+
+    squares, _ = jax.lax.scan(probe, jax.tree.map(jnp.zeros_like, values), jax.random.split(key, PROBES))
+    return jax.tree.map(lambda a: jnp.sqrt(a / PROBES), squares)
+
+
+def constraint_scales(problem: Problem, x: PyTree, ys: tuple[PyTree, ...], key: PRNGKeyArray) -> Multipliers:
+    """||grad_y H_i|| of every constraint, the largest over the given points; one where all vanish."""
+    norms = [row_norms(lambda v: all_constraints(problem, x, v), y, key) for y in ys]
+    return jax.tree.map(lambda *a: _or_one(jnp.stack(a).max(0)), *norms)
+
+
+def unit_scales(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
+    """Scales that change nothing."""
+    return jax.tree.map(jnp.ones_like, all_constraints(problem, x, y))
+
+
+def curvature(
+    problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, xi: PyTree, key: PRNGKeyArray
+) -> Curvature:
+    """All norms at (x, y), on the given batches."""
+    keys = jax.random.split(key, 10)
+    lower_product = hessian_product(lambda v: problem.lower(x, v, xi), y)
+    top = power_iteration(lower_product, y, keys[0])
+    # The smallest eigenvalue of a matrix with spectrum in [mu, top] is top minus the largest of top I - H.
+    gap = power_iteration(lambda v: jax.tree.map(lambda a, b: 1.05 * top * a - b, v, lower_product(v)), y, keys[1])
+    bottom = jnp.clip(1.05 * top - gap, 1e-3 * top, top)
+
+    def weighted(v: PyTree) -> Scalar:
+        return optax.tree.vdot(lam, problem.rows(x, v))
+
+    has_rows = bool(jax.tree.leaves(lam))
+    return Curvature(
+        upper_xx=power_iteration(hessian_product(lambda v: problem.upper(v, y, zeta), x), x, keys[2]),
+        upper_yy=power_iteration(hessian_product(lambda v: problem.upper(x, v, zeta), y), y, keys[3]),
+        upper_y=optax.tree.norm(jax.grad(problem.upper, 1)(x, y, zeta)),
+        lower_yy=top,
+        lower_yy_min=bottom,
+        lower_xy=jacobian_norm(lambda v: jax.grad(problem.lower, 1)(v, y, xi), x, keys[4]),
+        jacobian_x=jacobian_norm(lambda v: problem.rows(v, y), x, keys[5]),
+        jacobian_y=jacobian_norm(lambda v: problem.rows(x, v), y, keys[6]),
+        constraint_yy=power_iteration(hessian_product(weighted, y), y, keys[7]) if has_rows else jnp.zeros_like(top),
+        outer_x=jacobian_norm(lambda v: all_constraints(problem, v, y), x, keys[8]),
+        outer_y=jacobian_norm(lambda v: all_constraints(problem, x, v), y, keys[9]),
+    )
+
+
+def larger(first: Curvature, second: Curvature) -> Curvature:
+    """Entrywise maximum (minimum for the smallest eigenvalue) of two estimates."""
+    both = jax.tree.map(jnp.maximum, first, second)
+    return both._replace(lower_yy_min=jnp.minimum(first.lower_yy_min, second.lower_yy_min))
+
+
+def _or_one(value: Array) -> Array:
+    return jnp.where(value > 0, value, 1.0)

@@ -1,0 +1,268 @@
+"""The compiled part of a run: steps, what is accumulated between records, and the answer that is kept.
+
+`solve` is host code that calls `chunk` again and again; how it cuts a run into chunks changes nothing in the iterates.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
+
+from hierax import samples
+from hierax.methods.salvf import Metrics
+from hierax.problem import Multipliers, Problem
+from hierax.trees import all_finite, dtype_of, select
+
+RUNNING, NONFINITE, DIVERGED, CONVERGED = range(4)
+FARTHEST = 1e8  # a point this many times farther out than the start counts as diverged
+ROWS = 64  # records that one chunk can return
+PINNED = 1e-6  # the sets hold back all but this part of the direction
+TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carries most of the weight
+
+Output = Literal["last", "tail", "best", "random"]
+Spread = Literal["one", "vmap", "map"]
+
+
+class Answer(NamedTuple):
+    """A candidate for the output."""
+
+    x: PyTree
+    y: PyTree
+    multipliers: Multipliers
+
+
+class Window(NamedTuple):
+    """Sums since the last record."""
+
+    steps: Scalar
+    upper: Scalar
+    lower: Scalar
+    step_x: Scalar
+    step_y: Scalar
+    raw: Scalar
+    residual: tuple[PyTree, PyTree, PyTree]
+
+
+class Record(NamedTuple):
+    """One row of the history: means over the steps since the last one; violation at the last of them."""
+
+    step: Array
+    upper: Scalar
+    lower: Scalar
+    violation: Scalar
+    stationarity: Scalar
+    inner_residual: Scalar
+    step_x: Scalar
+    step_y: Scalar
+    pinned: Array
+
+
+class Run(NamedTuple):
+    """Everything about one start that changes (arrays only)."""
+
+    state: Any
+    code: Int[Array, ""]
+    window: Window
+    violation: Scalar
+    quiet: Int[Array, ""]  # records in a row that met the tolerance
+    pinned: Array
+    limit: Scalar
+    kept: Answer | None
+    kept_weight: Scalar
+
+
+def begin(method: Any, problem: Problem, state: Any, output: Output) -> Run:
+    """A run before its first step."""
+    dtype = dtype_of(state.point.x, state.point.y)
+    zero = jnp.zeros((), dtype)
+    x, y = state.point.x, state.point.y
+    residual = jax.tree.map(jnp.zeros_like, (x, y, state.w))
+    return Run(
+        state=state,
+        code=jnp.zeros((), jnp.int32),
+        window=Window(*([zero] * 6), residual),
+        violation=zero,
+        quiet=jnp.zeros((), jnp.int32),
+        pinned=jnp.zeros((), bool),
+        limit=FARTHEST * (1 + optax.tree.norm((x, y))),
+        kept=None if output == "last" else _answer(method, state),
+        kept_weight=jnp.full((), jnp.inf, dtype) if output == "best" else zero,
+    )
+
+
+def _answer(method: Any, state: Any) -> Answer:
+    return Answer(state.point.x, state.point.y, method.multipliers(state))
+
+
+def advance(problem: Problem, method: Any, output: Output, run: Run, tickets: samples.Tickets) -> Run:
+    """One step; a step that leaves the finite numbers, or the neighbourhood of everything sensible, is undone."""
+    state, metrics = method.step(problem, run.state, tickets)
+    finite = all_finite((state.point, state.w, state.lam))
+    near = optax.tree.norm((state.point.x, state.point.y)) <= run.limit
+    code = jnp.where(finite, jnp.where(near, RUNNING, DIVERGED), NONFINITE).astype(jnp.int32)
+    code = jnp.where(run.code == RUNNING, code, run.code)
+    kept, weight = _keep(method, output, run, state, metrics)
+    new = run._replace(
+        state=state, window=_add(run.window, metrics), violation=metrics.violation, kept=kept, kept_weight=weight
+    )
+    return select(code == RUNNING, new, run)._replace(code=code)
+
+
+def _add(window: Window, metrics: Metrics) -> Window:
+    step = Window(
+        jnp.ones_like(window.steps),
+        metrics.upper,
+        metrics.lower,
+        metrics.step_x,
+        metrics.step_y,
+        metrics.raw,
+        metrics.residual,
+    )
+    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), window, step)
+
+
+def _keep(method: Any, output: Output, run: Run, state: Any, metrics: Metrics) -> tuple[Answer | None, Scalar]:
+    """Update the answer that is averaged over the tail, or drawn at random, as the run goes."""
+    if output == "tail":
+        new, k = _answer(method, state), state.step.astype(run.kept_weight.dtype)
+        share = (TAIL_POWER + 1) / (k + TAIL_POWER)
+        return jax.tree.map(lambda a, b: a + share * (b - a), run.kept, new), run.kept_weight
+    if output == "random":
+        # A one-slot weighted reservoir: iterate k stays with probability alpha_k / sum of alpha (eq. 14).
+        total = run.kept_weight + metrics.weight
+        key = jax.random.fold_in(jax.random.fold_in(state.key, 4), state.step)
+        chosen = jax.random.uniform(key, dtype=total.dtype) * total < metrics.weight
+        return select(chosen, _answer(method, run.state), run.kept), total
+    return run.kept, run.kept_weight
+
+
+def record(method: Any, output: Output, run: Run, tol: Scalar) -> tuple[Run, Record]:
+    """Close the window: a row of the history, the stop test and, for "best", the comparison with the best so far."""
+    window = run.window
+    steps = jnp.maximum(window.steps, 1.0)
+    mean = jax.tree.map(lambda a: a / steps, window)
+    held = optax.tree.norm(mean.residual[:2])
+    inner = optax.tree.norm(mean.residual[2])
+    pinned = (held <= PINNED * mean.raw) & (mean.raw > 0)
+    row = Record(
+        step=run.state.step,
+        upper=mean.upper,
+        lower=mean.lower,
+        violation=run.violation,
+        stationarity=held,
+        inner_residual=inner,
+        step_x=mean.step_x,
+        step_y=mean.step_y,
+        pinned=pinned,
+    )
+    met = (run.violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
+    quiet = jnp.where(met, run.quiet + 1, 0)
+    code = jnp.where((run.code == RUNNING) & (quiet >= 2), CONVERGED, run.code).astype(jnp.int32)
+    kept, weight = run.kept, run.kept_weight
+    if output == "best":
+        score = jnp.where(pinned, jnp.inf, held + method.c2 * run.violation).astype(weight.dtype)
+        kept = select(score < weight, _answer(method, run.state), kept)
+        weight = jnp.minimum(score, weight)
+    empty = jax.tree.map(jnp.zeros_like, window)
+    running = run.code == RUNNING  # a start that has stopped keeps what it stopped with
+    new = run._replace(window=empty, quiet=quiet, code=code, kept=kept, kept_weight=weight, pinned=pinned)
+    return select(running, new, run), row
+
+
+def over_starts(function: Any, spread: Spread) -> Any:
+    """Apply `function(method, run, ...)` to one start or to all of them; arrays carry the axis of starts."""
+    if spread == "one":
+        return function
+    if spread == "vmap":
+        return eqx.filter_vmap(function, in_axes=eqx.if_array(0))
+
+    def mapped(*args: PyTree) -> PyTree:
+        arrays, rest = eqx.partition(args, eqx.is_array)
+        others: list[PyTree] = []
+
+        def one(part: PyTree) -> PyTree:
+            out, other = eqx.partition(function(*eqx.combine(part, rest)), eqx.is_array)
+            others.append(other)
+            return out
+
+        return eqx.combine(jax.lax.map(one, arrays), others[-1])
+
+    return mapped
+
+
+def chunk(
+    output: Output,
+    spread: Spread,
+    problem: Problem,
+    runs: Run,
+    method: Any,
+    lead: Array,
+    lead_record: Array,
+    rows: Array,
+    period: Array,
+    tol: Scalar,
+    fed: dict[str, PyTree],
+) -> tuple[Run, Record, Array]:
+    """`lead` steps (then a record, if asked for), then `rows` times `period` steps and a record.
+
+    All counts are traced: one compilation serves every cutting. Stops early where no start is running any more.
+    """
+
+    def step(runs: Run, count: Array) -> Run:
+        def one(method: Any, run: Run) -> Run:
+            tickets = method.tickets(run.state)
+            for name, batches in fed.items():
+                here = jax.tree.map(lambda a: a[count], batches)
+                tickets = tickets._replace(**here)
+            return advance(problem, method, output, run, tickets)
+
+        return over_starts(one, spread)(method, runs)
+
+    def close(runs: Run) -> tuple[Run, Record]:
+        return over_starts(lambda method, run: record(method, output, run, tol), spread)(method, runs)
+
+    def some_running(runs: Run) -> Array:
+        return jnp.any(runs.code == RUNNING)
+
+    def steps(runs: Run, done: Array, count: Array) -> tuple[Run, Array]:
+        def body(carry: tuple[Run, Array, Array]) -> tuple[Run, Array, Array]:
+            runs, done, left = carry
+            return step(runs, done), done + 1, left - 1
+
+        runs, done, _ = jax.lax.while_loop(lambda c: (c[2] > 0) & some_running(c[0]), body, (runs, done, count))
+        return runs, done
+
+    blank = jax.tree.map(lambda a: jnp.zeros((ROWS, *a.shape), a.dtype), jax.eval_shape(close, runs)[1])
+
+    def write(table: Record, runs: Run, at: Array) -> tuple[Run, Record]:
+        runs, row = close(runs)
+        return runs, jax.tree.map(lambda t, r: t.at[at].set(r), table, row)
+
+    zero = jnp.zeros((), jnp.int32)
+    runs, done = steps(runs, zero, lead)
+    runs, table = jax.lax.cond(lead_record, lambda: write(blank, runs, zero), lambda: (runs, blank))
+    first = lead_record.astype(jnp.int32)
+
+    def block(carry: tuple[Run, Record, Array, Array]) -> tuple[Run, Record, Array, Array]:
+        runs, table, written, done = carry
+        runs, done = steps(runs, done, period)
+        runs, table = write(table, runs, written)
+        return runs, table, written + 1, done
+
+    runs, table, written, _ = jax.lax.while_loop(
+        lambda c: (c[2] < first + rows) & some_running(c[0]), block, (runs, table, first, done)
+    )
+    return runs, table, written
+
+
+def start_keys(seed: int | PRNGKeyArray, count: int | None) -> PRNGKeyArray:
+    """The key of a single run (start 0 of its seed), or those of `count` starts; a key given as seed is used as is."""
+    if not isinstance(seed, int):
+        return seed
+    base = jax.random.key(seed)
+    if count is None:
+        return jax.random.fold_in(base, 0)
+    return jax.vmap(lambda i: jax.random.fold_in(base, i))(jnp.arange(count))

@@ -1,0 +1,101 @@
+r"""SALM, the paper's Algorithm 1: stochastic gradient descent ascent on ell(x, z, ., .).
+
+    w   <- Proj_Y(w - eta_j d_w ell(x, z, w, lam; xi_j))                        eq. 10
+    lam <- [lam + rho_j d_lam ell(x, z, w, lam)]_+
+
+The printed steps eta_j = eta/(j+1), rho_j = rho/(j+1) need eta >= 1/mu_G, which can exceed 2/L: the first steps then
+throw w to the boundary of Y and, without compactness, away. The default caps both and shifts j by j0 where the loop is
+warm (measured: docs/method.md); `rule="paper"` is Algorithm 1 to the letter.
+"""
+
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree, Scalar
+
+from hierax import samples, sets
+from hierax.problem import Problem, Rows
+from hierax.reformulation.envelope import best_multiplier, joint_gamma
+from hierax.reformulation.lagrangian import nonnegative, saddle_gradient
+from hierax.trees import move
+
+
+class InnerSolution(NamedTuple):
+    """(w, lam) after the last inner step, and that step's gradient mapping of w: zero in the mean at the solution."""
+
+    w: PyTree
+    lam: Rows
+    residual: PyTree
+
+
+class SALM(eqx.Module):
+    r"""Settings of the inner solver; whatever is None is estimated from the problem.
+
+    Args:
+        steps: inner steps s per call.
+        batch: samples of xi per inner step; None: the method's `batch_xi`.
+        eta: primal step numerator, eta_j = eta/(j+1+j0); None: 1/mu_G.
+        rho: dual step numerator, rho_j = rho/(j+1+j0); None: 1/gamma2.
+        warm: start from the previous (w, lam), with j0 = 10; else from (y, closed-form lam) with j0 = 0.
+        dual_free: keep no dual variable: minimise G + A_{g'} over w and read lam off in closed form. Better than the
+            dual steps for short loops (about 20 times at s = 10), worse beyond s = 50 or so.
+        rule: "capped" bounds the steps by 1/L_w and L_w/||J||^2; "paper" is Algorithm 1 as printed: no caps, every
+            call starts at lam = 0.
+        eta_max: the cap 1/L_w; None: estimated.
+        rho_max: the cap L_w/||J||^2; None: estimated.
+    """
+
+    steps: int = eqx.field(static=True, default=10)
+    batch: int | None = eqx.field(static=True, default=None)
+    eta: Scalar | float | None = None
+    rho: Scalar | float | None = None
+    warm: bool = eqx.field(static=True, default=True)
+    dual_free: bool = eqx.field(static=True, default=False)
+    rule: Literal["capped", "paper"] = eqx.field(static=True, default="capped")
+    eta_max: Scalar | float | None = None
+    rho_max: Scalar | float | None = None
+
+    def solve(
+        self,
+        problem: Problem,
+        x: PyTree,
+        z: Rows,
+        w: PyTree,
+        lam: Rows,
+        ticket: PyTree,
+        gamma1: Scalar,
+        gamma2: Scalar,
+    ) -> InnerSolution:
+        """Run s steps at (x, z) from (w, lam); needs every number set. Never differentiated through."""
+        plan = samples.plan(problem.xi, ticket, self.steps, self.batch or 1)
+        offset = 10.0 if self.warm and self.rule == "capped" else 0.0
+        if self.rule == "paper":
+            lam = jax.tree.map(jnp.zeros_like, lam)
+        elif not self.warm:
+            lam = best_multiplier(problem.rows(x, w), z, gamma1, gamma2)
+        joint = joint_gamma(gamma1, gamma2)
+
+        def body(carry: tuple[PyTree, Rows, PyTree], at: tuple[Array, PyTree]) -> tuple:
+            w, lam, _ = carry
+            j, planned = at
+            xi = samples.fetch(problem.xi, planned)
+            eta, rho = self.eta / (j + 1 + offset), self.rho / (j + 1 + offset)
+            if self.rule == "capped":
+                eta, rho = jnp.minimum(eta, self.eta_max), jnp.minimum(rho, self.rho_max)
+            if self.dual_free:
+                gradient = saddle_gradient(problem, x, z, w, z, joint, joint, xi)
+            else:
+                gradient = saddle_gradient(problem, x, z, w, lam, gamma1, gamma2, xi)
+                lam = nonnegative(move(lam, -rho, gradient.lam))
+            landed = sets.project(problem.y_set, move(w, eta, gradient.w))
+            residual = jax.tree.map(lambda a, b: (a - b) / eta, w, landed)
+            return (landed, lam, residual), None
+
+        numbers = jnp.arange(self.steps, dtype=jax.tree.leaves(w)[0].dtype)
+        start = (w, lam, jax.tree.map(jnp.zeros_like, w))
+        (w, lam, residual), _ = jax.lax.scan(body, start, (numbers, plan), length=self.steps)
+        if self.dual_free:
+            lam = best_multiplier(problem.rows(x, w), z, gamma1, gamma2)
+        return InnerSolution(w, lam, residual)

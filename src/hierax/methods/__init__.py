@@ -1,0 +1,1 @@
+"""Published methods, one file each, and the parts they are combined from."""

@@ -1,0 +1,519 @@
+r"""SALVF and SALVF-VR: projected stochastic gradient steps on Psi(x, y, z), the paper's Algorithms 2 and 3.
+
+Per outer step k: (w, lam) = inner solver at (x_k, z_k); draw zeta and xi~; d = grad Psi (or its variance-reduced
+version); step per block; with the outer multiplier, nu follows. The cost is s + 3 gradients (SALVF-VR: s + 6).
+"""
+
+import dataclasses
+import warnings
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
+
+from hierax import estimate, samples
+from hierax.errors import HieraxWarning, InputError
+from hierax.lower.salm import SALM
+from hierax.methods.directions import Plain, Storm
+from hierax.methods.steps import Decay, Steps, apply_rule, check_rule, init_rule, is_transformation, rate
+from hierax.problem import Multipliers, Problem, Rows, scaled
+from hierax.reformulation.lagrangian import nonnegative
+from hierax.reformulation.penalty import (
+    Inner,
+    Point,
+    Weights,
+    all_constraints,
+    gradient_mapping,
+    psi_gradient,
+    updated_nu,
+    violation,
+)
+from hierax.sets import AbstractSet
+from hierax.trees import dtype_of, largest
+
+# Dimensionless defaults, measured in docs/method.md; everything that carries units is estimated.
+C1_FACTOR = 5.0  # c1 in units of (curvature of F) / (curvature of G)
+C2_FACTOR = 10.0  # c2 in units of c1 L_G / ||J||^2
+TAU = 0.1
+Z_STEP = 0.3  # in units of 1/(c1 gamma2)
+START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
+CONTROL_FROM = 10  # inner steps from which the control variate pays
+LOOK_AHEAD = 8  # batches of zeta that the estimate shares with the first steps
+
+
+class Metrics(NamedTuple):
+    """What a step reports, all of it free: values on the step's own batches, violation in the user's units."""
+
+    upper: Scalar
+    lower: Scalar
+    violation: Scalar
+    step_x: Scalar
+    step_y: Scalar
+    residual: tuple[PyTree, PyTree, PyTree]  # gradient mappings of x, y (step 1/L_Psi) and w: mean zero at a solution
+    raw: Scalar  # norm of the direction before the sets held it back
+    weight: Scalar  # alpha_k, the weight of this iterate in the paper's random output
+
+
+class Costs(NamedTuple):
+    """Samples and gradient evaluations of one outer step, or of the preparation before the first."""
+
+    zeta: int = 0
+    xi: int = 0
+    grad_upper: int = 0
+    grad_lower: int = 0
+    vjp_constraints: int = 0
+    lower_solves: int = 0
+
+
+class SALVFState(NamedTuple):
+    """Everything that changes from step to step."""
+
+    point: Point
+    w: PyTree
+    lam: Rows
+    memory: PyTree
+    rules: tuple[PyTree, PyTree, PyTree]
+    step: Int[Array, ""]
+    key: PRNGKeyArray
+
+
+class _Multiplied(AbstractSet):
+    """The cone of z: z >= 0 for inequalities, free for equalities."""
+
+    def project(self, tree: Rows) -> Rows:
+        return nonnegative(tree)
+
+
+class SALVF(eqx.Module):
+    r"""Stochastic augmented Lagrangian value function method. Whatever is None is estimated from the problem.
+
+    Args:
+        c1: weight of the value-function gap G - E; the bias of y along the constraints is about |F_y|/(c1 mu_G).
+        c2: weight of the outer constraint term.
+        gamma1: penalty parameter of the augmented Lagrangian.
+        gamma2: proximal parameter of the envelope.
+        tau: step of the outer multiplier nu, in (0, 1].
+        penalty: "multiplier" (default) or the paper's "quadratic", whose bias is c1 |lam| / c2 in y and, in x, that of
+            phi(x) - c1^2 |lam*(x)|^2 / (2 c2).
+        steps: `Steps(x=, y=, z=)`; each a number, a schedule or an optax transformation.
+        batch_zeta: samples of zeta per outer step (the paper's r).
+        batch_xi: samples of xi~ per outer step (the paper's q).
+        inner: the inner solver.
+        direction: `Plain()` or `Storm()` (variance reduction).
+        control_variate: subtract the inner gradient's noise from the y-gradient; None: where it applies (xi is
+            sampled, a warm inner loop of at least 10 steps).
+        start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
+            z = 0, as in the paper.
+        repair: steps of a final SALM run with gamma2 = 0 that makes y feasible (the paper's eq. 15); 0: none.
+        scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
+            gamma1 or gamma2 is given (they carry the constraints' units).
+        smoothness: the L_Psi of the stationarity measure; None: estimated.
+
+    Examples:
+        >>> import hierax as hx
+        >>> method = hx.SALVF(c1=5.0, c2=100.0, inner=hx.SALM(steps=20))
+    """
+
+    c1: Scalar | float | None = None
+    c2: Scalar | float | None = None
+    gamma1: Scalar | float | None = None
+    gamma2: Scalar | float | None = None
+    tau: Scalar | float | None = None
+    penalty: Literal["multiplier", "quadratic"] = eqx.field(static=True, default="multiplier")
+    steps: Steps | None = None
+    batch_zeta: int | None = eqx.field(static=True, default=None)
+    batch_xi: int | None = eqx.field(static=True, default=None)
+    inner: SALM = SALM()
+    direction: Plain | Storm = Plain()
+    control_variate: bool | None = eqx.field(static=True, default=None)
+    start: Literal["solve", "given"] = eqx.field(static=True, default="solve")
+    repair: int = eqx.field(static=True, default=0)
+    scales: Multipliers | None = None
+    smoothness: Scalar | float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no problem could make right."""
+        for name in ("c1", "c2", "gamma1", "gamma2", "tau", "smoothness"):
+            _check_positive("SALVF", name, getattr(self, name))
+        for name in ("eta", "rho", "eta_max", "rho_max"):
+            _check_positive("SALM", name, getattr(self.inner, name))
+        _check_choice("SALVF", "penalty", self.penalty, ("multiplier", "quadratic"))
+        _check_choice("SALVF", "start", self.start, ("solve", "given"))
+        _check_choice("SALM", "rule", self.inner.rule, ("capped", "paper"))
+        _check_count("SALVF", "batch_zeta", self.batch_zeta)
+        _check_count("SALVF", "batch_xi", self.batch_xi)
+        _check_count("SALM", "batch", self.inner.batch)
+        _check_count("SALM", "steps", self.inner.steps)
+        if self.tau is not None and not isinstance(self.tau, jax.core.Tracer) and jnp.any(jnp.asarray(self.tau) > 1):
+            raise InputError(f"SALVF(tau={self.tau}): the step of the outer multiplier must lie in (0, 1].")
+        if self.steps is not None and not isinstance(self.steps, Steps):
+            raise InputError(f"SALVF(steps): needs hx.Steps(x=, y=, z=), got {type(self.steps).__name__}.")
+        if not isinstance(self.direction, Plain | Storm):
+            raise InputError(f"SALVF(direction): needs hx.Plain() or hx.Storm(), got {self.direction!r}.")
+        for name in ("x", "y", "z"):
+            check_rule(name, getattr(self.steps, name, None))
+        if isinstance(self.direction, Storm):
+            _check_choice("Storm", "schedule", self.direction.schedule, (None, "paper"))
+            hidden = self.steps is not None and is_transformation(self.steps.y)
+            if hidden and (self.direction.beta is None or self.direction.schedule == "paper"):
+                raise InputError(
+                    "Storm with an optax transformation as steps.y: alpha_k is hidden inside it, so the rule for beta_k "
+                    "cannot be formed. Give a constant, hx.Storm(beta=0.1), or use a number or schedule for steps.y."
+                )
+        if self.repair < 0:
+            raise InputError(f"SALVF(repair={self.repair}): the number of repair steps cannot be negative.")
+
+    # -- settings ---------------------------------------------------------------------------------------------------
+
+    def with_batches(self, problem: Problem) -> "SALVF":
+        """Fill in the batch sizes and the control variate (structure, so never traced)."""
+        batch_zeta = self.batch_zeta or (problem.zeta.default_batch() if problem.zeta is not None else 1)
+        batch_xi = self.batch_xi or (problem.xi.default_batch() if problem.xi is not None else 1)
+        control = self.control_variate
+        if control is None:
+            control = problem.xi is not None and self.inner.warm and self.inner.steps >= CONTROL_FROM
+        inner = dataclasses.replace(self.inner, batch=self.inner.batch or batch_xi)
+        return dataclasses.replace(
+            self, batch_zeta=batch_zeta, batch_xi=batch_xi, inner=inner, control_variate=bool(control)
+        )
+
+    def resolve(
+        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, feed: samples.Tickets | None = None
+    ) -> "SALVF":
+        """The method with every unset value estimated at (x0, y0) and every number an array.
+
+        The estimate looks at the first batches of zeta, which the run draws again: they cost no further samples.
+        """
+        self = self.with_batches(problem)
+        dtype = dtype_of(x0, y0)
+        zeta, xi, start = _first_batches(self, problem, key, feed)
+        scale_key, first_key, second_key = jax.random.split(jax.random.fold_in(key, 1), 3)
+        scales = self.scales
+        if scales is None:
+            known = any(value is not None for value in (self.c2, self.gamma1, self.gamma2))
+            scales = (
+                estimate.unit_scales(problem, x0, y0)
+                if known
+                else estimate.constraint_scales(problem, x0, (y0,), scale_key)
+            )
+        rescaled = scaled(problem, scales)
+        zero = jax.tree.map(jnp.zeros_like, rescaled.rows(x0, y0))
+        near = estimate.curvature(rescaled, x0, y0, zero, zeta, xi, first_key)
+        rough = self._filled(near, scales, dtype)
+        w, lam = rough.lower_solve(problem, x0, y0, start)
+        there = estimate.curvature(rescaled, x0, w, lam, zeta, xi, second_key)
+        return self._filled(estimate.larger(near, there), scales, dtype)
+
+    def _filled(self, at: estimate.Curvature, scales: Multipliers, dtype: jnp.dtype) -> "SALVF":
+        """Every unset number from the norms of the problem (rules and their origin: docs/method.md)."""
+        tiny = jnp.finfo(dtype).tiny
+
+        def ratio(a: Scalar, b: Scalar, otherwise: float = 1.0) -> Scalar:
+            return jnp.where((a > tiny) & (b > tiny), a / jnp.where(b > tiny, b, 1.0), otherwise)
+
+        def given(value: Any, default: Scalar) -> Array:
+            return jnp.asarray(default if value is None else value, dtype)
+
+        lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
+        natural = ratio(at.jacobian_y**2, lower)  # the gamma at which penalty and objective are equally curved
+        gamma1, gamma2 = given(self.gamma1, natural), given(self.gamma2, natural)
+        c1 = given(self.c1, C1_FACTOR * ratio(at.upper_yy, lower))
+        c2 = given(self.c2, C2_FACTOR * c1 / natural)
+        penalty = 1 / gamma1 + (1 / gamma2 if self.inner.dual_free else 0.0)
+        curved = lower + at.jacobian_y**2 * penalty + at.constraint_yy  # L_w
+        inner = dataclasses.replace(
+            self.inner,
+            eta=given(self.inner.eta, 1 / weakest),
+            rho=given(self.inner.rho, 1 / gamma2),
+            eta_max=given(self.inner.eta_max, 1 / curved),
+            rho_max=given(self.inner.rho_max, ratio(curved, at.jacobian_y**2)),
+        )
+        smooth_y = at.upper_yy + c1 * (lower + at.constraint_yy) + c2 * at.outer_y**2
+        smooth_x = at.upper_xx + c1 * at.lower_xy**2 / weakest + c2 * at.outer_x**2
+        smooth_x = jnp.where(smooth_x > tiny, smooth_x, smooth_y)
+        asked = self.steps or Steps()
+        steps = Steps(
+            x=_rule(asked.x, Decay(1 / smooth_x), dtype),
+            y=_rule(asked.y, Decay(1 / smooth_y), dtype),
+            z=_rule(asked.z, Z_STEP / (c1 * gamma2), dtype),
+        )
+        direction = self.direction
+        if isinstance(direction, Storm):
+            # 8 + 2 on the toy: how fast grad_x ell moves through w* and through lam*.
+            moving = at.lower_xy**2 / weakest + ratio(at.jacobian_x**2, natural, 0.0)
+            first = rate(steps.y, jnp.zeros((), int), dtype)
+            beta = direction.beta
+            if direction.schedule == "paper" and beta is None:
+                beta = 1 / first**2
+            direction = dataclasses.replace(
+                direction,
+                kappa=given(direction.kappa, 10.0),
+                beta=None if beta is None else given(beta, 0.0),
+                unit=given(direction.unit, moving / 10),
+            )
+        return dataclasses.replace(
+            self,
+            c1=c1,
+            c2=c2,
+            gamma1=gamma1,
+            gamma2=gamma2,
+            tau=given(self.tau, TAU),
+            steps=steps,
+            inner=inner,
+            direction=direction,
+            scales=jax.tree.map(lambda a: jnp.asarray(a, dtype), scales),
+            smoothness=given(self.smoothness, jnp.maximum(smooth_x, smooth_y)),
+        )
+
+    # -- a run ------------------------------------------------------------------------------------------------------
+
+    def lower_solve(self, problem: Problem, x: PyTree, y: PyTree, ticket: PyTree) -> tuple[PyTree, Rows]:
+        """A bounded first solve of the lower level at x: rounds of the inner loop, each followed by z <- lam."""
+        problem = scaled(problem, self.scales)
+        rounds = dataclasses.replace(self.inner, warm=True, rule="capped")
+        plans = samples.plan(problem.xi, ticket, START_ROUNDS * rounds.steps, rounds.batch or 1)
+        plans = jax.tree.map(lambda a: a.reshape(START_ROUNDS, rounds.steps, *a.shape[1:]), plans)
+        planned = dataclasses.replace(problem, xi=None if problem.xi is None else _Planned(problem.xi))
+
+        def body(carry: tuple[PyTree, Rows], plan: PyTree) -> tuple[tuple[PyTree, Rows], None]:
+            w, z = carry
+            found = rounds.solve(planned, x, z, w, z, plan, self.gamma1, self.gamma2)
+            return (found.w, found.lam), None
+
+        zero = jax.tree.map(jnp.zeros_like, problem.rows(x, y))
+        (w, lam), _ = jax.lax.scan(body, (y, zero), plans, length=START_ROUNDS)
+        return w, lam
+
+    def init(
+        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, feed: samples.Tickets | None = None
+    ) -> SALVFState:
+        """State before the first step (of a resolved method)."""
+        if self.start == "solve":
+            _, _, start = _first_batches(self, problem, key, feed)
+            y, lam = self.lower_solve(problem, x0, y0, start)
+        else:
+            y, lam = y0, jax.tree.map(jnp.zeros_like, problem.rows(x0, y0))
+        upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x0, y0))
+        scale = self.c1 if self.penalty == "multiplier" else jnp.zeros_like(self.c1)
+        nu = Multipliers(*jax.tree.map(lambda a: scale * a, lam), upper)
+        point = Point(x0, y, lam, nu)
+        rules = tuple(
+            init_rule(rule, block) for rule, block in ((self.steps.x, x0), (self.steps.y, y), (self.steps.z, lam))
+        )
+        return SALVFState(point, y, lam, self.direction.init(point), rules, jnp.zeros((), jnp.int32), key)
+
+    def tickets(self, state: SALVFState) -> samples.Tickets:
+        """The tickets of the next step, for sources that are not fed."""
+        return samples.keyed_tickets(state.key, state.step)
+
+    def step(self, problem: Problem, state: SALVFState, tickets: samples.Tickets) -> tuple[SALVFState, Metrics]:
+        """One outer step."""
+        problem = scaled(problem, self.scales)
+        point, weights = state.point, Weights(self.c1, self.c2, self.gamma1, self.gamma2)
+        dtype = dtype_of(point.x, point.y)
+        # 1. The inner problem at (x_k, z_k).
+        begin = state.w if self.inner.warm else point.y
+        solved = self.inner.solve(
+            problem, point.x, point.z, begin, state.lam, tickets.inner, self.gamma1, self.gamma2
+        )
+        inner = Inner(solved.w, solved.lam)
+        # 2. The direction, on fresh batches.
+        zeta = samples.one_batch(problem.zeta, tickets.zeta, self.batch_zeta or 1)
+        xi = samples.one_batch(problem.xi, tickets.xi, self.batch_xi or 1)
+        control = self.inner.eta_max if self.control_variate else None
+
+        def gradient(at: Point) -> Any:
+            return psi_gradient(problem, at, inner, weights, zeta, xi, control)
+
+        alpha = rate(self.steps.y, state.step, dtype)
+        fastest = alpha
+        if alpha is not None and not is_transformation(self.steps.x):
+            fastest = jnp.maximum(alpha, rate(self.steps.x, state.step, dtype))
+        d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
+        # 3. One projected step per block; nu follows the constraints at the new point.
+        x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step)
+        y, y_rule = apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step)
+        z, z_rule = apply_rule(self.steps.z, state.rules[2], _Multiplied(), point.z, d.z, state.step)
+        values = all_constraints(problem, x, y)
+        nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
+        new = SALVFState(
+            Point(x, y, z, nu), solved.w, solved.lam, memory, (x_rule, y_rule, z_rule), state.step + 1, state.key
+        )
+        unscaled = jax.tree.map(jnp.multiply, violation(values), self.scales)
+        metrics = Metrics(
+            upper=d.upper,
+            lower=d.lower,
+            violation=largest(unscaled, dtype),
+            step_x=optax.tree.norm(optax.tree.sub(x, point.x)),
+            step_y=optax.tree.norm(optax.tree.sub(y, point.y)),
+            residual=(
+                gradient_mapping(problem.x_set, point.x, d.x, 1 / self.smoothness),
+                gradient_mapping(problem.y_set, point.y, d.y, 1 / self.smoothness),
+                solved.residual,
+            ),
+            raw=optax.tree.norm((d.x, d.y)),
+            weight=jnp.ones((), dtype) if alpha is None else alpha,
+        )
+        return new, metrics
+
+    def postprocess(self, problem: Problem, state: SALVFState) -> tuple[PyTree, PyTree, Multipliers]:
+        """(x, y, multipliers in the user's units), after the repair of eq. 15 where it is asked for."""
+        x, y = state.point.x, state.point.y
+        if self.repair:
+            rescaled = scaled(problem, self.scales)
+            ticket = samples.Ticket(jax.random.fold_in(state.key, 2), state.step)
+            solver = dataclasses.replace(self.inner, steps=self.repair, warm=True, dual_free=False)
+            zero = jnp.zeros_like(self.gamma2)
+            y = solver.solve(rescaled, x, state.lam, y, state.lam, ticket, self.gamma1, zero).w
+        return x, y, self.multipliers(state)
+
+    def moved_to(self, state: SALVFState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SALVFState:
+        """The state at another point of the run: the average, the best or the random iterate."""
+        there = jax.tree.map(jnp.multiply, multipliers, self.scales)
+        point = state.point._replace(x=x, y=y, nu=state.point.nu._replace(upper=there.upper))
+        return state._replace(point=point, lam=Rows(there.inequalities, there.equalities))
+
+    def step_limits(self, problem: Problem, state: SALVFState) -> dict[str, tuple[Scalar, Scalar]]:
+        """Each step length in use and the longest that is stable where the state is: what to blame for a failure."""
+        point = state.point
+        free = dataclasses.replace(
+            self,
+            steps=None,
+            inner=dataclasses.replace(self.inner, eta=None, rho=None, eta_max=None, rho_max=None),
+            smoothness=None,
+        )
+        able = free.resolve(problem, point.x, point.y, state.key)
+        step, dtype = state.step, dtype_of(point.x, point.y)
+        inner = self.inner.eta if self.inner.rule == "paper" else jnp.minimum(self.inner.eta, self.inner.eta_max)
+        limits = {"lower step eta": (inner, 2 * able.inner.eta_max)}
+        for name in ("x", "y"):
+            used = rate(getattr(self.steps, name), step, dtype)
+            if used is not None:
+                limits[f"steps.{name}"] = (used, 2 * getattr(able.steps, name).scale)
+        return limits
+
+    def multipliers(self, state: SALVFState) -> Multipliers:
+        """lam of the lower level and nu of the upper constraints, in the user's units."""
+        scaled_back = Multipliers(*state.lam, state.point.nu.upper)
+        return jax.tree.map(jnp.divide, scaled_back, self.scales)
+
+    # -- accounting -------------------------------------------------------------------------------------------------
+
+    def costs(self, problem: Problem) -> Costs:
+        """Samples and gradients of one outer step."""
+        steps, points = self.inner.steps, self.direction.gradients_per_step
+        return Costs(
+            zeta=(self.batch_zeta or 1) * (problem.zeta is not None),
+            xi=((self.batch_xi or 1) + steps * (self.inner.batch or 1)) * (problem.xi is not None),
+            grad_upper=points,
+            grad_lower=steps + 2 * points,
+            vjp_constraints=steps + 2 * points,
+            lower_solves=1,
+        )
+
+    def start_costs(self, problem: Problem, resolved: bool) -> Costs:
+        """Samples and gradients before the first step: the first lower solve, and that of the estimate."""
+        solves = (self.start == "solve") + (not resolved)
+        steps = solves * START_ROUNDS * self.inner.steps
+        products = 0 if resolved else 2 * 4 * estimate.ITERATIONS  # Hessian-vector products, about 2 gradients each
+        return Costs(
+            xi=steps * (self.inner.batch or 1) * (problem.xi is not None),
+            grad_upper=products,
+            grad_lower=steps + products,
+            vjp_constraints=steps + products,
+            lower_solves=solves,
+        )
+
+
+def SALVF_VR(**settings: Any) -> SALVF:
+    """SALVF with variance reduction: `SALVF(direction=Storm(), **settings)`."""
+    return SALVF(**{"direction": Storm(), **settings})
+
+
+class _Planned(samples.AbstractSource):
+    """A source whose plans were made before: the ticket is the plan."""
+
+    source: samples.AbstractSource
+
+    def plan(self, ticket: PyTree, count: int, n: int) -> PyTree:
+        return ticket
+
+    def fetch(self, planned: PyTree) -> PyTree:
+        return self.source.fetch(planned)
+
+    def default_batch(self) -> int:
+        return self.source.default_batch()
+
+
+def _first_batches(
+    method: SALVF, problem: Problem, key: PRNGKeyArray, feed: samples.Tickets | None
+) -> tuple[PyTree, PyTree, PyTree]:
+    """Batches of zeta and xi to look at before the first step, and the ticket of the first lower solve."""
+    tickets = samples.keyed_tickets(key, 0)
+    start: PyTree = samples.Ticket(jax.random.fold_in(tickets.inner.key, 3), jnp.zeros((), jnp.int32))
+    zeta_ticket, xi_ticket = tickets.zeta, tickets.xi
+    if isinstance(problem.zeta, samples.Fed):
+        zeta_ticket = _needs(feed, "zeta").zeta
+    if isinstance(problem.xi, samples.Fed):
+        xi_ticket, start = _needs(feed, "xi").xi, _needs(feed, "xi").inner
+
+    def joined(source: samples.AbstractSource | None, ticket: PyTree, n: int) -> PyTree:
+        if source is None or isinstance(source, samples.Fed):
+            return samples.one_batch(source, ticket, n)
+        many = [samples.one_batch(source, ticket._replace(index=ticket.index + i), n) for i in range(LOOK_AHEAD)]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *many)
+
+    return (
+        joined(problem.zeta, zeta_ticket, method.batch_zeta or 1),
+        joined(problem.xi, xi_ticket, method.batch_xi or 1),
+        start,
+    )
+
+
+def _needs(feed: samples.Tickets | None, name: str) -> samples.Tickets:
+    if feed is None:
+        raise InputError(f"the problem's {name} is a Stream: `feed` must hold the batches to start with.")
+    return feed
+
+
+def _rule(asked: Any, default: Any, dtype: jnp.dtype) -> Any:
+    rule = default if asked is None else asked
+    if is_transformation(rule) or (callable(rule) and not isinstance(rule, Decay)):
+        return rule
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype), rule)
+
+
+def _check_positive(owner: str, name: str, value: Any) -> None:
+    if value is None or isinstance(value, jax.core.Tracer):
+        return
+    try:
+        fine = bool(jnp.all(jnp.isfinite(jnp.asarray(value))) and jnp.all(jnp.asarray(value) > 0))
+    except (TypeError, ValueError):
+        fine = False
+    if not fine:
+        raise InputError(f"{owner}({name}={value!r}): needs a positive, finite number, or None to have it estimated.")
+
+
+def _check_count(owner: str, name: str, value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise InputError(f"{owner}({name}={value!r}): needs a whole number >= 1, or None for the default.")
+
+
+def _check_choice(owner: str, name: str, value: Any, choices: tuple) -> None:
+    if value not in choices:
+        raise InputError(f"{owner}({name}={value!r}): choose one of {', '.join(map(repr, choices))}.")
+
+
+def warn_about(method: SALVF) -> None:
+    """Warnings about settings that are legal and known to go wrong."""
+    if isinstance(method.direction, Storm) and method.direction.schedule == "paper":
+        warnings.warn(
+            'Storm(schedule="paper"): the printed beta_k = beta alpha_k^2 falls below 5 c1 alpha_k in a long run, and '
+            "the recursion is then unstable even without noise; the default schedule is not.",
+            HieraxWarning,
+            stacklevel=3,
+        )
+

@@ -1,0 +1,87 @@
+"""Step sizes of the blocks x, y and z: numbers, schedules or optax transformations."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree, Scalar
+
+from hierax import sets
+from hierax.errors import InputError
+from hierax.trees import move
+
+
+class Decay(eqx.Module):
+    """alpha_k = scale * min(1, a (k+1)^(-power)); the numbers are traced, so a sweep compiles once.
+
+    Examples:
+        >>> import hierax as hx
+        >>> float(hx.Decay(0.1)(0))
+        0.1
+    """
+
+    scale: Scalar | float
+    a: Scalar | float = 1.5
+    power: Scalar | float = 1 / 3
+
+    def __call__(self, step: Array) -> Array:
+        """The step size at outer step `step`."""
+        return self.scale * jnp.minimum(1.0, self.a * (jnp.asarray(step, float) + 1.0) ** -self.power)
+
+
+Rule = float | Scalar | Callable[[Array], Scalar] | optax.GradientTransformation | None
+
+
+class Steps(eqx.Module):
+    """How the blocks move; whatever is None is estimated from the problem.
+
+    Args:
+        x: a number, a schedule k -> number, or an optax transformation.
+        y: the same. Its schedule is the alpha_k of the paper.
+        z: the same, for the envelope's centre. Natural unit: 1/(c1 gamma2), which would set z = lam.
+    """
+
+    x: Any = None
+    y: Any = None
+    z: Any = None
+
+
+def is_transformation(rule: Any) -> bool:
+    """Whether the rule is an optax transformation."""
+    return isinstance(rule, optax.GradientTransformation)
+
+
+def check_rule(name: str, rule: Any) -> None:
+    """Refuse what is neither a number, a schedule nor a transformation."""
+    if rule is None or is_transformation(rule) or callable(rule):
+        return
+    if isinstance(rule, jax.core.Tracer) or (jnp.ndim(rule) == 0 and float(rule) > 0):
+        return
+    raise InputError(f"steps.{name}: needs a positive number, a schedule or an optax transformation, got {rule!r}.")
+
+
+def rate(rule: Any, step: Array, dtype: jnp.dtype) -> Array | None:
+    """alpha_k, or None where an optax transformation hides it."""
+    if is_transformation(rule):
+        return None
+    return jnp.asarray(rule(step) if callable(rule) else rule, dtype)
+
+
+def init_rule(rule: Any, tree: PyTree) -> PyTree:
+    """State of the rule for a block."""
+    return rule.init(tree) if is_transformation(rule) else None
+
+
+def apply_rule(
+    rule: Any, state: PyTree, convex_set: PyTree, tree: PyTree, direction: PyTree, step: Array
+) -> tuple[PyTree, PyTree]:
+    """One projected step of a block: the new block and the rule's new state."""
+    if is_transformation(rule):
+        updates, state = rule.update(direction, state, tree)
+        moved = optax.apply_updates(tree, updates)
+    else:
+        moved = move(tree, rate(rule, step, jax.tree.leaves(tree)[0].dtype), direction)
+    return sets.project(convex_set, moved), state

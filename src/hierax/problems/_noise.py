@@ -1,0 +1,49 @@
+"""Noise of the examples: sources of zero-mean vectors and the linear term that turns them into gradient noise."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike
+
+from hierax.errors import InputError
+from hierax.samples import Sampler
+
+
+def gaussian(sigma: float, size: int) -> Sampler | None:
+    """Vectors of N(0, sigma^2 I_size); None (no noise, exact) for sigma = 0."""
+
+    def draw(key: Array, n: int) -> Array:
+        return sigma * jax.random.normal(key, (n, size))
+
+    return _source(draw, sigma, size)
+
+
+def uniform(sigma: float, size: int) -> Sampler | None:
+    """Vectors of independent uniform entries, mean 0 and standard deviation sigma; None for sigma = 0."""
+    # Bounded on purpose: a factor 1 + noise stays positive for sigma < 1/sqrt(3).
+    half_width = 3**0.5 * sigma
+
+    def draw(key: Array, n: int) -> Array:
+        return jax.random.uniform(key, (n, size), minval=-half_width, maxval=half_width)
+
+    return _source(draw, sigma, size)
+
+
+def _source(draw: Callable[[Array, int], Array], sigma: float, size: int) -> Sampler | None:
+    if sigma < 0:
+        raise InputError(f"sigma={sigma} is a standard deviation: it must be >= 0 (0 for the exact problem)")
+    # The examples are affine in their noise, so the batch that holds the mean gives the expectation.
+    return Sampler(draw, exact=np.zeros((1, size))) if sigma > 0 else None
+
+
+def batch_mean(batch: ArrayLike, like: ArrayLike) -> Array:
+    """The mean over the leading axis, in the dtype of `like`."""
+    return jnp.mean(jnp.asarray(batch), axis=0).astype(jnp.result_type(like))
+
+
+def linear_term(batch: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
+    """<mean of the batch, (x, y)>: adds the batch's mean to the gradient with respect to (x, y)."""
+    mean, n_x = batch_mean(batch, y), jnp.size(x)
+    return jnp.vdot(mean[:n_x], x) + jnp.vdot(mean[n_x:], y)

@@ -1,0 +1,150 @@
+"""The one-dimensional toy of BLOCC: four local minimisers, a closed-form lower level, a closed-form envelope."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float64
+
+from hierax.errors import InputError
+from hierax.problem import Problem
+from hierax.problems._noise import gaussian, linear_term
+from hierax.problems.example import Example, Known
+from hierax.sets import Box
+
+SOURCE = (
+    "L. Jiang, Q. Xiao, V. M. Tenorio, F. Real-Rojas, A. G. Marques, T. Chen: A primal-dual-assisted penalty approach "
+    "to bilevel optimization with coupled constraints (BLOCC), NeurIPS 2024. Gradient noise as in Nie, Li, Wen: An "
+    "augmented Lagrangian value function method for lower-level constrained stochastic bilevel optimization."
+)
+
+SIDE = 3.0  # X = Y = [0, SIDE]
+
+# Zeros of d/dx F(x, x) with a sign change from - to +, by bracketing (scipy.optimize.brentq, xtol 1e-16).
+_MINIMISERS = (0.14889100086549265, 0.9862248266501455, 2.0197256344546033, 2.990774029193764)
+
+
+def toy(
+    sigma: float = 0.1,
+    *,
+    scale_upper: float = 1.0,
+    scale_lower: float = 1.0,
+    scale_constraint: float = 1.0,
+    stretch: float = 1.0,
+) -> Example:
+    """The toy of Jiang et al. (NeurIPS 2024), with scalar x and y.
+
+        min_{x in [0,3]}  F(x, y*(x)) = exp(2 - y) / (2 + cos 6x) + 1/2 log((4x - 2)^2 + 1)
+        y*(x) = argmin_{y in [0,3]} { G(x, y) = (y - 2x)^2  :  H(x, y) = y - x <= 0 }
+
+    so y*(x) = x and lam*(x) = 2x; F(x, x) has four local minimisers, the global one at x = 0.98622. The noise is the
+    paper's: f = F + <zeta, (x, y)>, g = G + <xi, (x, y)> with zeta, xi ~ N(0, sigma^2 I_2).
+
+    The other arguments state *the same problem in other units*, to test that a method does not depend on them: the
+    variables become t x, t y with t = `stretch`, and f, g, h (noise included) are multiplied by the scales s_f, s_g,
+    s_h. The solutions become t x, t y with multiplier 2x s_g / s_h.
+
+    Args:
+        sigma: standard deviation of the gradient noise per coordinate; 0 gives the deterministic problem.
+        scale_upper: factor of the upper objective.
+        scale_lower: factor of the lower objective.
+        scale_constraint: factor of the constraint.
+        stretch: factor of x and y.
+
+    Returns:
+        The example; `solutions` are the four local minimisers, from left to right.
+    """
+    units = {
+        "scale_upper": scale_upper,
+        "scale_lower": scale_lower,
+        "scale_constraint": scale_constraint,
+        "stretch": stretch,
+    }
+    for name, value in units.items():
+        if not value > 0:
+            raise InputError(f"{name}={value} is a factor between units: it must be > 0")
+
+    def upper(x: Array, y: Array, zeta: Array | None) -> Array:
+        x, y = x / stretch, y / stretch
+        value = _upper(x, y)
+        return scale_upper * (value if zeta is None else value + linear_term(zeta, x, y))
+
+    def lower(x: Array, y: Array, xi: Array | None) -> Array:
+        x, y = x / stretch, y / stretch
+        value = (y - 2.0 * x) ** 2
+        return scale_lower * (value if xi is None else value + linear_term(xi, x, y))
+
+    def constraints(x: Array, y: Array) -> Array:
+        return scale_constraint * (y / stretch - x / stretch)
+
+    box = Box(0.0, SIDE * stretch)
+    problem = Problem(
+        upper=upper,
+        lower=lower,
+        constraints=constraints,
+        x_set=box,
+        y_set=box,
+        zeta=gaussian(sigma, 2),
+        xi=gaussian(sigma, 2),
+    )
+    solutions = [
+        Known(
+            x=np.asarray(stretch * x),
+            y=np.asarray(stretch * x),
+            multipliers=np.asarray(2.0 * x * scale_lower / scale_constraint),
+            upper=scale_upper * value,
+        )
+        for x, value in zip(_MINIMISERS, _numpy_hyper_objective(local_minimisers()).tolist(), strict=True)
+    ]
+    centre = np.asarray(0.5 * SIDE * stretch)
+    return Example(problem, x0=centre, y0=centre, solutions=solutions, source=SOURCE)
+
+
+def local_minimisers() -> Float64[np.ndarray, " 4"]:
+    """The local minimisers of x -> F(x, y*(x)) on [0, 3], in the original units and ascending; the second is global."""
+    return np.asarray(_MINIMISERS)
+
+
+def hyper_objective(x: ArrayLike) -> Array:
+    """F(x, y*(x)) = F(x, x) in the original units, elementwise."""
+    x = jnp.asarray(x)
+    return _upper(x, x)
+
+
+def toy_inner_solution(x: ArrayLike, z: ArrayLike, gamma1: ArrayLike, gamma2: ArrayLike) -> tuple[Array, Array]:
+    """The saddle point (w*, lam*) of the envelope of the toy's lower level, in the original units.
+
+    With A the augmented term, A(w, lam) = ([gamma1 lam + H]_+^2 - gamma1^2 lam^2) / (2 gamma1), it solves
+
+        max_{lam >= 0} min_{w in [0,3]}  G(x, w) + A(w, lam) - gamma2/2 (lam - z)^2.
+
+    The maximum over lam comes first: lam* = max(z + H/gamma2, gamma2 z / (gamma1 + gamma2)), which leaves
+
+        min_{w in [0,3]}  G(x, w) + ([g z + H]_+^2 - g^2 z^2) / (2 g),   1/g = 1/gamma1 + 1/gamma2.
+
+    Its derivative is the larger of two increasing affine functions of w (constraint term off and on), so its zero is
+    the smaller of theirs, and on an interval a convex function is minimised by clipping.
+
+    Args:
+        x: upper variable.
+        z: proximal centre of the multiplier, >= 0.
+        gamma1: parameter of the augmented term, > 0.
+        gamma2: parameter of the proximal term, > 0.
+
+    Returns:
+        (w*, lam*), elementwise in the arguments, which broadcast.
+    """
+    x, z, gamma1, gamma2 = (jnp.asarray(value) for value in (x, z, gamma1, gamma2))
+    gamma = gamma1 * gamma2 / (gamma1 + gamma2)
+    off = 2.0 * x
+    on = (gamma * (4.0 * x - z) + x) / (2.0 * gamma + 1.0)
+    w = jnp.clip(jnp.minimum(off, on), 0.0, SIDE)
+    lam = jnp.maximum(z + (w - x) / gamma2, gamma2 * z / (gamma1 + gamma2))
+    return w, lam
+
+
+def _upper(x: Array, y: Array) -> Array:
+    return jnp.exp(2.0 - y) / (2.0 + jnp.cos(6.0 * x)) + 0.5 * jnp.log((4.0 * x - 2.0) ** 2 + 1.0)
+
+
+def _numpy_hyper_objective(x: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    # NumPy, because the reference values are float64 whatever JAX is set to.
+    return np.exp(2.0 - x) / (2.0 + np.cos(6.0 * x)) + 0.5 * np.log((4.0 * x - 2.0) ** 2 + 1.0)

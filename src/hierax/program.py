@@ -1,0 +1,337 @@
+"""How user functions become compiled programs: tracing, hoisting of closed-over arrays, the cache.
+
+A fresh lambda would be retraced and recompiled on every call, and the arrays it closes over would become constants of
+the compiled program: folded at compile time, and alive as long as the program. So each user function is traced once
+per signature (shapes and dtypes of its arguments) into a jaxpr; the arrays it closes over are lifted out and passed as
+arguments. Programs are kept in a bounded cache keyed on the jaxprs' text, so that problems of equal form share one.
+
+Two kinds of function cannot be told apart by their text and are keyed by identity instead: those with host callbacks
+(addresses are masked in the text), and those whose custom derivative rules, or jitted parts deep inside loops, close
+over arrays that tracing does not lift.
+"""
+
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax.errors import InputError
+from hierax.problem import Problem
+from hierax.samples import Fed, Sampler, Stream
+
+CACHE_SIZE = 64
+FUNCTIONS = ("upper", "lower", "constraints", "equalities", "upper_constraints")
+
+
+class MissingTrace(Exception):
+    """A program called a user function with a signature that has not been traced yet."""
+
+    def __init__(self, name: str, args: tuple) -> None:
+        super().__init__(name)
+        self.name, self.args_ = name, args
+
+
+class Trace:
+    """One user function traced at one signature; equal to another where the compiled code would be."""
+
+    def __init__(self, jaxpr: Any, out_tree: Any, key: Hashable) -> None:
+        self.jaxpr, self.out_tree, self.key = jaxpr, out_tree, key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trace) and self.key == other.key
+
+
+class Hoisted(eqx.Module):
+    """A user function as its traces: arrays it closed over are data, everything else is static."""
+
+    arrays: tuple[tuple[Any, ...], ...]
+    name: str = eqx.field(static=True)
+    table: tuple[tuple[Hashable, Trace], ...] = eqx.field(static=True)
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        """Evaluate the trace that fits the arguments."""
+        signature, leaves = _signature(args)
+        for (known, trace), arrays in zip(self.table, self.arrays, strict=True):
+            if known == signature:
+                flat = jex.jaxpr_as_fun(jex.ClosedJaxpr(trace.jaxpr, arrays))(*leaves)
+                return jax.tree.unflatten(trace.out_tree, flat)
+        raise MissingTrace(self.name, _abstract(args))
+
+
+class Bound:
+    """A problem made ready for compilation at given variables: the host's side of the hoisting.
+
+    `problem` is the pytree that programs take as an argument; `run` compiles and calls them.
+    """
+
+    def __init__(self, problem: Problem, x_rest: PyTree, y_rest: PyTree) -> None:
+        self._functions: dict[str, tuple[Callable, Callable]] = {}  # as called here, and as the user gave it
+        self._known: dict[str, dict[Hashable, tuple[Trace, tuple]]] = {}
+        self.compile_seconds = 0.0
+
+        def whole(function: Callable) -> Callable:
+            return lambda x, y, *batch: function(eqx.combine(x, x_rest), eqx.combine(y, y_rest), *batch)
+
+        for name in FUNCTIONS:
+            self._add(name, whole(getattr(problem, name)), getattr(problem, name))
+        sources: dict[str, Any] = {}
+        for name in ("zeta", "xi"):
+            source = getattr(problem, name)
+            if isinstance(source, Sampler):
+                self._add(f"{name}.draw", source.draw, source.draw)
+            sources[name] = source
+        self._sources = sources
+        self._sets = {name: getattr(problem, name) for name in ("x_set", "y_set")}
+
+    def _add(self, name: str, function: Callable, given: Callable) -> None:
+        self._functions[name] = (function, given)
+        self._known[name] = {}
+
+    def feed(self, name: str, batch: int) -> None:
+        """Mark a source as fed by the host with batches of the given size."""
+        self._sources[name] = Fed(batch)
+
+    @property
+    def problem(self) -> Problem:
+        """The problem with every function replaced by its traces so far."""
+        sources = {
+            name: Sampler(self._hoisted(f"{name}.draw"), source.exact) if isinstance(source, Sampler) else source
+            for name, source in self._sources.items()
+            if not isinstance(source, Stream)
+        }
+        return Problem(**{name: self._hoisted(name) for name in FUNCTIONS}, **self._sets, **sources)
+
+    def _hoisted(self, name: str) -> Hoisted:
+        known = self._known[name]
+        table = tuple((signature, trace) for signature, (trace, _) in known.items())
+        return Hoisted(tuple(arrays for _, arrays in known.values()), name, table)
+
+    def trace(self, name: str, args: tuple) -> PyTree:
+        """Trace a function at a signature, once; returns the shapes of its output."""
+        signature, _ = _signature(args)
+        if signature not in self._known[name]:
+            self._known[name][signature] = _trace(name, *self._functions[name], args)
+        trace, _ = self._known[name][signature]
+        return jax.tree.unflatten(trace.out_tree, trace.jaxpr.outvars)
+
+    def run(self, name: str, function: Callable, *args: PyTree, static: Hashable = (), donate: bool = False) -> PyTree:
+        """Call `function(problem, *args)` compiled; with `donate` the first of args may be overwritten.
+
+        `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call that meets a user function at a new signature is started again once that is traced.
+        """
+        while True:
+            try:
+                result, seconds = _cached_call(name, function, (self.problem, *args), static, donate)
+            except MissingTrace as missing:
+                self.trace(missing.name, missing.args_)
+            else:
+                self.compile_seconds += seconds
+                return result
+
+
+_programs: OrderedDict[Hashable, Any] = OrderedDict()
+
+
+def compiled_programs() -> int:
+    """How many programs the cache holds."""
+    return len(_programs)
+
+
+def clear_programs() -> None:
+    """Forget all compiled programs."""
+    _programs.clear()
+
+
+def _cached_call(
+    name: str, function: Callable, args: tuple, static: Hashable, donate: bool
+) -> tuple[PyTree, float]:
+    leaves, treedef = jax.tree.flatten(args, is_leaf=_is_number)
+    dynamic = [_is_number(leaf) or eqx.is_array(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves]
+    arrays = [jnp.asarray(leaf) if flag else None for leaf, flag in zip(leaves, dynamic, strict=True)]
+    fixed = tuple(None if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True))
+    avals = tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
+    tables = tuple(node.table for node in jax.tree.leaves(args[0], is_leaf=_is_hoisted) if _is_hoisted(node))
+    key = (tables, name, static, treedef, fixed, avals, donate, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+    first = len(jax.tree.leaves(args[0], is_leaf=_is_number))
+    last = first + (len(jax.tree.leaves(args[1], is_leaf=_is_number)) if donate else 0)
+    given, rest = arrays[first:last], arrays[:first] + arrays[last:]
+    seconds = 0.0
+    if key not in _programs:
+        begin = time.perf_counter()
+
+        others: list[PyTree] = []
+
+        def flat(given: list, rest: list) -> PyTree:
+            every = rest[:first] + given + rest[first:]
+            joined = [part if flag else whole for part, whole, flag in zip(every, fixed, dynamic, strict=True)]
+            result, other = eqx.partition(function(*jax.tree.unflatten(treedef, joined)), eqx.is_array)
+            others.append(other)
+            return result
+
+        compiled = jax.jit(flat, donate_argnums=(0,) if donate else ()).lower(given, rest).compile()
+        _programs[key] = (compiled, others[-1])
+        seconds = time.perf_counter() - begin
+        while len(_programs) > CACHE_SIZE:
+            _programs.popitem(last=False)
+    _programs.move_to_end(key)
+    compiled, other = _programs[key]
+    return eqx.combine(compiled(given, rest), other), seconds
+
+
+def _is_hoisted(node: Any) -> bool:
+    return isinstance(node, Hoisted)
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, float | complex | np.generic) or (isinstance(leaf, int) and not isinstance(leaf, bool))
+
+
+def _signature(args: tuple) -> tuple[Hashable, list]:
+    """What a trace depends on, and the array leaves it takes; Python numbers (a batch size) are static."""
+    leaves, treedef = jax.tree.flatten(args)
+    arrays = [leaf for leaf in leaves if not isinstance(leaf, int)]
+    return (treedef, tuple(leaf if isinstance(leaf, int) else (leaf.shape, leaf.dtype) for leaf in leaves)), arrays
+
+
+def _abstract(args: tuple) -> tuple:
+    def shape(leaf: Any) -> Any:
+        return leaf if isinstance(leaf, int) else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+    return jax.tree.map(shape, args)
+
+
+def _trace(name: str, function: Callable, identity: Callable, args: tuple) -> tuple[Trace, tuple]:
+    leaves, treedef = jax.tree.flatten(args)
+    place = [i for i, leaf in enumerate(leaves) if not isinstance(leaf, int)]
+
+    def flat(*arrays: Any) -> PyTree:
+        every = list(leaves)
+        for i, array in zip(place, arrays, strict=True):
+            every[i] = array
+        return function(*jax.tree.unflatten(treedef, every))
+
+    specs = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in place]
+    try:
+        closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*specs)
+        if _inner_constants(closed.jaxpr):
+            closed = jax.make_jaxpr(lambda *a: _inlined(closed.jaxpr, closed.consts, a))(*specs)
+    except Exception as error:
+        called = ", ".join(str(jax.tree.map(lambda a: getattr(a, "shape", a), arg)) for arg in args)
+        raise InputError(
+            f"{name} failed when it was traced with arguments of shapes ({called}): {type(error).__name__}: {error}"
+        ) from error
+    arrays = tuple(jnp.asarray(const) for const in closed.consts)
+    key = _key(closed.jaxpr, arrays, specs) or _identity(identity)
+    return Trace(closed.jaxpr, jax.tree.structure(shapes), (name, key)), arrays
+
+
+class _Identity:
+    """Stands for a function that is only equal to itself; its programs go when it goes."""
+
+    def __init__(self, function: Callable) -> None:
+        weakref.finalize(function, _forget, self)
+
+
+_identities: weakref.WeakKeyDictionary[Callable, _Identity] = weakref.WeakKeyDictionary()
+
+
+def _identity(function: Callable) -> _Identity:
+    if function not in _identities:
+        _identities[function] = _Identity(function)
+    return _identities[function]
+
+
+def _forget(identity: _Identity) -> None:
+    for key in [key for key in _programs if identity in _identities_in(key)]:
+        del _programs[key]
+
+
+def _identities_in(key: Any) -> list[_Identity]:
+    traces = [trace for hoisted in key[0] for _, trace in hoisted]
+    return [trace.key[1] for trace in traces if isinstance(trace.key[1], _Identity)]
+
+
+def _key(jaxpr: Any, arrays: tuple, specs: list) -> str | None:
+    """The text of a jaxpr where it determines the compiled code, else None."""
+    text = str(jaxpr)
+    if "0xX" in text or _inner_constants(jaxpr):
+        return None
+    if "custom_jvp_call" in text or "custom_vjp_call" in text:
+        # Custom rules are Python functions that run later. Differentiating once shows what they would compute, and
+        # any array found now is one that they close over.
+        def value(arrays: tuple, leaves: list) -> Any:
+            outputs = jex.jaxpr_as_fun(jex.ClosedJaxpr(jaxpr, arrays))(*leaves)
+            return sum(jnp.sum(out) for out in outputs if jnp.issubdtype(out.dtype, jnp.inexact))
+
+        inexact = [i for i, spec in enumerate(specs) if jnp.issubdtype(spec.dtype, jnp.inexact)]
+
+        def derivative(arrays: tuple, leaves: list) -> Any:
+            def of(parts: list) -> Any:
+                every = list(leaves)
+                for i, part in zip(inexact, parts, strict=True):
+                    every[i] = part
+                return value(arrays, every)
+
+            return jax.grad(of)([leaves[i] for i in inexact])
+
+        differentiated = jax.make_jaxpr(derivative)(arrays, specs)
+        rules = str(differentiated)
+        if differentiated.consts or _inner_constants(differentiated.jaxpr) or "0xX" in rules:
+            return None
+        text += rules
+    return text
+
+
+def _inner_constants(jaxpr: Any) -> bool:
+    """Whether a jaxpr nested in this one holds arrays of its own."""
+    for equation in jaxpr.eqns:
+        for nested in jex.jaxprs_in_params(equation.params):
+            if _inner_constants(nested):
+                return True
+        for value in equation.params.values():
+            for closed in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(closed, jex.ClosedJaxpr) and closed.consts:
+                    return True
+    return False
+
+
+def _inlined(jaxpr: Any, constants: list, args: tuple) -> list:
+    """Evaluate a jaxpr with its jitted calls inlined, so that the arrays they close over surface."""
+    values = dict(zip(jaxpr.constvars, constants, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
+
+    def read(variable: Any) -> Any:
+        return variable.val if isinstance(variable, jex.Literal) else values[variable]
+
+    for equation in jaxpr.eqns:
+        inputs = [read(variable) for variable in equation.invars]
+        if equation.primitive.name in ("jit", "pjit"):
+            inner = equation.params["jaxpr"]
+            outputs = _inlined(inner.jaxpr, inner.consts, tuple(inputs))
+        else:
+            outputs = _evaluate(jaxpr, equation, inputs)
+        values.update(zip(equation.outvars, outputs, strict=True))
+    return [read(variable) for variable in jaxpr.outvars]
+
+
+def _evaluate(jaxpr: Any, equation: Any, inputs: list) -> list:
+    """Evaluate a single equation, as a jaxpr of its own."""
+    variables = {v: value for v, value in zip(equation.invars, inputs, strict=True) if not isinstance(v, jex.Literal)}
+    alone = jaxpr.replace(
+        constvars=[],
+        invars=list(variables),
+        outvars=equation.outvars,
+        eqns=[equation],
+        debug_info=jaxpr.debug_info.with_unknown_names(),
+    )
+    return jex.jaxpr_as_fun(jex.ClosedJaxpr(alone, ()))(*variables.values())

@@ -1,0 +1,36 @@
+"""The progress bar of a run (rich), on stderr; off outside a terminal."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+
+@contextmanager
+def progress_bar(wanted: bool | None, total: int) -> Iterator[Callable[[int, dict[str, Any] | None], None]]:
+    """A function `show(steps_done, record)`; it does nothing where no bar is wanted."""
+    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+        yield lambda done, record: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("hierax"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, text="")
+
+        def show(done: int, record: dict[str, Any] | None) -> None:
+            text = "" if record is None else "  ".join(
+                f"{name} {float(np.median(record[name])):.3g}" for name in ("upper", "violation", "stationarity")
+            )
+            bar.update(task, completed=done, text=text)
+
+        yield show

@@ -1,0 +1,132 @@
+"""The sets X and Y: convex, with a cheap projection (`optax.projections`)."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, PyTree
+
+from hierax.errors import InputError
+
+
+class AbstractSet(eqx.Module):
+    """A closed convex set that acts on a (sub)tree of arrays."""
+
+    @abc.abstractmethod
+    def project(self, tree: PyTree) -> PyTree:
+        """The point of the set nearest to `tree`."""
+
+    def contains(self, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
+        """Whether no entry of `tree` is further than `tol` from its projection."""
+        away = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b), initial=0.0), tree, self.project(tree))
+        return jnp.array([leaf <= tol for leaf in jax.tree.leaves(away)]).all()
+
+
+class Free(AbstractSet):
+    """The whole space."""
+
+    def project(self, tree: PyTree) -> PyTree:
+        """Return the tree unchanged."""
+        return tree
+
+
+class Box(AbstractSet):
+    """Entries between `lower` and `upper`: numbers, arrays that broadcast, or trees of them.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.Box(0.0, 3.0).project(jnp.array([-1.0, 2.0, 5.0]))
+        Array([0., 2., 3.], dtype=float32)
+    """
+
+    lower: PyTree
+    upper: PyTree
+
+    def __post_init__(self) -> None:
+        """Refuse an empty box."""
+        for low, high in zip(jax.tree.leaves(self.lower), jax.tree.leaves(self.upper), strict=False):
+            if _concrete(low) and _concrete(high) and not np.all(np.asarray(low) <= np.asarray(high)):
+                raise InputError(
+                    f"Box(lower={self.lower}, upper={self.upper}) is empty: every lower bound must be <= the upper "
+                    "bound, and neither may be NaN."
+                )
+
+    def project(self, tree: PyTree) -> PyTree:
+        """Clip every entry to its bounds."""
+        return optax.projections.projection_box(tree, _bounds_like(self.lower, tree), _bounds_like(self.upper, tree))
+
+
+class NonNegative(AbstractSet):
+    """Entries >= 0."""
+
+    def project(self, tree: PyTree) -> PyTree:
+        """Replace negative entries by zero."""
+        return optax.projections.projection_non_negative(tree)
+
+
+class Ball(AbstractSet):
+    """Euclidean ball around zero on the joint vector of the subtree: ||tree|| <= radius."""
+
+    radius: PyTree
+
+    def __post_init__(self) -> None:
+        """Refuse an empty ball."""
+        if _concrete(self.radius) and not (np.ndim(self.radius) == 0 and np.asarray(self.radius) >= 0):
+            raise InputError(f"Ball(radius={self.radius}) is empty: the radius must be one number >= 0.")
+
+    def project(self, tree: PyTree) -> PyTree:
+        """Scale the joint vector back to the ball where it is outside."""
+        return optax.projections.projection_l2_ball(tree, _scalar_like(self.radius, tree))
+
+
+class Simplex(AbstractSet):
+    """Entries of the joint vector of the subtree are >= 0 and sum to `scale`."""
+
+    scale: PyTree = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse an empty simplex."""
+        if _concrete(self.scale) and not (np.ndim(self.scale) == 0 and np.asarray(self.scale) > 0):
+            raise InputError(f"Simplex(scale={self.scale}) is empty: the scale must be one number > 0.")
+
+    def project(self, tree: PyTree) -> PyTree:
+        """The nearest point of the simplex (sorting, O(n log n))."""
+        return optax.projections.projection_simplex(tree, _scalar_like(self.scale, tree))
+
+
+def is_set(node: Any) -> bool:
+    """Whether the node is a set (the leaves of a tree prefix of sets)."""
+    return isinstance(node, AbstractSet)
+
+
+def project(sets: PyTree, tree: PyTree) -> PyTree:
+    """Project a tree on a tree prefix of sets."""
+    return jax.tree.map(lambda one, part: one.project(part), sets, tree, is_leaf=is_set)
+
+
+def contains(sets: PyTree, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
+    """Whether the tree lies in a tree prefix of sets, up to `tol` in every entry."""
+    inside = jax.tree.map(lambda one, part: one.contains(part, tol), sets, tree, is_leaf=is_set)
+    return jnp.array(jax.tree.leaves(inside)).all()
+
+
+def _concrete(value: Any) -> bool:
+    return isinstance(value, int | float | np.ndarray | np.generic) or (
+        isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+    )
+
+
+def _bounds_like(bound: PyTree, tree: PyTree) -> PyTree:
+    """Bounds in the dtype of the entries they bound, so that a bound never promotes a variable."""
+    treedef = jax.tree.structure(tree)
+    if jax.tree.structure(bound) != treedef and jax.tree.structure(bound) == jax.tree.structure(0):
+        bound = jax.tree.unflatten(treedef, [bound] * treedef.num_leaves)
+    return jax.tree.map(lambda b, leaf: jnp.broadcast_to(jnp.asarray(b, leaf.dtype), leaf.shape), bound, tree)
+
+
+def _scalar_like(value: PyTree, tree: PyTree) -> Array:
+    return jnp.asarray(value, jax.tree.leaves(tree)[0].dtype)

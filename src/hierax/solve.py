@@ -1,0 +1,484 @@
+"""`solve` and `solve_many`: the one loop, on the host, around compiled chunks of steps."""
+
+import dataclasses
+import functools
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
+
+from hierax import loop, samples
+from hierax.errors import InputError, RunFailed
+from hierax.feeds import Exhausted
+from hierax.methods.salvf import SALVF, START_ROUNDS, Costs, warn_about
+from hierax.problem import Problem
+from hierax.progress import progress_bar
+from hierax.solution import Counts, History, Solution, Status
+from hierax.trees import size
+from hierax.validate import Prepared, prepare
+
+CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
+FED_BYTES = 2**26  # batches of a Stream that are stacked for one chunk
+VMAP_UP_TO = 4096  # starts with more variables than this are stepped one after another
+RECORDS = 100
+
+logger = logging.getLogger("hierax")
+
+
+class Info(NamedTuple):
+    """What a callback sees between chunks: the point and the latest record."""
+
+    step: int
+    x: PyTree
+    y: PyTree
+    record: dict[str, Any]
+
+
+class State(NamedTuple):
+    """Everything a run needs to go on."""
+
+    method: Any
+    run: loop.Run
+    records: int
+    seconds: float
+    start_costs: Costs
+
+
+def solve(
+    problem: Problem,
+    x0: PyTree,
+    y0: PyTree,
+    method: SALVF | None = None,
+    *,
+    max_steps: int = 10_000,
+    seconds: float | None = None,
+    seed: int | PRNGKeyArray = 0,
+    tol: float | None = None,
+    record_every: int | None = None,
+    callback: Callable[[Info], Any] | None = None,
+    output: loop.Output = "last",
+    progress: bool | None = None,
+    throw: bool = True,
+    state: State | None = None,
+) -> Solution:
+    """Solve a bilevel problem from (x0, y0).
+
+    Args:
+        problem: the problem.
+        x0: start of the upper variable: an array, a float or a pytree of them.
+        y0: start of the lower variable.
+        method: `SALVF(...)`, `SALVF_VR(...)`; None: `SALVF()` with everything estimated.
+        max_steps: outer steps (with `state`: further outer steps).
+        seconds: stop after this long, compilation not counted.
+        seed: a whole number; or a JAX key, to repeat a start of `solve_many`.
+        tol: stop once violation, inner residual and stationarity are all below it at two records in a row.
+        record_every: outer steps between records of the history; None: about 100 records.
+        callback: called as `callback(info)` at every record; returning True stops the run.
+        output: "last" iterate, "tail" average, "best" record, or "random" as in the paper.
+        progress: show a progress bar; None: where stderr is a terminal.
+        throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
+        state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
+
+    Returns:
+        A `Solution`.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> sol = hx.solve(problem, 0.5, 0.5, max_steps=2000)
+        >>> sol.status.name
+        'max_steps'
+        >>> bool(abs(sol.x - 1 / 1.1) < 0.01)
+        True
+    """
+    call = _Call(max_steps, seconds, tol, record_every, callback, output, progress, state)
+    solution = _run(problem, x0, y0, method, seed, call, None)
+    if throw and solution.status.failed:
+        raise RunFailed(solution.status.message, solution)
+    return solution
+
+
+def solve_many(
+    problem: Problem,
+    x0s: PyTree,
+    y0s: PyTree,
+    method: SALVF | None = None,
+    *,
+    max_steps: int = 10_000,
+    seconds: float | None = None,
+    seed: int | PRNGKeyArray = 0,
+    tol: float | None = None,
+    record_every: int | None = None,
+    callback: Callable[[Info], Any] | None = None,
+    output: loop.Output = "last",
+    progress: bool | None = None,
+    throw: bool = False,
+    state: State | None = None,
+) -> Solution:
+    """Solve from many starts (or with many seeds) in one compiled program.
+
+    Every leaf of x0s and y0s has a leading axis of starts, and so have the leaves of the result; `status` is a list and
+    `counts` are per start. Start i has the key `fold_in(key(seed), i)`. Small problems are vectorised over the starts;
+    large ones are stepped one after another inside the same program. Other arguments: see `solve`.
+    """
+    call = _Call(max_steps, seconds, tol, record_every, callback, output, progress, state)
+    count = np.shape(jax.tree.leaves(x0s)[0])[:1]
+    solution = _run(problem, x0s, y0s, method, seed, call, count[0] if count else 0)
+    if throw and any(status.failed for status in solution.status):
+        worst = next(status for status in solution.status if status.failed)
+        raise RunFailed(worst.message, solution)
+    return solution
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """The arguments that steer the loop, checked."""
+
+    max_steps: int
+    seconds: float | None
+    tol: float | None
+    record_every: int | None
+    callback: Callable[[Info], Any] | None
+    output: loop.Output
+    progress: bool | None
+    state: State | None
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "record_every"):
+            value = getattr(self, name)
+            allowed_none = name == "record_every"
+            if not (value is None and allowed_none) and (
+                isinstance(value, bool) or not isinstance(value, int) or value < 1
+            ):
+                raise InputError(f"{name}={value!r}: needs a whole number >= 1.")
+        for name in ("seconds", "tol"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value > 0):
+                raise InputError(f"{name}={value!r}: needs a positive number or None.")
+        if self.output not in ("last", "tail", "best", "random"):
+            raise InputError(f"output={self.output!r}: choose 'last', 'tail', 'best' or 'random'.")
+        if self.callback is not None and not callable(self.callback):
+            raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
+        if self.state is not None and not isinstance(self.state, State):
+            raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
+
+    @property
+    def period(self) -> int:
+        return self.record_every or max(1, self.max_steps // RECORDS)
+
+
+def _run(
+    problem: Problem, x0: PyTree, y0: PyTree, method: SALVF | None, seed: Any, call: _Call, count: int | None
+) -> Solution:
+    method = SALVF() if method is None else method
+    if not isinstance(method, SALVF):
+        raise InputError(f"method: needs hx.SALVF(...) or hx.SALVF_VR(...), got {type(method).__name__}.")
+    if isinstance(seed, bool) or not (isinstance(seed, int) or _is_key(seed)):
+        raise InputError(f"seed={seed!r}: needs a whole number or a JAX key.")
+    warn_about(method)
+    ready = prepare(problem, x0, y0, method, many=count is not None)
+    spread: loop.Spread = "one"
+    if count is not None:
+        spread = "vmap" if size((ready.x, ready.y)) // count <= VMAP_UP_TO else "map"
+    begin = time.perf_counter()
+    if call.state is None:
+        state = _start(ready, loop.start_keys(seed, count), call.output, spread)
+    else:
+        state = _continued(call.state, ready.method)
+    driver = _Driver(ready, state, call, spread, begin)
+    try:
+        driver.drive()
+    except Exhausted as error:
+        driver.ended = ("data_error", f"{error}: the last point is returned. Give a re-iterable, or fewer max_steps.")
+    return driver.solution()
+
+
+def _is_key(seed: Any) -> bool:
+    return eqx.is_array(seed) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
+
+
+def _start(ready: Prepared, keys: PRNGKeyArray, output: loop.Output, spread: loop.Spread) -> State:
+    """Estimate what is unset, solve the lower level at the start, set up the run."""
+
+    def program(
+        problem: Problem, method: SALVF, x: PyTree, y: PyTree, keys: PRNGKeyArray, feeds: PyTree
+    ) -> tuple[SALVF, loop.Run]:
+        def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> tuple[SALVF, loop.Run]:
+            resolved = method.resolve(problem, x, y, key, feeds[0])
+            return resolved, loop.begin(resolved, problem, resolved.init(problem, x, y, key, feeds[1]), output)
+
+        return loop.over_starts(one, spread)(x, y, keys)
+
+    feeds = (_start_feed(ready), _start_feed(ready))
+    method, run = ready.bound.run(
+        "start", program, ready.method, ready.x, ready.y, keys, feeds, static=(output, spread)
+    )
+    return State(method, run, 0, 0.0, ready.method.start_costs(ready.bound.problem, resolved=False))
+
+
+def _start_feed(ready: Prepared) -> samples.Tickets:
+    """Batches of the streams for one lower solve before the first step; the outer ones are only looked at."""
+    zeta, xi = ready.feeders.get("zeta"), ready.feeders.get("xi")
+    rounds = START_ROUNDS * ready.method.inner.steps
+
+    def next_one(feeder: Any) -> PyTree:
+        return None if feeder is None else jax.tree.map(lambda a: a[None], feeder.peek())
+
+    inner = None if xi is None else xi.take(rounds)
+    return samples.Tickets(next_one(zeta), next_one(xi), inner)
+
+
+def _continued(state: State, method: SALVF) -> State:
+    """The state with what the call sets anew; its arrays are copied, because a run overwrites its own."""
+    merged = _merged(method, state.method)
+    run = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True) if not _is_key(leaf) else leaf, state.run)
+    return state._replace(method=merged, run=run)
+
+
+def _merged(asked: Any, known: Any) -> Any:
+    """The settings of `asked`; where it leaves one unset, that of `known`."""
+    if asked is None:
+        return known
+    if dataclasses.is_dataclass(asked) and type(asked) is type(known):
+        names = [field.name for field in dataclasses.fields(asked)]
+        return dataclasses.replace(asked, **{n: _merged(getattr(asked, n), getattr(known, n)) for n in names})
+    if isinstance(asked, int | float) and not isinstance(asked, bool) and eqx.is_array(known):
+        return jnp.full_like(known, asked)
+    return asked
+
+
+class _Driver:
+    """Cuts a run into chunks, looks at the clock between them, and collects the records."""
+
+    def __init__(self, ready: Prepared, state: State, call: _Call, spread: loop.Spread, begin: float) -> None:
+        self.ready, self.state, self.call, self.spread = ready, state, call, spread
+        self.method = state.method
+        self.runs = state.run
+        self.costs: Costs = ready.method.costs(ready.bound.problem)
+        self.begin = begin
+        self.first = int(np.max(state.run.state.step))
+        self.done = 0
+        self.tables: list[tuple[loop.Record, np.ndarray]] = []
+        self.ended: tuple[str, str] | None = None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of this call, compilation apart."""
+        return time.perf_counter() - self.begin - self.ready.bound.compile_seconds
+
+    def drive(self) -> None:
+        """Run until the steps, the clock, the callback, the tolerance or a failure ends it."""
+        per_step: float | None = None
+        with progress_bar(self.call.progress, self.call.max_steps) as show:
+            while self.done < self.call.max_steps:
+                asked = 1 if per_step is None else max(1, int(CHUNK_SECONDS / max(per_step, 1e-9)))
+                before, compiled = time.perf_counter(), self.ready.bound.compile_seconds
+                steps = self._chunk(asked)
+                taken = time.perf_counter() - before - (self.ready.bound.compile_seconds - compiled)
+                per_step = taken / steps
+                self.done += steps
+                last = self._last_record()
+                show(self.done, last)
+                if not bool(np.any(np.asarray(self.runs.code) == loop.RUNNING)):
+                    return
+                if self.call.callback is not None and last is not None and self._tell(last):
+                    self.ended = ("stopped", f"stopped by the callback after step {self.first + self.done}.")
+                    return
+                if self.call.seconds is not None and self.elapsed >= self.call.seconds and self._unfinished():
+                    self.ended = (
+                        "seconds",
+                        f"the {self.call.seconds:g} seconds are used up after step {self.first + self.done}; "
+                        "go on with state=sol.state.",
+                    )
+                    return
+
+    def _unfinished(self) -> bool:
+        return self.done < self.call.max_steps
+
+    def _chunk(self, asked: int) -> int:
+        """Compile (once) and run one chunk; returns its number of steps."""
+        period = self.call.period
+        asked = min(asked, self.call.max_steps - self.done, self._fed_steps())
+        to_record = period - (self.first + self.done) % period
+        last = self.done + asked == self.call.max_steps
+        if asked < to_record:
+            lead, with_record, rows = asked, last, 0
+        else:
+            lead, with_record = to_record, True
+            rows = 0 if self.call.callback is not None else min((asked - lead) // period, loop.ROWS - 1)
+        steps = lead + rows * period
+        fed = self._fed(steps)
+        started = self.elapsed
+        self.runs, table, written = self.ready.bound.run(
+            "chunk",
+            functools.partial(_chunk_program, self.call.output, self.spread),
+            self.runs,
+            self.method,
+            *(jnp.asarray(value, jnp.int32) for value in (lead,)),
+            jnp.asarray(with_record),
+            *(jnp.asarray(value, jnp.int32) for value in (rows, period)),
+            jnp.asarray(self.call.tol or -1.0, self.runs.limit.dtype),
+            fed,
+            static=(self.call.output, self.spread),
+            donate=True,
+        )
+        count = int(written)
+        table = jax.tree.map(lambda a: np.asarray(a)[:count], table)
+        times = np.linspace(started, self.elapsed, count + 1)[1:] + self.state.seconds
+        if count:
+            self.tables.append((table, times))
+        return steps
+
+    def _fed_steps(self) -> int:
+        """How many steps' batches of the streams may be stacked."""
+        per_step = sum(f.nbytes * self._per_step(name) for name, f in self.ready.feeders.items())
+        return max(1, min(256, FED_BYTES // per_step)) if per_step else sys.maxsize
+
+    def _per_step(self, name: str) -> int:
+        return 1 if name == "zeta" else 1 + self.ready.method.inner.steps
+
+    def _fed(self, steps: int) -> dict[str, PyTree]:
+        """Stacked batches for the coming steps, padded to one length so that the program's shapes never change."""
+        fed: dict[str, PyTree] = {}
+        length = self._fed_steps() if self.ready.feeders else 0
+
+        def padded(tree: PyTree) -> PyTree:
+            return jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
+
+        for name, feeder in self.ready.feeders.items():
+            if name == "zeta":
+                fed["zeta"] = padded(feeder.take(steps, 1))
+            else:
+                inner = self.ready.method.inner.steps
+                both = feeder.take(steps, inner + 1)
+                fed["inner"] = padded(jax.tree.map(lambda a: a[:, :inner], both))
+                fed["xi"] = padded(jax.tree.map(lambda a: a[:, inner:], both))
+        return fed
+
+    def _last_record(self) -> dict[str, Any] | None:
+        if not self.tables:
+            return None
+        table, _ = self.tables[-1]
+        return {name: np.asarray(column)[-1] for name, column in table._asdict().items()}
+
+    def _tell(self, record: dict[str, Any]) -> bool:
+        point = self.runs.state.point
+        x, y = eqx.combine(point.x, self.ready.x_rest), eqx.combine(point.y, self.ready.y_rest)
+        assert self.call.callback is not None
+        x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
+        return self.call.callback(Info(self.first + self.done, x, y, record)) is True
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def solution(self) -> Solution:
+        """Everything that was computed."""
+        bound = self.ready.bound
+        x, y, multipliers = bound.run(
+            "finish",
+            functools.partial(_finish_program, self.call.output, self.spread),
+            self.runs,
+            self.method,
+            static=(self.call.output, self.spread),
+        )
+        seconds = self.elapsed
+        statuses = [self._status(i) for i in range(np.size(self.runs.code))]
+        total = self.first + self.done
+        spent = {
+            name: getattr(self.state.start_costs, name) + total * getattr(self.costs, name) for name in Costs._fields
+        }
+        counts = Counts(**spent, seconds=self.state.seconds + seconds, compile_seconds=bound.compile_seconds)
+        state = self.state._replace(run=self.runs, seconds=self.state.seconds + seconds)
+        return Solution(
+            x=eqx.combine(x, self.ready.x_rest),
+            y=eqx.combine(y, self.ready.y_rest),
+            multipliers=multipliers,
+            status=statuses[0] if self.spread == "one" else statuses,
+            history=self._history(),
+            counts=counts,
+            state=state,
+            method=self.method,
+        )
+
+    def _status(self, i: int) -> Status:
+        code = int(np.ravel(self.runs.code)[i])
+        step = int(np.ravel(self.runs.state.step)[i])
+        pinned = bool(np.ravel(self.runs.pinned)[i])
+        if code in (loop.NONFINITE, loop.DIVERGED):
+            name = "nonfinite" if code == loop.NONFINITE else "diverged"
+            return Status(name, self._diagnosis(name, step, i), step)
+        if self.ended is not None and self.ended[0] == "data_error":
+            return Status(*self.ended, step)
+        if pinned:
+            return Status(
+                "pinned",
+                f"after step {step} every entry of x and y is held by the sets X and Y although the direction is not "
+                "zero: a corner, either the solution or where a failed run collected. Try other starts, longer inner "
+                "loops or shorter steps, and judge the point by its lower-level gap before using it.",
+                step,
+            )
+        if code == loop.CONVERGED:
+            return Status("converged", f"all residuals are below tol={self.call.tol:g} after step {step}.", step)
+        if self.ended is not None:
+            return Status(*self.ended, step)
+        return Status("max_steps", f"{self.done} steps done; go on with state=sol.state.", step)
+
+    def _diagnosis(self, name: str, step: int, i: int) -> str:
+        """Cause and cure: compare the steps in use with what the curvature at the last good point allows."""
+        happened = "a value is not finite" if name == "nonfinite" else "the iterates run away"
+        text = f"{name} at step {step}: {happened}; the last good point is returned. "
+        method, run = self.method, self.runs
+        if self.spread != "one":
+            method, run = jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, (method, run))
+        if self.ready.feeders:
+            return text + "Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset."
+        causes = self.ready.bound.run("diagnose", _diagnose_program, run, method)
+        found = {key: (float(used), float(most)) for key, (used, most) in causes.items()}
+        for key, (used, most) in found.items():
+            if np.isfinite(most) and used > most:
+                return text + f"{key}={used:.3g} exceeds 2/L ~ {most:.3g} there; lower it or leave it unset."
+        if not all(np.isfinite(most) for _, most in found.values()):
+            return text + "The functions' derivatives are not finite there: restrict X and Y to where they are."
+        return text + "No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x."
+
+    def _history(self) -> History:
+        names = [name for name in loop.Record._fields if name != "pinned"]
+        tables = [table for table, _ in self.tables]
+        columns = {
+            name: np.concatenate([np.asarray(getattr(t, name)) for t in tables]) if tables else np.zeros((0,))
+            for name in names
+        }
+        if self.spread != "one" and tables:
+            columns["step"] = columns["step"].max(axis=1)
+        columns["seconds"] = np.concatenate([times for _, times in self.tables]) if tables else np.zeros((0,))
+        steps = columns["step"].astype(int)
+        for name in Costs._fields:
+            columns[name] = getattr(self.state.start_costs, name) + steps * getattr(self.costs, name)
+        return History(columns)
+
+
+def _chunk_program(output: loop.Output, spread: loop.Spread, problem: Problem, *args: PyTree) -> PyTree:
+    return loop.chunk(output, spread, problem, *args)
+
+
+def _finish_program(output: loop.Output, spread: loop.Spread, problem: Problem, runs: loop.Run, method: SALVF) -> Any:
+    def one(method: SALVF, run: loop.Run) -> Any:
+        if run.kept is None:
+            return method.postprocess(problem, run.state)
+        return method.postprocess(problem, method.moved_to(run.state, *run.kept))
+
+    return loop.over_starts(one, spread)(method, runs)
+
+
+def _diagnose_program(problem: Problem, run: loop.Run, method: SALVF) -> dict[str, tuple[Any, Any]]:
+    return method.step_limits(problem, run.state)

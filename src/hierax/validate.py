@@ -1,0 +1,233 @@
+"""Everything that can be wrong with a call is found here, before the first step, and named."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax import samples, sets
+from hierax.errors import HieraxWarning, InputError
+from hierax.feeds import Exhausted, Feeder, feeder_of
+from hierax.problem import Problem
+from hierax.program import FUNCTIONS, Bound
+from hierax.trees import all_finite, dtype_of, split_variable
+
+
+class Prepared(NamedTuple):
+    """A call that was found sound: the problem ready to compile and the variables as arrays."""
+
+    bound: Bound
+    x: PyTree
+    y: PyTree
+    x_rest: PyTree
+    y_rest: PyTree
+    method: Any
+    feeders: dict[str, Feeder]
+
+
+def prepare(problem: Problem, x0: PyTree, y0: PyTree, method: Any, many: bool) -> Prepared:
+    """Check a call and make its problem ready; with `many`, every leaf of x0 and y0 has a leading axis of starts."""
+    _check_problem(problem)
+    x, x_rest = split_variable("x0s" if many else "x0", x0)
+    y, y_rest = split_variable("y0s" if many else "y0", y0)
+    if many:
+        _check_starts(x, y)
+    _check_sets("x", problem.x_set, x, many)
+    _check_sets("y", problem.y_set, y, many)
+    feeders = _open_streams(problem, method)
+    bound = Bound(problem, x_rest, y_rest)
+    for name, feeder in feeders.items():
+        bound.feed(name, feeder.batch)
+    _check_batches(problem, method)
+    method = method.with_batches(bound.problem)
+    one_x, one_y = (jax.tree.map(lambda a: a[0], (x, y)) if many else (x, y))
+    batches = {
+        "zeta": _batch_shape(bound, "zeta", method.batch_zeta, feeders),
+        "xi": _batch_shape(bound, "xi", method.batch_xi, feeders),
+    }
+    _check_functions(bound, one_x, one_y, batches)
+    x, y = _into_sets(bound.problem, x, y, many)
+    _check_values(bound, x, y, batches, feeders, many)
+    return Prepared(bound, x, y, x_rest, y_rest, method, feeders)
+
+
+def _check_problem(problem: Any) -> None:
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem: needs a hx.Problem, got {type(problem).__name__}.")
+    for name in FUNCTIONS:
+        if not callable(getattr(problem, name)):
+            raise InputError(f"Problem({name}): needs a function, got {type(getattr(problem, name)).__name__}.")
+    for name in ("x_set", "y_set"):
+        wrong = [leaf for leaf in jax.tree.leaves(getattr(problem, name), is_leaf=sets.is_set) if not sets.is_set(leaf)]
+        if wrong:
+            raise InputError(
+                f"Problem({name}): needs a set (hx.Box, hx.Ball, ...) or a tree prefix of sets, got {wrong[0]!r}."
+            )
+    for name in ("zeta", "xi"):
+        source = getattr(problem, name)
+        if source is not None and not isinstance(source, samples.AbstractSource | samples.Stream):
+            raise InputError(
+                f"Problem({name}): needs hx.Finite(arrays), hx.Sampler(draw), hx.Stream(iterable) or None, got "
+                f"{type(source).__name__}. Arrays go in as hx.Finite(arrays)."
+            )
+
+
+def _check_starts(x: PyTree, y: PyTree) -> None:
+    counts = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves((x, y))}
+    if len(counts) != 1 or None in counts or 0 in counts:
+        shapes = [leaf.shape for leaf in jax.tree.leaves((x, y))]
+        raise InputError(f"x0s, y0s: every leaf needs the same leading axis of starts; got shapes {shapes}.")
+
+
+def _check_sets(name: str, convex_set: PyTree, tree: PyTree, many: bool) -> None:
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
+    try:
+        landed = eqx.filter_eval_shape(sets.project, convex_set, one)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"Problem({name}_set): does not fit {name}0 of structure "
+            f"{jax.tree.map(lambda a: a.shape, one)}: {error}"
+        ) from error
+    if jax.tree.map(lambda a: a.shape, landed) != jax.tree.map(lambda a: a.shape, one):
+        raise InputError(f"Problem({name}_set): bounds do not broadcast to the shape of {name}0.")
+
+
+def _open_streams(problem: Problem, method: Any) -> dict[str, Feeder]:
+    feeders = {}
+    for name in ("zeta", "xi"):
+        source = getattr(problem, name)
+        if not isinstance(source, samples.Stream):
+            continue
+        if getattr(method, f"batch_{name}") is not None or (name == "xi" and method.inner.batch is not None):
+            raise InputError(f"batch_{name}: the Stream given as {name} sets the batch size; leave it unset.")
+        try:
+            feeders[name] = feeder_of(name, source)
+        except Exhausted:
+            raise InputError(f"Problem({name}): the Stream yields no batch at all.") from None
+    if "xi" in feeders and method.repair:
+        raise InputError("SALVF(repair): needs an xi that can be drawn from (Finite or Sampler), not a Stream.")
+    return feeders
+
+
+def _check_batches(problem: Problem, method: Any) -> None:
+    for name, batch in (("zeta", method.batch_zeta), ("xi", method.batch_xi), ("xi", method.inner.batch)):
+        source = getattr(problem, name)
+        if batch is not None and source is None:
+            raise InputError(f"batch size {batch} for {name}, but Problem({name}=None) has no samples; leave it unset.")
+        if isinstance(source, samples.Finite) and not source.replace and (batch or 1) > source.size:
+            raise InputError(
+                f"batch size {batch} for {name} exceeds the {source.size} rows of Finite(replace=False)."
+            )
+
+
+def _batch_shape(bound: Bound, name: str, n: int, feeders: dict[str, Feeder]) -> PyTree:
+    source = getattr(bound.problem, name)
+    if source is None:
+        return None
+    if name in feeders:
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.asarray(a[:0]).dtype), feeders[name].peek())
+    if isinstance(source, samples.Finite):
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((n, *a.shape[1:]), a.dtype), source.arrays)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    drawn = bound.trace(f"{name}.draw", (key, n))
+    for leaf in jax.tree.leaves(drawn):
+        if leaf.aval.ndim == 0 or leaf.aval.shape[0] != n:
+            raise InputError(
+                f"Sampler(draw) of {name}: draw(key, {n}) must return leaves with leading axis {n}, got shape "
+                f"{leaf.aval.shape}."
+            )
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype), drawn)
+
+
+def _check_functions(bound: Bound, x: PyTree, y: PyTree, batches: dict[str, PyTree]) -> None:
+    dtype = dtype_of(x, y)
+    for name, batch in (("upper", "zeta"), ("lower", "xi")):
+        out = bound.trace(name, (x, y, batches[batch]))
+        leaves = jax.tree.leaves(out)
+        if len(leaves) != 1 or leaves[0].aval.shape != ():
+            got = [leaf.aval.shape for leaf in leaves]
+            raise InputError(
+                f"{name}(x, y, {batch}): must return a scalar, the mean over the batch; got shapes {got}. "
+                "Average over the leading axis, e.g. with jnp.mean."
+            )
+        _check_dtype(f"{name}(x, y, {batch})", leaves[0].aval.dtype, dtype)
+    for name in ("constraints", "equalities", "upper_constraints"):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(bound.trace(name, (x, y))):
+            _check_dtype(f"{name}(x, y){jax.tree_util.keystr(path)}", leaf.aval.dtype, dtype)
+
+
+def _check_dtype(name: str, got: Any, expected: Any) -> None:
+    if not jnp.issubdtype(got, jnp.floating):
+        raise InputError(f"{name}: must return floating-point numbers, got dtype {got}.")
+    if jnp.finfo(got).bits > jnp.finfo(expected).bits:
+        raise InputError(
+            f"{name}: returns {got} for variables of {expected}: some array it uses is {got}. Cast that data, or start "
+            f"from x0, y0 of {got}."
+        )
+
+
+def _into_sets(problem: Problem, x: PyTree, y: PyTree, many: bool) -> tuple[PyTree, PyTree]:
+    moved = []
+    for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
+        if not bool(all_finite(tree)):
+            raise InputError(f"{name}0: holds NaN or infinite entries; start from a finite point.")
+
+        def land(part: PyTree, convex_set: PyTree = convex_set) -> PyTree:
+            return sets.project(convex_set, part)
+
+        landed = jax.vmap(land)(tree) if many else land(tree)
+        gap = max(float(jnp.max(jnp.abs(a - b), initial=0.0)) for a, b in _pairs(tree, landed))
+        if not np.isfinite(gap):
+            raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
+        if gap > 1e3 * float(jnp.finfo(dtype_of(tree)).eps) * (1 + max(float(jnp.max(jnp.abs(a), initial=0.0)) for a in jax.tree.leaves(tree))):
+            warnings.warn(
+                f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.",
+                HieraxWarning,
+                stacklevel=4,
+            )
+        moved.append(landed)
+    return moved[0], moved[1]
+
+
+def _pairs(a: PyTree, b: PyTree) -> list[tuple[jax.Array, jax.Array]]:
+    return list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def _values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, jax.Array]:
+    rows = {name: getattr(problem, name)(x, y) for name in ("constraints", "equalities", "upper_constraints")}
+    return {
+        "upper": all_finite(problem.upper(x, y, zeta)),
+        "lower": all_finite(problem.lower(x, y, xi)),
+        **{name: all_finite(value) for name, value in rows.items()},
+        "the gradient of upper": all_finite(jax.grad(problem.upper, (0, 1))(x, y, zeta)),
+        "the gradient of lower": all_finite(jax.grad(problem.lower, (0, 1))(x, y, xi)),
+    }
+
+
+def _check_values(
+    bound: Bound, x: PyTree, y: PyTree, batches: dict[str, PyTree], feeders: dict[str, Feeder], many: bool
+) -> None:
+    """Finite values and gradients at the start, on one batch (zeros where a batch would have to be drawn)."""
+    key = jax.random.key(0)
+
+    def at(problem: Problem, x: PyTree, y: PyTree, fed: dict[str, PyTree]) -> dict[str, jax.Array]:
+        drawn = {}
+        for name, source in (("zeta", problem.zeta), ("xi", problem.xi)):
+            ticket = fed.get(name, samples.Ticket(key, jnp.zeros((), jnp.int32)))
+            count = 1 if batches[name] is None else jax.tree.leaves(batches[name])[0].shape[0]
+            drawn[name] = samples.one_batch(source, ticket, count)
+
+        def one(x: PyTree, y: PyTree) -> dict[str, jax.Array]:
+            return _values(problem, x, y, drawn["zeta"], drawn["xi"])
+
+        return jax.vmap(one)(x, y) if many else one(x, y)
+
+    fed = {name: jax.tree.map(lambda a: a[None], feeder.peek()) for name, feeder in feeders.items()}
+    for name, fine in bound.run("check", at, x, y, fed, static=many).items():
+        if not np.all(fine):
+            where = f" at {int(np.sum(~np.asarray(fine)))} of the starts" if many else " at (x0, y0)"
+            raise InputError(f"{name} is not finite{where}; start from a point where every function is finite.")
