@@ -111,6 +111,12 @@ def jac_H(x: float, y: float) -> Array:
     return np.array([-1.0, 1.0])
 
 
+def grad_ell(x: float, w: float, lam: float, xi: Array) -> Array:
+    """Gradient of the augmented Lagrangian in (x, w), with the noise xi of the gradient of G."""
+    mu: float = np.maximum(GAMMA1 * lam + H(x, w), 0.0) / GAMMA1
+    return grad_G(x, w) + xi + mu * jac_H(x, w)
+
+
 def plain_loop(
     starts: Array,
     steps: int = 2500,
@@ -135,35 +141,30 @@ def plain_loop(
     rng = np.random.Generator(np.random.SFC64(seed))
     etas, rhos = inner_schedules(inner_steps)
     alphas = outer_schedule(steps)
-
-    def grad_ell(x: float, w: float, lam: float, xi: Array) -> Array:
-        mu = np.maximum(GAMMA1 * lam + H(x, w), 0) / GAMMA1
-        return np.asarray(grad_G(x, w) + xi + mu * jac_H(x, w))
-
     finals = []
     for x, y, lam, nu in zip(*initial(starts, start), strict=True):
         w, z = y, lam
         for alpha in alphas:
             for eta, rho in zip(etas, rhos, strict=True):
-                xi = rng.normal(0, sigma, 2)
+                xi = rng.normal(0.0, sigma, 2)
                 d_w = grad_ell(x, w, lam, xi)[1]
                 d_lam = np.maximum(-GAMMA1 * lam, H(x, w)) - GAMMA2 * (lam - z)
-                w = np.clip(w - eta * d_w, 0, UPPER)
-                lam = np.maximum(lam + rho * d_lam, 0)
+                w = np.clip(w - eta * d_w, 0.0, UPPER)
+                lam = np.maximum(lam + rho * d_lam, 0.0)
 
-            zeta = rng.normal(0, sigma, 2)
-            xi = rng.normal(0, sigma, 2)
+            zeta = rng.normal(0.0, sigma, 2)
+            xi = rng.normal(0.0, sigma, 2)
             inner = grad_ell(x, w, lam, xi)
-            push = np.maximum(nu + C2 * H(x, y), 0)
+            push = np.maximum(nu + C2 * H(x, y), 0.0)
             d = grad_F(x, y) + zeta + C1 * (grad_G(x, y) + xi) + push * jac_H(x, y)
             d[0] -= C1 * inner[0]
             if control_variate:
                 d[1] -= C1 * inner[1]
             d_z = C1 * GAMMA2 * (z - lam)
 
-            x, y = np.clip(np.array([x, y]) - alpha * d, 0, UPPER)
-            z = np.maximum(z - Z_STEP / (C1 * GAMMA2) * d_z, 0)
-            nu = np.maximum(nu + TAU * C2 * np.maximum(-nu / C2, H(x, y)), 0)
+            x, y = np.clip(np.array([x, y]) - alpha * d, 0.0, UPPER)
+            z = np.maximum(z - Z_STEP / (C1 * GAMMA2) * d_z, 0.0)
+            nu = np.maximum(nu + TAU * C2 * np.maximum(-nu / C2, H(x, y)), 0.0)
         finals.append((x, y, z, nu))
     return Final(*np.array(finals).reshape(-1, 4).T)
 

@@ -193,12 +193,21 @@ def over_starts(function: Any, spread: Spread) -> Any:
     return mapped
 
 
+class Carry(NamedTuple):
+    """What a chunk carries from step to step: the runs, the block of drawn samples, the steps done in this chunk."""
+
+    runs: Run
+    plans: samples.Tickets
+    done: Array
+
+
 def chunk(
     output: Output,
     spread: Spread,
     problem: Problem,
     runs: Run,
     method: Any,
+    first_step: Array,
     lead: Array,
     lead_record: Array,
     rows: Array,
@@ -211,15 +220,20 @@ def chunk(
     All counts are traced: one compilation serves every cutting. Stops early where no start is running any more.
     """
 
-    def step(runs: Run, count: Array) -> Run:
-        def one(method: Any, run: Run) -> Run:
-            tickets = method.tickets(run.state)
-            for name, batches in fed.items():
-                here = jax.tree.map(lambda a: a[count], batches)
-                tickets = tickets._replace(**here)
-            return advance(problem, method, output, run, tickets)
+    block = method.block(problem)
 
-        return over_starts(one, spread)(method, runs)
+    def draw(runs: Run) -> samples.Tickets:
+        return over_starts(lambda method, run: method.draws(problem, run.state), spread)(method, runs)
+
+    def step(runs: Run, plans: samples.Tickets, count: Array) -> Run:
+        at = (first_step + count) % block
+
+        def one(method: Any, run: Run, plans: samples.Tickets) -> Run:
+            tickets = jax.tree.map(lambda a: a[at], plans)
+            here = jax.tree.map(lambda a: a[count], fed)
+            return advance(problem, method, output, run, tickets._replace(**here))
+
+        return over_starts(one, spread)(method, runs, plans)
 
     def close(runs: Run) -> tuple[Run, Record]:
         return over_starts(lambda method, run: record(method, output, run, tol), spread)(method, runs)
@@ -227,13 +241,21 @@ def chunk(
     def some_running(runs: Run) -> Array:
         return jnp.any(runs.code == RUNNING)
 
-    def steps(runs: Run, done: Array, count: Array) -> tuple[Run, Array]:
-        def body(carry: tuple[Run, Array, Array]) -> tuple[Run, Array, Array]:
-            runs, done, left = carry
-            return step(runs, done), done + 1, left - 1
+    def refreshed(runs: Run, plans: samples.Tickets, stale: Array) -> samples.Tickets:
+        # A loop of at most one turn: unlike a conditional it leaves the plans where they are if nothing is to be done.
+        def body(carry: tuple[samples.Tickets, Array]) -> tuple[samples.Tickets, Array]:
+            return draw(runs), jnp.zeros((), bool)
 
-        runs, done, _ = jax.lax.while_loop(lambda c: (c[2] > 0) & some_running(c[0]), body, (runs, done, count))
-        return runs, done
+        return jax.lax.while_loop(lambda c: c[1], body, (plans, stale))[0]
+
+    def steps(carry: Carry, count: Array) -> Carry:
+        def body(carry: tuple[Carry, Array]) -> tuple[Carry, Array]:
+            (runs, plans, done), left = carry
+            stale = (done == 0) | ((first_step + done) % block == 0)
+            plans = refreshed(runs, plans, stale)
+            return Carry(step(runs, plans, done), plans, done + 1), left - 1
+
+        return jax.lax.while_loop(lambda c: (c[1] > 0) & some_running(c[0].runs), body, (carry, count))[0]
 
     blank = jax.tree.map(lambda a: jnp.zeros((ROWS, *a.shape), a.dtype), jax.eval_shape(close, runs)[1])
 
@@ -242,20 +264,23 @@ def chunk(
         return runs, jax.tree.map(lambda t, r: t.at[at].set(r), table, row)
 
     zero = jnp.zeros((), jnp.int32)
-    runs, done = steps(runs, zero, lead)
-    runs, table = jax.lax.cond(lead_record, lambda: write(blank, runs, zero), lambda: (runs, blank))
+    empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(draw, runs))
+    carry = steps(Carry(runs, empty, zero), lead)
+    runs, table = jax.lax.cond(lead_record, lambda: write(blank, carry.runs, zero), lambda: (carry.runs, blank))
     first = lead_record.astype(jnp.int32)
 
-    def block(carry: tuple[Run, Record, Array, Array]) -> tuple[Run, Record, Array, Array]:
-        runs, table, written, done = carry
-        runs, done = steps(runs, done, period)
-        runs, table = write(table, runs, written)
-        return runs, table, written + 1, done
+    def block_of_steps(state: tuple[Carry, Record, Array]) -> tuple[Carry, Record, Array]:
+        carry, table, written = state
+        carry = steps(carry, period)
+        runs, table = write(table, carry.runs, written)
+        return carry._replace(runs=runs), table, written + 1
 
-    runs, table, written, _ = jax.lax.while_loop(
-        lambda c: (c[2] < first + rows) & some_running(c[0]), block, (runs, table, first, done)
+    carry, table, written = jax.lax.while_loop(
+        lambda state: (state[2] < first + rows) & some_running(state[0].runs),
+        block_of_steps,
+        (carry._replace(runs=runs), table, first),
     )
-    return runs, table, written
+    return carry.runs, table, written
 
 
 def start_keys(seed: int | PRNGKeyArray, count: int | None) -> PRNGKeyArray:

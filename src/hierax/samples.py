@@ -1,8 +1,9 @@
 """Where batches of zeta and xi come from.
 
-A source turns a *ticket* into batches inside the compiled step. `Finite` and `Sampler` are keyed: their ticket is a
-stream's key and a counter, so that a run can be cut into chunks, resumed or repeated without changing what it draws.
-`Stream` is fed: its tickets are batches the host has fetched (`feeds.py`).
+A source splits the making of a batch in two: `plan` draws everything random about many batches at once (row numbers,
+or the samples themselves), `fetch` turns one row of a plan into a batch inside the compiled step. Plans are keyed by a
+stream's key and a block number, so that a run can be cut into chunks, resumed or repeated without changing what it
+draws. `Stream` is fed by the host instead (`feeds.py`): what it hands over already are batches.
 """
 
 import abc
@@ -18,15 +19,8 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from hierax.errors import InputError
 
 
-class Ticket(NamedTuple):
-    """What a keyed source turns into batches: the stream's key and how many plans were made before."""
-
-    key: PRNGKeyArray
-    index: Int[Array, ""]
-
-
 class Tickets(NamedTuple):
-    """The samples of one outer step: zeta, xi~ of the outer gradient, xi of the inner loop."""
+    """The planned samples of one outer step: zeta, xi~ of the outer gradient, xi of the inner loop (leading axis s)."""
 
     zeta: PyTree
     xi: PyTree
@@ -34,11 +28,11 @@ class Tickets(NamedTuple):
 
 
 class AbstractSource(eqx.Module):
-    """A source of batches: `plan` prepares `count` batches of `n` samples, `fetch` makes one of them."""
+    """A source of batches."""
 
     @abc.abstractmethod
-    def plan(self, ticket: PyTree, count: int, n: int) -> PyTree:
-        """Everything random about `count` batches, as a tree with leading axis `count`."""
+    def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> PyTree:
+        """Everything random about the `block`-th group of `count` batches of n samples; leading axis `count`."""
 
     def fetch(self, planned: PyTree) -> PyTree:
         """The batch for one row of a plan."""
@@ -87,15 +81,15 @@ class Finite(AbstractSource):
         """All rows as one batch."""
         return self.arrays
 
-    def plan(self, ticket: Ticket, count: int, n: int) -> Int[Array, "count n"]:
+    def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> Int[Array, "count n"]:
         """Row numbers."""
         if self.replace:
-            return jax.random.randint(jax.random.fold_in(*ticket), (count, n), 0, self.size)
+            return jax.random.randint(jax.random.fold_in(key, block), (count, n), 0, self.size)
         per_epoch = self.size // n  # a remainder shorter than a batch is left out of its epoch
-        batch = ticket.index * count + jnp.arange(count)
+        batch = block * count + jnp.arange(count)
         place = (batch % per_epoch)[:, None] * n + jnp.arange(n)
-        keys = jax.vmap(lambda epoch: jax.random.fold_in(ticket.key, epoch))(batch // per_epoch)
-        return jax.vmap(lambda key, where: _shuffled(key, where, self.size))(keys, place)
+        keys = jax.vmap(lambda epoch: jax.random.fold_in(key, epoch))(batch // per_epoch)
+        return jax.vmap(lambda one, where: _shuffled(one, where, self.size))(keys, place)
 
     def fetch(self, planned: Int[Array, " n"]) -> PyTree:
         """Gather the rows."""
@@ -127,14 +121,13 @@ class Sampler(AbstractSource):
         """1, as in the paper's toy."""
         return 1
 
-    def plan(self, ticket: Ticket, count: int, n: int) -> PyTree:
-        """The samples themselves, all batches in one draw: most of a tiny problem's time is the generator's set-up."""
-        rows = self.draw(jax.random.fold_in(*ticket), count * n)
-        return jax.tree.map(lambda leaf: leaf.reshape(count, n, *leaf.shape[1:]), rows)
+    def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> PyTree:
+        """The samples themselves, all batches in one draw."""
+        return folded(self.draw(jax.random.fold_in(key, block), count * n), count, n)
 
 
 class Fed(AbstractSource):
-    """What stands for a `Stream` inside compiled programs: its tickets already are the batches."""
+    """What stands for a `Stream` inside compiled programs: its batches come from the host, never from a plan."""
 
     batch: int = eqx.field(static=True)
 
@@ -142,9 +135,9 @@ class Fed(AbstractSource):
         """The stream's own batch size."""
         return self.batch
 
-    def plan(self, ticket: PyTree, count: int, n: int) -> PyTree:
-        """The ticket itself."""
-        return ticket
+    def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> PyTree:
+        """Nothing to draw."""
+        return None
 
 
 class Stream:
@@ -174,15 +167,9 @@ def streams(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray
     return zeta, xi, inner
 
 
-def keyed_tickets(key: PRNGKeyArray, step: Int[Array, ""] | int) -> Tickets:
-    """The tickets of an outer step for sources that are not fed."""
-    index = jnp.asarray(step, jnp.int32)
-    return Tickets(*(Ticket(stream, index) for stream in streams(key)))
-
-
-def plan(source: AbstractSource | None, ticket: PyTree, count: int, n: int) -> PyTree:
+def plan(source: AbstractSource | None, key: PRNGKeyArray, block: Any, count: int, n: int) -> PyTree:
     """`source.plan`; without a source there is nothing to draw."""
-    return None if source is None else source.plan(ticket, count, n)
+    return None if source is None else source.plan(key, block, count, n)
 
 
 def fetch(source: AbstractSource | None, planned: PyTree) -> PyTree:
@@ -190,9 +177,14 @@ def fetch(source: AbstractSource | None, planned: PyTree) -> PyTree:
     return None if source is None else source.fetch(planned)
 
 
-def one_batch(source: AbstractSource | None, ticket: PyTree, n: int) -> PyTree:
-    """A single batch of n samples."""
-    return fetch(source, jax.tree.map(lambda leaf: leaf[0], plan(source, ticket, 1, n)))
+def folded(tree: PyTree, *shape: int) -> PyTree:
+    """Reshape the leading axis of every leaf to `shape`."""
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), tree)
+
+
+def joined(tree: PyTree) -> PyTree:
+    """Merge the two leading axes of every leaf: several planned batches become one."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
 
 
 def _shuffled(key: PRNGKeyArray, place: Int[Array, " n"], size: int) -> Int[Array, " n"]:

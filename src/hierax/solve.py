@@ -325,7 +325,7 @@ class _Driver:
             functools.partial(_chunk_program, self.call.output, self.spread),
             self.runs,
             self.method,
-            *(jnp.asarray(value, jnp.int32) for value in (lead,)),
+            *(jnp.asarray(value, jnp.int32) for value in (self.first + self.done, lead)),
             jnp.asarray(with_record),
             *(jnp.asarray(value, jnp.int32) for value in (rows, period)),
             jnp.asarray(self.call.tol or -1.0, self.runs.limit.dtype),
@@ -358,12 +358,12 @@ class _Driver:
 
         for name, feeder in self.ready.feeders.items():
             if name == "zeta":
-                fed["zeta"] = padded(feeder.take(steps, 1))
+                fed["zeta"] = padded(feeder.take(steps))
             else:
                 inner = self.ready.method.inner.steps
                 both = feeder.take(steps, inner + 1)
                 fed["inner"] = padded(jax.tree.map(lambda a: a[:, :inner], both))
-                fed["xi"] = padded(jax.tree.map(lambda a: a[:, inner:], both))
+                fed["xi"] = padded(jax.tree.map(lambda a: a[:, inner], both))
         return fed
 
     def _last_record(self) -> dict[str, Any] | None:

@@ -217,16 +217,16 @@ def _check_values(
     def at(problem: Problem, x: PyTree, y: PyTree, fed: dict[str, PyTree]) -> dict[str, jax.Array]:
         drawn = {}
         for name, source in (("zeta", problem.zeta), ("xi", problem.xi)):
-            ticket = fed.get(name, samples.Ticket(key, jnp.zeros((), jnp.int32)))
             count = 1 if batches[name] is None else jax.tree.leaves(batches[name])[0].shape[0]
-            drawn[name] = samples.one_batch(source, ticket, count)
+            planned = jax.tree.map(lambda a: a[0], samples.plan(source, key, 0, 1, count))
+            drawn[name] = fed.get(name, samples.fetch(source, planned))
 
         def one(x: PyTree, y: PyTree) -> dict[str, jax.Array]:
             return _values(problem, x, y, drawn["zeta"], drawn["xi"])
 
         return jax.vmap(one)(x, y) if many else one(x, y)
 
-    fed = {name: jax.tree.map(lambda a: a[None], feeder.peek()) for name, feeder in feeders.items()}
+    fed = {name: feeder.peek() for name, feeder in feeders.items()}
     for name, fine in bound.run("check", at, x, y, fed, static=many).items():
         if not np.all(fine):
             where = f" at {int(np.sum(~np.asarray(fine)))} of the starts" if many else " at (x0, y0)"

@@ -64,12 +64,11 @@ class SALM(eqx.Module):
         z: Rows,
         w: PyTree,
         lam: Rows,
-        ticket: PyTree,
+        plan: PyTree,
         gamma1: Scalar,
         gamma2: Scalar,
     ) -> InnerSolution:
-        """Run s steps at (x, z) from (w, lam); needs every number set. Never differentiated through."""
-        plan = samples.plan(problem.xi, ticket, self.steps, self.batch or 1)
+        """Run s steps at (x, z) from (w, lam) on the s planned batches; needs every number set."""
         offset = 10.0 if self.warm and self.rule == "capped" else 0.0
         if self.rule == "paper":
             lam = jax.tree.map(jnp.zeros_like, lam)

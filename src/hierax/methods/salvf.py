@@ -32,7 +32,7 @@ from hierax.reformulation.penalty import (
     violation,
 )
 from hierax.sets import AbstractSet
-from hierax.trees import dtype_of, largest
+from hierax.trees import dtype_of, largest, size
 
 # Dimensionless defaults, measured in docs/method.md; everything that carries units is estimated.
 C1_FACTOR = 5.0  # c1 in units of (curvature of F) / (curvature of G)
@@ -42,6 +42,7 @@ Z_STEP = 0.3  # in units of 1/(c1 gamma2)
 START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
 CONTROL_FROM = 10  # inner steps from which the control variate pays
 LOOK_AHEAD = 8  # batches of zeta that the estimate shares with the first steps
+BLOCK, MOST_STEPS = 4096, 64  # numbers drawn at once per start, and for at most how many steps
 
 
 class Metrics(NamedTuple):
@@ -270,17 +271,18 @@ class SALVF(eqx.Module):
 
     # -- a run ------------------------------------------------------------------------------------------------------
 
-    def lower_solve(self, problem: Problem, x: PyTree, y: PyTree, ticket: PyTree) -> tuple[PyTree, Rows]:
-        """A bounded first solve of the lower level at x: rounds of the inner loop, each followed by z <- lam."""
+    def lower_solve(self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree) -> tuple[PyTree, Rows]:
+        """A bounded first solve of the lower level at x: rounds of the inner loop, each followed by z <- lam.
+
+        `plan` holds START_ROUNDS * inner.steps planned batches.
+        """
         problem = scaled(problem, self.scales)
         rounds = dataclasses.replace(self.inner, warm=True, rule="capped")
-        plans = samples.plan(problem.xi, ticket, START_ROUNDS * rounds.steps, rounds.batch or 1)
-        plans = jax.tree.map(lambda a: a.reshape(START_ROUNDS, rounds.steps, *a.shape[1:]), plans)
-        planned = dataclasses.replace(problem, xi=None if problem.xi is None else _Planned(problem.xi))
+        plans = samples.folded(plan, START_ROUNDS, rounds.steps)
 
         def body(carry: tuple[PyTree, Rows], plan: PyTree) -> tuple[tuple[PyTree, Rows], None]:
             w, z = carry
-            found = rounds.solve(planned, x, z, w, z, plan, self.gamma1, self.gamma2)
+            found = rounds.solve(problem, x, z, w, z, plan, self.gamma1, self.gamma2)
             return (found.w, found.lam), None
 
         zero = jax.tree.map(jnp.zeros_like, problem.rows(x, y))
@@ -305,9 +307,30 @@ class SALVF(eqx.Module):
         )
         return SALVFState(point, y, lam, self.direction.init(point), rules, jnp.zeros((), jnp.int32), key)
 
-    def tickets(self, state: SALVFState) -> samples.Tickets:
-        """The tickets of the next step, for sources that are not fed."""
-        return samples.keyed_tickets(state.key, state.step)
+    def block(self, problem: Problem) -> int:
+        """How many steps' samples are drawn at once: small ones in large blocks, since generators dislike tiny calls."""
+        plans = jax.eval_shape(lambda: self._plans(problem, jax.random.key(0), 0, 1))
+        per_step = max(1, size(plans))
+        return max(1, min(MOST_STEPS, BLOCK // per_step))
+
+    def _plans(self, problem: Problem, key: PRNGKeyArray, block: Any, steps: int) -> samples.Tickets:
+        zeta, xi, inner = samples.streams(key)
+        count, batch = self.inner.steps, self.inner.batch or 1
+        return samples.Tickets(
+            samples.plan(problem.zeta, zeta, block, steps, self.batch_zeta or 1),
+            samples.plan(problem.xi, xi, block, steps, self.batch_xi or 1),
+            samples.folded(samples.plan(problem.xi, inner, block, steps * count, batch), steps, count),
+        )
+
+    def draws(self, problem: Problem, state: SALVFState) -> samples.Tickets:
+        """The planned samples of the block of steps that the state's next step lies in (leading axis `block`)."""
+        steps = self.block(problem)
+        return self._plans(problem, state.key, state.step // steps, steps)
+
+    def tickets(self, problem: Problem, state: SALVFState) -> samples.Tickets:
+        """The planned samples of the next step; a `Stream`'s are None and come from the host."""
+        at = state.step % self.block(problem)
+        return jax.tree.map(lambda a: a[at], self.draws(problem, state))
 
     def step(self, problem: Problem, state: SALVFState, tickets: samples.Tickets) -> tuple[SALVFState, Metrics]:
         """One outer step."""
@@ -321,8 +344,8 @@ class SALVF(eqx.Module):
         )
         inner = Inner(solved.w, solved.lam)
         # 2. The direction, on fresh batches.
-        zeta = samples.one_batch(problem.zeta, tickets.zeta, self.batch_zeta or 1)
-        xi = samples.one_batch(problem.xi, tickets.xi, self.batch_xi or 1)
+        zeta = samples.fetch(problem.zeta, tickets.zeta)
+        xi = samples.fetch(problem.xi, tickets.xi)
         control = self.inner.eta_max if self.control_variate else None
 
         def gradient(at: Point) -> Any:
@@ -364,10 +387,11 @@ class SALVF(eqx.Module):
         x, y = state.point.x, state.point.y
         if self.repair:
             rescaled = scaled(problem, self.scales)
-            ticket = samples.Ticket(jax.random.fold_in(state.key, 2), state.step)
             solver = dataclasses.replace(self.inner, steps=self.repair, warm=True, dual_free=False)
+            key = jax.random.fold_in(state.key, 2)
+            plan = samples.plan(problem.xi, key, state.step, self.repair, self.inner.batch or 1)
             zero = jnp.zeros_like(self.gamma2)
-            y = solver.solve(rescaled, x, state.lam, y, state.lam, ticket, self.gamma1, zero).w
+            y = solver.solve(rescaled, x, state.lam, y, state.lam, plan, self.gamma1, zero).w
         return x, y, self.multipliers(state)
 
     def moved_to(self, state: SALVFState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SALVFState:
@@ -433,44 +457,29 @@ def SALVF_VR(**settings: Any) -> SALVF:
     return SALVF(**{"direction": Storm(), **settings})
 
 
-class _Planned(samples.AbstractSource):
-    """A source whose plans were made before: the ticket is the plan."""
-
-    source: samples.AbstractSource
-
-    def plan(self, ticket: PyTree, count: int, n: int) -> PyTree:
-        return ticket
-
-    def fetch(self, planned: PyTree) -> PyTree:
-        return self.source.fetch(planned)
-
-    def default_batch(self) -> int:
-        return self.source.default_batch()
-
-
 def _first_batches(
     method: SALVF, problem: Problem, key: PRNGKeyArray, feed: samples.Tickets | None
 ) -> tuple[PyTree, PyTree, PyTree]:
-    """Batches of zeta and xi to look at before the first step, and the ticket of the first lower solve."""
-    tickets = samples.keyed_tickets(key, 0)
-    start: PyTree = samples.Ticket(jax.random.fold_in(tickets.inner.key, 3), jnp.zeros((), jnp.int32))
-    zeta_ticket, xi_ticket = tickets.zeta, tickets.xi
-    if isinstance(problem.zeta, samples.Fed):
-        zeta_ticket = _needs(feed, "zeta").zeta
-    if isinstance(problem.xi, samples.Fed):
-        xi_ticket, start = _needs(feed, "xi").xi, _needs(feed, "xi").inner
-
-    def joined(source: samples.AbstractSource | None, ticket: PyTree, n: int) -> PyTree:
-        if source is None or isinstance(source, samples.Fed):
-            return samples.one_batch(source, ticket, n)
-        many = [samples.one_batch(source, ticket._replace(index=ticket.index + i), n) for i in range(LOOK_AHEAD)]
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *many)
-
-    return (
-        joined(problem.zeta, zeta_ticket, method.batch_zeta or 1),
-        joined(problem.xi, xi_ticket, method.batch_xi or 1),
-        start,
+    """Batches of zeta and xi to look at before the first step, and the plan of the first lower solve."""
+    block = method.block(problem)
+    ahead = method._plans(problem, key, 0, block)
+    start = samples.plan(
+        problem.xi,
+        jax.random.fold_in(samples.streams(key)[2], 3),
+        0,
+        START_ROUNDS * method.inner.steps,
+        method.inner.batch or 1,
     )
+
+    def first(source: samples.AbstractSource | None, plans: PyTree) -> PyTree:
+        return samples.fetch(source, samples.joined(jax.tree.map(lambda a: a[:LOOK_AHEAD], plans)))
+
+    zeta, xi = ahead.zeta, ahead.xi
+    if isinstance(problem.zeta, samples.Fed):
+        zeta = _needs(feed, "zeta").zeta
+    if isinstance(problem.xi, samples.Fed):
+        xi, start = _needs(feed, "xi").xi, _needs(feed, "xi").inner
+    return first(problem.zeta, zeta), first(problem.xi, xi), start
 
 
 def _needs(feed: samples.Tickets | None, name: str) -> samples.Tickets:

@@ -120,11 +120,11 @@ def toy_inner_solution(x: ArrayLike, z: ArrayLike, gamma1: ArrayLike, gamma2: Ar
 
         min_{w in [0,3]}  G(x, w) + ([g z + H]_+^2 - g^2 z^2) / (2 g),   1/g = 1/gamma1 + 1/gamma2.
 
-    Its derivative is the larger of two increasing affine functions of w (constraint term off and on), so its zero is
-    the smaller of theirs, and on an interval a convex function is minimised by clipping.
+    For x in [0,3] and z >= 0 its minimiser has g z + H >= 0 (also where a bound of Y is active): the objective is
+    quadratic there, a convex function on an interval is minimised by clipping, and lam* is the first of its two values.
 
     Args:
-        x: upper variable.
+        x: upper variable, in [0, 3].
         z: proximal centre of the multiplier, >= 0.
         gamma1: parameter of the augmented term, > 0.
         gamma2: parameter of the proximal term, > 0.
@@ -134,11 +134,8 @@ def toy_inner_solution(x: ArrayLike, z: ArrayLike, gamma1: ArrayLike, gamma2: Ar
     """
     x, z, gamma1, gamma2 = (jnp.asarray(value) for value in (x, z, gamma1, gamma2))
     gamma = gamma1 * gamma2 / (gamma1 + gamma2)
-    off = 2.0 * x
-    on = (gamma * (4.0 * x - z) + x) / (2.0 * gamma + 1.0)
-    w = jnp.clip(jnp.minimum(off, on), 0.0, SIDE)
-    lam = jnp.maximum(z + (w - x) / gamma2, gamma2 * z / (gamma1 + gamma2))
-    return w, lam
+    w = jnp.clip((gamma * (4.0 * x - z) + x) / (2.0 * gamma + 1.0), 0.0, SIDE)
+    return w, z + (w - x) / gamma2
 
 
 def _upper(x: Array, y: Array) -> Array:
