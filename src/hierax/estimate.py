@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
@@ -42,7 +43,7 @@ def power_iteration(product: Callable[[PyTree], PyTree], like: PyTree, key: PRNG
     """Largest absolute eigenvalue of a symmetric operator given by its products."""
 
     def body(carry: tuple[PyTree, Scalar], _: None) -> tuple[tuple[PyTree, Scalar], None]:
-        vector, _ = carry
+        vector = carry[0]
         image = product(vector)
         return (normalised(image), optax.tree.norm(image)), None
 

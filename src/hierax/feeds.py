@@ -105,4 +105,4 @@ def feeder_of(name: str, stream: Stream) -> Feeder:
     """The feeder of a stream, made at first use."""
     if not hasattr(stream, "_feeder"):
         stream._feeder = Feeder(name, stream)  # type: ignore[attr-defined]
-    return stream._feeder  # type: ignore[attr-defined,no-any-return]
+    return stream._feeder  # type: ignore[attr-defined]

@@ -83,7 +83,7 @@ def begin(method: Any, problem: Problem, state: Any, output: Output) -> Run:
     return Run(
         state=state,
         code=jnp.zeros((), jnp.int32),
-        window=Window(*([zero] * 6), residual),
+        window=Window(zero, zero, zero, zero, zero, zero, residual),
         violation=zero,
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
@@ -219,7 +219,6 @@ def chunk(
 
     All counts are traced: one compilation serves every cutting. Stops early where no start is running any more.
     """
-
     block = method.block(problem)
 
     def draw(runs: Run) -> samples.Tickets:

@@ -2,13 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 from jaxtyping import PyTree, Scalar
 
-from hierax.samples import AbstractSource, Stream
 from hierax.sets import Free
 
 
@@ -20,7 +19,7 @@ class Rows(NamedTuple):
 
 
 class Multipliers(NamedTuple):
-    """Multipliers shaped like the outputs of `constraints`, `equalities` and `upper_constraints` (None where absent)."""
+    """Multipliers, shaped like the outputs of the constraint functions (None where there is none)."""
 
     inequalities: PyTree
     equalities: PyTree
@@ -61,8 +60,8 @@ class Problem(eqx.Module):
     upper_constraints: Callable[[PyTree, PyTree], PyTree] = _nothing
     x_set: PyTree = Free()
     y_set: PyTree = Free()
-    zeta: AbstractSource | Stream | None = None
-    xi: AbstractSource | Stream | None = None
+    zeta: Any = None
+    xi: Any = None
 
     def __post_init__(self) -> None:
         """None means: no constraint, the whole space."""

@@ -105,12 +105,13 @@ class Bound:
     @property
     def problem(self) -> Problem:
         """The problem with every function replaced by its traces so far."""
-        sources = {
+        sources: dict[str, Any] = {
             name: Sampler(self._hoisted(f"{name}.draw"), source.exact) if isinstance(source, Sampler) else source
             for name, source in self._sources.items()
             if not isinstance(source, Stream)
         }
-        return Problem(**{name: self._hoisted(name) for name in FUNCTIONS}, **self._sets, **sources)
+        functions: dict[str, Any] = {name: self._hoisted(name) for name in FUNCTIONS}
+        return Problem(**functions, **self._sets, **sources)
 
     def _hoisted(self, name: str) -> Hoisted:
         known = self._known[name]
@@ -128,7 +129,8 @@ class Bound:
     def run(self, name: str, function: Callable, *args: PyTree, static: Hashable = (), donate: bool = False) -> PyTree:
         """Call `function(problem, *args)` compiled; with `donate` the first of args may be overwritten.
 
-        `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call that meets a user function at a new signature is started again once that is traced.
+        `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
+        that meets a user function at a new signature is started again once that is traced.
         """
         while True:
             try:
@@ -153,9 +155,7 @@ def clear_programs() -> None:
     _programs.clear()
 
 
-def _cached_call(
-    name: str, function: Callable, args: tuple, static: Hashable, donate: bool
-) -> tuple[PyTree, float]:
+def _cached_call(name: str, function: Callable, args: tuple, static: Hashable, donate: bool) -> tuple[PyTree, float]:
     leaves, treedef = jax.tree.flatten(args, is_leaf=_is_number)
     dynamic = [_is_number(leaf) or eqx.is_array(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves]
     arrays = [jnp.asarray(leaf) if flag else None for leaf, flag in zip(leaves, dynamic, strict=True)]

@@ -28,8 +28,12 @@ def progress_bar(wanted: bool | None, total: int) -> Iterator[Callable[[int, dic
         task = bar.add_task("", total=total, text="")
 
         def show(done: int, record: dict[str, Any] | None) -> None:
-            text = "" if record is None else "  ".join(
-                f"{name} {float(np.median(record[name])):.3g}" for name in ("upper", "violation", "stationarity")
+            text = (
+                ""
+                if record is None
+                else "  ".join(
+                    f"{name} {float(np.median(record[name])):.3g}" for name in ("upper", "violation", "stationarity")
+                )
             )
             bar.update(task, completed=done, text=text)
 

@@ -122,9 +122,8 @@ def _concrete(value: Any) -> bool:
 
 def _bounds_like(bound: PyTree, tree: PyTree) -> PyTree:
     """Bounds in the dtype of the entries they bound, so that a bound never promotes a variable."""
-    treedef = jax.tree.structure(tree)
-    if jax.tree.structure(bound) != treedef and jax.tree.structure(bound) == jax.tree.structure(0):
-        bound = jax.tree.unflatten(treedef, [bound] * treedef.num_leaves)
+    if jax.tree_util.all_leaves([bound]):  # one bound for every leaf
+        bound = jax.tree.map(lambda leaf: bound, tree)
     return jax.tree.map(lambda b, leaf: jnp.broadcast_to(jnp.asarray(b, leaf.dtype), leaf.shape), bound, tree)
 
 

@@ -16,7 +16,7 @@ FINE = frozenset({"converged", "max_steps", "seconds", "stopped"})
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """How a run ended: a name, cause and cure in words, and the step. For many starts the fields are arrays or lists."""
+    """How a run ended: a name, cause and cure in words, and the step."""
 
     name: str
     message: str

@@ -252,7 +252,8 @@ def _merged(asked: Any, known: Any) -> Any:
         return known
     if dataclasses.is_dataclass(asked) and type(asked) is type(known):
         names = [field.name for field in dataclasses.fields(asked)]
-        return dataclasses.replace(asked, **{n: _merged(getattr(asked, n), getattr(known, n)) for n in names})
+        settings = {name: _merged(getattr(asked, name), getattr(known, name)) for name in names}
+        return dataclasses.replace(asked, **settings)  # type: ignore[type-var]
     if isinstance(asked, int | float) and not isinstance(asked, bool) and eqx.is_array(known):
         return jnp.full_like(known, asked)
     return asked
@@ -360,10 +361,9 @@ class _Driver:
             if name == "zeta":
                 fed["zeta"] = padded(feeder.take(steps))
             else:
-                inner = self.ready.method.inner.steps
-                both = feeder.take(steps, inner + 1)
-                fed["inner"] = padded(jax.tree.map(lambda a: a[:, :inner], both))
-                fed["xi"] = padded(jax.tree.map(lambda a: a[:, inner], both))
+                both = feeder.take(steps, self._per_step("xi"))
+                fed["inner"] = padded(jax.tree.map(lambda a: a[:, :-1], both))
+                fed["xi"] = padded(jax.tree.map(lambda a: a[:, -1], both))
         return fed
 
     def _last_record(self) -> dict[str, Any] | None:

@@ -1,5 +1,7 @@
 """Small helpers for the pytrees that x, y and the multipliers are."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,9 @@ import optax
 from jaxtyping import Array, Bool, PyTree, Scalar
 
 from hierax.errors import InputError
+
+Number = Any
+"""A setting that is a number: a float, a traced scalar, or None until it is estimated."""
 
 
 def split_variable(name: str, tree: PyTree) -> tuple[PyTree, PyTree]:

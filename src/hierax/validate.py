@@ -44,7 +44,7 @@ def prepare(problem: Problem, x0: PyTree, y0: PyTree, method: Any, many: bool) -
         bound.feed(name, feeder.batch)
     _check_batches(problem, method)
     method = method.with_batches(bound.problem)
-    one_x, one_y = (jax.tree.map(lambda a: a[0], (x, y)) if many else (x, y))
+    one_x, one_y = jax.tree.map(lambda a: a[0], (x, y)) if many else (x, y)
     batches = {
         "zeta": _batch_shape(bound, "zeta", method.batch_zeta, feeders),
         "xi": _batch_shape(bound, "xi", method.batch_xi, feeders),
@@ -89,8 +89,7 @@ def _check_sets(name: str, convex_set: PyTree, tree: PyTree, many: bool) -> None
         landed = eqx.filter_eval_shape(sets.project, convex_set, one)
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"Problem({name}_set): does not fit {name}0 of structure "
-            f"{jax.tree.map(lambda a: a.shape, one)}: {error}"
+            f"Problem({name}_set): does not fit {name}0 of structure {jax.tree.map(lambda a: a.shape, one)}: {error}"
         ) from error
     if jax.tree.map(lambda a: a.shape, landed) != jax.tree.map(lambda a: a.shape, one):
         raise InputError(f"Problem({name}_set): bounds do not broadcast to the shape of {name}0.")
@@ -119,9 +118,7 @@ def _check_batches(problem: Problem, method: Any) -> None:
         if batch is not None and source is None:
             raise InputError(f"batch size {batch} for {name}, but Problem({name}=None) has no samples; leave it unset.")
         if isinstance(source, samples.Finite) and not source.replace and (batch or 1) > source.size:
-            raise InputError(
-                f"batch size {batch} for {name} exceeds the {source.size} rows of Finite(replace=False)."
-            )
+            raise InputError(f"batch size {batch} for {name} exceeds the {source.size} rows of Finite(replace=False).")
 
 
 def _batch_shape(bound: Bound, name: str, n: int, feeders: dict[str, Feeder]) -> PyTree:
@@ -180,10 +177,10 @@ def _into_sets(problem: Problem, x: PyTree, y: PyTree, many: bool) -> tuple[PyTr
             return sets.project(convex_set, part)
 
         landed = jax.vmap(land)(tree) if many else land(tree)
-        gap = max(float(jnp.max(jnp.abs(a - b), initial=0.0)) for a, b in _pairs(tree, landed))
+        gap = _farthest(jax.tree.map(jnp.subtract, tree, landed))
         if not np.isfinite(gap):
             raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
-        if gap > 1e3 * float(jnp.finfo(dtype_of(tree)).eps) * (1 + max(float(jnp.max(jnp.abs(a), initial=0.0)) for a in jax.tree.leaves(tree))):
+        if gap > 1e3 * float(jnp.finfo(dtype_of(tree)).eps) * (1 + _farthest(tree)):
             warnings.warn(
                 f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.",
                 HieraxWarning,
@@ -193,8 +190,8 @@ def _into_sets(problem: Problem, x: PyTree, y: PyTree, many: bool) -> tuple[PyTr
     return moved[0], moved[1]
 
 
-def _pairs(a: PyTree, b: PyTree) -> list[tuple[jax.Array, jax.Array]]:
-    return list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+def _farthest(tree: PyTree) -> float:
+    return max(float(jnp.max(jnp.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(tree))
 
 
 def _values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, jax.Array]:

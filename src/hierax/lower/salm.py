@@ -19,7 +19,7 @@ from hierax import samples, sets
 from hierax.problem import Problem, Rows
 from hierax.reformulation.envelope import best_multiplier, joint_gamma
 from hierax.reformulation.lagrangian import nonnegative, saddle_gradient
-from hierax.trees import move
+from hierax.trees import Number, move
 
 
 class InnerSolution(NamedTuple):
@@ -49,13 +49,13 @@ class SALM(eqx.Module):
 
     steps: int = eqx.field(static=True, default=10)
     batch: int | None = eqx.field(static=True, default=None)
-    eta: Scalar | float | None = None
-    rho: Scalar | float | None = None
+    eta: Number = None
+    rho: Number = None
     warm: bool = eqx.field(static=True, default=True)
     dual_free: bool = eqx.field(static=True, default=False)
     rule: Literal["capped", "paper"] = eqx.field(static=True, default="capped")
-    eta_max: Scalar | float | None = None
-    rho_max: Scalar | float | None = None
+    eta_max: Number = None
+    rho_max: Number = None
 
     def solve(
         self,
@@ -69,32 +69,49 @@ class SALM(eqx.Module):
         gamma2: Scalar,
     ) -> InnerSolution:
         """Run s steps at (x, z) from (w, lam) on the s planned batches; needs every number set."""
-        offset = 10.0 if self.warm and self.rule == "capped" else 0.0
-        if self.rule == "paper":
-            lam = jax.tree.map(jnp.zeros_like, lam)
-        elif not self.warm:
-            lam = best_multiplier(problem.rows(x, w), z, gamma1, gamma2)
-        joint = joint_gamma(gamma1, gamma2)
 
-        def body(carry: tuple[PyTree, Rows, PyTree], at: tuple[Array, PyTree]) -> tuple:
-            w, lam, _ = carry
+        def body(carry: InnerSolution, at: tuple[Array, PyTree]) -> tuple[InnerSolution, None]:
             j, planned = at
             xi = samples.fetch(problem.xi, planned)
-            eta, rho = self.eta / (j + 1 + offset), self.rho / (j + 1 + offset)
-            if self.rule == "capped":
-                eta, rho = jnp.minimum(eta, self.eta_max), jnp.minimum(rho, self.rho_max)
-            if self.dual_free:
-                gradient = saddle_gradient(problem, x, z, w, z, joint, joint, xi)
-            else:
-                gradient = saddle_gradient(problem, x, z, w, lam, gamma1, gamma2, xi)
-                lam = nonnegative(move(lam, -rho, gradient.lam))
-            landed = sets.project(problem.y_set, move(w, eta, gradient.w))
-            residual = jax.tree.map(lambda a, b: (a - b) / eta, w, landed)
-            return (landed, lam, residual), None
+            return self.step(problem, x, z, carry.w, carry.lam, j, xi, gamma1, gamma2), None
 
         numbers = jnp.arange(self.steps, dtype=jax.tree.leaves(w)[0].dtype)
-        start = (w, lam, jax.tree.map(jnp.zeros_like, w))
-        (w, lam, residual), _ = jax.lax.scan(body, start, (numbers, plan), length=self.steps)
+        start = InnerSolution(w, self.first_lam(problem, x, z, w, lam, gamma1, gamma2), jax.tree.map(jnp.zeros_like, w))
+        found, _ = jax.lax.scan(body, start, (numbers, plan), length=self.steps)
         if self.dual_free:
-            lam = best_multiplier(problem.rows(x, w), z, gamma1, gamma2)
-        return InnerSolution(w, lam, residual)
+            found = found._replace(lam=best_multiplier(problem.rows(x, found.w), z, gamma1, gamma2))
+        return found
+
+    def first_lam(
+        self, problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar, gamma2: Scalar
+    ) -> Rows:
+        """The lam a loop starts from: zero (the paper), the closed form (cold), or the given one (warm)."""
+        if self.rule == "paper":
+            return jax.tree.map(jnp.zeros_like, lam)
+        return lam if self.warm else best_multiplier(problem.rows(x, w), z, gamma1, gamma2)
+
+    def step(
+        self,
+        problem: Problem,
+        x: PyTree,
+        z: Rows,
+        w: PyTree,
+        lam: Rows,
+        j: Array,
+        xi: PyTree,
+        gamma1: Scalar,
+        gamma2: Scalar,
+    ) -> InnerSolution:
+        """Inner step number j (from 0) on the batch xi. A dual-free loop hands lam on as it is."""
+        offset = 10.0 if self.warm and self.rule == "capped" else 0.0
+        eta, rho = self.eta / (j + 1 + offset), self.rho / (j + 1 + offset)
+        if self.rule == "capped":
+            eta, rho = jnp.minimum(eta, self.eta_max), jnp.minimum(rho, self.rho_max)
+        if self.dual_free:
+            joint = joint_gamma(gamma1, gamma2)
+            gradient = saddle_gradient(problem, x, z, w, z, joint, joint, xi)
+        else:
+            gradient = saddle_gradient(problem, x, z, w, lam, gamma1, gamma2, xi)
+            lam = nonnegative(move(lam, -rho, gradient.lam))
+        landed = sets.project(problem.y_set, move(w, eta, gradient.w))
+        return InnerSolution(landed, lam, jax.tree.map(lambda a, b: (a - b) / eta, w, landed))

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
 from hierax.reformulation.penalty import Point
+from hierax.trees import Number
 
 
 class Plain(eqx.Module):
@@ -28,7 +29,7 @@ class Plain(eqx.Module):
         """No memory."""
 
     def direction(
-        self, gradient: Callable[[Point], PyTree], point: Point, memory: None, alpha: Array | None, c1: Scalar
+        self, gradient: Callable[[Point], PyTree], point: Point, memory: None, alpha: Array, c1: Scalar
     ) -> tuple[PyTree, None]:
         """`gradient(point)`."""
         return gradient(point), None
@@ -54,10 +55,10 @@ class Storm(eqx.Module):
             rule independent of the units of G. None: estimated.
     """
 
-    kappa: Scalar | float = 10.0
+    kappa: Number = 10.0
     schedule: Literal["paper"] | None = eqx.field(static=True, default=None)
-    beta: Scalar | float | None = None
-    unit: Scalar | float | None = None
+    beta: Number = None
+    unit: Number = None
 
     gradients_per_step = 2
 
@@ -66,7 +67,7 @@ class Storm(eqx.Module):
         zeros = jax.tree.map(jnp.zeros_like, (point.x, point.y))
         return StormMemory(point, zeros, jnp.ones((), jax.tree.leaves(point.y)[0].dtype))
 
-    def next_beta(self, alpha: Array | None, c1: Scalar) -> Array:
+    def next_beta(self, alpha: Array, c1: Scalar) -> Array:
         """beta_{k+1} from alpha_k."""
         if self.schedule == "paper":
             return jnp.clip(self.beta * alpha**2, 0.0, 1.0)
@@ -75,7 +76,7 @@ class Storm(eqx.Module):
         return jnp.minimum(1.0, self.kappa * self.unit * c1 * alpha)
 
     def direction(
-        self, gradient: Callable[[Point], PyTree], point: Point, memory: StormMemory, alpha: Array | None, c1: Scalar
+        self, gradient: Callable[[Point], PyTree], point: Point, memory: StormMemory, alpha: Array, c1: Scalar
     ) -> tuple[PyTree, StormMemory]:
         """Replace the x and y parts of the gradient by their corrected versions; z keeps its own."""
         new, old = gradient(point), gradient(memory.point)

@@ -32,11 +32,12 @@ from hierax.reformulation.penalty import (
     violation,
 )
 from hierax.sets import AbstractSet
-from hierax.trees import dtype_of, largest, size
+from hierax.trees import Number, dtype_of, largest, size
 
 # Dimensionless defaults, measured in docs/method.md; everything that carries units is estimated.
 C1_FACTOR = 5.0  # c1 in units of (curvature of F) / (curvature of G)
 C2_FACTOR = 10.0  # c2 in units of c1 L_G / ||J||^2
+GAMMA_FACTOR = 0.1  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 TAU = 0.1
 Z_STEP = 0.3  # in units of 1/(c1 gamma2)
 START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
@@ -118,13 +119,13 @@ class SALVF(eqx.Module):
         >>> method = hx.SALVF(c1=5.0, c2=100.0, inner=hx.SALM(steps=20))
     """
 
-    c1: Scalar | float | None = None
-    c2: Scalar | float | None = None
-    gamma1: Scalar | float | None = None
-    gamma2: Scalar | float | None = None
-    tau: Scalar | float | None = None
+    c1: Number = None
+    c2: Number = None
+    gamma1: Number = None
+    gamma2: Number = None
+    tau: Number = None
     penalty: Literal["multiplier", "quadratic"] = eqx.field(static=True, default="multiplier")
-    steps: Steps | None = None
+    steps: Any = None
     batch_zeta: int | None = eqx.field(static=True, default=None)
     batch_xi: int | None = eqx.field(static=True, default=None)
     inner: SALM = SALM()
@@ -132,8 +133,8 @@ class SALVF(eqx.Module):
     control_variate: bool | None = eqx.field(static=True, default=None)
     start: Literal["solve", "given"] = eqx.field(static=True, default="solve")
     repair: int = eqx.field(static=True, default=0)
-    scales: Multipliers | None = None
-    smoothness: Scalar | float | None = None
+    scales: Any = None
+    smoothness: Number = None
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
@@ -161,8 +162,8 @@ class SALVF(eqx.Module):
             hidden = self.steps is not None and is_transformation(self.steps.y)
             if hidden and (self.direction.beta is None or self.direction.schedule == "paper"):
                 raise InputError(
-                    "Storm with an optax transformation as steps.y: alpha_k is hidden inside it, so the rule for beta_k "
-                    "cannot be formed. Give a constant, hx.Storm(beta=0.1), or use a number or schedule for steps.y."
+                    "Storm with an optax transformation as steps.y: alpha_k is hidden inside it, so beta_k cannot be "
+                    "formed. Give a constant, hx.Storm(beta=0.1), or use a number or schedule for steps.y."
                 )
         if self.repair < 0:
             raise InputError(f"SALVF(repair={self.repair}): the number of repair steps cannot be negative.")
@@ -215,12 +216,13 @@ class SALVF(eqx.Module):
         def ratio(a: Scalar, b: Scalar, otherwise: float = 1.0) -> Scalar:
             return jnp.where((a > tiny) & (b > tiny), a / jnp.where(b > tiny, b, 1.0), otherwise)
 
-        def given(value: Any, default: Scalar) -> Array:
+        def given(value: Number, default: Number) -> Array:
             return jnp.asarray(default if value is None else value, dtype)
 
         lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
         natural = ratio(at.jacobian_y**2, lower)  # the gamma at which penalty and objective are equally curved
-        gamma1, gamma2 = given(self.gamma1, natural), given(self.gamma2, natural)
+        gamma1 = given(self.gamma1, GAMMA_FACTOR * natural)
+        gamma2 = given(self.gamma2, GAMMA_FACTOR * natural)
         c1 = given(self.c1, C1_FACTOR * ratio(at.upper_yy, lower))
         c2 = given(self.c2, C2_FACTOR * c1 / natural)
         penalty = 1 / gamma1 + (1 / gamma2 if self.inner.dual_free else 0.0)
@@ -245,10 +247,9 @@ class SALVF(eqx.Module):
         if isinstance(direction, Storm):
             # 8 + 2 on the toy: how fast grad_x ell moves through w* and through lam*.
             moving = at.lower_xy**2 / weakest + ratio(at.jacobian_x**2, natural, 0.0)
-            first = rate(steps.y, jnp.zeros((), int), dtype)
             beta = direction.beta
             if direction.schedule == "paper" and beta is None:
-                beta = 1 / first**2
+                beta = 1 / rate(steps.y, jnp.zeros((), int), dtype) ** 2
             direction = dataclasses.replace(
                 direction,
                 kappa=given(direction.kappa, 10.0),
@@ -300,7 +301,8 @@ class SALVF(eqx.Module):
             y, lam = y0, jax.tree.map(jnp.zeros_like, problem.rows(x0, y0))
         upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x0, y0))
         scale = self.c1 if self.penalty == "multiplier" else jnp.zeros_like(self.c1)
-        nu = Multipliers(*jax.tree.map(lambda a: scale * a, lam), upper)
+        weighted = jax.tree.map(lambda a: scale * a, lam)
+        nu = Multipliers(weighted.inequalities, weighted.equalities, upper)
         point = Point(x0, y, lam, nu)
         rules = tuple(
             init_rule(rule, block) for rule, block in ((self.steps.x, x0), (self.steps.y, y), (self.steps.z, lam))
@@ -308,7 +310,7 @@ class SALVF(eqx.Module):
         return SALVFState(point, y, lam, self.direction.init(point), rules, jnp.zeros((), jnp.int32), key)
 
     def block(self, problem: Problem) -> int:
-        """How many steps' samples are drawn at once: small ones in large blocks, since generators dislike tiny calls."""
+        """How many steps' samples are drawn at once: generators are slow at many small calls."""
         plans = jax.eval_shape(lambda: self._plans(problem, jax.random.key(0), 0, 1))
         per_step = max(1, size(plans))
         return max(1, min(MOST_STEPS, BLOCK // per_step))
@@ -339,9 +341,7 @@ class SALVF(eqx.Module):
         dtype = dtype_of(point.x, point.y)
         # 1. The inner problem at (x_k, z_k).
         begin = state.w if self.inner.warm else point.y
-        solved = self.inner.solve(
-            problem, point.x, point.z, begin, state.lam, tickets.inner, self.gamma1, self.gamma2
-        )
+        solved = self.inner.solve(problem, point.x, point.z, begin, state.lam, tickets.inner, self.gamma1, self.gamma2)
         inner = Inner(solved.w, solved.lam)
         # 2. The direction, on fresh batches.
         zeta = samples.fetch(problem.zeta, tickets.zeta)
@@ -351,10 +351,7 @@ class SALVF(eqx.Module):
         def gradient(at: Point) -> Any:
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
-        alpha = rate(self.steps.y, state.step, dtype)
-        fastest = alpha
-        if alpha is not None and not is_transformation(self.steps.x):
-            fastest = jnp.maximum(alpha, rate(self.steps.x, state.step, dtype))
+        alpha, fastest = self._alpha(state.step, dtype)
         d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
         # 3. One projected step per block; nu follows the constraints at the new point.
         x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step)
@@ -378,9 +375,21 @@ class SALVF(eqx.Module):
                 solved.residual,
             ),
             raw=optax.tree.norm((d.x, d.y)),
-            weight=jnp.ones((), dtype) if alpha is None else alpha,
+            weight=alpha,
         )
         return new, metrics
+
+    def _alpha(self, step: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
+        """alpha_k of the y block, and the longest of the x and y steps, which is what Storm's beta_k must keep up with.
+
+        An optax transformation hides its step: iterates then weigh the same, and Storm has a constant beta.
+        """
+        if is_transformation(self.steps.y):
+            return jnp.ones((), dtype), jnp.ones((), dtype)
+        alpha = rate(self.steps.y, step, dtype)
+        if is_transformation(self.steps.x):
+            return alpha, alpha
+        return alpha, jnp.maximum(alpha, rate(self.steps.x, step, dtype))
 
     def postprocess(self, problem: Problem, state: SALVFState) -> tuple[PyTree, PyTree, Multipliers]:
         """(x, y, multipliers in the user's units), after the repair of eq. 15 where it is asked for."""
@@ -414,9 +423,9 @@ class SALVF(eqx.Module):
         inner = self.inner.eta if self.inner.rule == "paper" else jnp.minimum(self.inner.eta, self.inner.eta_max)
         limits = {"lower step eta": (inner, 2 * able.inner.eta_max)}
         for name in ("x", "y"):
-            used = rate(getattr(self.steps, name), step, dtype)
-            if used is not None:
-                limits[f"steps.{name}"] = (used, 2 * getattr(able.steps, name).scale)
+            rule = getattr(self.steps, name)
+            if not is_transformation(rule):
+                limits[f"steps.{name}"] = (rate(rule, step, dtype), 2 * getattr(able.steps, name).scale)
         return limits
 
     def multipliers(self, state: SALVFState) -> Multipliers:
@@ -525,4 +534,3 @@ def warn_about(method: SALVF) -> None:
             HieraxWarning,
             stacklevel=3,
         )
-

@@ -1,17 +1,16 @@
 """Step sizes of the blocks x, y and z: numbers, schedules or optax transformations."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, PyTree, Scalar
+from jaxtyping import Array, PyTree
 
 from hierax import sets
 from hierax.errors import InputError
-from hierax.trees import move
+from hierax.trees import Number, move
 
 
 class Decay(eqx.Module):
@@ -23,16 +22,13 @@ class Decay(eqx.Module):
         0.1
     """
 
-    scale: Scalar | float
-    a: Scalar | float = 1.5
-    power: Scalar | float = 1 / 3
+    scale: Number
+    a: Number = 1.5
+    power: Number = 1 / 3
 
     def __call__(self, step: Array) -> Array:
         """The step size at outer step `step`."""
         return self.scale * jnp.minimum(1.0, self.a * (jnp.asarray(step, float) + 1.0) ** -self.power)
-
-
-Rule = float | Scalar | Callable[[Array], Scalar] | optax.GradientTransformation | None
 
 
 class Steps(eqx.Module):
@@ -63,10 +59,8 @@ def check_rule(name: str, rule: Any) -> None:
     raise InputError(f"steps.{name}: needs a positive number, a schedule or an optax transformation, got {rule!r}.")
 
 
-def rate(rule: Any, step: Array, dtype: jnp.dtype) -> Array | None:
-    """alpha_k, or None where an optax transformation hides it."""
-    if is_transformation(rule):
-        return None
+def rate(rule: Any, step: Array, dtype: jnp.dtype) -> Array:
+    """alpha_k of a number or a schedule."""
     return jnp.asarray(rule(step) if callable(rule) else rule, dtype)
 
 

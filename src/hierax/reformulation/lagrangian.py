@@ -53,9 +53,7 @@ def augmented_term(values: Rows, z: Rows, gamma1: Scalar) -> Scalar:
 
 def shifted_multiplier(values: Rows, lam: Rows, gamma1: Scalar) -> Rows:
     """mu = [gamma1 lam + H]_+ / gamma1 (equalities: lam + e/gamma1): the derivative of A with respect to H."""
-    return blockwise(
-        lambda h, m: jnp.maximum(gamma1 * m + h, 0.0) / gamma1, lambda e, m: m + e / gamma1, values, lam
-    )
+    return blockwise(lambda h, m: jnp.maximum(gamma1 * m + h, 0.0) / gamma1, lambda e, m: m + e / gamma1, values, lam)
 
 
 def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1: Scalar, xi: PyTree) -> Scalar:
