@@ -31,14 +31,11 @@ UNITS = [
 
 EXAMPLES: dict[str, Callable[[], Example]] = {
     **{f"toy-{index}": (lambda units=units: toy(**units)) for index, units in enumerate(UNITS)},
-    "toy-exact": lambda: toy(0.0),
     "qp-2-1": lambda: ellipsoid_qp(2, 1),
-    "qp-20-5": lambda: ellipsoid_qp(20, 5),
     "qp-50-20": lambda: ellipsoid_qp(50, 20, seed=3),
     "qp-200-50": lambda: ellipsoid_qp(200, 50),
     "synthetic-additive": lambda: synthetic(),
     "synthetic-multiplicative": lambda: synthetic(noise="multiplicative", seed=1),
-    "synthetic-exact": lambda: synthetic(0.0, seed=2),
 }
 
 NOISY = {
@@ -450,6 +447,10 @@ def test_seeds_give_repeatable_and_different_data() -> None:
 # --- noise --------------------------------------------------------------------------------------------------
 
 
+def shapes_of_draw(source: Any, n: int) -> Any:
+    return jax.eval_shape(lambda: source.draw(jax.random.key(0), n))
+
+
 @pytest.mark.parametrize("level", ["upper", "lower"])
 @pytest.mark.parametrize("name", NOISY)
 def test_noise_has_mean_zero_and_the_stated_variance(name: str, level: str) -> None:
@@ -461,7 +462,7 @@ def test_noise_has_mean_zero_and_the_stated_variance(name: str, level: str) -> N
         return
     samples, sigma = 20_000, 0.4 if name.startswith("toy") else 0.3 if name == "qp" else 0.5
     batch = np.asarray(source.draw(jax.random.key(0), samples))
-    assert batch.shape[0] == samples and source.draw(jax.random.key(0), 1).shape == (1, batch.shape[1])
+    assert batch.shape[0] == samples and shapes_of_draw(source, 1).shape == (1, batch.shape[1])
     # The entries have the stated moments up to five standard errors; a normal variance has the error sigma^2 sqrt(2/n),
     # a uniform one a smaller one.
     np.testing.assert_allclose(np.mean(batch, axis=0), 0.0, atol=5.0 * sigma / samples**0.5)
@@ -536,7 +537,7 @@ def test_functions_keep_the_dtype_and_never_promote(name: str) -> None:
             x, y = jnp.asarray(example.x0, dtype), jnp.asarray(example.y0, dtype)
             assert jax.eval_shape(problem.constraints, x, y).dtype == dtype
             for function, source in [(problem.upper, problem.zeta), (problem.lower, problem.xi)]:
-                batches = [None] if source is None else [None, source.exact, source.draw(jax.random.key(0), 3)]
+                batches = [None] if source is None else [None, source.exact, shapes_of_draw(source, 3)]
                 for batch in batches:
                     value = jax.eval_shape(function, x, y, batch)
                     assert value.dtype == dtype and value.shape == ()
@@ -544,8 +545,7 @@ def test_functions_keep_the_dtype_and_never_promote(name: str) -> None:
 
 def test_functions_work_without_x64() -> None:
     with jax.enable_x64(False):
-        for make in NOISY.values():
-            example = make()
+        for example in [toy(), ellipsoid_qp(4, 2), synthetic(noise="multiplicative")]:
             x, y = jnp.asarray(example.x0), jnp.asarray(example.y0)
             batch = example.problem.xi.draw(jax.random.key(0), 2)
             value = jax.jit(example.problem.lower)(x, y, batch)

@@ -24,11 +24,10 @@ PROBES = 32  # beyond it, from random directions: relative error sqrt(2 / PROBES
 
 
 class Curvature(NamedTuple):
-    """Norms at one point: Hessian blocks of F and G, Jacobians of the lower level's constraints, first derivatives."""
+    """Norms at one point: Hessian blocks of F and G, Jacobians of the constraints of the lower and the upper level."""
 
     upper_xx: Scalar
     upper_yy: Scalar
-    upper_y: Scalar
     lower_yy: Scalar
     lower_yy_min: Scalar
     lower_xy: Scalar
@@ -39,7 +38,7 @@ class Curvature(NamedTuple):
     outer_y: Scalar
 
 
-def power_iteration(product: Callable[[PyTree], PyTree], like: PyTree, key: PRNGKeyArray) -> Scalar:
+def power_iteration(product: Callable[[PyTree], PyTree], like: PyTree) -> Scalar:
     """Largest absolute eigenvalue of a symmetric operator given by its products."""
 
     def body(carry: tuple[PyTree, Scalar], _: None) -> tuple[tuple[PyTree, Scalar], None]:
@@ -47,8 +46,7 @@ def power_iteration(product: Callable[[PyTree], PyTree], like: PyTree, key: PRNG
         image = product(vector)
         return (normalised(image), optax.tree.norm(image)), None
 
-    start = normalised(optax.tree.random_like(key, like))
-    (_, value), _ = jax.lax.scan(body, (start, jnp.zeros((), dtype_of(like))), None, length=ITERATIONS)
+    (_, value), _ = jax.lax.scan(body, (_scattered(like), jnp.zeros((), dtype_of(like))), None, length=ITERATIONS)
     return value
 
 
@@ -57,7 +55,7 @@ def hessian_product(function: Callable[[PyTree], Scalar], at: PyTree) -> Callabl
     return lambda vector: jax.jvp(jax.grad(function), (at,), (vector,))[1]
 
 
-def jacobian_norm(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArray) -> Scalar:
+def jacobian_norm(function: Callable[[PyTree], PyTree], at: PyTree) -> Scalar:
     """Spectral norm of the Jacobian of `function` at `at`."""
     if not jax.tree.leaves(jax.eval_shape(function, at)):
         return jnp.zeros((), dtype_of(at))
@@ -66,7 +64,7 @@ def jacobian_norm(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKey
     def product(vector: PyTree) -> PyTree:
         return pull_back(jax.jvp(function, (at,), (vector,))[1])[0]
 
-    return jnp.sqrt(power_iteration(product, at, key))
+    return jnp.sqrt(power_iteration(product, at))
 
 
 def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArray) -> PyTree:
@@ -97,15 +95,12 @@ def unit_scales(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
     return jax.tree.map(jnp.ones_like, all_constraints(problem, x, y))
 
 
-def curvature(
-    problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, xi: PyTree, key: PRNGKeyArray
-) -> Curvature:
+def curvature(problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, xi: PyTree) -> Curvature:
     """All norms at (x, y), on the given batches."""
-    keys = jax.random.split(key, 10)
     lower_product = hessian_product(lambda v: problem.lower(x, v, xi), y)
-    top = power_iteration(lower_product, y, keys[0])
+    top = power_iteration(lower_product, y)
     # The smallest eigenvalue of a matrix with spectrum in [mu, top] is top minus the largest of top I - H.
-    gap = power_iteration(lambda v: jax.tree.map(lambda a, b: 1.05 * top * a - b, v, lower_product(v)), y, keys[1])
+    gap = power_iteration(lambda v: jax.tree.map(lambda a, b: 1.05 * top * a - b, v, lower_product(v)), y)
     bottom = jnp.clip(1.05 * top - gap, 1e-3 * top, top)
 
     def weighted(v: PyTree) -> Scalar:
@@ -113,24 +108,38 @@ def curvature(
 
     has_rows = bool(jax.tree.leaves(lam))
     return Curvature(
-        upper_xx=power_iteration(hessian_product(lambda v: problem.upper(v, y, zeta), x), x, keys[2]),
-        upper_yy=power_iteration(hessian_product(lambda v: problem.upper(x, v, zeta), y), y, keys[3]),
-        upper_y=optax.tree.norm(jax.grad(problem.upper, 1)(x, y, zeta)),
+        upper_xx=power_iteration(hessian_product(lambda v: problem.upper(v, y, zeta), x), x),
+        upper_yy=power_iteration(hessian_product(lambda v: problem.upper(x, v, zeta), y), y),
         lower_yy=top,
         lower_yy_min=bottom,
-        lower_xy=jacobian_norm(lambda v: jax.grad(problem.lower, 1)(v, y, xi), x, keys[4]),
-        jacobian_x=jacobian_norm(lambda v: problem.rows(v, y), x, keys[5]),
-        jacobian_y=jacobian_norm(lambda v: problem.rows(x, v), y, keys[6]),
-        constraint_yy=power_iteration(hessian_product(weighted, y), y, keys[7]) if has_rows else jnp.zeros_like(top),
-        outer_x=jacobian_norm(lambda v: all_constraints(problem, v, y), x, keys[8]),
-        outer_y=jacobian_norm(lambda v: all_constraints(problem, x, v), y, keys[9]),
+        lower_xy=jacobian_norm(lambda v: jax.grad(problem.lower, 1)(v, y, xi), x),
+        jacobian_x=jacobian_norm(lambda v: problem.rows(v, y), x),
+        jacobian_y=jacobian_norm(lambda v: problem.rows(x, v), y),
+        constraint_yy=power_iteration(hessian_product(weighted, y), y) if has_rows else jnp.zeros_like(top),
+        outer_x=jacobian_norm(lambda v: problem.upper_constraints(v, y), x),
+        outer_y=jacobian_norm(lambda v: problem.upper_constraints(x, v), y),
     )
+
+
+def nothing(dtype: jnp.dtype) -> Curvature:
+    """The estimate before any point was looked at: neutral for `larger`."""
+    zero = jnp.zeros((), dtype)
+    return Curvature(*(zero for _ in Curvature._fields))._replace(lower_yy_min=jnp.full((), jnp.inf, dtype))
 
 
 def larger(first: Curvature, second: Curvature) -> Curvature:
     """Entrywise maximum (minimum for the smallest eigenvalue) of two estimates."""
     both = jax.tree.map(jnp.maximum, first, second)
     return both._replace(lower_yy_min=jnp.minimum(first.lower_yy_min, second.lower_yy_min))
+
+
+def _scattered(like: PyTree) -> PyTree:
+    """A unit vector with no structure an operator could be blind to: multiples of the golden ratio, modulo one.
+
+    Random would do as well, but compiling a generator takes longer than compiling all products of a small problem.
+    """
+    flat, unravel = jax.flatten_util.ravel_pytree(like)
+    return normalised(unravel((0.5 + 0.6180339887498949 * jnp.arange(flat.size, dtype=flat.dtype)) % 1.0 - 0.45))
 
 
 def _or_one(value: Array) -> Array:

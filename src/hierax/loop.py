@@ -74,7 +74,7 @@ class Run(NamedTuple):
     kept_weight: Scalar
 
 
-def begin(method: Any, problem: Problem, state: Any, output: Output) -> Run:
+def begin(method: Any, state: Any, output: Output) -> Run:
     """A run before its first step."""
     dtype = dtype_of(state.point.x, state.point.y)
     zero = jnp.zeros((), dtype)
@@ -258,26 +258,22 @@ def chunk(
 
     blank = jax.tree.map(lambda a: jnp.zeros((ROWS, *a.shape), a.dtype), jax.eval_shape(close, runs)[1])
 
-    def write(table: Record, runs: Run, at: Array) -> tuple[Run, Record]:
-        runs, row = close(runs)
-        return runs, jax.tree.map(lambda t, r: t.at[at].set(r), table, row)
+    def segment(state: tuple[Carry, Record, Array, Array]) -> tuple[Carry, Record, Array, Array]:
+        carry, table, number, written = state
+        leading = number == 0
+        carry = steps(carry, jnp.where(leading, lead, period))
+        recorded = ~leading | lead_record
+        runs, row = close(carry.runs)
+        table = jax.tree.map(lambda t, r: t.at[written].set(r), table, row)
+        carry = carry._replace(runs=select(recorded, runs, carry.runs))
+        return carry, table, number + 1, written + recorded.astype(jnp.int32)
 
     zero = jnp.zeros((), jnp.int32)
-    empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(draw, runs))
-    carry = steps(Carry(runs, empty, zero), lead)
-    runs, table = jax.lax.cond(lead_record, lambda: write(blank, carry.runs, zero), lambda: (carry.runs, blank))
-    first = lead_record.astype(jnp.int32)
-
-    def block_of_steps(state: tuple[Carry, Record, Array]) -> tuple[Carry, Record, Array]:
-        carry, table, written = state
-        carry = steps(carry, period)
-        runs, table = write(table, carry.runs, written)
-        return carry._replace(runs=runs), table, written + 1
-
-    carry, table, written = jax.lax.while_loop(
-        lambda state: (state[2] < first + rows) & some_running(state[0].runs),
-        block_of_steps,
-        (carry._replace(runs=runs), table, first),
+    unplanned = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(draw, runs))
+    carry, table, _, written = jax.lax.while_loop(
+        lambda state: (state[2] <= rows) & some_running(state[0].runs),
+        segment,
+        (Carry(runs, unplanned, zero), blank, zero, zero),
     )
     return carry.runs, table, written
 

@@ -22,7 +22,7 @@ from hierax.problem import Problem
 from hierax.progress import progress_bar
 from hierax.solution import Counts, History, Solution, Status
 from hierax.trees import size
-from hierax.validate import Prepared, prepare
+from hierax.validate import Prepared, finite_values, prepare, refuse_nonfinite
 
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
 FED_BYTES = 2**26  # batches of a Stream that are stacked for one chunk
@@ -187,11 +187,11 @@ def _run(
     if isinstance(seed, bool) or not (isinstance(seed, int) or _is_key(seed)):
         raise InputError(f"seed={seed!r}: needs a whole number or a JAX key.")
     warn_about(method)
+    begin = time.perf_counter()
     ready = prepare(problem, x0, y0, method, many=count is not None)
     spread: loop.Spread = "one"
     if count is not None:
         spread = "vmap" if size((ready.x, ready.y)) // count <= VMAP_UP_TO else "map"
-    begin = time.perf_counter()
     if call.state is None:
         state = _start(ready, loop.start_keys(seed, count), call.output, spread)
     else:
@@ -212,31 +212,32 @@ def _start(ready: Prepared, keys: PRNGKeyArray, output: loop.Output, spread: loo
     """Estimate what is unset, solve the lower level at the start, set up the run."""
 
     def program(
-        problem: Problem, method: SALVF, x: PyTree, y: PyTree, keys: PRNGKeyArray, feeds: PyTree
-    ) -> tuple[SALVF, loop.Run]:
-        def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> tuple[SALVF, loop.Run]:
-            resolved = method.resolve(problem, x, y, key, feeds[0])
-            return resolved, loop.begin(resolved, problem, resolved.init(problem, x, y, key, feeds[1]), output)
+        problem: Problem, method: SALVF, x: PyTree, y: PyTree, keys: PRNGKeyArray, fed: dict[str, PyTree]
+    ) -> tuple[SALVF, loop.Run, dict[str, Any]]:
+        def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> tuple[SALVF, loop.Run, dict[str, Any]]:
+            look = method.first_look(problem, key)._replace(**fed)
+            zeta = samples.fetch(problem.zeta, jax.tree.map(lambda a: a[0], look.zeta))
+            xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0], look.xi))
+            resolved = method.resolve(problem, x, y, key, look)
+            run = loop.begin(resolved, resolved.init(problem, x, y, key, look), output)
+            return resolved, run, finite_values(problem, x, y, zeta, xi)
 
         return loop.over_starts(one, spread)(x, y, keys)
 
-    feeds = (_start_feed(ready), _start_feed(ready))
-    method, run = ready.bound.run(
-        "start", program, ready.method, ready.x, ready.y, keys, feeds, static=(output, spread)
-    )
-    return State(method, run, 0, 0.0, ready.method.start_costs(ready.bound.problem, resolved=False))
+    arguments = (ready.method, ready.x, ready.y, keys, _start_feed(ready))
+    method, run, fine = ready.bound.run("start", program, *arguments, static=(output, spread))
+    refuse_nonfinite(fine)
+    return State(method, run, 0, 0.0, ready.method.start_costs(ready.bound.problem))
 
 
-def _start_feed(ready: Prepared) -> samples.Tickets:
-    """Batches of the streams for one lower solve before the first step; the outer ones are only looked at."""
-    zeta, xi = ready.feeders.get("zeta"), ready.feeders.get("xi")
-    rounds = START_ROUNDS * ready.method.inner.steps
-
-    def next_one(feeder: Any) -> PyTree:
-        return None if feeder is None else jax.tree.map(lambda a: a[None], feeder.peek())
-
-    inner = None if xi is None else xi.take(rounds)
-    return samples.Tickets(next_one(zeta), next_one(xi), inner)
+def _start_feed(ready: Prepared) -> dict[str, PyTree]:
+    """What the streams give before the first step: batches for a lower solve, and a look at the next zeta."""
+    fed: dict[str, PyTree] = {}
+    if "zeta" in ready.feeders:
+        fed["zeta"] = jax.tree.map(lambda a: a[None], ready.feeders["zeta"].peek())
+    if "xi" in ready.feeders:
+        fed["inner"] = fed["xi"] = ready.feeders["xi"].take(START_ROUNDS * ready.method.inner.steps)
+    return fed
 
 
 def _continued(state: State, method: SALVF) -> State:

@@ -51,7 +51,6 @@ def prepare(problem: Problem, x0: PyTree, y0: PyTree, method: Any, many: bool) -
     }
     _check_functions(bound, one_x, one_y, batches)
     x, y = _into_sets(bound.problem, x, y, many)
-    _check_values(bound, x, y, batches, feeders, many)
     return Prepared(bound, x, y, x_rest, y_rest, method, feeders)
 
 
@@ -194,7 +193,8 @@ def _farthest(tree: PyTree) -> float:
     return max(float(jnp.max(jnp.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(tree))
 
 
-def _values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, jax.Array]:
+def finite_values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, jax.Array]:
+    """Whether every function and both gradients are finite at a point, by name (part of the compiled start)."""
     rows = {name: getattr(problem, name)(x, y) for name in ("constraints", "equalities", "upper_constraints")}
     return {
         "upper": all_finite(problem.upper(x, y, zeta)),
@@ -205,26 +205,10 @@ def _values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) ->
     }
 
 
-def _check_values(
-    bound: Bound, x: PyTree, y: PyTree, batches: dict[str, PyTree], feeders: dict[str, Feeder], many: bool
-) -> None:
-    """Finite values and gradients at the start, on one batch (zeros where a batch would have to be drawn)."""
-    key = jax.random.key(0)
-
-    def at(problem: Problem, x: PyTree, y: PyTree, fed: dict[str, PyTree]) -> dict[str, jax.Array]:
-        drawn = {}
-        for name, source in (("zeta", problem.zeta), ("xi", problem.xi)):
-            count = 1 if batches[name] is None else jax.tree.leaves(batches[name])[0].shape[0]
-            planned = jax.tree.map(lambda a: a[0], samples.plan(source, key, 0, 1, count))
-            drawn[name] = fed.get(name, samples.fetch(source, planned))
-
-        def one(x: PyTree, y: PyTree) -> dict[str, jax.Array]:
-            return _values(problem, x, y, drawn["zeta"], drawn["xi"])
-
-        return jax.vmap(one)(x, y) if many else one(x, y)
-
-    fed = {name: feeder.peek() for name, feeder in feeders.items()}
-    for name, fine in bound.run("check", at, x, y, fed, static=many).items():
-        if not np.all(fine):
-            where = f" at {int(np.sum(~np.asarray(fine)))} of the starts" if many else " at (x0, y0)"
-            raise InputError(f"{name} is not finite{where}; start from a point where every function is finite.")
+def refuse_nonfinite(fine: dict[str, jax.Array]) -> None:
+    """Raise where a function is not finite at the start."""
+    for name, flags in fine.items():
+        if not np.all(flags):
+            many = np.ndim(flags) > 0
+            where = f"at {int(np.sum(~np.asarray(flags)))} of the starts" if many else "at (x0, y0)"
+            raise InputError(f"{name} is not finite {where}; start from a point where every function is finite.")

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
@@ -149,7 +150,7 @@ class SALVF(eqx.Module):
         _check_count("SALVF", "batch_xi", self.batch_xi)
         _check_count("SALM", "batch", self.inner.batch)
         _check_count("SALM", "steps", self.inner.steps)
-        if self.tau is not None and not isinstance(self.tau, jax.core.Tracer) and jnp.any(jnp.asarray(self.tau) > 1):
+        if self.tau is not None and not isinstance(self.tau, jax.core.Tracer) and np.any(np.asarray(self.tau) > 1):
             raise InputError(f"SALVF(tau={self.tau}): the step of the outer multiplier must lie in (0, 1].")
         if self.steps is not None and not isinstance(self.steps, Steps):
             raise InputError(f"SALVF(steps): needs hx.Steps(x=, y=, z=), got {type(self.steps).__name__}.")
@@ -183,31 +184,40 @@ class SALVF(eqx.Module):
         )
 
     def resolve(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, feed: samples.Tickets | None = None
+        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
     ) -> "SALVF":
         """The method with every unset value estimated at (x0, y0) and every number an array.
 
         The estimate looks at the first batches of zeta, which the run draws again: they cost no further samples.
+        `look` are the planned samples to use (default: `first_look`); a problem with a `Stream` needs it.
         """
         self = self.with_batches(problem)
         dtype = dtype_of(x0, y0)
-        zeta, xi, start = _first_batches(self, problem, key, feed)
-        scale_key, first_key, second_key = jax.random.split(jax.random.fold_in(key, 1), 3)
+        look = self.first_look(problem, key) if look is None else look
+        zeta, xi = _look_at(problem.zeta, look.zeta), _look_at(problem.xi, look.xi)
         scales = self.scales
         if scales is None:
             known = any(value is not None for value in (self.c2, self.gamma1, self.gamma2))
             scales = (
                 estimate.unit_scales(problem, x0, y0)
                 if known
-                else estimate.constraint_scales(problem, x0, (y0,), scale_key)
+                else estimate.constraint_scales(problem, x0, (y0,), jax.random.fold_in(key, 1))
             )
         rescaled = scaled(problem, scales)
         zero = jax.tree.map(jnp.zeros_like, rescaled.rows(x0, y0))
-        near = estimate.curvature(rescaled, x0, y0, zero, zeta, xi, first_key)
-        rough = self._filled(near, scales, dtype)
-        w, lam = rough.lower_solve(problem, x0, y0, start)
-        there = estimate.curvature(rescaled, x0, w, lam, zeta, xi, second_key)
-        return self._filled(estimate.larger(near, there), scales, dtype)
+
+        def look_around(carry: tuple[estimate.Curvature, PyTree, Rows], first: Array) -> tuple:
+            """Norms at a point; after those at y0, on to the lower level's solution as these norms find it."""
+            most, w, lam = carry
+            most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi))
+            rough = self._filled(most, scales, dtype)
+            w, lam = jax.lax.cond(first, lambda: rough.lower_solve(problem, x0, y0, look.inner), lambda: (w, lam))
+            return (most, w, lam), None
+
+        # Both points in one loop, so that the norms compile once.
+        start = (estimate.nothing(dtype), y0, zero)
+        (most, _, _), _ = jax.lax.scan(look_around, start, jnp.array([True, False]))
+        return self._filled(most, scales, dtype)
 
     def _filled(self, at: estimate.Curvature, scales: Multipliers, dtype: jnp.dtype) -> "SALVF":
         """Every unset number from the norms of the problem (rules and their origin: docs/method.md)."""
@@ -234,8 +244,8 @@ class SALVF(eqx.Module):
             eta_max=given(self.inner.eta_max, 1 / curved),
             rho_max=given(self.inner.rho_max, ratio(curved, at.jacobian_y**2)),
         )
-        smooth_y = at.upper_yy + c1 * (lower + at.constraint_yy) + c2 * at.outer_y**2
-        smooth_x = at.upper_xx + c1 * at.lower_xy**2 / weakest + c2 * at.outer_x**2
+        smooth_y = at.upper_yy + c1 * (lower + at.constraint_yy) + c2 * (at.jacobian_y**2 + at.outer_y**2)
+        smooth_x = at.upper_xx + c1 * at.lower_xy**2 / weakest + c2 * (at.jacobian_x**2 + at.outer_x**2)
         smooth_x = jnp.where(smooth_x > tiny, smooth_x, smooth_y)
         asked = self.steps or Steps()
         steps = Steps(
@@ -291,12 +301,12 @@ class SALVF(eqx.Module):
         return w, lam
 
     def init(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, feed: samples.Tickets | None = None
+        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
     ) -> SALVFState:
-        """State before the first step (of a resolved method)."""
+        """State before the first step (of a resolved method); `look` as in `resolve`."""
         if self.start == "solve":
-            _, _, start = _first_batches(self, problem, key, feed)
-            y, lam = self.lower_solve(problem, x0, y0, start)
+            look = self.first_look(problem, key) if look is None else look
+            y, lam = self.lower_solve(problem, x0, y0, look.inner)
         else:
             y, lam = y0, jax.tree.map(jnp.zeros_like, problem.rows(x0, y0))
         upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x0, y0))
@@ -316,13 +326,26 @@ class SALVF(eqx.Module):
         return max(1, min(MOST_STEPS, BLOCK // per_step))
 
     def _plans(self, problem: Problem, key: PRNGKeyArray, block: Any, steps: int) -> samples.Tickets:
-        zeta, xi, inner = samples.streams(key)
-        count, batch = self.inner.steps, self.inner.batch or 1
-        return samples.Tickets(
-            samples.plan(problem.zeta, zeta, block, steps, self.batch_zeta or 1),
-            samples.plan(problem.xi, xi, block, steps, self.batch_xi or 1),
-            samples.folded(samples.plan(problem.xi, inner, block, steps * count, batch), steps, count),
-        )
+        """Plans for the `block`-th group of `steps` outer steps."""
+        zeta_key, xi_key, inner_key = samples.streams(key)
+        count, batch, outer = self.inner.steps, self.inner.batch or 1, self.batch_xi or 1
+        zeta = samples.plan(problem.zeta, zeta_key, block, steps, self.batch_zeta or 1)
+        if batch == outer:  # one draw serves both: compiling a generator is a good part of a small program's time
+            both = samples.folded(samples.plan(problem.xi, xi_key, block, steps * (count + 1), batch), steps, count + 1)
+            return samples.Tickets(
+                zeta, jax.tree.map(lambda a: a[:, count], both), jax.tree.map(lambda a: a[:, :count], both)
+            )
+        xi = samples.plan(problem.xi, xi_key, block, steps, outer)
+        inner = samples.plan(problem.xi, inner_key, block, steps * count, batch)
+        return samples.Tickets(zeta, xi, samples.folded(inner, steps, count))
+
+    def first_look(self, problem: Problem, key: PRNGKeyArray) -> samples.Tickets:
+        """Planned samples to look at before the first step: the first batches of zeta, and those of a lower solve."""
+        zeta_key, _, inner_key = samples.streams(key)
+        zeta = samples.plan(problem.zeta, zeta_key, 0, self.block(problem), self.batch_zeta or 1)
+        count = START_ROUNDS * self.inner.steps
+        start = samples.plan(problem.xi, jax.random.fold_in(inner_key, 3), 0, count, self.inner.batch or 1)
+        return samples.Tickets(zeta, start, start)
 
     def draws(self, problem: Problem, state: SALVFState) -> samples.Tickets:
         """The planned samples of the block of steps that the state's next step lies in (leading axis `block`)."""
@@ -447,16 +470,16 @@ class SALVF(eqx.Module):
             lower_solves=1,
         )
 
-    def start_costs(self, problem: Problem, resolved: bool) -> Costs:
-        """Samples and gradients before the first step: the first lower solve, and that of the estimate."""
-        solves = (self.start == "solve") + (not resolved)
-        steps = solves * START_ROUNDS * self.inner.steps
-        products = 0 if resolved else 2 * 4 * estimate.ITERATIONS  # Hessian-vector products, about 2 gradients each
+    def start_costs(self, problem: Problem) -> Costs:
+        """Samples and gradients before the first step: the lower solves of estimate and start, on the same samples."""
+        solves = 1 + (self.start == "solve")
+        steps = START_ROUNDS * self.inner.steps
+        products = 2 * 4 * estimate.ITERATIONS  # Hessian-vector products at two points, about 2 gradients each
         return Costs(
             xi=steps * (self.inner.batch or 1) * (problem.xi is not None),
             grad_upper=products,
-            grad_lower=steps + products,
-            vjp_constraints=steps + products,
+            grad_lower=solves * steps + products,
+            vjp_constraints=solves * steps + products,
             lower_solves=solves,
         )
 
@@ -466,35 +489,9 @@ def SALVF_VR(**settings: Any) -> SALVF:
     return SALVF(**{"direction": Storm(), **settings})
 
 
-def _first_batches(
-    method: SALVF, problem: Problem, key: PRNGKeyArray, feed: samples.Tickets | None
-) -> tuple[PyTree, PyTree, PyTree]:
-    """Batches of zeta and xi to look at before the first step, and the plan of the first lower solve."""
-    block = method.block(problem)
-    ahead = method._plans(problem, key, 0, block)
-    start = samples.plan(
-        problem.xi,
-        jax.random.fold_in(samples.streams(key)[2], 3),
-        0,
-        START_ROUNDS * method.inner.steps,
-        method.inner.batch or 1,
-    )
-
-    def first(source: samples.AbstractSource | None, plans: PyTree) -> PyTree:
-        return samples.fetch(source, samples.joined(jax.tree.map(lambda a: a[:LOOK_AHEAD], plans)))
-
-    zeta, xi = ahead.zeta, ahead.xi
-    if isinstance(problem.zeta, samples.Fed):
-        zeta = _needs(feed, "zeta").zeta
-    if isinstance(problem.xi, samples.Fed):
-        xi, start = _needs(feed, "xi").xi, _needs(feed, "xi").inner
-    return first(problem.zeta, zeta), first(problem.xi, xi), start
-
-
-def _needs(feed: samples.Tickets | None, name: str) -> samples.Tickets:
-    if feed is None:
-        raise InputError(f"the problem's {name} is a Stream: `feed` must hold the batches to start with.")
-    return feed
+def _look_at(source: samples.AbstractSource | None, plans: PyTree) -> PyTree:
+    """The first few planned batches as one."""
+    return samples.fetch(source, samples.joined(jax.tree.map(lambda a: a[:LOOK_AHEAD], plans)))
 
 
 def _rule(asked: Any, default: Any, dtype: jnp.dtype) -> Any:
@@ -508,8 +505,8 @@ def _check_positive(owner: str, name: str, value: Any) -> None:
     if value is None or isinstance(value, jax.core.Tracer):
         return
     try:
-        fine = bool(jnp.all(jnp.isfinite(jnp.asarray(value))) and jnp.all(jnp.asarray(value) > 0))
-    except (TypeError, ValueError):
+        fine = bool(np.all(np.isfinite(value)) and np.all(np.asarray(value) > 0))
+    except TypeError:
         fine = False
     if not fine:
         raise InputError(f"{owner}({name}={value!r}): needs a positive, finite number, or None to have it estimated.")

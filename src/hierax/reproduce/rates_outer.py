@@ -7,6 +7,7 @@ The runs are made of the library's own `method.init` and `method.step`. S is the
 with the exact inner solution (w*, lam*), which no method sees.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -27,12 +28,12 @@ from hierax.problems import synthetic, toy, toy_inner_solution
 from hierax.problems.toy import SIDE, local_minimisers
 from hierax.reformulation.envelope import best_multiplier, eliminated_value
 from hierax.reformulation.penalty import Inner, Point, Weights, psi_gradient, stationarity
-from hierax.samples import Tickets
+from hierax.samples import Tickets, joined
 
 Z_STEP = 0.3  # in units of 1/(c1 gamma2)
+SEGMENT = 500  # steps per compiled call: runs of all lengths share one program
 TAIL = 0.1  # S is averaged over this last part of a run
 NEWTON_STEPS = 12  # from y; 3 to 5 are needed near the solution, where w* is close to y
-CORNER = 0.005  # a y within this distance of a bound of [0, 3] counts as stuck there
 Numbers = Float64[np.ndarray, "..."]
 EnvelopePoint = Callable[[Problem, PyTree, Rows, PyTree, Scalar, Scalar], PyTree]
 
@@ -55,30 +56,36 @@ def all_sources(sigma: float) -> Noise:
 
 
 class Case(NamedTuple):
-    """A problem with noise of level 1, its minimisers, and how to solve its envelope exactly."""
+    """A problem with noise of level 1, where to look at it, and how to solve its envelope exactly."""
 
     name: str
     problem: Problem
+    x: Array  # a typical point, the solution where there is only one
+    y: Array
+    lam: Array | None  # the solution's multiplier, where runs are to start there
     minimisers: Numbers  # (number of local minimisers, dimension of x)
     envelope_point: EnvelopePoint
     x_factor: float  # step of x in units of the step of y
-    seeds: int
 
 
-def toy_case(seeds: int) -> Case:
+def toy_case() -> Case:
     """The toy, whose w* has a closed form."""
 
     def point(problem: Problem, x: Array, z: Rows, w: Array, gamma1: Scalar, gamma2: Scalar) -> Array:
         del problem, w
         return toy_inner_solution(x, z.inequalities, gamma1, gamma2)[0]
 
-    return Case("toy", toy(1.0).problem, local_minimisers()[:, None], point, 1.0, seeds)
+    example = toy(1.0)
+    x, y = jnp.asarray(example.x0), jnp.asarray(example.y0)
+    return Case("toy", example.problem, x, y, None, local_minimisers()[:, None], point, 1.0)
 
 
-def synthetic_case(seeds: int, noise: Literal["additive", "multiplicative"] = "additive") -> Case:
+def synthetic_case(noise: Literal["additive", "multiplicative"] = "additive") -> Case:
     """The synthetic problem, whose w* comes from Newton's method. x needs longer steps than y: its curvature is low."""
     example = synthetic(1.0, noise)
-    return Case("synthetic", example.problem, example.solutions[0].x[None], newton_point, 6.0, seeds)
+    known = example.solutions[0]
+    x, y, lam = (jnp.asarray(part) for part in (known.x, known.y, known.multipliers))
+    return Case("synthetic", example.problem, x, y, lam, known.x[None], newton_point, 6.0)
 
 
 def newton_point(problem: Problem, x: Array, z: Rows, w: Array, gamma1: Scalar, gamma2: Scalar) -> Array:
@@ -122,18 +129,14 @@ def exact_inner(case: Case) -> ExactInner:
     return ExactInner(steps=1, batch=1, envelope_point=case.envelope_point)
 
 
-def smoothness(case: Case, c1: float, c2: float) -> float:
-    """L_Psi: by hand on the toy, by the library's estimate at the solution otherwise."""
-    if case.name == "toy":
-        return 2.0 * c2 + 10.0 * c1 + 20.0
-    method = SALVF(c1=c1, c2=c2, gamma1=1.0, gamma2=1.0, start="given")
-    x, y = _known(case)[:2]
-    return float(method.resolve(case.problem, x, y, jax.random.key(0)).smoothness)  # type: ignore[arg-type]
+@eqx.filter_jit
+def _resolved(problem: Problem, method: SALVF, x: Array, y: Array) -> SALVF:
+    return method.resolve(problem, x, y, jax.random.key(0))
 
 
-def _known(case: Case) -> tuple[Array, Array, Array]:
-    known = synthetic(0.0).solutions[0]
-    return jnp.asarray(known.x), jnp.asarray(known.y), jnp.asarray(known.multipliers)
+def _numbers(tree: PyTree) -> PyTree:
+    # Arrays are arguments of a compiled program, Python floats constants: a sweep must not compile anew.
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, tree)
 
 
 def make_method(
@@ -145,101 +148,117 @@ def make_method(
     *,
     penalty: Literal["multiplier", "quadratic"] = "multiplier",
     direction: Plain | Storm = Plain(),
-    decay: bool = False,
+    power: float = 0.0,
     r: int = 1,
     q: int = 1,
 ) -> SALVF:
-    """SALVF with step a/L_Psi (or its decaying version), gamma = 1 and no control variate; ready to run."""
-    smooth = smoothness(case, c1, c2)
-
-    def step(factor: float) -> Any:
-        return Decay(factor / smooth, a) if decay else factor * a / smooth
-
+    """SALVF with alpha_k = min(1, a (k+1)^-power)/L_Psi, gamma = 1 and no control variate; every number filled in."""
+    weights = {"c1": c1, "c2": c2, "gamma1": 1.0, "gamma2": 1.0}
+    smooth = 2.0 * c2 + 10.0 * c1 + 20.0  # of the toy
+    if case.name != "toy":
+        smooth = float(_resolved(case.problem, _numbers(SALVF(**weights, start="given")), case.x, case.y).smoothness)
     method = SALVF(
-        c1=c1,
-        c2=c2,
-        gamma1=1.0,
-        gamma2=1.0,
-        penalty=penalty,
-        steps=Steps(x=step(case.x_factor), y=step(1.0), z=Z_STEP / c1),
-        batch_zeta=r,
-        batch_xi=q,
-        inner=inner,
+        **weights,
+        steps=Steps(x=Decay(case.x_factor / smooth, a, power), y=Decay(1 / smooth, a, power), z=Z_STEP / c1),
         direction=direction,
         control_variate=False,
         start="given",
         smoothness=smooth,
     )
-    return method.resolve(case.problem, *_typical(case), jax.random.key(0))
+    method = _resolved(case.problem, _numbers(method), case.x, case.y)
+    numbers = {name: getattr(method.inner, name) for name in ("eta", "rho", "eta_max", "rho_max")}
+    # What is structure and not a number is set afterwards: the estimate above then compiles once.
+    return dataclasses.replace(
+        method, penalty=penalty, inner=dataclasses.replace(inner, **numbers), batch_zeta=r, batch_xi=q
+    )
 
 
-def _typical(case: Case) -> tuple[Array, Array]:
-    if case.name == "toy":
-        return jnp.asarray(1.5), jnp.asarray(1.5)
-    return _known(case)[:2]
-
-
-def starts(case: Case, method: SALVF, seed: int) -> SALVFState:
-    """One state per seed: uniform points of [0, 3]^2 on the toy, the solution on the synthetic problem.
+def first_state(case: Case, method: SALVF, key: PRNGKeyArray) -> SALVFState:
+    """A start: a uniform point of [0, 3]^2 with z = 0 on the toy, the solution on the synthetic problem.
 
     The synthetic runs ask for floors only, so they begin where the noise takes over.
     """
-    keys = jax.random.split(jax.random.key(seed), case.seeds)
-    if case.name == "toy":
-        return jax.vmap(functools.partial(_toy_start, case, method))(keys)
-    x, y, lam = _known(case)
-    at_solution = method.init(case.problem, x, y, keys[0])
-    z = Rows(lam, None)
-    nu = at_solution.point.nu._replace(inequalities=method.c1 * lam)
-    state = at_solution._replace(point=Point(x, y, z, nu), lam=z)
-    state = state._replace(memory=method.direction.init(state.point))
-    return jax.vmap(lambda key: state._replace(key=key))(keys)
-
-
-def _toy_start(case: Case, method: SALVF, key: PRNGKeyArray) -> SALVFState:
-    x0, y0 = jax.random.uniform(jax.random.fold_in(key, 9), (2,), maxval=SIDE)
-    return method.init(case.problem, x0, y0, key)
+    if case.lam is None:
+        x0, y0 = jax.random.uniform(jax.random.fold_in(key, 9), (2,), maxval=SIDE)
+        return method.init(case.problem, x0, y0, key)
+    state = method.init(case.problem, case.x, case.y, key)
+    z = Rows(case.lam, None)
+    point = state.point._replace(z=z, nu=state.point.nu._replace(inequalities=method.c1 * case.lam))
+    return state._replace(point=point, lam=z, memory=method.direction.init(point))
 
 
 @eqx.filter_jit
-def _follow(problem: Problem, method: SALVF, states: SALVFState, levels: Array, steps: int) -> Point:
-    blocks = math.ceil(steps / method.block(problem))
+def _first_states(case: Case, method: SALVF, keys: PRNGKeyArray) -> SALVFState:
+    return jax.vmap(functools.partial(first_state, case, method))(keys)
+
+
+@eqx.filter_jit
+def _segment(case: Case, method: SALVF, states: SALVFState, levels: Array) -> tuple[SALVFState, Point]:
+    """About SEGMENT steps of every run, and the points after each of them."""
+    blocks = math.ceil(SEGMENT / method.block(case.problem))
 
     def step(state: SALVFState, tickets: Tickets) -> tuple[SALVFState, Point]:
-        state, _ = method.step(problem, state, tickets)
+        state, _ = method.step(case.problem, state, tickets)
         return state, state.point
 
     def block(state: SALVFState, _: None) -> tuple[SALVFState, Point]:
-        plans = method.draws(problem, state)
-        scaled = [jax.tree.map(functools.partial(jnp.multiply, level), part) for level, part in zip(levels, plans)]
+        plans = zip(levels, method.draws(case.problem, state), strict=True)
+        scaled = [jax.tree.map(functools.partial(jnp.multiply, level), plan) for level, plan in plans]
         return jax.lax.scan(step, state, Tickets(*scaled))
 
-    def one(state: SALVFState) -> Point:
-        _, points = jax.lax.scan(block, state, None, length=blocks)
-        return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:steps], points)
+    def one(state: SALVFState) -> tuple[SALVFState, Point]:
+        state, points = jax.lax.scan(block, state, None, length=blocks)
+        return state, joined(points)
 
     return jax.vmap(one)(states)
 
 
-def follow(case: Case, method: SALVF, noise: Noise, steps: int, seed: int) -> Point:
+def follow(case: Case, method: SALVF, noise: Noise, steps: int, seeds: int, seed: int = 0) -> Point:
     """The points after steps 1..`steps` of every seed (leading axes: seed, step)."""
-    return _follow(case.problem, method, starts(case, method, seed), jnp.asarray(noise), steps)
+    states = _first_states(case, method, jax.random.split(jax.random.key(seed), seeds))
+    parts: list[Point] = []
+    done = 0
+    while done < steps:
+        states, points = _segment(case, method, states, jnp.asarray(noise))
+        parts.append(jax.tree.map(np.asarray, points))
+        done += parts[-1].x.shape[1]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1)[:, :steps], *parts)
 
 
 @eqx.filter_jit
-def _squared_stationarity(
-    problem: Problem, envelope_point: EnvelopePoint, method: SALVF, points: Point
-) -> Array:
+def _squared_stationarity(case: Case, weights: Weights, smooth: Scalar, points: Point) -> Array:
     def one(point: Point) -> Array:
-        weights = Weights(method.c1, method.c2, method.gamma1, method.gamma2)  # type: ignore[arg-type]
-        w = envelope_point(problem, point.x, point.z, point.y, weights.gamma1, weights.gamma2)
-        lam = best_multiplier(problem.rows(point.x, w), point.z, weights.gamma1, weights.gamma2)
-        gradient = psi_gradient(problem, point, Inner(w, lam), weights, None, None)
-        return stationarity(problem, point, gradient, 1 / method.smoothness) ** 2  # type: ignore[operator]
+        w = case.envelope_point(case.problem, point.x, point.z, point.y, weights.gamma1, weights.gamma2)
+        lam = best_multiplier(case.problem.rows(point.x, w), point.z, weights.gamma1, weights.gamma2)
+        gradient = psi_gradient(case.problem, point, Inner(w, lam), weights, None, None)
+        return stationarity(case.problem, point, gradient, 1 / smooth) ** 2
 
     return jax.vmap(jax.vmap(one))(points)
 
 
 def squared_stationarity(case: Case, method: SALVF, points: Point) -> Numbers:
     """S at every point (axes: seed, step)."""
-    return np.asarray(_squared_stationarity(case.problem, case.envelope_point, method, points))
+    weights = Weights(method.c1, method.c2, method.gamma1, method.gamma2)  # type: ignore[arg-type]
+    return np.asarray(_squared_stationarity(case, weights, method.smoothness, points))
+
+
+def tail(points: Point, every: int = 1) -> Point:
+    """Every `every`-th point of the last tenth of the runs."""
+    steps = jax.tree.leaves(points)[0].shape[1]
+    return jax.tree.map(lambda a: a[:, steps - math.ceil(TAIL * steps) :: every], points)
+
+
+def last(points: Point, step: int | None = None) -> Point:
+    """The last tenth of the first `step` steps."""
+    return tail(jax.tree.map(lambda a: a[:, :step], points))
+
+
+def distances(case: Case, points: Point) -> Numbers:
+    """Distance of every run's last x to the nearest local minimiser."""
+    x = np.asarray(points.x)[:, -1].reshape(len(points.x), 1, -1)
+    return np.linalg.norm(x - case.minimisers[None], axis=-1).min(axis=1)
+
+
+def standard_error(values: Numbers) -> float:
+    """Of the mean of independent values."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))

@@ -1,0 +1,153 @@
+"""What a run leaves on disk, and figures without global state. Thin: no numerics.
+
+A folder of a run holds run.json (settings, versions, status, counts), history.csv, arrays.npz and figures/.
+"""
+
+import csv
+import dataclasses
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax.solution import Solution
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PIP_LINE = "pip install 'hierax[plot]'"
+
+
+class MissingExtra(ImportError):
+    """An optional package is not installed; the text is the line that installs it."""
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty matplotlib figure that no window system ever sees."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra(f"figures need matplotlib: {PIP_LINE}") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: "Figure", path: Path) -> Path:
+    """Write a figure as PNG; makes the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON knows it: arrays become lists, modules and named tuples dictionaries, anything else text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
+        return np.asarray(value).tolist()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__name__} | {
+            f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)
+        }
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return str(value)
+
+
+def write_json(path: Path, content: Any) -> Path:
+    """Write `plain(content)`; makes the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(plain(content), indent=2) + "\n")
+    return path
+
+
+def versions() -> dict[str, str]:
+    """What the numbers may depend on."""
+    from importlib.metadata import version
+
+    names = ("hierax", "jax", "jaxlib", "equinox", "optax", "numpy")
+    return {"python": platform.python_version(), "machine": platform.machine()} | {
+        name: version(name) for name in names
+    }
+
+
+def write_run(out: Path, solution: Solution, settings: dict[str, Any], resumed: bool) -> None:
+    """Write a single run's folder; a resumed run's records follow those already there."""
+    out.mkdir(parents=True, exist_ok=True)
+    content = {
+        "settings": settings,
+        "method": solution.method,
+        "versions": versions(),
+        "status": solution.status,
+        "counts": solution.counts,
+    }
+    write_json(out / "run.json", content)
+    earlier = _rows(out / "history.csv") if resumed else []
+    solution.history.to_csv(out / "history.csv")
+    _put_before(out / "history.csv", earlier)
+    np.savez(out / "arrays.npz", allow_pickle=False, **_named_arrays(solution))
+
+
+def _named_arrays(solution: Solution) -> dict[str, np.ndarray]:
+    """Every array of the answer by its path, e.g. x, y['weights'], multipliers.inequalities."""
+    parts: dict[str, PyTree] = {"x": solution.x, "y": solution.y, "multipliers": solution.multipliers}
+    return {
+        f"{name}{jax.tree_util.keystr(path)}": np.asarray(leaf)
+        for name, tree in parts.items()
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        if isinstance(leaf, jax.Array | np.ndarray)
+    }
+
+
+def _rows(path: Path) -> list[list[str]]:
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.reader(file))
+
+
+def _put_before(path: Path, earlier: list[list[str]]) -> None:
+    """Keep the records of the run that was gone on from, if they have the same columns."""
+    later = _rows(path)
+    if not earlier or earlier[0] != later[0]:
+        return
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows(earlier + later[1:])
+
+
+def draw_history(out: Path) -> Path:
+    """figures/history.png from history.csv: objective values, violation, stationarity and inner residual by step."""
+    header, *rows = _rows(out / "history.csv")
+    table = np.asarray(rows, float).reshape(-1, len(header)).T
+    columns = dict(zip(header, table, strict=True))
+    figure = new_figure(9.0, 3.4)
+    values, residuals = figure.subplots(1, 2)
+    for name in ("upper", "lower"):
+        values.plot(columns["step"], columns[name], label=f"{name} objective")
+    for name in ("violation", "stationarity", "inner_residual"):
+        seen = columns[name] > 0  # a logarithm has no place for zero
+        residuals.semilogy(columns["step"][seen], columns[name][seen], label=name.replace("_", " "))
+    for axes, title in ((values, "Sampled objective values"), (residuals, "Residuals")):
+        axes.set(xlabel="outer step", title=title)
+        axes.legend(frameon=False)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    return save_figure(figure, out / "figures" / "history.png")
+
+
+def draw_or_say(draw: Callable[[], Any], say: Callable[[str], None]) -> None:
+    """Draw; where matplotlib is missing say how to get it, because the numbers are worth having without pictures."""
+    try:
+        draw()
+    except MissingExtra as error:
+        say(f"No figures: {error}")

@@ -1,0 +1,160 @@
+r"""The inner loop: E||w_s - w*||^2 and E||lam_s - lam*||^2 against the number of steps s.
+
+z is the multiplier lam*, so that the saddle point is (y*, lam*), which is known exactly. Every run is a cold start of the
+library's SALM, made of its own `first_lam` and `step`; only the errors on the way are kept.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, PRNGKeyArray, Scalar
+
+from hierax import samples
+from hierax.lower.salm import SALM
+from hierax.methods.salvf import SALVF
+from hierax.problem import Problem, Rows
+from hierax.problems import ellipsoid_qp, toy
+from hierax.reformulation.envelope import best_multiplier
+from hierax.reproduce.rates_fit import Slope, Values, as_json, fit
+from hierax.reproduce.rates_sizes import Sizes
+
+EVERY = 100  # steps between two looks at the error; also how many samples are drawn at once
+FIT_POINTS = 13
+TOY_X = (0.1, 0.986, 2.0)
+
+
+class Target(NamedTuple):
+    """A lower level at one x, with its exact solution; noise sigma = 1."""
+
+    problem: Problem
+    x: Array
+    start: Array
+    w: Array
+    lam: Array
+    curvature: float  # mu_G
+
+
+class Errors(NamedTuple):
+    """Squared errors; axes (seed, s)."""
+
+    s: Values
+    w: Values
+    lam: Values
+
+
+def toy_target(x: float) -> Target:
+    """The toy at x: y* = x, lam* = 2x."""
+    example = toy(1.0)
+    return Target(example.problem, jnp.asarray(x), jnp.asarray(1.5), jnp.asarray(x), jnp.asarray(2 * x), 2.0)
+
+
+def qp_target(n: int, p: int) -> Target:
+    """A quadratic problem over p ellipsoids in n dimensions, half of them active."""
+    example = ellipsoid_qp(n, p, sigma=1.0)
+    known = example.solutions[0]
+    x, start = jnp.asarray(example.x0), jnp.asarray(example.y0)
+    return Target(example.problem, x, start, jnp.asarray(known.y), jnp.asarray(known.multipliers), 1.0)
+
+
+@eqx.filter_jit
+def _resolved(problem: Problem, method: SALVF, x: Array, y: Array) -> SALM:
+    return method.resolve(problem, x, y, jax.random.key(0)).inner
+
+
+def resolve(target: Target, solver: SALM, rho: float) -> SALM:
+    """The solver with eta = 1/mu_G, the given rho and the library's estimates of the caps."""
+    solver = eqx.tree_at(
+        lambda one: (one.eta, one.rho),
+        solver,
+        (jnp.asarray(1 / target.curvature), jnp.asarray(rho)),
+        is_leaf=lambda leaf: leaf is None,
+    )
+    method = SALVF(c1=1.0, c2=1.0, gamma1=1.0, gamma2=1.0, inner=solver, start="given")
+    return _resolved(target.problem, method, target.x, target.start)
+
+
+@eqx.filter_jit
+def _errors(target: Target, solver: SALM, keys: PRNGKeyArray, blocks: int) -> tuple[Array, Array]:
+    problem, x, z, one = target.problem, target.x, Rows(target.lam, None), jnp.ones(())
+
+    def distance(w: Array, lam: Rows) -> tuple[Scalar, Scalar]:
+        if solver.dual_free:
+            lam = best_multiplier(problem.rows(x, w), z, one, one)
+        away = (w - target.w, lam.inequalities - target.lam)
+        return optax.tree.norm(away[0], squared=True), optax.tree.norm(away[1], squared=True)
+
+    def run(key: PRNGKeyArray) -> tuple[Array, Array]:
+        def step(carry: tuple[Array, Rows], at: tuple[Array, Array]) -> tuple[tuple[Array, Rows], None]:
+            j, xi = at
+            found = solver.step(problem, x, z, *carry, j, samples.fetch(problem.xi, xi), one, one)
+            return (found.w, found.lam), None
+
+        def block(carry: tuple[Array, Rows], number: Array) -> tuple[tuple[Array, Rows], tuple[Scalar, Scalar]]:
+            plan = samples.plan(problem.xi, key, number, EVERY, 1)
+            counts = (number * EVERY + jnp.arange(EVERY)).astype(x.dtype)
+            carry, _ = jax.lax.scan(step, carry, (counts, plan))
+            return carry, distance(*carry)
+
+        lam = solver.first_lam(problem, x, z, target.start, z, one, one)
+        return jax.lax.scan(block, (target.start, lam), jnp.arange(blocks))[1]
+
+    return jax.vmap(run)(keys)
+
+
+def errors(target: Target, solver: SALM, steps: int, seeds: int, rho: float = 1.0) -> Errors:
+    """Squared errors of w and lam after 100, 200, ..., `steps` inner steps."""
+    keys = jax.random.split(jax.random.key(1), seeds)
+    blocks = steps // EVERY
+    w, lam = _errors(target, resolve(target, solver, rho), keys, blocks)
+    return Errors(EVERY * np.arange(1.0, blocks + 1), np.asarray(w), np.asarray(lam))
+
+
+def slopes(found: Errors) -> dict[str, Slope]:
+    """Fits over s = 100..steps, at points spread evenly over log s."""
+    chosen = np.unique(np.geomspace(1, len(found.s), FIT_POINTS).round().astype(int)) - 1
+    at = found.s[chosen]
+    return {"w": fit(at, found.w[:, chosen]), "lam": fit(at, found.lam[:, chosen])}
+
+
+def log_factor(found: Errors) -> dict[str, float]:
+    """Growth of s E||w_s - w*||^2 from s = 1000 to the end: 1 for a rate 1/s, that of log s for a rate log s / s."""
+    first = int(np.searchsorted(found.s, 1000.0))
+    scaled = found.s * found.w.mean(axis=0)
+    # One run's error at one s is noisy, so a quarter of a decade around each end is averaged.
+    early = scaled[(found.s >= 800) & (found.s <= 1250)].mean() if first < len(scaled) else scaled[0]
+    late = scaled[found.s >= 0.8 * found.s[-1]].mean()
+    return {"measured": float(late / early), "log_s_would_give": float(np.log(found.s[-1]) / np.log(1000.0))}
+
+
+def measure(sizes: Sizes) -> dict:
+    """All measurements of the inner loop."""
+    cold, steps = SALM(warm=False), sizes.inner_steps
+    targets = {f"toy, x = {x:g}": (toy_target(x), sizes.inner_toy_seeds) for x in TOY_X}
+    for n, p, seeds in sizes.qps:
+        targets[f"QP, n = {n}"] = (qp_target(n, p), seeds)
+    found = {name: errors(target, cold, steps, seeds) for name, (target, seeds) in targets.items()}
+    fits = {name: slopes(one) for name, one in found.items()}
+
+    n, p, seeds = sizes.qps[-1] if sizes.quick else sizes.qps[1]
+    target = qp_target(n, p)
+    variants = {
+        "capped": found[f"QP, n = {n}"],
+        "uncapped (as printed)": errors(target, SALM(warm=False, rule="paper"), steps, seeds),
+        "rho = 0.25/gamma2": errors(target, cold, steps, seeds, rho=0.25),
+        "dual-free": errors(target, SALM(warm=False, dual_free=True), steps, seeds),
+    }
+    variant_fits = {name: slopes(one) for name, one in variants.items()}
+    at = int(np.searchsorted(variants["capped"].s, 1000.0))
+    uncapped, capped = (variants[name].w.mean(axis=0)[at] for name in ("uncapped (as printed)", "capped"))
+    return {
+        "slopes": {name: {k: as_json(v) for k, v in one.items()} for name, one in fits.items()},
+        "variants_on": f"QP, n = {n}, p = {p}",
+        "variants": {name: {k: as_json(v) for k, v in one.items()} for name, one in variant_fits.items()},
+        "uncapped_over_capped_at_1000": float(uncapped / capped),
+        "log_factor": {name: log_factor(one) for name, one in found.items()},
+        "seeds": {name: seeds for name, (_, seeds) in targets.items()},
+    }

@@ -1,0 +1,199 @@
+"""Tables and figures of the toy experiment."""
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from hierax.problems.toy import SIDE, local_minimisers
+from hierax.report import new_figure, save_figure
+
+if TYPE_CHECKING:
+    from hierax.reproduce.toy import Result, Target, Verdict
+
+NAMES = {
+    "median_distance": "median distance",
+    "share_within": "within",
+    "mean_gap": "mean |y - x|",
+    "samples_zeta": "zeta",
+}
+COLOURS = {"SALVF": "#1f6fb4", "SALVF-VR": "#d1602b"}
+CURVE = "#444444"
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def print_tables(console: Console, results: list["Result"], judged: bool) -> None:
+    """One table per group of rows, then the targets."""
+    for group, rows in groupby(results, key=lambda result: result.row.group):
+        console.print(_table(group, rows))
+    console.print(_costs(results))
+    console.print(_targets(results, judged))
+
+
+def _table(title: str, results: Iterable["Result"]) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("", no_wrap=True)
+    shares = " / ".join(f"{x:.2f}" for x in local_minimisers())
+    for heading in (f"% at {shares}", "median", "mean dist.", "within", "|y - x|", "sd global", "S exact", "finite"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        m = result.metrics
+        table.add_row(
+            result.row.label,
+            " / ".join(f"{100 * share:.0f}" for share in m["shares"]),
+            f"{m['median_distance']:.4f}",
+            f"{m['mean_distance']:.4f}",
+            f"{m['share_within']:.1%}",
+            f"{m['mean_gap']:.5f}",
+            f"{m['sd_global']:.4f}",
+            f"{m['squared_stationarity']:.1e}",
+            f"{m['finite']}/{m['starts']}",
+        )
+    return table
+
+
+def _costs(results: list["Result"]) -> Table:
+    table = Table(
+        title="costs per start, and how the starts ended", box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False
+    )
+    table.title_style = "bold"
+    table.add_column("", no_wrap=True)
+    for heading in ("zeta", "xi", "seconds, all starts", "compiling", "statuses"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        m = result.metrics
+        statuses = ", ".join(f"{count} {name}" for name, count in m["statuses"].items())
+        numbers = (f"{m['samples_zeta']}", f"{m['samples_xi']}", f"{m['seconds']:.1f}", f"{m['compile_seconds']:.1f}")
+        table.add_row(result.row.key, *numbers, statuses)
+    return table
+
+
+def _targets(results: list["Result"], judged: bool) -> Table:
+    title = "targets" if judged else "targets (a quick run is not judged)"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for heading in ("target", "measured", ""):
+        table.add_column(heading, justify="right")
+    for result in results:
+        for target, met in result.checks:
+            value = result.metrics[target.metric]
+            table.add_row(result.row.key, _described(target), _number(target.metric, value), _mark(met, judged))
+    finite = sum(result.metrics["finite"] for result in results)
+    total = sum(result.metrics["starts"] for result in results)
+    table.add_row("all rows", "all points finite", f"{finite} of {total}", _mark(finite == total, judged))
+    return table
+
+
+def _described(target: "Target") -> str:
+    return f"{NAMES[target.metric]} {target.sign} {_number(target.metric, target.bound)}"
+
+
+def _number(metric: str, value: float) -> str:
+    if metric == "share_within":
+        return f"{value:.1%}"
+    return f"{value:.0f}" if metric.startswith("samples") else f"{value:.5f}".rstrip("0")
+
+
+def _mark(met: bool, judged: bool) -> str:
+    if not judged:
+        return "-"
+    return "[green]met[/green]" if met else "[red]not met[/red]"
+
+
+def print_statements(console: Console, statements: list["Verdict"]) -> None:
+    """Which of the paper's statements hold, with the numbers of this run."""
+    console.print("[bold]The paper says[/bold]")
+    for verdict in statements:
+        console.print(f"  '{verdict.statement}'\n    [bold]{verdict.holds}[/bold]", highlight=False)
+        for line in verdict.evidence:
+            console.print(f"    - {line}", highlight=False, markup=False, soft_wrap=True)
+    console.print()
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def draw(folder: Path, results: Mapping[str, "Result"]) -> list[Path]:
+    """The paper's two figures, SALVF beside SALVF-VR, for both penalties from the paper's start."""
+    titles = {
+        "quadratic": "paper's penalty, c1 = 5, c2 = 1000",
+        "multiplier": "outer multiplier, c1 = 5, c2 = 100",
+    }
+    paths = []
+    for penalty, title in titles.items():
+        pair = {name: results[f"{penalty}/given/{name}"] for name in COLOURS}
+        paths.append(save_figure(_distribution(pair, title), folder / f"distribution-{penalty}.png"))
+        paths.append(save_figure(_surface(pair, title), folder / f"surface-{penalty}.png"))
+    return paths
+
+
+def upper_objective(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """F(x, y) of the toy."""
+    return np.exp(2.0 - y) / (2.0 + np.cos(6.0 * x)) + 0.5 * np.log((4.0 * x - 2.0) ** 2 + 1.0)
+
+
+def _distribution(pair: Mapping[str, "Result"], title: str) -> Any:
+    """(a) the final points projected on the curve F(x, x), and below them the distribution of x."""
+    figure = new_figure(11.0, 4.6)
+    figure.suptitle(f"Final points from {len(next(iter(pair.values())).x)} random starts: {title}")
+    axes = figure.subplots(1, 2, sharey=True)
+    counts = [axis.twinx() for axis in axes]
+    edges = np.linspace(0.0, SIDE, 61)
+    top = max(np.histogram(result.x, edges)[0].max() for result in pair.values())
+    for axis, count, (name, result) in zip(axes, counts, pair.items(), strict=True):
+        draw_curve(axis)
+        count.hist(result.x, edges, color=COLOURS[name], alpha=0.3)
+        count.set(ylim=(0, 2.2 * top))
+        count.tick_params(axis="y", colors=COLOURS[name])
+        axis.scatter(result.x, upper_objective(result.x, result.x), s=26, color=COLOURS[name], alpha=0.6, zorder=3)
+        for minimiser, share in zip(local_minimisers(), result.metrics["shares"], strict=True):
+            height = float(upper_objective(minimiser, minimiser))
+            inward = "right" if minimiser > SIDE - 0.2 else "left" if minimiser < 0.2 else "center"
+            axis.annotate(
+                f"{share:.0%}", (minimiser, height), (0, -14), textcoords="offset points", ha=inward, va="top"
+            )
+        axis.set(title=name, xlabel="x", xlim=(-0.03, SIDE + 0.03), ylim=(-0.3, 3.4))
+        # The points stand in front of the bars, although the bars' axes were made later.
+        axis.set_zorder(count.get_zorder() + 1)
+        axis.patch.set_visible(False)
+        for each in (axis, count):
+            each.spines["top"].set_visible(False)
+    axes[0].set_ylabel("F(x, x)")
+    counts[0].set_yticklabels([])
+    counts[1].set_ylabel("number of starts (bars)")
+    axes[0].legend(loc="upper right", frameon=False)
+    return figure
+
+
+def draw_curve(axis: Any) -> None:
+    """F(x, x) over X with its local minimisers."""
+    grid = np.linspace(0.0, SIDE, 601)
+    axis.plot(grid, upper_objective(grid, grid), color=CURVE, lw=1.4, label="F(x, y*(x)) = F(x, x)")
+    at = local_minimisers()
+    axis.plot(at, upper_objective(at, at), "k+", ms=11, mew=1.6, zorder=4, ls="none", label="local minimisers")
+
+
+def _surface(pair: Mapping[str, "Result"], title: str) -> Any:
+    """(b) the surface F(x, y) with the final points (x, y, F)."""
+    figure = new_figure(12.0, 5.4)
+    figure.suptitle(f"F(x, y) and the final points: {title}")
+    side = np.linspace(0.0, SIDE, 121)
+    x, y = np.meshgrid(side, side)
+    for place, (name, result) in enumerate(pair.items()):
+        axis: Any = figure.add_subplot(1, 2, place + 1, projection="3d", computed_zorder=False)
+        axis.plot_surface(x, y, upper_objective(x, y), cmap="Greys", alpha=0.55, rstride=3, cstride=3, lw=0)
+        axis.plot(side, side, upper_objective(side, side), color=CURVE, lw=1.4, label="y = y*(x) = x")
+        heights = upper_objective(result.x, result.y)
+        axis.scatter(result.x, result.y, heights, s=20, color=COLOURS[name], depthshade=False, label="final points")
+        axis.view_init(elev=32, azim=-118)
+        axis.set(xlabel="x", ylabel="y", zlabel="F(x, y)", title=name)
+        axis.set_box_aspect((1.0, 1.0, 0.7), zoom=0.9)
+        axis.legend(loc="upper right", frameon=False)
+    return figure

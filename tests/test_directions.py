@@ -1,0 +1,134 @@
+"""Plain and Storm: the recursion against NumPy, its schedules, and what they refuse."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import hierax as hx
+from hierax.estimate import Curvature
+from hierax.methods.salvf import warn_about
+from hierax.problem import Rows
+from hierax.reformulation.penalty import Point, PsiGradient
+
+MULTIPLIER = hx.Multipliers(None, None, None)
+
+
+def at(x, y, z, nu):
+    return Point(jnp.asarray(x), jnp.asarray(y), Rows(jnp.asarray(z), None), hx.Multipliers(jnp.asarray(nu), None, None))
+
+
+def batch_gradient(noise):
+    """A gradient that depends on every part of the point, nu included, and on the batch."""
+
+    def gradient(point):
+        nu, z = point.nu.inequalities, point.z.inequalities
+        return PsiGradient(
+            3 * point.x + point.y + noise[0], 2 * point.y + nu + noise[1], Rows(z - nu, None), point.x, point.y
+        )
+
+    return gradient
+
+
+PATH = [
+    at(*row)
+    for row in [(1.0, 0.5, 0.2, 0.0), (0.7, 0.1, 0.4, 1.0), (0.3, -0.2, 0.1, 3.0), (0.2, -0.4, 0.5, 7.0)]
+]
+NOISE = np.random.default_rng(0).standard_normal((4, 2))
+ALPHA = [0.02, 0.015, 0.012, 0.01]
+
+
+def storm_path(storm):
+    memory, found, betas = storm.init(PATH[0]), [], []
+    for point, noise, alpha in zip(PATH, NOISE, ALPHA, strict=True):
+        d, memory = storm.direction(batch_gradient(noise), point, memory, jnp.asarray(alpha), jnp.asarray(5.0))
+        found.append((float(d.x), float(d.y), float(d.z.inequalities)))
+        betas.append(float(memory.beta))
+    return np.array(found), np.array(betas)
+
+
+def test_plain_is_the_gradient():
+    gradient = batch_gradient(NOISE[0])
+    d, memory = hx.Plain().direction(gradient, PATH[1], hx.Plain().init(PATH[1]), jnp.asarray(0.1), jnp.asarray(5.0))
+    assert memory is None
+    assert d == gradient(PATH[1])
+
+
+def test_storm_matches_numpy():
+    found, betas = storm_path(hx.Storm(kappa=4.0, unit=jnp.asarray(0.5)))
+    expected_betas = [min(1.0, 4.0 * 0.5 * 5.0 * a) for a in ALPHA]
+    np.testing.assert_allclose(betas, expected_betas, rtol=1e-14)
+    d, rows = np.zeros(2), []
+    for k, noise in enumerate(NOISE):
+        beta = 1.0 if k == 0 else expected_betas[k - 1]
+        new, old = PATH[k], PATH[max(k - 1, 0)]
+
+        def gradient(p, noise=noise):
+            return np.array([3 * p.x + p.y + noise[0], 2 * p.y + p.nu.inequalities + noise[1]])
+
+        d = gradient(new) + (1 - beta) * (d - gradient(old))
+        rows.append([*d, new.z.inequalities - new.nu.inequalities])
+    np.testing.assert_allclose(found, rows, rtol=1e-13)
+
+
+def test_first_direction_is_the_plain_gradient():
+    found, _ = storm_path(hx.Storm(unit=jnp.asarray(1.0)))
+    first = batch_gradient(NOISE[0])(PATH[0])
+    np.testing.assert_allclose(found[0, :2], [first.x, first.y], rtol=1e-15)
+
+
+def test_old_gradient_uses_the_old_nu():
+    seen = []
+
+    def spy(point):
+        seen.append(float(point.nu.inequalities))
+        return batch_gradient(NOISE[0])(point)
+
+    storm = hx.Storm(unit=jnp.asarray(1.0))
+    memory = storm.init(PATH[0])
+    for point in PATH[:3]:
+        _, memory = storm.direction(spy, point, memory, jnp.asarray(0.01), jnp.asarray(5.0))
+    assert seen == [0.0, 0.0, 1.0, 0.0, 3.0, 1.0]
+
+
+def test_printed_schedule_and_constant_beta():
+    _, betas = storm_path(hx.Storm(schedule="paper", beta=jnp.asarray(1000.0)))
+    np.testing.assert_allclose(betas, np.clip(1000.0 * np.square(ALPHA), 0, 1), rtol=1e-14)
+    _, betas = storm_path(hx.Storm(beta=jnp.asarray(0.3)))
+    np.testing.assert_allclose(betas, 0.3)
+
+
+def test_beta_of_the_printed_schedule_starts_at_one():
+    ones = Curvature(*[jnp.asarray(1.0)] * len(Curvature._fields))
+    method = hx.SALVF_VR(direction=hx.Storm(schedule="paper"), steps=hx.Steps(y=0.05), batch_zeta=1, batch_xi=1)
+    storm = method._filled(ones, hx.Multipliers(None, None, None), jnp.dtype(float)).direction
+    np.testing.assert_allclose(storm.next_beta(jnp.asarray(0.05), jnp.asarray(1.0)), 1.0, rtol=1e-12)
+
+
+def test_printed_schedule_warns():
+    method = hx.SALVF_VR(direction=hx.Storm(schedule="paper"))
+    with pytest.warns(hx.HieraxWarning, match="unstable even without noise"):
+        warn_about(method)
+    with (
+        pytest.warns(hx.HieraxWarning, match="unstable even without noise"),
+        pytest.raises(hx.InputError, match="problem"),
+    ):
+        hx.solve("no problem", 1.0, 1.0, method)
+    warn_about(hx.SALVF_VR())  # the default schedule does not (warnings are errors here)
+
+
+def test_salvf_vr_is_salvf_with_storm():
+    assert hx.SALVF_VR(c1=3.0) == hx.SALVF(c1=3.0, direction=hx.Storm())
+
+
+def test_optax_hides_alpha_from_storm():
+    adam = hx.Steps(x=0.1, y=optax.adam(0.1))
+    with pytest.raises(hx.InputError, match="Give a constant, hx.Storm"):
+        hx.SALVF_VR(steps=adam)
+    with pytest.raises(hx.InputError, match="alpha_k is hidden"):
+        hx.SALVF(steps=adam, direction=hx.Storm(schedule="paper", beta=1.0))
+    allowed = hx.SALVF(steps=adam, direction=hx.Storm(beta=0.1))
+    assert dataclasses.replace(allowed, c1=1.0).direction.beta == 0.1
+    hx.SALVF_VR(steps=hx.Steps(x=optax.adam(0.1), y=0.1))  # alpha_k is the schedule of y
