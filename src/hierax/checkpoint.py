@@ -24,9 +24,10 @@ def save(path: Path, state: PyTree) -> None:
     """Write `sol.state`; the file is complete or is not touched."""
     named = _stored(state)
     arrays = {f"leaf_{i:05d}": _to_numpy(leaf) for i, (_, leaf) in enumerate(named)}
+    arrays[PATHS] = np.array([name for name, _ in named])
     unfinished = path.with_name(path.name + ".part")
     with open(unfinished, "wb") as file:
-        np.savez(file, **{PATHS: np.array([name for name, _ in named])}, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
     os.replace(unfinished, path)
 
 

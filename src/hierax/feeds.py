@@ -77,7 +77,18 @@ class Feeder:
 
     def peek(self) -> PyTree:
         """The next batch, which stays the next."""
+        if not self.hold(1):
+            raise self._ended or Exhausted(self.name)
         return self._waiting[0]
+
+    def hold(self, count: int) -> int:
+        """Fetch until `count` batches wait; returns how many do, fewer where the stream ends."""
+        try:
+            while len(self._waiting) < count:
+                self._waiting.append(self._next())
+        except Exhausted:
+            pass
+        return min(count, len(self._waiting))
 
     @property
     def batch(self) -> int:
@@ -91,13 +102,10 @@ class Feeder:
 
     def take(self, *shape: int) -> PyTree:
         """The next prod(shape) batches, stacked to leading axes `shape`."""
-        batches = []
-        for _ in range(int(np.prod(shape))):
-            batches.append(self._waiting.pop() if self._waiting else self._next())
-        try:
-            self._waiting = [self._next()]
-        except Exhausted:
-            self._waiting = []
+        count = int(np.prod(shape))
+        if self.hold(count) < count:
+            raise self._ended or Exhausted(self.name)
+        batches, self._waiting = self._waiting[:count], self._waiting[count:]
         return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(*shape, *leaves[0].shape), *batches)
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import platform
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+import hierax
 from hierax.solution import Solution
 
 if TYPE_CHECKING:
@@ -48,8 +50,6 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic | jax.Array):
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-            value = jax.random.key_data(value)
         return np.asarray(value).tolist()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {"type": type(value).__name__} | {
@@ -73,12 +73,9 @@ def write_json(path: Path, content: Any) -> Path:
 
 def versions() -> dict[str, str]:
     """What the numbers may depend on."""
-    from importlib.metadata import version
-
-    names = ("hierax", "jax", "jaxlib", "equinox", "optax", "numpy")
-    return {"python": platform.python_version(), "machine": platform.machine()} | {
-        name: version(name) for name in names
-    }
+    names = ("jax", "jaxlib", "equinox", "optax", "numpy")
+    system = {"python": platform.python_version(), "machine": platform.machine()}
+    return {"hierax": hierax.__version__} | {name: version(name) for name in names} | system
 
 
 def write_run(out: Path, solution: Solution, settings: dict[str, Any], resumed: bool) -> None:

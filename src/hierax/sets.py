@@ -95,7 +95,8 @@ class Simplex(AbstractSet):
 
     def project(self, tree: PyTree) -> PyTree:
         """The nearest point of the simplex (sorting, O(n log n))."""
-        return optax.projections.projection_simplex(tree, _scalar_like(self.scale, tree))
+        landed = optax.projections.projection_simplex(tree, _scalar_like(self.scale, tree))
+        return jax.tree.map(lambda a, b: a.astype(b.dtype), landed, tree)  # optax counts in the default precision
 
 
 def is_set(node: Any) -> bool:

@@ -193,7 +193,10 @@ def _run(
     if count is not None:
         spread = "vmap" if size((ready.x, ready.y)) // count <= VMAP_UP_TO else "map"
     if call.state is None:
-        state = _start(ready, loop.start_keys(seed, count), call.output, spread)
+        try:
+            state = _start(ready, loop.start_keys(seed, count), call.output, spread)
+        except Exhausted as error:
+            raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from None
     else:
         state = _continued(call.state, ready.method)
     driver = _Driver(ready, state, call, spread, begin)
@@ -286,6 +289,7 @@ class _Driver:
             while self.done < self.call.max_steps:
                 asked = 1 if per_step is None else max(1, int(CHUNK_SECONDS / max(per_step, 1e-9)))
                 before, compiled = time.perf_counter(), self.ready.bound.compile_seconds
+                records = len(self.tables)
                 steps = self._chunk(asked)
                 taken = time.perf_counter() - before - (self.ready.bound.compile_seconds - compiled)
                 per_step = taken / steps
@@ -294,7 +298,8 @@ class _Driver:
                 show(self.done, last)
                 if not bool(np.any(np.asarray(self.runs.code) == loop.RUNNING)):
                     return
-                if self.call.callback is not None and last is not None and self._tell(last):
+                fresh = len(self.tables) > records
+                if self.call.callback is not None and last is not None and fresh and self._tell(last):
                     self.ended = ("stopped", f"stopped by the callback after step {self.first + self.done}.")
                     return
                 if self.call.seconds is not None and self.elapsed >= self.call.seconds and self._unfinished():
@@ -311,7 +316,7 @@ class _Driver:
     def _chunk(self, asked: int) -> int:
         """Compile (once) and run one chunk; returns its number of steps."""
         period = self.call.period
-        asked = min(asked, self.call.max_steps - self.done, self._fed_steps())
+        asked = self._with_batches(min(asked, self.call.max_steps - self.done, self._fed_steps()))
         to_record = period - (self.first + self.done) % period
         last = self.done + asked == self.call.max_steps
         if asked < to_record:
@@ -346,6 +351,12 @@ class _Driver:
         """How many steps' batches of the streams may be stacked."""
         per_step = sum(f.nbytes * self._per_step(name) for name, f in self.ready.feeders.items())
         return max(1, min(256, FED_BYTES // per_step)) if per_step else sys.maxsize
+
+    def _with_batches(self, steps: int) -> int:
+        """How many of the coming steps the streams still have batches for (at least one: taking it ends the run)."""
+        for name, feeder in self.ready.feeders.items():
+            steps = min(steps, feeder.hold(steps * self._per_step(name)) // self._per_step(name))
+        return max(1, steps)
 
     def _per_step(self, name: str) -> int:
         return 1 if name == "zeta" else 1 + self.ready.method.inner.steps
@@ -394,10 +405,9 @@ class _Driver:
         )
         seconds = self.elapsed
         statuses = [self._status(i) for i in range(np.size(self.runs.code))]
-        total = self.first + self.done
-        spent = {
-            name: getattr(self.state.start_costs, name) + total * getattr(self.costs, name) for name in Costs._fields
-        }
+        total = int(np.max(self.runs.state.step))  # a chunk ends early where every start has stopped
+        parts = ((1, self.state.start_costs), (total, self.costs), (1, self.method.end_costs(bound.problem)))
+        spent = {name: sum(times * getattr(cost, name) for times, cost in parts) for name in Costs._fields}
         counts = Counts(**spent, seconds=self.state.seconds + seconds, compile_seconds=bound.compile_seconds)
         state = self.state._replace(run=self.runs, seconds=self.state.seconds + seconds)
         return Solution(

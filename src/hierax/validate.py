@@ -104,8 +104,9 @@ def _open_streams(problem: Problem, method: Any) -> dict[str, Feeder]:
             raise InputError(f"batch_{name}: the Stream given as {name} sets the batch size; leave it unset.")
         try:
             feeders[name] = feeder_of(name, source)
+            feeders[name].peek()
         except Exhausted:
-            raise InputError(f"Problem({name}): the Stream yields no batch at all.") from None
+            raise InputError(f"Problem({name}): the Stream yields no batch (any more).") from None
     if "xi" in feeders and method.repair:
         raise InputError("SALVF(repair): needs an xi that can be drawn from (Finite or Sampler), not a Stream.")
     return feeders

@@ -36,7 +36,7 @@ from hierax.sets import AbstractSet
 from hierax.trees import Number, dtype_of, largest, size
 
 # Dimensionless defaults, measured in docs/method.md; everything that carries units is estimated.
-C1_FACTOR = 5.0  # c1 in units of (curvature of F) / (curvature of G)
+C1_FACTOR = 5.0  # c1 in units of (curvature of F) / sqrt(L_G mu_G), both in y
 C2_FACTOR = 10.0  # c2 in units of c1 L_G / ||J||^2
 GAMMA_FACTOR = 0.1  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 TAU = 0.1
@@ -233,7 +233,7 @@ class SALVF(eqx.Module):
         natural = ratio(at.jacobian_y**2, lower)  # the gamma at which penalty and objective are equally curved
         gamma1 = given(self.gamma1, GAMMA_FACTOR * natural)
         gamma2 = given(self.gamma2, GAMMA_FACTOR * natural)
-        c1 = given(self.c1, C1_FACTOR * ratio(at.upper_yy, lower))
+        c1 = given(self.c1, C1_FACTOR * ratio(at.upper_yy, jnp.sqrt(lower * weakest)))
         c2 = given(self.c2, C2_FACTOR * c1 / natural)
         penalty = 1 / gamma1 + (1 / gamma2 if self.inner.dual_free else 0.0)
         curved = lower + at.jacobian_y**2 * penalty + at.constraint_yy  # L_w
@@ -481,6 +481,15 @@ class SALVF(eqx.Module):
             grad_lower=solves * steps + products,
             vjp_constraints=solves * steps + products,
             lower_solves=solves,
+        )
+
+    def end_costs(self, problem: Problem) -> Costs:
+        """Samples and gradients of the repair after the last step."""
+        return Costs(
+            xi=self.repair * (self.inner.batch or 1) * (problem.xi is not None),
+            grad_lower=self.repair,
+            vjp_constraints=self.repair,
+            lower_solves=int(self.repair > 0),
         )
 
 

@@ -20,6 +20,11 @@ class Slope(NamedTuple):
     mean_error: Values
 
 
+def standard_error(values: Values) -> float:
+    """Of the mean of independent values."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
 def fit(at: Values, per_seed: Values) -> Slope:
     """Least squares through (log at, log mean over seeds); `per_seed` has axes (seed, at).
 
@@ -35,6 +40,11 @@ def fit(at: Values, per_seed: Values) -> Slope:
     ]
     errors = per_seed.std(axis=0, ddof=1) / np.sqrt(count)
     return Slope(float(slope), float(np.std(again)), float(np.exp(intercept)), at, mean, errors)
+
+
+def fit_independent(at: list[float], samples: list[Values]) -> Slope:
+    """The same where every `at` has its own independent values, one per seed."""
+    return fit(np.asarray(at, float), np.stack(samples, axis=1))
 
 
 def as_json(slope: Slope) -> dict:

@@ -4,6 +4,7 @@ z is the multiplier lam*, so that the saddle point is (y*, lam*), which is known
 library's SALM, made of its own `first_lam` and `step`; only the errors on the way are kept.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,13 +14,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
-from hierax import samples
+from hierax import estimate, samples
 from hierax.lower.salm import SALM
-from hierax.methods.salvf import SALVF
 from hierax.problem import Problem, Rows
 from hierax.problems import ellipsoid_qp, toy
 from hierax.reformulation.envelope import best_multiplier
-from hierax.reproduce.rates_fit import Slope, Values, as_json, fit
+from hierax.reproduce.rates_fit import Slope, Values, as_json, fit, standard_error
 from hierax.reproduce.rates_sizes import Sizes
 
 EVERY = 100  # steps between two looks at the error; also how many samples are drawn at once
@@ -61,20 +61,18 @@ def qp_target(n: int, p: int) -> Target:
 
 
 @eqx.filter_jit
-def _resolved(problem: Problem, method: SALVF, x: Array, y: Array) -> SALM:
-    return method.resolve(problem, x, y, jax.random.key(0)).inner
+def _curvature(target: Target) -> estimate.Curvature:
+    lam = Rows(target.lam, None)
+    return estimate.curvature(target.problem, target.x, target.w, lam, None, None)
 
 
-def resolve(target: Target, solver: SALM, rho: float) -> SALM:
-    """The solver with eta = 1/mu_G, the given rho and the library's estimates of the caps."""
-    solver = eqx.tree_at(
-        lambda one: (one.eta, one.rho),
-        solver,
-        (jnp.asarray(1 / target.curvature), jnp.asarray(rho)),
-        is_leaf=lambda leaf: leaf is None,
-    )
-    method = SALVF(c1=1.0, c2=1.0, gamma1=1.0, gamma2=1.0, inner=solver, start="given")
-    return _resolved(target.problem, method, target.x, target.start)
+def with_steps(target: Target, solver: SALM, rho: float) -> SALM:
+    """The solver with eta = 1/mu_G, the given rho, and the caps 1/L_w and L_w/||J||^2 at the solution."""
+    at = _curvature(target)
+    penalty = 2.0 if solver.dual_free else 1.0  # 1/gamma1 (+ 1/gamma2) with gamma = 1
+    curved = at.lower_yy + penalty * at.jacobian_y**2 + at.constraint_yy
+    numbers = {"eta": jnp.asarray(1 / target.curvature), "rho": jnp.asarray(rho)}
+    return dataclasses.replace(solver, **numbers, eta_max=1 / curved, rho_max=curved / at.jacobian_y**2)
 
 
 @eqx.filter_jit
@@ -107,9 +105,9 @@ def _errors(target: Target, solver: SALM, keys: PRNGKeyArray, blocks: int) -> tu
 
 def errors(target: Target, solver: SALM, steps: int, seeds: int, rho: float = 1.0) -> Errors:
     """Squared errors of w and lam after 100, 200, ..., `steps` inner steps."""
-    keys = jax.random.split(jax.random.key(1), seeds)
+    key = jax.random.key(round(1000 * float(target.x)))  # independent noise for every x
     blocks = steps // EVERY
-    w, lam = _errors(target, resolve(target, solver, rho), keys, blocks)
+    w, lam = _errors(target, with_steps(target, solver, rho), jax.random.split(key, seeds), blocks)
     return Errors(EVERY * np.arange(1.0, blocks + 1), np.asarray(w), np.asarray(lam))
 
 
@@ -121,40 +119,58 @@ def slopes(found: Errors) -> dict[str, Slope]:
 
 
 def log_factor(found: Errors) -> dict[str, float]:
-    """Growth of s E||w_s - w*||^2 from s = 1000 to the end: 1 for a rate 1/s, that of log s for a rate log s / s."""
-    first = int(np.searchsorted(found.s, 1000.0))
-    scaled = found.s * found.w.mean(axis=0)
-    # One run's error at one s is noisy, so a quarter of a decade around each end is averaged.
-    early = scaled[(found.s >= 800) & (found.s <= 1250)].mean() if first < len(scaled) else scaled[0]
-    late = scaled[found.s >= 0.8 * found.s[-1]].mean()
-    return {"measured": float(late / early), "log_s_would_give": float(np.log(found.s[-1]) / np.log(1000.0))}
+    """Growth of s E||w_s - w*||^2 over the last part of the runs: 1 for a rate 1/s, that of log s for log s / s."""
+    end = found.s[-1]
+    begin = min(1000.0, end / 4)
+    scaled = found.s * found.w
+
+    def around(s: float) -> Values:
+        # An error at one s is one draw per seed; a window of s gives each seed several.
+        return scaled[:, (found.s >= 0.8 * s) & (found.s <= 1.2 * s)].mean(axis=1)
+
+    early, late = around(begin), around(end / 1.2)
+    ratio = late.mean() / early.mean()
+    relative = [standard_error(part) / part.mean() for part in (early, late)]
+    return {
+        "measured": float(ratio),
+        "error": float(ratio * np.hypot(*relative)),
+        "log_s_would_give": float(np.log(end / 1.2) / np.log(begin)),
+    }
+
+
+def _json(fits: dict[str, Slope]) -> dict:
+    return {name: as_json(one) for name, one in fits.items()}
+
+
+def _variants(target: Target, sizes: Sizes) -> dict[str, Errors]:
+    """Capped, as printed, with too short dual steps, and without dual variable."""
+    cold = SALM(warm=False)
+    steps, seeds = sizes.inner_steps, sizes.variant_seeds
+    return {
+        "capped": errors(target, cold, steps, seeds),
+        "no cap (as printed)": errors(target, SALM(warm=False, rule="paper"), steps, seeds),
+        "rho = 0.25/gamma2": errors(target, cold, steps, seeds, rho=0.25),
+        "dual-free": errors(target, SALM(warm=False, dual_free=True), steps, seeds),
+    }
 
 
 def measure(sizes: Sizes) -> dict:
     """All measurements of the inner loop."""
-    cold, steps = SALM(warm=False), sizes.inner_steps
     targets = {f"toy, x = {x:g}": (toy_target(x), sizes.inner_toy_seeds) for x in TOY_X}
     for n, p, seeds in sizes.qps:
         targets[f"QP, n = {n}"] = (qp_target(n, p), seeds)
-    found = {name: errors(target, cold, steps, seeds) for name, (target, seeds) in targets.items()}
-    fits = {name: slopes(one) for name, one in found.items()}
-
-    n, p, seeds = sizes.qps[-1] if sizes.quick else sizes.qps[1]
-    target = qp_target(n, p)
-    variants = {
-        "capped": found[f"QP, n = {n}"],
-        "uncapped (as printed)": errors(target, SALM(warm=False, rule="paper"), steps, seeds),
-        "rho = 0.25/gamma2": errors(target, cold, steps, seeds, rho=0.25),
-        "dual-free": errors(target, SALM(warm=False, dual_free=True), steps, seeds),
+    found = {
+        name: errors(target, SALM(warm=False), sizes.inner_steps, seeds) for name, (target, seeds) in targets.items()
     }
-    variant_fits = {name: slopes(one) for name, one in variants.items()}
+    n, p, _ = sizes.qps[min(1, len(sizes.qps) - 1)]
+    variants = _variants(targets[f"QP, n = {n}"][0], sizes)
     at = int(np.searchsorted(variants["capped"].s, 1000.0))
-    uncapped, capped = (variants[name].w.mean(axis=0)[at] for name in ("uncapped (as printed)", "capped"))
+    at_1000 = {name: float(one.w.mean(axis=0)[at]) for name, one in variants.items()}
     return {
-        "slopes": {name: {k: as_json(v) for k, v in one.items()} for name, one in fits.items()},
-        "variants_on": f"QP, n = {n}, p = {p}",
-        "variants": {name: {k: as_json(v) for k, v in one.items()} for name, one in variant_fits.items()},
-        "uncapped_over_capped_at_1000": float(uncapped / capped),
-        "log_factor": {name: log_factor(one) for name, one in found.items()},
         "seeds": {name: seeds for name, (_, seeds) in targets.items()},
+        "slopes": {name: _json(slopes(one)) for name, one in found.items()},
+        "log_factor": {name: log_factor(one) for name, one in found.items()},
+        "variants_on": f"QP, n = {n}, p = {p}, {sizes.variant_seeds} seeds",
+        "variants": {name: _json(slopes(one)) for name, one in variants.items()},
+        "uncapped_over_capped_at_1000": at_1000["no cap (as printed)"] / at_1000["capped"],
     }

@@ -31,6 +31,7 @@ from hierax.reformulation.penalty import Inner, Point, Weights, psi_gradient, st
 from hierax.samples import Tickets, joined
 
 Z_STEP = 0.3  # in units of 1/(c1 gamma2)
+TAU = 0.1  # step of the outer multiplier
 SEGMENT = 500  # steps per compiled call: runs of all lengths share one program
 TAIL = 0.1  # S is averaged over this last part of a run
 NEWTON_STEPS = 12  # from y; 3 to 5 are needed near the solution, where w* is close to y
@@ -129,6 +130,11 @@ def exact_inner(case: Case) -> ExactInner:
     return ExactInner(steps=1, batch=1, envelope_point=case.envelope_point)
 
 
+def toy_smoothness(c1: float, c2: float) -> float:
+    """L_Psi of the toy, a bound by hand."""
+    return 2.0 * c2 + 10.0 * c1 + 20.0
+
+
 @eqx.filter_jit
 def _resolved(problem: Problem, method: SALVF, x: Array, y: Array) -> SALVF:
     return method.resolve(problem, x, y, jax.random.key(0))
@@ -154,11 +160,12 @@ def make_method(
 ) -> SALVF:
     """SALVF with alpha_k = min(1, a (k+1)^-power)/L_Psi, gamma = 1 and no control variate; every number filled in."""
     weights = {"c1": c1, "c2": c2, "gamma1": 1.0, "gamma2": 1.0}
-    smooth = 2.0 * c2 + 10.0 * c1 + 20.0  # of the toy
+    smooth = toy_smoothness(c1, c2)
     if case.name != "toy":
         smooth = float(_resolved(case.problem, _numbers(SALVF(**weights, start="given")), case.x, case.y).smoothness)
     method = SALVF(
         **weights,
+        tau=TAU,
         steps=Steps(x=Decay(case.x_factor / smooth, a, power), y=Decay(1 / smooth, a, power), z=Z_STEP / c1),
         direction=direction,
         control_variate=False,
@@ -248,17 +255,13 @@ def tail(points: Point, every: int = 1) -> Point:
     return jax.tree.map(lambda a: a[:, steps - math.ceil(TAIL * steps) :: every], points)
 
 
-def last(points: Point, step: int | None = None) -> Point:
-    """The last tenth of the first `step` steps."""
-    return tail(jax.tree.map(lambda a: a[:, :step], points))
+def tail_mean(values: Numbers, step: int | None = None) -> Numbers:
+    """Mean over the last tenth of the first `step` steps, for every seed."""
+    steps = step or values.shape[1]
+    return values[:, steps - math.ceil(TAIL * steps) : steps].mean(axis=1)
 
 
 def distances(case: Case, points: Point) -> Numbers:
     """Distance of every run's last x to the nearest local minimiser."""
     x = np.asarray(points.x)[:, -1].reshape(len(points.x), 1, -1)
     return np.linalg.norm(x - case.minimisers[None], axis=-1).min(axis=1)
-
-
-def standard_error(values: Numbers) -> float:
-    """Of the mean of independent values."""
-    return float(np.std(values, ddof=1) / np.sqrt(len(values)))

@@ -9,12 +9,14 @@ class Sizes:
 
     quick: bool = False
     inner_steps: int = 30_000
-    inner_toy_seeds: int = 400
-    qps: tuple[tuple[int, int, int], ...] = ((20, 5, 64), (50, 20, 64), (200, 50, 16))  # n, p, seeds
+    inner_toy_seeds: int = 800
+    qps: tuple[tuple[int, int, int], ...] = ((20, 5, 64), (50, 20, 48), (200, 50, 12))  # n, p, seeds
+    variant_seeds: int = 16
     synthetic: bool = True
     toy_seeds: int = 200
     synthetic_seeds: int = 32
     floor_steps: int = 3000
+    synthetic_steps: int = 1500
     batches: tuple[int, ...] = (1, 4, 16, 64)  # values of r and q
     inner_lengths: tuple[int, ...] = (2, 10, 30, 100)  # values of s
     sigmas: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0)

@@ -1,9 +1,9 @@
-r"""The toy experiment of the paper: many random starts in [0,3]^2, noisy gradients on both levels, 2,500 samples of zeta.
+r"""The paper's toy experiment: 200 random starts in [0,3]^2, noisy gradients on both levels, 2,500 samples of zeta.
 
 Rows of the table: the paper's quadratic penalty and the outer multiplier, from the paper's start (the point as drawn,
-z = 0) and from the default one (a first solve of the lower level); pairs with equal decaying steps, on which the paper's
-"more concentrated" can be tested; nothing set; nothing set and the same problem in seven other units. Every number is
-in the toy's original units.
+z = 0) and from the default one (a first solve of the lower level); pairs with equal decaying steps, on which the
+paper's "more concentrated" can be tested; nothing set; nothing set and the same problem in seven other units. Every
+number is in the toy's original units.
 """
 
 import dataclasses

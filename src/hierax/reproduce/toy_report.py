@@ -5,11 +5,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hierax.problems import toy
 from hierax.problems.toy import SIDE, local_minimisers
 from hierax.report import new_figure, save_figure
 
@@ -135,8 +137,8 @@ def draw(folder: Path, results: Mapping[str, "Result"]) -> list[Path]:
 
 
 def upper_objective(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """F(x, y) of the toy."""
-    return np.exp(2.0 - y) / (2.0 + np.cos(6.0 * x)) + 0.5 * np.log((4.0 * x - 2.0) ** 2 + 1.0)
+    """F(x, y) of the toy, elementwise."""
+    return np.asarray(toy(0.0).problem.upper(jnp.asarray(x), jnp.asarray(y), None))
 
 
 def _distribution(pair: Mapping[str, "Result"], title: str) -> Any:

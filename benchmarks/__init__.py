@@ -1,0 +1,1 @@
+"""Benchmarks of hierax: `make bench` runs them all; speed is given as a ratio within one run, compilation apart."""

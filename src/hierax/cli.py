@@ -1,0 +1,282 @@
+"""The command line: `hierax demo`, `hierax reproduce`, `hierax solve`. Thin: it parses, calls and prints."""
+
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import hierax
+from hierax import checkpoint, report
+from hierax.errors import InputError, RunFailed
+from hierax.methods.salvf import SALVF, SALVF_VR
+from hierax.problem import Problem
+from hierax.solution import Solution
+from hierax.solve import solve as run_solver
+
+app = typer.Typer(
+    help="Bilevel optimisation with a constrained lower level, from noisy samples.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+COMPILE_SECONDS = 0.5  # programs that compile faster than this are not worth a file
+METHODS: dict[str, Callable[[], SALVF]] = {"salvf": SALVF, "salvf-vr": SALVF_VR}
+STATE, SETTINGS = "state.npz", "run.json"
+
+
+class Experiment(StrEnum):
+    """What `hierax reproduce` can run."""
+
+    toy = "toy"
+    rates = "rates"
+    all = "all"
+
+
+class Method(StrEnum):
+    """The methods of `hierax solve`."""
+
+    salvf = "salvf"
+    salvf_vr = "salvf-vr"
+
+
+class Stated(NamedTuple):
+    """A problem from a user's file, with its start."""
+
+    problem: Problem
+    x0: Any
+    y0: Any
+
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"hierax {hierax.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Bilevel optimisation with a constrained lower level, from noisy samples."""
+    jax.config.update("jax_enable_x64", True)
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", str(_cache_folder()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", COMPILE_SECONDS)
+
+
+def _cache_folder() -> Path:
+    """Where the platform keeps what can be computed again."""
+    if os.environ.get("XDG_CACHE_HOME"):
+        base = Path(os.environ["XDG_CACHE_HOME"])
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
+        base = Path(os.environ["LOCALAPPDATA"])
+    else:
+        base = Path.home() / ".cache"
+    return base / "hierax"
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Mistakes of the caller, failed runs and missing files are one line each; anything else is our bug and shows."""
+    try:
+        yield
+    except (InputError, RunFailed, report.MissingExtra, OSError) as error:
+        Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+# -- demo -------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def demo(out: Out = None) -> None:
+    """Solve the paper's toy problem with nothing set, in seconds; print the solution and draw it."""
+    from hierax.reproduce import demo as example
+
+    with _one_line_errors():
+        example.run(out or Path("out") / "demo", Console())
+
+
+# -- reproduce --------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[Experiment, typer.Argument(help="Which experiment.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, judges nothing.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of random starts or seeds.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results; each experiment gets a folder in it.")] = Path(
+        "out"
+    ),
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets, where one is needed.")] = None,
+) -> None:
+    """Run an experiment of the paper and say which of its statements hold."""
+    # Imported here: one experiment's imports should not delay, or break, the others.
+    names = [Experiment.toy, Experiment.rates] if experiment is Experiment.all else [experiment]
+    with _one_line_errors():
+        for name in names:
+            module = importlib.import_module(f"hierax.reproduce.{name}")
+            module.run(out / name, quick=quick, seeds=seeds, data_dir=data_dir)
+
+
+# -- solve ------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def solve(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:NAME",
+            help="A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0.",
+        ),
+    ],
+    method: Annotated[
+        Method | None, typer.Option(help="The method; unset: salvf, or that of the run to resume.", show_default=False)
+    ] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Outer steps; with --resume, further ones.")] = 10_000,
+    seed: Seed = 0,
+    out: Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the state saved in the folder.")] = False,
+) -> None:
+    """Solve a problem stated in a Python file; results go to a folder (out/NAME unless set)."""
+    with _one_line_errors():
+        file, name = _split(target)
+        folder = out or Path("out") / name
+        chosen = str(method) if method else _earlier_method(folder) if resume else "salvf"
+        stated = _stated(_loaded(file), file, name)
+        state = _saved_state(folder, stated, chosen, seed) if resume else None
+        solution = run_solver(*stated, METHODS[chosen](), max_steps=max_steps, seed=seed, throw=False, state=state)
+        settings = {"target": target, "method": chosen, "max_steps": max_steps, "seed": seed, "resumed": resume}
+        report.write_run(folder, solution, settings, resume)
+        checkpoint.save(folder / STATE, solution.state)
+        report.draw_or_say(lambda: report.draw_history(folder), print)
+        if solution.status.failed:
+            raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
+        _print_solution(solution, folder)
+
+
+def _split(target: str) -> tuple[Path, str]:
+    file, colon, name = target.rpartition(":")
+    if not colon or not file or not name.isidentifier():
+        raise InputError(f"{target!r}: needs a file and a name in it, FILE.py:NAME, for example model.py:problem.")
+    if not Path(file).is_file():
+        raise InputError(f"{file}: there is no such file.")
+    return Path(file), name
+
+
+def _loaded(file: Path) -> ModuleType:
+    """Import a user's file as Python would run it: its own folder comes first in the search path."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{file}: is not a Python file (its name must end in .py).")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"{file}{_line_in(file, error)}: {_shown(error)}") from error
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _stated(module: ModuleType, file: Path, name: str) -> Stated:
+    found = getattr(module, name, None)
+    if found is None:
+        raise InputError(f"{file}: has no {name!r}; it defines {', '.join(_candidates(module)) or 'nothing public'}.")
+    if isinstance(found, Problem):
+        missing = [start for start in ("x0", "y0") if not hasattr(module, start)]
+        if missing:
+            raise InputError(f"{file}: {name} is a Problem, but {' and '.join(missing)} is not defined beside it.")
+        return Stated(found, module.x0, module.y0)
+    if not callable(found):
+        raise InputError(f"{file}: {name} is a {type(found).__name__}; needs a Problem or a function returning one.")
+    try:
+        answer = found()
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{file}{_line_in(file, error)}: {name}() failed: {_shown(error)}") from error
+    if not isinstance(answer, tuple) or len(answer) < 3 or not isinstance(answer[0], Problem):
+        raise InputError(f"{file}: {name}() must return (problem, x0, y0), got {type(answer).__name__}.")
+    return Stated(*answer[:3])  # an Example has further fields
+
+
+def _candidates(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (isinstance(value, Problem) or (callable(value) and getattr(value, "__module__", None) == module.__name__))
+    ]
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _line_in(file: Path, error: Exception) -> str:
+    """`, line N` of the user's file, as deep in the traceback as it is on it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _earlier_method(folder: Path) -> str:
+    if not (folder / SETTINGS).is_file():
+        raise InputError(f"{folder}: nothing to resume, {SETTINGS} is missing; run without --resume first.")
+    try:
+        chosen = json.loads((folder / SETTINGS).read_text())["settings"]["method"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / SETTINGS}: is damaged ({error}); run without --resume.") from error
+    if chosen not in METHODS:
+        raise InputError(f"{folder / SETTINGS}: knows no method {chosen!r}; give --method {' or '.join(METHODS)}.")
+    return str(chosen)
+
+
+def _saved_state(folder: Path, stated: Stated, chosen: str, seed: int) -> Any:
+    """The saved arrays in the structure of a fresh run's state (whose programs the run needs anyway)."""
+    path = folder / STATE
+    if not path.is_file():
+        raise InputError(f"{folder}: nothing to resume, {STATE} is missing; run without --resume first.")
+    fresh = run_solver(*stated, METHODS[chosen](), max_steps=1, seed=seed, progress=False, throw=False)
+    return checkpoint.load(path, fresh.state)
+
+
+def _print_solution(solution: Solution, folder: Path) -> None:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, tree in (("x", solution.x), ("y", solution.y), ("multipliers", solution.multipliers)):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            if isinstance(leaf, jax.Array | np.ndarray):
+                shown = np.array2string(np.asarray(leaf), precision=6, threshold=8, edgeitems=3)
+                table.add_row(f"{name}{jax.tree_util.keystr(path)}", shown)
+    counts = solution.counts
+    table.add_row("violation", f"{solution.history['violation'][-1]:.3g}")
+    table.add_row("samples", f"{counts.zeta} of zeta, {counts.xi} of xi")
+    table.add_row("seconds", f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile")
+    table.add_row("status", f"{solution.status.name}: {solution.status.message}")
+    table.add_row("results", f"{folder} (go on with --resume)")
+    Console().print(table, highlight=False, markup=False)

@@ -1,0 +1,199 @@
+"""The command line and the files it leaves: what is printed, what is written, how mistakes are reported."""
+
+import csv
+import json
+import sys
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import hierax as hx
+from hierax import checkpoint, report
+from hierax.cli import app
+
+STATED = """
+import hierax as hx
+
+problem = hx.Problem(
+    upper=lambda x, y, zeta: (y["a"] - 1.0) ** 2 + 0.1 * x**2,
+    lower=lambda x, y, xi: (y["a"] - 2.0 * x) ** 2,
+    constraints=lambda x, y: y["a"] - x,
+)
+x0, y0 = 0.5, {"a": 0.5}
+
+
+def stated():
+    return problem, x0, y0
+
+
+def broken():
+    return 1 / 0
+
+
+def needless(size):
+    return problem, x0, y0
+
+
+def other():
+    return problem
+
+
+alone = 3.0
+"""
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch):
+    """Call the command line in an empty folder, with JAX's settings put back afterwards."""
+    before = {
+        name: getattr(jax.config, name)
+        for name in ("jax_enable_x64", "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    }
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    # As if the user had chosen a folder: no test should write into a cache that outlives it.
+    monkeypatch.setattr("hierax.cli._cache_folder", lambda: None)
+    (tmp_path / "model.py").write_text(STATED)
+
+    def call(*args):
+        return CliRunner().invoke(app, list(args))
+
+    yield call
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def test_version(cli):
+    result = cli("--version")
+    assert result.exit_code == 0
+    assert result.stdout.strip() == f"hierax {hx.__version__}"
+
+
+def test_cache_folder_follows_the_platform(monkeypatch, tmp_path):
+    from hierax.cli import _cache_folder
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert _cache_folder() == tmp_path / "hierax"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert _cache_folder() == tmp_path / ".cache" / "hierax"
+
+
+def test_demo_finds_the_global_minimiser_and_draws_it(cli, tmp_path):
+    result = cli("demo", "--out", "shown")
+    assert result.exit_code == 0, result.output
+    x, known = (float(word) for word in result.stdout.split("upper variable x")[1].split()[:2])
+    assert known == 0.98622
+    assert abs(x - known) < 0.02
+    assert "hierax reproduce toy" in result.stdout
+    assert (tmp_path / "shown" / "figures" / "demo.png").stat().st_size > 10_000
+
+
+def test_solve_writes_the_run_and_resumes_it_exactly(cli, tmp_path):
+    assert cli("solve", "model.py:stated", "--max-steps", "40", "--out", "whole").exit_code == 0
+    first = cli("solve", "model.py:problem", "--max-steps", "20", "--out", "parts")
+    assert first.exit_code == 0, first.output
+    again = cli("solve", "model.py:problem", "--max-steps", "20", "--out", "parts", "--resume")
+    assert again.exit_code == 0, again.output
+    whole, parts = (np.load(tmp_path / name / "arrays.npz") for name in ("whole", "parts"))
+    assert set(parts.files) == {"x", "y['a']", "multipliers.inequalities"}
+    for name in parts.files:
+        assert whole[name] == parts[name]
+    saved = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert saved["settings"]["resumed"] is True
+    assert saved["status"] == {"type": "Status", "name": "max_steps", "step": 40} | {
+        "message": saved["status"]["message"]
+    }
+    assert (
+        saved["counts"]["grad_upper"]
+        == json.loads((tmp_path / "whole" / "run.json").read_text())["counts"]["grad_upper"]
+    )
+    assert saved["versions"]["hierax"] == hx.__version__
+    with open(tmp_path / "parts" / "history.csv") as file:
+        steps = [int(row["step"]) for row in csv.DictReader(file)]
+    assert steps == list(range(1, 41))
+    assert (tmp_path / "parts" / "figures" / "history.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["model.py"], "FILE.py:NAME"),
+        (["absent.py:problem"], "no such file"),
+        (["model.py:missing"], "has no 'missing'; it defines problem, stated"),
+        (["model.py:alone"], "alone is a float"),
+        (["model.py:broken"], "line 17: broken() failed: ZeroDivisionError"),
+        (["model.py:needless"], "needless() failed: TypeError"),
+        (["model.py:other"], "other() must return (problem, x0, y0), got Problem"),
+        (["syntax.py:problem"], "syntax.py: SyntaxError"),
+        (["bare.py:problem"], "y0 is not defined beside it"),
+        (["integer.py:problem"], "x0 has dtype int"),
+        (["model.py:problem", "--resume"], "nothing to resume, run.json is missing"),
+        (["model.py:problem", "--resume", "--method", "salvf"], "nothing to resume, state.npz is missing"),
+    ],
+)
+def test_mistakes_are_one_line(cli, tmp_path, args, text):
+    (tmp_path / "syntax.py").write_text("def problem(:\n")
+    (tmp_path / "bare.py").write_text(STATED.replace("x0, y0 = 0.5", "x0 = 0.5"))
+    (tmp_path / "integer.py").write_text(STATED.replace("x0, y0 = 0.5", "x0, y0 = 1"))
+    result = cli("solve", *args)
+    assert result.exit_code == 1
+    assert text in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_failed_run_is_written_and_reported(cli, tmp_path):
+    (tmp_path / "runs_off.py").write_text(
+        "import hierax as hx, jax.numpy as jnp\n"
+        "problem = hx.Problem(upper=lambda x, y, _: jnp.log(x), lower=lambda x, y, _: (y - x) ** 2)\n"
+        "x0, y0 = 0.05, 0.0\n"
+    )
+    result = cli("solve", "runs_off.py:problem", "--max-steps", "300", "--out", "off")
+    assert result.exit_code == 1
+    assert "nonfinite" in result.stderr and "What was computed is in off" in result.stderr
+    assert json.loads((tmp_path / "off" / "run.json").read_text())["status"]["name"] == "nonfinite"
+
+
+def test_a_state_of_another_problem_or_method_is_refused(tmp_path):
+    def state(size, method=None):
+        problem = hx.Problem(
+            upper=lambda x, y, _: (y**2).sum() + (x**2).sum(),
+            lower=lambda x, y, _: ((y - x) ** 2).sum(),
+            constraints=lambda x, y: y[0] - 1.0,
+        )
+        return hx.solve(problem, np.ones(size), np.ones(size), method, max_steps=1).state
+
+    saved = state(2)
+    checkpoint.save(tmp_path / "state.npz", saved)
+    back = checkpoint.load(tmp_path / "state.npz", saved)
+    assert jax.tree.structure(back) == jax.tree.structure(saved)
+    assert type(back.seconds) is float and type(back.records) is int
+    assert jax.random.key_data(back.run.state.key).tolist() == jax.random.key_data(saved.run.state.key).tolist()
+    with pytest.raises(hx.InputError, match=r"point\.x has shape \(2,\).*needs \(3,\)"):
+        checkpoint.load(tmp_path / "state.npz", state(3))
+    with pytest.raises(hx.InputError, match=r"does not fit .* direction\.kappa"):
+        checkpoint.load(tmp_path / "state.npz", state(2, hx.SALVF_VR()))
+    (tmp_path / "text.npz").write_text("no zip")
+    with pytest.raises(hx.InputError, match="not a saved state"):
+        checkpoint.load(tmp_path / "text.npz", saved)
+
+
+def test_without_matplotlib_the_pip_line_is_printed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said = []
+    report.draw_or_say(lambda: report.new_figure(1.0, 1.0), said.append)
+    assert said == ["No figures: figures need matplotlib: pip install 'hierax[plot]'"]
+
+
+def test_reproduce_hands_over_its_options(cli, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr("hierax.reproduce.toy.run", lambda out, **options: calls.append((out, options)))
+    result = cli("reproduce", "toy", "--quick", "--seeds", "7", "--out", "there")
+    assert result.exit_code == 0, result.output
+    (out, options) = calls[0]
+    assert (str(out), options) == ("there/toy", {"quick": True, "seeds": 7, "data_dir": None})
+    assert cli("reproduce", "nonsense").exit_code == 2
