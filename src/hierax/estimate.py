@@ -12,7 +12,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
 from hierax.problem import Multipliers, Problem, Rows
 from hierax.reformulation.penalty import all_constraints
@@ -30,7 +30,7 @@ class Curvature(NamedTuple):
     upper_yy: Scalar
     lower_yy: Scalar
     lower_yy_min: Scalar
-    lower_xy: Scalar
+    response: Scalar
     jacobian_x: Scalar
     jacobian_y: Scalar
     constraint_yy: Scalar
@@ -38,16 +38,16 @@ class Curvature(NamedTuple):
     outer_y: Scalar
 
 
-def power_iteration(product: Callable[[PyTree], PyTree], like: PyTree) -> Scalar:
-    """Largest absolute eigenvalue of a symmetric operator given by its products."""
+def power_iteration(product: Callable[[PyTree], PyTree], like: PyTree) -> tuple[Scalar, PyTree]:
+    """Largest absolute eigenvalue of a symmetric operator given by its products, and a unit vector for it."""
 
     def body(carry: tuple[PyTree, Scalar], _: None) -> tuple[tuple[PyTree, Scalar], None]:
         vector = carry[0]
         image = product(vector)
         return (normalised(image), optax.tree.norm(image)), None
 
-    (_, value), _ = jax.lax.scan(body, (_scattered(like), jnp.zeros((), dtype_of(like))), None, length=ITERATIONS)
-    return value
+    (vector, value), _ = jax.lax.scan(body, (_scattered(like), jnp.zeros((), dtype_of(like))), None, length=ITERATIONS)
+    return value, vector
 
 
 def hessian_product(function: Callable[[PyTree], Scalar], at: PyTree) -> Callable[[PyTree], PyTree]:
@@ -64,7 +64,7 @@ def jacobian_norm(function: Callable[[PyTree], PyTree], at: PyTree) -> Scalar:
     def product(vector: PyTree) -> PyTree:
         return pull_back(jax.jvp(function, (at,), (vector,))[1])[0]
 
-    return jnp.sqrt(power_iteration(product, at))
+    return jnp.sqrt(power_iteration(product, at)[0])
 
 
 def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArray) -> PyTree:
@@ -84,10 +84,10 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
     return jax.tree.map(lambda a: jnp.sqrt(a / PROBES), squares)
 
 
-def constraint_scales(problem: Problem, x: PyTree, ys: tuple[PyTree, ...], key: PRNGKeyArray) -> Multipliers:
-    """||grad_y H_i|| of every constraint, the largest over the given points; one where all vanish."""
-    norms = [row_norms(lambda v: all_constraints(problem, x, v), y, key) for y in ys]
-    return jax.tree.map(lambda *a: _or_one(jnp.stack(a).max(0)), *norms)
+def constraint_scales(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Multipliers:
+    """||grad_y H_i|| of every constraint; one where it vanishes."""
+    norms = row_norms(lambda v: all_constraints(problem, x, v), y, key)
+    return jax.tree.map(lambda a: jnp.where(a > 0, a, 1.0), norms)
 
 
 def unit_scales(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
@@ -98,27 +98,49 @@ def unit_scales(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
 def curvature(problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, xi: PyTree) -> Curvature:
     """All norms at (x, y), on the given batches."""
     lower_product = hessian_product(lambda v: problem.lower(x, v, xi), y)
-    top = power_iteration(lower_product, y)
+    top, _ = power_iteration(lower_product, y)
     # The smallest eigenvalue of a matrix with spectrum in [mu, top] is top minus the largest of top I - H.
-    gap = power_iteration(lambda v: jax.tree.map(lambda a, b: 1.05 * top * a - b, v, lower_product(v)), y)
+    gap, _ = power_iteration(lambda v: jax.tree.map(lambda a, b: 1.05 * top * a - b, v, lower_product(v)), y)
     bottom = jnp.clip(1.05 * top - gap, 1e-3 * top, top)
 
     def weighted(v: PyTree) -> Scalar:
         return optax.tree.vdot(lam, problem.rows(x, v))
 
-    has_rows = bool(jax.tree.leaves(lam))
     return Curvature(
-        upper_xx=power_iteration(hessian_product(lambda v: problem.upper(v, y, zeta), x), x),
-        upper_yy=power_iteration(hessian_product(lambda v: problem.upper(x, v, zeta), y), y),
+        upper_xx=power_iteration(hessian_product(lambda v: problem.upper(v, y, zeta), x), x)[0],
+        upper_yy=power_iteration(hessian_product(lambda v: problem.upper(x, v, zeta), y), y)[0],
         lower_yy=top,
         lower_yy_min=bottom,
-        lower_xy=jacobian_norm(lambda v: jax.grad(problem.lower, 1)(v, y, xi), x),
+        response=_response(problem, x, y, xi, lower_product, bottom),
         jacobian_x=jacobian_norm(lambda v: problem.rows(v, y), x),
         jacobian_y=jacobian_norm(lambda v: problem.rows(x, v), y),
-        constraint_yy=power_iteration(hessian_product(weighted, y), y) if has_rows else jnp.zeros_like(top),
+        constraint_yy=power_iteration(hessian_product(weighted, y), y)[0] if jax.tree.leaves(lam) else 0 * top,
         outer_x=jacobian_norm(lambda v: problem.upper_constraints(v, y), x),
         outer_y=jacobian_norm(lambda v: problem.upper_constraints(x, v), y),
     )
+
+
+def _response(
+    problem: Problem, x: PyTree, y: PyTree, xi: PyTree, lower_product: Callable[[PyTree], PyTree], weakest: Scalar
+) -> Scalar:
+    """How strongly grad_x G moves through y*(x): about ||G_xy G_yy^-1 G_yx||.
+
+    The bound ||G_xy||^2 / mu_G is far too large where the weakly curved directions of y are not those that x moves, so
+    the curvature met in the direction that x moves most, and mu_G, enter by their geometric mean.
+    """
+
+    def mixed(v: PyTree) -> PyTree:
+        return jax.grad(problem.lower, 1)(v, y, xi)
+
+    _, pull_back = jax.vjp(mixed, x)
+
+    def along(vector: PyTree) -> PyTree:
+        return jax.jvp(mixed, (x,), (vector,))[1]
+
+    square, most = power_iteration(lambda v: pull_back(along(v))[0], x)
+    moved = normalised(along(most))
+    met = jnp.maximum(optax.tree.vdot(moved, lower_product(moved)), weakest)
+    return jnp.where(weakest > 0, square / jnp.sqrt(met * weakest), 0.0)
 
 
 def nothing(dtype: jnp.dtype) -> Curvature:
@@ -140,7 +162,3 @@ def _scattered(like: PyTree) -> PyTree:
     """
     flat, unravel = jax.flatten_util.ravel_pytree(like)
     return normalised(unravel((0.5 + 0.6180339887498949 * jnp.arange(flat.size, dtype=flat.dtype)) % 1.0 - 0.45))
-
-
-def _or_one(value: Array) -> Array:
-    return jnp.where(value > 0, value, 1.0)

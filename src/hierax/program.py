@@ -158,7 +158,7 @@ def clear_programs() -> None:
 def _cached_call(name: str, function: Callable, args: tuple, static: Hashable, donate: bool) -> tuple[PyTree, float]:
     leaves, treedef = jax.tree.flatten(args, is_leaf=_is_number)
     dynamic = [_is_number(leaf) or eqx.is_array(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves]
-    arrays = [jnp.asarray(leaf) if flag else None for leaf, flag in zip(leaves, dynamic, strict=True)]
+    arrays = [_strong(leaf) if flag else None for leaf, flag in zip(leaves, dynamic, strict=True)]
     fixed = tuple(None if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True))
     avals = tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
     tables = tuple(node.table for node in jax.tree.leaves(args[0], is_leaf=_is_hoisted) if _is_hoisted(node))
@@ -187,6 +187,13 @@ def _cached_call(name: str, function: Callable, args: tuple, static: Hashable, d
     _programs.move_to_end(key)
     compiled, other = _programs[key]
     return eqx.combine(compiled(given, rest), other), seconds
+
+
+def _strong(leaf: Any) -> Any:
+    """An array whose dtype does not yield to others: a Python number and an array must give the same program."""
+    return (
+        leaf if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False) else jnp.asarray(np.asarray(leaf))
+    )
 
 
 def _is_hoisted(node: Any) -> bool:

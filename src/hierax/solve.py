@@ -46,7 +46,6 @@ class State(NamedTuple):
 
     method: Any
     run: loop.Run
-    records: int
     seconds: float
     start_costs: Costs
 
@@ -204,7 +203,11 @@ def _run(
         driver.drive()
     except Exhausted as error:
         driver.ended = ("data_error", f"{error}: the last point is returned. Give a re-iterable, or fewer max_steps.")
-    return driver.solution()
+    solution = driver.solution()
+    statuses = solution.status if count is not None else [solution.status]
+    for status in statuses:
+        logger.log(logging.WARNING if status.failed else logging.INFO, "%s: %s", status.name, status.message)
+    return solution
 
 
 def _is_key(seed: Any) -> bool:
@@ -230,7 +233,7 @@ def _start(ready: Prepared, keys: PRNGKeyArray, output: loop.Output, spread: loo
     arguments = (ready.method, ready.x, ready.y, keys, _start_feed(ready))
     method, run, fine = ready.bound.run("start", program, *arguments, static=(output, spread))
     refuse_nonfinite(fine)
-    return State(method, run, 0, 0.0, ready.method.start_costs(ready.bound.problem))
+    return State(method, run, 0.0, ready.method.start_costs(ready.bound.problem))
 
 
 def _start_feed(ready: Prepared) -> dict[str, PyTree]:
@@ -246,7 +249,7 @@ def _start_feed(ready: Prepared) -> dict[str, PyTree]:
 def _continued(state: State, method: SALVF) -> State:
     """The state with what the call sets anew; its arrays are copied, because a run overwrites its own."""
     merged = _merged(method, state.method)
-    run = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True) if not _is_key(leaf) else leaf, state.run)
+    run = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state.run)
     return state._replace(method=merged, run=run)
 
 

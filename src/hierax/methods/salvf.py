@@ -37,7 +37,7 @@ from hierax.trees import Number, dtype_of, largest, size
 
 # Dimensionless defaults, measured in docs/method.md; everything that carries units is estimated.
 C1_FACTOR = 5.0  # c1 in units of (curvature of F) / sqrt(L_G mu_G), both in y
-C2_FACTOR = 10.0  # c2 in units of c1 L_G / ||J||^2
+C2_FACTOR = {"multiplier": 10.0, "quadratic": 100.0}  # c2 in units of c1 L_G / ||J||^2
 GAMMA_FACTOR = 0.1  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 TAU = 0.1
 Z_STEP = 0.3  # in units of 1/(c1 gamma2)
@@ -201,7 +201,7 @@ class SALVF(eqx.Module):
             scales = (
                 estimate.unit_scales(problem, x0, y0)
                 if known
-                else estimate.constraint_scales(problem, x0, (y0,), jax.random.fold_in(key, 1))
+                else estimate.constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
             )
         rescaled = scaled(problem, scales)
         zero = jax.tree.map(jnp.zeros_like, rescaled.rows(x0, y0))
@@ -230,11 +230,12 @@ class SALVF(eqx.Module):
             return jnp.asarray(default if value is None else value, dtype)
 
         lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
-        natural = ratio(at.jacobian_y**2, lower)  # the gamma at which penalty and objective are equally curved
+        steepest = jnp.maximum(at.jacobian_y, at.outer_y)
+        natural = ratio(steepest**2, lower)  # the gamma at which penalty and objective are equally curved
         gamma1 = given(self.gamma1, GAMMA_FACTOR * natural)
         gamma2 = given(self.gamma2, GAMMA_FACTOR * natural)
         c1 = given(self.c1, C1_FACTOR * ratio(at.upper_yy, jnp.sqrt(lower * weakest)))
-        c2 = given(self.c2, C2_FACTOR * c1 / natural)
+        c2 = given(self.c2, C2_FACTOR[self.penalty] * c1 / natural)
         penalty = 1 / gamma1 + (1 / gamma2 if self.inner.dual_free else 0.0)
         curved = lower + at.jacobian_y**2 * penalty + at.constraint_yy  # L_w
         inner = dataclasses.replace(
@@ -245,7 +246,7 @@ class SALVF(eqx.Module):
             rho_max=given(self.inner.rho_max, ratio(curved, at.jacobian_y**2)),
         )
         smooth_y = at.upper_yy + c1 * (lower + at.constraint_yy) + c2 * (at.jacobian_y**2 + at.outer_y**2)
-        smooth_x = at.upper_xx + c1 * at.lower_xy**2 / weakest + c2 * (at.jacobian_x**2 + at.outer_x**2)
+        smooth_x = at.upper_xx + c1 * at.response + c2 * (at.jacobian_x**2 + at.outer_x**2)
         smooth_x = jnp.where(smooth_x > tiny, smooth_x, smooth_y)
         asked = self.steps or Steps()
         steps = Steps(
@@ -256,7 +257,7 @@ class SALVF(eqx.Module):
         direction = self.direction
         if isinstance(direction, Storm):
             # 8 + 2 on the toy: how fast grad_x ell moves through w* and through lam*.
-            moving = at.lower_xy**2 / weakest + ratio(at.jacobian_x**2, natural, 0.0)
+            moving = at.response + ratio(at.jacobian_x**2, natural, 0.0)
             beta = direction.beta
             if direction.schedule == "paper" and beta is None:
                 beta = 1 / rate(steps.y, jnp.zeros((), int), dtype) ** 2

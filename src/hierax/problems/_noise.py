@@ -15,7 +15,8 @@ def gaussian(sigma: float, size: int) -> Sampler | None:
     """Vectors of N(0, sigma^2 I_size); None (no noise, exact) for sigma = 0."""
 
     def draw(key: Array, n: int) -> Array:
-        return sigma * jax.random.normal(key, (n, size))
+        # Single precision is enough for noise, and twice as fast to draw.
+        return sigma * jax.random.normal(key, (n, size), jnp.float32)
 
     return _source(draw, sigma, size)
 

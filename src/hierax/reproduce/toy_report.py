@@ -142,36 +142,72 @@ def upper_objective(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _distribution(pair: Mapping[str, "Result"], title: str) -> Any:
-    """(a) the final points projected on the curve F(x, x), and below them the distribution of x."""
-    figure = new_figure(11.0, 4.6)
+    """(a) the final points projected on the curve F(x, x) with the distribution of x; below, the global basin."""
+    figure = new_figure(11.0, 7.0)
     figure.suptitle(f"Final points from {len(next(iter(pair.values())).x)} random starts: {title}")
-    axes = figure.subplots(1, 2, sharey=True)
-    counts = [axis.twinx() for axis in axes]
+    curves, zooms = figure.subplots(2, 2, sharex="row", sharey="row", height_ratios=(3, 2))
     edges = np.linspace(0.0, SIDE, 61)
-    top = max(np.histogram(result.x, edges)[0].max() for result in pair.values())
-    for axis, count, (name, result) in zip(axes, counts, pair.items(), strict=True):
-        draw_curve(axis)
-        count.hist(result.x, edges, color=COLOURS[name], alpha=0.3)
-        count.set(ylim=(0, 2.2 * top))
-        count.tick_params(axis="y", colors=COLOURS[name])
-        axis.scatter(result.x, upper_objective(result.x, result.x), s=26, color=COLOURS[name], alpha=0.6, zorder=3)
-        for minimiser, share in zip(local_minimisers(), result.metrics["shares"], strict=True):
-            height = float(upper_objective(minimiser, minimiser))
-            inward = "right" if minimiser > SIDE - 0.2 else "left" if minimiser < 0.2 else "center"
-            axis.annotate(
-                f"{share:.0%}", (minimiser, height), (0, -14), textcoords="offset points", ha=inward, va="top"
-            )
-        axis.set(title=name, xlabel="x", xlim=(-0.03, SIDE + 0.03), ylim=(-0.3, 3.4))
-        # The points stand in front of the bars, although the bars' axes were made later.
-        axis.set_zorder(count.get_zorder() + 1)
-        axis.patch.set_visible(False)
-        for each in (axis, count):
-            each.spines["top"].set_visible(False)
-    axes[0].set_ylabel("F(x, x)")
-    counts[0].set_yticklabels([])
-    counts[1].set_ylabel("number of starts (bars)")
-    axes[0].legend(loc="upper right", frameon=False)
+    most = max(np.histogram(result.x, edges)[0].max() for result in pair.values())
+    basins = {name: _in_global_basin(result.x) for name, result in pair.items()}
+    together = np.concatenate(list(basins.values()))
+    for axis, zoom, (name, result) in zip(curves, zooms, pair.items(), strict=True):
+        count = axis.twinx()
+        _draw_points(axis, count, result, COLOURS[name], edges)
+        count.set(ylim=(0, 4.2 * most))  # the bars stay below the curve
+        axis.set(title=name, xlabel="x", xlim=(-0.04, SIDE + 0.04), ylim=(0.0, 4.7))
+        if len(together):
+            _draw_basin(zoom, basins[name], together, COLOURS[name])
+    curves[0].set_ylabel("F(x, x)")
+    curves[1].legend(loc="upper right", frameon=False)
+    zooms[0].set_ylabel("starts")
     return figure
+
+
+def _in_global_basin(x: np.ndarray) -> np.ndarray:
+    nearest = np.abs(x[:, None] - local_minimisers()).argmin(axis=1)
+    return x[nearest == _global_index()]
+
+
+def _global_index() -> int:
+    """Index of the global minimiser."""
+    at = local_minimisers()
+    return int(np.argmin(upper_objective(at, at)))
+
+
+def _draw_points(axis: Any, count: Any, result: "Result", colour: str, edges: np.ndarray) -> None:
+    """The curve, the points on it, the share at each minimiser; behind them the bars of x."""
+    draw_curve(axis)
+    count.hist(result.x, edges, color=colour, alpha=0.35)
+    axis.scatter(result.x, upper_objective(result.x, result.x), s=30, color=colour, alpha=0.6, zorder=3)
+    for minimiser, share in zip(local_minimisers(), result.metrics["shares"], strict=True):
+        place = (minimiser, float(upper_objective(minimiser, minimiser)))
+        inward = "right" if minimiser > SIDE - 0.2 else "center"
+        axis.annotate(f"{share:.0%}", place, (0, -12), textcoords="offset points", ha=inward, va="top", color=colour)
+    count.set_ylabel("starts (bars)", color=colour)
+    count.tick_params(axis="y", colors=colour)
+    # The points stand in front of the bars, although the bars' axes were made later.
+    axis.set_zorder(count.get_zorder() + 1)
+    axis.patch.set_visible(False)
+    for each in (axis, count):
+        each.spines["top"].set_visible(False)
+
+
+def _draw_basin(axis: Any, x: np.ndarray, together: np.ndarray, colour: str) -> None:
+    """The distribution of x inside the global basin, on the bins of both methods, with the normal curve of its sd."""
+    best = local_minimisers()[_global_index()]
+    # A straggler must not squeeze the rest into one bin.
+    low, high = np.quantile(np.append(together, best), (0.01, 0.99))
+    margin = 0.15 * (high - low) + 1e-6
+    edges = np.linspace(low - margin, high + margin, 36)
+    axis.hist(x, edges, color=colour, alpha=0.35)
+    axis.axvline(best, color="k", lw=1.2, ls="--", label=f"minimiser {best:.4f}")
+    if len(x) > 1 and np.std(x) > 0:
+        grid, sd = np.linspace(edges[0], edges[-1], 300), np.std(x, ddof=1)
+        density = np.exp(-0.5 * ((grid - np.mean(x)) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
+        axis.plot(grid, len(x) * (edges[1] - edges[0]) * density, color=colour, lw=1.5, label=f"normal, sd {sd:.4f}")
+    axis.set(xlabel="x in the global basin")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(loc="best", frameon=False)
 
 
 def draw_curve(axis: Any) -> None:
@@ -184,18 +220,19 @@ def draw_curve(axis: Any) -> None:
 
 def _surface(pair: Mapping[str, "Result"], title: str) -> Any:
     """(b) the surface F(x, y) with the final points (x, y, F)."""
-    figure = new_figure(12.0, 5.4)
+    figure = new_figure(12.0, 5.8)
     figure.suptitle(f"F(x, y) and the final points: {title}")
     side = np.linspace(0.0, SIDE, 121)
     x, y = np.meshgrid(side, side)
     for place, (name, result) in enumerate(pair.items()):
         axis: Any = figure.add_subplot(1, 2, place + 1, projection="3d", computed_zorder=False)
-        axis.plot_surface(x, y, upper_objective(x, y), cmap="Greys", alpha=0.55, rstride=3, cstride=3, lw=0)
-        axis.plot(side, side, upper_objective(side, side), color=CURVE, lw=1.4, label="y = y*(x) = x")
+        axis.plot_surface(x, y, upper_objective(x, y), cmap="Blues", vmin=-4, alpha=0.8, rstride=2, cstride=2, lw=0)
+        axis.plot(side, side, upper_objective(side, side), color=CURVE, lw=1.8, label="y = y*(x) = x")
         heights = upper_objective(result.x, result.y)
-        axis.scatter(result.x, result.y, heights, s=20, color=COLOURS[name], depthshade=False, label="final points")
-        axis.view_init(elev=32, azim=-118)
-        axis.set(xlabel="x", ylabel="y", zlabel="F(x, y)", title=name)
-        axis.set_box_aspect((1.0, 1.0, 0.7), zoom=0.9)
-        axis.legend(loc="upper right", frameon=False)
+        style = {"s": 34, "color": COLOURS["SALVF-VR"], "depthshade": False}
+        axis.scatter(result.x, result.y, heights, label="final points", **style)
+        axis.view_init(elev=38, azim=62)
+        axis.set(xlabel="x", ylabel="y", zlabel="F(x, y)", title=name, zlim=(0, 9))
+        axis.set_box_aspect((1.0, 1.0, 0.65), zoom=0.95)
+        axis.legend(loc="upper left", frameon=False)
     return figure
