@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import hierax as hx
 from hierax import checkpoint, report
-from hierax.cli import app
+from hierax.cli import _cache_folder, _keep_programs, app
 
 STATED = """
 import hierax as hx
@@ -46,23 +46,16 @@ alone = 3.0
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch):
-    """Call the command line in an empty folder, with JAX's settings put back afterwards."""
-    before = {
-        name: getattr(jax.config, name)
-        for name in ("jax_enable_x64", "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    }
+    """Call the command line in an empty folder; programs are not kept, since JAX opens its cache once per process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    # As if the user had chosen a folder: no test should write into a cache that outlives it.
-    monkeypatch.setattr("hierax.cli._cache_folder", lambda: None)
+    monkeypatch.setattr("hierax.cli._keep_programs", lambda: None)
     (tmp_path / "model.py").write_text(STATED)
 
     def call(*args):
         return CliRunner().invoke(app, list(args))
 
-    yield call
-    for name, value in before.items():
-        jax.config.update(name, value)
+    return call
 
 
 def test_version(cli):
@@ -72,14 +65,25 @@ def test_version(cli):
 
 
 def test_cache_folder_follows_the_platform(monkeypatch, tmp_path):
-    from hierax.cli import _cache_folder
-
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert _cache_folder() == tmp_path / "hierax"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "linux")
     assert _cache_folder() == tmp_path / ".cache" / "hierax"
+
+
+def test_programs_are_kept_where_possible(monkeypatch, tmp_path):
+    updates = {}
+    monkeypatch.setattr(jax.config, "update", updates.__setitem__)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    _keep_programs()
+    assert updates == {}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _keep_programs()
+    assert updates["jax_compilation_cache_dir"] == str(tmp_path / "hierax")
+    assert (tmp_path / "hierax").is_dir()
 
 
 def test_demo_finds_the_global_minimiser_and_draws_it(cli, tmp_path):
@@ -149,7 +153,7 @@ def test_mistakes_are_one_line(cli, tmp_path, args, text):
 def test_a_failed_run_is_written_and_reported(cli, tmp_path):
     (tmp_path / "runs_off.py").write_text(
         "import hierax as hx, jax.numpy as jnp\n"
-        "problem = hx.Problem(upper=lambda x, y, _: jnp.log(x), lower=lambda x, y, _: (y - x) ** 2)\n"
+        "problem = hx.Problem(upper=lambda x, y, _: jnp.sqrt(x), lower=lambda x, y, _: (y - x) ** 2)\n"
         "x0, y0 = 0.05, 0.0\n"
     )
     result = cli("solve", "runs_off.py:problem", "--max-steps", "300", "--out", "off")
@@ -171,11 +175,11 @@ def test_a_state_of_another_problem_or_method_is_refused(tmp_path):
     checkpoint.save(tmp_path / "state.npz", saved)
     back = checkpoint.load(tmp_path / "state.npz", saved)
     assert jax.tree.structure(back) == jax.tree.structure(saved)
-    assert type(back.seconds) is float and type(back.records) is int
+    assert type(back.seconds) is float and type(back.start_costs.xi) is int
     assert jax.random.key_data(back.run.state.key).tolist() == jax.random.key_data(saved.run.state.key).tolist()
     with pytest.raises(hx.InputError, match=r"point\.x has shape \(2,\).*needs \(3,\)"):
         checkpoint.load(tmp_path / "state.npz", state(3))
-    with pytest.raises(hx.InputError, match=r"does not fit .* direction\.kappa"):
+    with pytest.raises(hx.InputError, match=r"does not fit .*direction\.kappa"):
         checkpoint.load(tmp_path / "state.npz", state(2, hx.SALVF_VR()))
     (tmp_path / "text.npz").write_text("no zip")
     with pytest.raises(hx.InputError, match="not a saved state"):

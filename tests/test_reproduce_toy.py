@@ -1,5 +1,6 @@
 """The toy experiment: its measures against closed forms, its verdicts on made-up points, one small run of it all."""
 
+import io
 import json
 
 import jax
@@ -129,16 +130,15 @@ def test_targets_are_judged_both_ways():
     assert not experiment.Target("samples_zeta", "==", 5).met(6)
 
 
-def test_a_small_run_writes_everything(tmp_path, monkeypatch):
+def test_a_small_run_writes_everything(plain, tmp_path, monkeypatch):
     """All keys of the experiment, but one compiled method behind them: the settings are tested above."""
     rows = experiment.all_rows(experiment.QUICK_STEPS)
-    measured = experiment.measure(experiment.Row("one", "", "", hx.SALVF()), STARTS, STEPS)
-    monkeypatch.setattr(
-        experiment,
-        "measure",
-        lambda row, starts, steps: experiment.Result(row, measured.x, measured.y, measured.metrics),
-    )
-    console = Console(width=160, record=True, file=(tmp_path / "printed").open("w"))
+
+    def measured(row, starts, steps):
+        return experiment.Result(row, plain.x, plain.y, plain.metrics)
+
+    monkeypatch.setattr(experiment, "measure", measured)
+    console = Console(width=160, record=True, file=io.StringIO())
     content = experiment.run(tmp_path, quick=True, seeds=6, console=console)
     text = console.export_text()
     saved = json.loads((tmp_path / "metrics.json").read_text())

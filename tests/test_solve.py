@@ -17,8 +17,8 @@ from hierax.problems.toy import local_minimisers
 LOOP = sys.modules["hierax.solve"]  # the module: the attribute of that name is the function
 
 
-def run(example=TOY, method=METHOD, **call):
-    return hx.solve(example.problem, example.x0, example.y0, method, **{"max_steps": 40, **call})
+def run(example=TOY, method=METHOD, x0=1.5, **call):
+    return hx.solve(example.problem, x0, x0, method, **{"max_steps": 40, **call})
 
 
 # -- known solutions ---------------------------------------------------------------------------------------------------
@@ -78,11 +78,13 @@ def test_quadratic_problem_against_scipy():
             best = found
     x, y, lam = split(best.x)
     assert np.max(lam) > 0.05  # a constraint is active at the solution
-    sol = hx.solve(problem, np.zeros(2), np.zeros(3), hx.SALVF(c1=50.0), max_steps=20_000)
-    np.testing.assert_allclose(sol.x, x, atol=2e-2)
-    np.testing.assert_allclose(sol.y, y, atol=2e-2)
-    np.testing.assert_allclose(sol.multipliers.inequalities, lam, atol=5e-2)
-    np.testing.assert_allclose(sol.history["upper"][-1], best.fun, atol=1e-2)
+    # The bias of the penalty method is of order 1/c1.
+    for c1, steps, tol in [(10.0, 60_000, 2.5e-2), (50.0, 300_000, 5e-3)]:
+        sol = hx.solve(problem, np.zeros(2), np.zeros(3), hx.SALVF(c1=c1), max_steps=steps)
+        np.testing.assert_allclose(sol.x, x, atol=tol)
+        np.testing.assert_allclose(sol.y, y, atol=tol)
+        np.testing.assert_allclose(sol.multipliers.inequalities, lam, atol=tol)
+        np.testing.assert_allclose(sol.history["upper"][-1], best.fun, atol=tol)
 
 
 # -- determinism and records -------------------------------------------------------------------------------------------
@@ -156,7 +158,8 @@ def test_seconds_stop_the_run():
     assert sol.counts.seconds > 0
 
 
-def test_progress_bar_writes_to_stderr_only_when_asked(capsys):
+def test_progress_bar_writes_to_stderr_only_when_asked(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the captured stream for a terminal
     run(progress=False)
     run()
     assert capsys.readouterr() == ("", "")
@@ -233,18 +236,20 @@ def test_last_and_tail_outputs():
 
 
 def test_best_output_is_the_record_with_the_least_score():
-    path, _ = iterates(60)
-    best = run(max_steps=60, record_every=5, output="best")
+    path, _ = iterates(60, x0=0.986)  # from the solution on, noise alone makes a record better or worse
+    best = run(max_steps=60, record_every=5, output="best", x0=0.986)
     score = best.history["stationarity"] + 100.0 * best.history["violation"]
     chosen = int(np.argmin(score))
     np.testing.assert_allclose((best.x, best.y), path[5 * (chosen + 1) - 1], rtol=1e-12)
-    assert chosen != len(score) - 1 or len(score) == 1
+    assert 0 < chosen < len(score) - 1
 
 
 def test_random_output_is_drawn_with_probability_alpha():
     """R = k with probability alpha_k / sum alpha: iterates 0..5 of a run, 3,000 seeds, chi-squared."""
     many, steps = 3000, 6
-    method = dataclasses.replace(METHOD, steps=hx.Steps(x=0.01, y=hx.Decay(0.003, 1.0, 1.0)))
+    method = dataclasses.replace(
+        METHOD, steps=hx.Steps(x=0.01, y=hx.Decay(0.003, 1.0, 1.0)), inner=hx.SALM(steps=2), start="given"
+    )
     starts = np.full(many, 1.5)
     seen = []
     sol = hx.solve_many(

@@ -79,9 +79,20 @@ def main(
 ) -> None:
     """Bilevel optimisation with a constrained lower level, from noisy samples."""
     jax.config.update("jax_enable_x64", True)
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(_cache_folder()))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", COMPILE_SECONDS)
+    _keep_programs()
+
+
+def _keep_programs() -> None:
+    """Keep compiled programs between calls, unless the user has chosen a folder for them or ours cannot be made."""
+    if jax.config.jax_compilation_cache_dir is not None:  # type: ignore[attr-defined]
+        return
+    folder = _cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", COMPILE_SECONDS)
 
 
 def _cache_folder() -> Path:

@@ -259,10 +259,12 @@ def _merged(asked: Any, known: Any) -> Any:
         return known
     if dataclasses.is_dataclass(asked) and type(asked) is type(known):
         names = [field.name for field in dataclasses.fields(asked)]
-        settings = {name: _merged(getattr(asked, name), getattr(known, name)) for name in names}
-        return dataclasses.replace(asked, **settings)  # type: ignore[type-var]
-    if isinstance(asked, int | float) and not isinstance(asked, bool) and eqx.is_array(known):
-        return jnp.full_like(known, asked)
+        merged = object.__new__(type(asked))  # unchecked: both were checked, and many starts give numbers an axis
+        for name in names:
+            object.__setattr__(merged, name, _merged(getattr(asked, name), getattr(known, name)))
+        return merged
+    if eqx.is_array_like(asked) and not isinstance(asked, bool) and eqx.is_array(known):
+        return jnp.broadcast_to(jnp.asarray(asked, known.dtype), known.shape)
     return asked
 
 

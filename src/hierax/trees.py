@@ -1,5 +1,6 @@
 """Small helpers for the pytrees that x, y and the multipliers are."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -44,13 +45,13 @@ def split_variable(name: str, tree: PyTree) -> tuple[PyTree, PyTree]:
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether every floating-point leaf of the tree is finite (one pass over each leaf)."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]).all() if leaves else jnp.array(True)
+    return functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(leaf)) for leaf in leaves], jnp.array(True))
 
 
 def largest(tree: PyTree, dtype: jnp.dtype) -> Scalar:
     """The largest entry of the tree, and zero for an empty one."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if leaf.size]
-    return jnp.array([jnp.max(leaf) for leaf in leaves]).max() if leaves else jnp.zeros((), dtype)
+    return functools.reduce(jnp.maximum, [jnp.max(leaf) for leaf in leaves]) if leaves else jnp.zeros((), dtype)
 
 
 def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:

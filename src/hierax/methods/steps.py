@@ -73,6 +73,8 @@ def apply_rule(
     rule: Any, state: PyTree, convex_set: PyTree, tree: PyTree, direction: PyTree, step: Array
 ) -> tuple[PyTree, PyTree]:
     """One projected step of a block: the new block and the rule's new state."""
+    if not jax.tree.leaves(tree):  # z of a problem without constraints
+        return tree, state
     if is_transformation(rule):
         updates, state = rule.update(direction, state, tree)
         moved = optax.apply_updates(tree, updates)

@@ -10,7 +10,7 @@ Values = Float64[np.ndarray, "..."]
 
 
 class Slope(NamedTuple):
-    """Slope and factor of value = factor * at^slope, the standard error of the slope, and the means it was fitted to."""
+    """value = factor * at^slope with the standard error of the slope, and the means it was fitted to."""
 
     slope: float
     error: float

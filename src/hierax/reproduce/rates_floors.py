@@ -1,7 +1,7 @@
 r"""The floors of S with a constant step, one source of noise at a time.
 
-The theorem bounds the mean of S by O(1/(alpha K) + 1/r + c1^2/q + c1^2/s). Each term is switched on alone and its number
-is varied; S is averaged over the last tenth of the steps.
+The theorem bounds the mean of S by O(1/(alpha K) + 1/r + c1^2/q + c1^2/s). Each term is switched on alone and its
+number is varied; S is averaged over the last tenth of the steps.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ class Floors:
         # Newton's method at every step would be the larger part of the cost; noise-free SALM follows closely enough.
         self.quiet_inner = exact_inner(case) if case.name == "toy" else SALM(steps=30, batch=1, dual_free=True)
 
-    def method(self, c1: float = C1, a: float = STEP, inner: SALM | None = None, **batches: int) -> SALVF:
+    def method(self, c1: float = C1, a: float = STEP, inner: SALM | None = None, r: int = 1, q: int = 1) -> SALVF:
         """The method of this case with a constant step."""
         return make_method(
             self.case,
@@ -50,7 +50,8 @@ class Floors:
             a,
             inner or self.quiet_inner,
             penalty="quadratic" if self.case.name == "toy" else "multiplier",
-            **batches,
+            r=r,
+            q=q,
         )
 
     def floor(self, method: SALVF, noise: Noise) -> Values:
@@ -61,8 +62,6 @@ class Floors:
     def sweep(self, values: tuple, noise: Noise, name: str) -> dict:
         """Floors over r, q, s, c1 or a, and the slope on log-log axes."""
         floors = [self.floor(self.method(**self._setting(name, value)), noise) for value in values]
-        if len(values) == 1:
-            return {"at": list(values), "mean": [float(floors[0].mean())]}
         return as_json(fit_independent(list(values), floors))
 
     @staticmethod
@@ -73,14 +72,16 @@ class Floors:
 
     def measure(self, sizes: Sizes) -> dict:
         """All sweeps of this case."""
-        lengths = sizes.inner_lengths if self.case.name == "toy" else sizes.inner_lengths[1:]
+        is_toy = self.case.name == "toy"
+        batches = sizes.batches if is_toy else sizes.batches[:3]  # a program of the synthetic problem costs 10 s
         found = {
-            "r": self.sweep(sizes.batches, Noise(zeta=SIGMA), "r"),
-            "q": self.sweep(sizes.batches, Noise(xi=SIGMA), "q"),
+            "r": self.sweep(batches, Noise(zeta=SIGMA), "r"),
+            "q": self.sweep(batches, Noise(xi=SIGMA), "q"),
             "a": self.sweep((0.25, 0.5, 1.0), Noise(zeta=SIGMA), "a"),
-            "s": self.sweep(lengths, Noise(inner=SIGMA), "s"),
         }
         if not sizes.quick:
+            lengths = sizes.inner_lengths if is_toy else sizes.inner_lengths[1:]
+            found["s"] = self.sweep(lengths, Noise(inner=SIGMA), "s")
             found["c1"] = self.sweep((2.0, 5.0, 20.0), Noise(xi=SIGMA), "c1")
         return found
 
@@ -94,11 +95,15 @@ def ratio(sweep: dict, first: float, second: float) -> float | None:
 
 
 def ratios(found: dict) -> dict[str, float | None]:
-    """The ratios that the theorem predicts: 16, 16, 10, 16 and (not in the bound) 2."""
+    """The ratios that the theorem predicts: 16, 16, 10, 3.3, 16 and (not in the bound) 2.
+
+    The warm start of the inner loop counts its steps from 10, so the law in s is flatter below s = 30.
+    """
     return {
         "S(r=1)/S(r=16)": ratio(found["r"], 1, 16),
         "S(q=1)/S(q=16)": ratio(found["q"], 1, 16),
-        "S(s=10)/S(s=100)": ratio(found["s"], 10, 100),
+        "S(s=10)/S(s=100)": ratio(found["s"], 10, 100) if "s" in found else None,
+        "S(s=30)/S(s=100)": ratio(found["s"], 30, 100) if "s" in found else None,
         "S(c1=20)/S(c1=5)": ratio(found["c1"], 20.0, 5.0) if "c1" in found else None,
         "S(a=1)/S(a=0.5)": ratio(found["a"], 1.0, 0.5),
     }

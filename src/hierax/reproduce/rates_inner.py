@@ -1,7 +1,7 @@
 r"""The inner loop: E||w_s - w*||^2 and E||lam_s - lam*||^2 against the number of steps s.
 
-z is the multiplier lam*, so that the saddle point is (y*, lam*), which is known exactly. Every run is a cold start of the
-library's SALM, made of its own `first_lam` and `step`; only the errors on the way are kept.
+z is the multiplier lam*, so that the saddle point is (y*, lam*), which is known exactly. Every run is a cold start of
+the library's SALM, made of its own `first_lam` and `step`; only the errors on the way are kept.
 """
 
 import dataclasses
@@ -71,8 +71,13 @@ def with_steps(target: Target, solver: SALM, rho: float) -> SALM:
     at = _curvature(target)
     penalty = 2.0 if solver.dual_free else 1.0  # 1/gamma1 (+ 1/gamma2) with gamma = 1
     curved = at.lower_yy + penalty * at.jacobian_y**2 + at.constraint_yy
-    numbers = {"eta": jnp.asarray(1 / target.curvature), "rho": jnp.asarray(rho)}
-    return dataclasses.replace(solver, **numbers, eta_max=1 / curved, rho_max=curved / at.jacobian_y**2)
+    return dataclasses.replace(
+        solver,
+        eta=jnp.asarray(1 / target.curvature),
+        rho=jnp.asarray(rho),
+        eta_max=1 / curved,
+        rho_max=curved / at.jacobian_y**2,
+    )
 
 
 @eqx.filter_jit

@@ -159,24 +159,30 @@ def make_method(
     q: int = 1,
 ) -> SALVF:
     """SALVF with alpha_k = min(1, a (k+1)^-power)/L_Psi, gamma = 1 and no control variate; every number filled in."""
-    weights = {"c1": c1, "c2": c2, "gamma1": 1.0, "gamma2": 1.0}
-    smooth = toy_smoothness(c1, c2)
-    if case.name != "toy":
-        smooth = float(_resolved(case.problem, _numbers(SALVF(**weights, start="given")), case.x, case.y).smoothness)
-    method = SALVF(
-        **weights,
+    bare = SALVF(
+        c1=c1,
+        c2=c2,
+        gamma1=1.0,
+        gamma2=1.0,
         tau=TAU,
-        steps=Steps(x=Decay(case.x_factor / smooth, a, power), y=Decay(1 / smooth, a, power), z=Z_STEP / c1),
+        inner=SALM(dual_free=inner.dual_free),
         direction=direction,
         control_variate=False,
         start="given",
-        smoothness=smooth,
     )
-    method = _resolved(case.problem, _numbers(method), case.x, case.y)
+    # What is structure and not a number is set afterwards: the estimate compiles once for all batch sizes and lengths.
+    method = _resolved(case.problem, _numbers(bare), case.x, case.y)
+    smooth = toy_smoothness(c1, c2) if case.name == "toy" else float(method.smoothness)
     numbers = {name: getattr(method.inner, name) for name in ("eta", "rho", "eta_max", "rho_max")}
-    # What is structure and not a number is set afterwards: the estimate above then compiles once.
+    steps = Steps(x=Decay(case.x_factor / smooth, a, power), y=Decay(1 / smooth, a, power), z=Z_STEP / c1)
     return dataclasses.replace(
-        method, penalty=penalty, inner=dataclasses.replace(inner, **numbers), batch_zeta=r, batch_xi=q
+        method,
+        penalty=penalty,
+        steps=_numbers(steps),
+        inner=dataclasses.replace(inner, **numbers),
+        batch_zeta=r,
+        batch_xi=q,
+        smoothness=jnp.asarray(smooth),
     )
 
 
@@ -222,7 +228,9 @@ def _segment(case: Case, method: SALVF, states: SALVFState, levels: Array) -> tu
 
 def follow(case: Case, method: SALVF, noise: Noise, steps: int, seeds: int, seed: int = 0) -> Point:
     """The points after steps 1..`steps` of every seed (leading axes: seed, step)."""
-    states = _first_states(case, method, jax.random.split(jax.random.key(seed), seeds))
+    # The first state does not depend on batch sizes or the inner loop; without them this compiles once.
+    least = dataclasses.replace(method, inner=SALM(steps=1, batch=1), batch_zeta=1, batch_xi=1)
+    states = _first_states(case, least, jax.random.split(jax.random.key(seed), seeds))
     parts: list[Point] = []
     done = 0
     while done < steps:
@@ -245,7 +253,7 @@ def _squared_stationarity(case: Case, weights: Weights, smooth: Scalar, points: 
 
 def squared_stationarity(case: Case, method: SALVF, points: Point) -> Numbers:
     """S at every point (axes: seed, step)."""
-    weights = Weights(method.c1, method.c2, method.gamma1, method.gamma2)  # type: ignore[arg-type]
+    weights = Weights(method.c1, method.c2, method.gamma1, method.gamma2)
     return np.asarray(_squared_stationarity(case, weights, method.smoothness, points))
 
 

@@ -39,7 +39,7 @@ def choose(quick: bool, seeds: int | None) -> Sizes:
             synthetic=False,
             toy_seeds=100,
             batches=(1, 16),
-            inner_lengths=(10,),
+            variant_seeds=8,
             sigmas=(0.1, 1.0),
             repeats=2,
             long_seeds=50,

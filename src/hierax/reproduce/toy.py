@@ -40,6 +40,7 @@ GLOBAL = 1  # index of the global minimiser, 0.98622
 # x = 3 is a spurious rest point 0.0092 from the last minimiser: only a closer point counts as having found that one.
 WITHIN = np.array([0.05, 0.05, 0.05, 0.005])
 RESAMPLES = 2000
+WIDTH = 120  # of the tables where the output is a file
 
 C1, C2_QUADRATIC, C2_MULTIPLIER = 5.0, 1000.0, 100.0
 L_QUADRATIC = 2 * C2_QUADRATIC + 10 * C1 + 20  # L_Psi of the toy with the quadratic penalty
@@ -127,6 +128,8 @@ def run(
     """
     del data_dir
     console = console or Console()
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH)
     count = seeds or (QUICK_STARTS if quick else STARTS)
     steps = QUICK_STEPS if quick else STEPS
     starts = SIDE * np.random.default_rng(0).random((count, 2))

@@ -24,6 +24,11 @@ NAMES = {
     "mean_gap": "mean |y - x|",
     "samples_zeta": "zeta",
 }
+LEGEND = """\
+% of starts: share that ends nearest to each local minimiser, {places}
+median, mean: distance of x to the nearest one; within: share closer than 0.05 (0.005 at the last, next to x = 3)
+|y - x|: mean; sd: of x inside the global basin; S: squared stationarity of Psi with the exact (w*, lam*), median
+"""
 COLOURS = {"SALVF": "#1f6fb4", "SALVF-VR": "#d1602b"}
 CURVE = "#444444"
 
@@ -33,17 +38,21 @@ CURVE = "#444444"
 
 def print_tables(console: Console, results: list["Result"], judged: bool) -> None:
     """One table per group of rows, then the targets."""
+    places = " / ".join(f"{x:.3f}" for x in local_minimisers())
+    console.print(LEGEND.format(places=places), highlight=False)
     for group, rows in groupby(results, key=lambda result: result.row.group):
         console.print(_table(group, rows))
     console.print(_costs(results))
     console.print(_targets(results, judged))
+    missed = [f"{r.row.key}: {_described(target)}" for r in results for target, met in r.checks if not met]
+    if judged:
+        console.print(f"Targets not met: {'; '.join(missed) or 'none'}\n", highlight=False, soft_wrap=True)
 
 
 def _table(title: str, results: Iterable["Result"]) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("", no_wrap=True)
-    shares = " / ".join(f"{x:.2f}" for x in local_minimisers())
-    for heading in (f"% at {shares}", "median", "mean dist.", "within", "|y - x|", "sd global", "S exact", "finite"):
+    for heading in ("% of starts", "median", "mean", "within", "|y - x|", "sd", "S", "finite"):
         table.add_column(heading, justify="right")
     for result in results:
         m = result.metrics
@@ -113,7 +122,7 @@ def print_statements(console: Console, statements: list["Verdict"]) -> None:
     """Which of the paper's statements hold, with the numbers of this run."""
     console.print("[bold]The paper says[/bold]")
     for verdict in statements:
-        console.print(f"  '{verdict.statement}'\n    [bold]{verdict.holds}[/bold]", highlight=False)
+        console.print(f"  '{verdict.statement}'\n    [bold]{verdict.holds}[/bold]", highlight=False, soft_wrap=True)
         for line in verdict.evidence:
             console.print(f"    - {line}", highlight=False, markup=False, soft_wrap=True)
     console.print()
@@ -205,6 +214,7 @@ def _draw_basin(axis: Any, x: np.ndarray, together: np.ndarray, colour: str) -> 
         grid, sd = np.linspace(edges[0], edges[-1], 300), np.std(x, ddof=1)
         density = np.exp(-0.5 * ((grid - np.mean(x)) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
         axis.plot(grid, len(x) * (edges[1] - edges[0]) * density, color=colour, lw=1.5, label=f"normal, sd {sd:.4f}")
+    axis.margins(y=0.35)  # room for the legend
     axis.set(xlabel="x in the global basin")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(loc="best", frameon=False)

@@ -1,0 +1,238 @@
+"""Tracing, hoisting of closed-over arrays, and the cache of compiled programs."""
+
+import gc
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import monitoring
+
+import hierax as hx
+from hierax import program
+from hierax.program import Bound, compiled_programs
+from hierax.trees import split_variable
+
+METHOD = hx.SALVF(c1=5.0, c2=100.0, inner=hx.SALM(steps=3))
+SHAPE = (37, 11)  # unlike any other array of the suite, so that a leaked one is recognised
+
+
+class Compilations:
+    """Counts what XLA compiles while it is open."""
+
+    def __enter__(self):
+        self.count = 0
+        monitoring.register_event_duration_secs_listener(self._listen)
+        return self
+
+    def __exit__(self, *error):
+        monitoring.unregister_event_duration_listener(self._listen)
+
+    def _listen(self, name, duration, **_):
+        if name == "/jax/core/compile/backend_compile_duration":
+            self.count += 1
+
+
+def fresh(seed):
+    """A problem from new lambdas that close over new arrays; G's minimiser is the mean of the rows."""
+    rows = np.random.default_rng(seed).standard_normal(SHAPE)
+    return rows, hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum((y - 1.0) ** 2) + jnp.sum(x**2),
+        lower=lambda x, y, xi: jnp.mean(jnp.sum((y - x - rows) ** 2, 1)),
+        constraints=lambda x, y: y[0] - 5.0,
+        xi=None,
+    )
+
+
+def solve(problem, method=METHOD, **call):
+    return hx.solve(problem, np.zeros(11), np.zeros(11), method, max_steps=30, **call)
+
+
+def test_five_problems_from_fresh_lambdas_compile_once():
+    solve(fresh(0)[1])
+    known = compiled_programs()
+    with Compilations() as seen:
+        found = [(rows, solve(problem)) for rows, problem in map(fresh, range(1, 6))]
+    assert compiled_programs() == known
+    assert seen.count == 0
+    assert len({float(sol.x[0]) for _, sol in found}) == 5
+    for rows, sol in found:  # each program ran on its own data: y is near x + the mean of *these* rows
+        assert np.max(np.abs(sol.state.run.state.w - sol.x - rows.mean(0))) < 0.1
+        assert sol.counts.compile_seconds == 0
+
+
+def test_a_sweep_over_numbers_compiles_once():
+    problem = fresh(0)[1]
+    solve(problem)
+    known = compiled_programs()
+    with Compilations() as seen:
+        ends = [solve(problem, hx.SALVF(c1=c1, c2=100.0, inner=hx.SALM(steps=3))) for c1 in (2.0, 4.0, 8.0)]
+        solve(problem, hx.SALVF(c1=np.float64(3.0), c2=jnp.asarray(90.0), inner=hx.SALM(steps=3)), seed=4)
+    assert compiled_programs() == known
+    assert seen.count <= 3  # eager helpers (a key, a copy), never a program
+    assert len({float(sol.y[0]) for sol in ends}) == 3
+
+
+def test_a_dropped_problems_data_is_freed():
+    rows, problem = fresh(3)
+    solution = solve(problem)
+    gc.collect()
+    del rows, problem
+    gc.collect()
+    assert not [a for a in jax.live_arrays() if a.shape == SHAPE]
+    assert np.all(np.isfinite(solution.x))  # the solution itself needs none of it
+
+
+def test_the_cache_is_bounded(monkeypatch):
+    monkeypatch.setattr(program, "CACHE_SIZE", compiled_programs())
+    before = compiled_programs()
+    bound, x, y = bind(lambda x, y: y - x)
+    for k in range(3):
+        bound.run(f"bounded{k}", lambda problem, x, y: problem.constraints(x, y), x, y)
+    assert compiled_programs() == max(before, 1)
+
+
+# -- hoisting, function by function ------------------------------------------------------------------------------------
+
+
+def bind(constraints):
+    problem = hx.Problem(lambda x, y, zeta: x, lambda x, y, xi: y, constraints)
+    x, x_rest = split_variable("x", jnp.asarray(2.0))
+    y, y_rest = split_variable("y", jnp.asarray(3.0))
+    return Bound(problem, x_rest, y_rest), x, y
+
+
+def value_and_slope(constraints):
+    bound, x, y = bind(constraints)
+
+    def both(problem, x, y):
+        return jax.value_and_grad(lambda v: jnp.sum(problem.constraints(x, v)))(y)
+
+    return tuple(map(float, bound.run("both", both, x, y)))
+
+
+def test_closed_over_arrays_are_arguments_not_constants():
+    def linear(number):
+        array = jnp.full(4, number)
+        return lambda x, y: jnp.sum(array) * y * x
+
+    known = None
+    for number in (1.0, 2.0, 3.0):
+        assert value_and_slope(linear(number)) == (24 * number, 8 * number)
+        known = known or compiled_programs()
+        assert compiled_programs() == known
+
+
+def test_jitted_functions_are_hoisted_too():
+    def make(number):
+        array = jnp.full(5, number)
+        inner = jax.jit(lambda y: jnp.sum(array) * y)
+        return jax.jit(lambda x, y: inner(y) + x)
+
+    assert value_and_slope(make(1.0)) == (17.0, 5.0)
+    known = compiled_programs()
+    assert value_and_slope(make(3.0)) == (47.0, 15.0)
+    assert compiled_programs() == known
+
+
+def test_custom_derivatives_that_close_over_arrays_get_their_own_program():
+    def make(number):
+        array = jnp.asarray(number)
+
+        @jax.custom_vjp
+        def double(y):
+            return 2.0 * y
+
+        double.defvjp(lambda y: (2.0 * y, None), lambda _, ct: (array * ct,))
+        return lambda x, y: double(y)
+
+    first, second = make(10.0), make(20.0)  # equal values, different derivative rules
+    assert value_and_slope(first) == (6.0, 10.0)
+    assert value_and_slope(second) == (6.0, 20.0)
+    known = compiled_programs()
+    assert value_and_slope(first) == (6.0, 10.0)
+    assert compiled_programs() == known
+    del first, second
+    gc.collect()
+    assert compiled_programs() == known - 2  # gone with their functions
+
+
+def test_custom_derivatives_without_arrays_share_a_program():
+    def make():
+        @jax.custom_jvp
+        def triple(y):
+            return 3.0 * y
+
+        triple.defjvp(lambda primals, tangents: (3.0 * primals[0], 7.0 * tangents[0]))
+        return lambda x, y: triple(y)
+
+    assert value_and_slope(make()) == (9.0, 7.0)
+    known = compiled_programs()
+    assert value_and_slope(make()) == (9.0, 7.0)
+    assert compiled_programs() == known
+
+
+def test_host_callbacks_are_told_apart_by_identity():
+    def make(number):
+        def host(y):
+            return np.asarray(number * y)
+
+        def constraints(x, y):
+            seen = jax.lax.stop_gradient(y)  # a callback has no derivative
+            found = jax.pure_callback(host, jax.ShapeDtypeStruct((), y.dtype), seen, vmap_method="sequential")
+            return x * found + y
+
+        return constraints
+
+    first, second = make(10.0), make(20.0)
+    assert value_and_slope(first) == (63.0, 1.0)
+    assert value_and_slope(second) == (123.0, 1.0)
+    assert value_and_slope(first) == (63.0, 1.0)
+
+
+def test_callable_pytrees_are_welcome():
+    class Linear(eqx.Module):
+        weight: jax.Array
+
+        def __call__(self, x, y):
+            return jnp.sum(self.weight) * y
+
+    assert value_and_slope(Linear(jnp.ones(6))) == (18.0, 6.0)
+    known = compiled_programs()
+    assert value_and_slope(Linear(2.0 * jnp.ones(6))) == (36.0, 12.0)
+    partial = jax.tree_util.Partial(lambda w, x, y: jnp.sum(w) * y, jnp.ones(3))
+    assert value_and_slope(partial) == (9.0, 3.0)
+    assert compiled_programs() == known + 1
+
+
+def test_arrays_deep_inside_a_loop_are_right():
+    def make(number):
+        table = jnp.full(3, number)
+
+        def constraints(x, y):
+            jitted = jax.jit(lambda carry, t: carry + jnp.sum(table) * t)
+            return jax.lax.scan(lambda c, t: (jitted(c, t), None), y, jnp.arange(2.0))[0]
+
+        return constraints
+
+    assert value_and_slope(make(1.0)) == (6.0, 1.0)
+    assert value_and_slope(make(2.0)) == (9.0, 1.0)
+
+
+def test_a_traced_function_that_fails_is_named():
+    bound, x, y = bind(lambda x, y: y @ x)
+    with pytest.raises(hx.InputError, match="constraints failed when it was traced .*ValueError"):
+        bound.trace("constraints", (x, y))
+
+
+def test_importing_hierax_starts_no_backend():
+    code = (
+        "import hierax, jax._src.xla_bridge as bridge\n"
+        "hierax.Problem(lambda x, y, z: x, lambda x, y, z: y, x_set=hierax.Box(0.0, 1.0)), hierax.SALVF(c1=5.0)\n"
+        "print(len(bridge._backends))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"

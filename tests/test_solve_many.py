@@ -1,0 +1,87 @@
+"""Many starts in one program: the same as single runs, vectorised or one after another."""
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+from cases import METHOD, TOY, same
+
+import hierax as hx
+
+LOOP = sys.modules["hierax.solve"]
+STARTS = np.array([0.4, 1.3, 2.6])
+
+
+@pytest.fixture(scope="module")
+def many():
+    return hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=50, seed=11)
+
+
+def test_every_start_equals_its_single_run(many):
+    for i, x0 in enumerate(STARTS):
+        key = jax.random.fold_in(jax.random.key(11), i)
+        one = hx.solve(TOY.problem, x0, x0, METHOD, max_steps=50, seed=key)
+        np.testing.assert_allclose(many.x[i], one.x, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(many.y[i], one.y, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(many.multipliers.inequalities[i], one.multipliers.inequalities, atol=1e-9)
+        for name in ("upper", "violation", "stationarity"):
+            np.testing.assert_allclose(many.history[name][:, i], one.history[name], rtol=1e-8, atol=1e-9)
+    assert many.counts.zeta == one.counts.zeta == 50
+    assert many.counts.xi == one.counts.xi
+
+
+def test_result_has_an_axis_of_starts(many):
+    assert many.x.shape == many.y.shape == many.multipliers.inequalities.shape == (3,)
+    assert [status.name for status in many.status] == ["max_steps"] * 3
+    assert many.history["upper"].shape == (50, 3)
+    assert many.history["step"].shape == many.history["seconds"].shape == many.history["zeta"].shape == (50,)
+    assert many.method.inner.eta.shape == (3,)
+    assert len({float(x) for x in many.x}) == 3
+
+
+def test_starts_one_after_another(many, monkeypatch):
+    monkeypatch.setattr(LOOP, "VMAP_UP_TO", 0)
+    mapped = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=50, seed=11)
+    np.testing.assert_allclose(mapped.x, many.x, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(mapped.y, many.y, rtol=0, atol=1e-10)
+
+
+def test_equal_starts_with_many_seeds_differ():
+    sol = hx.solve_many(TOY.problem, np.full(3, 1.3), np.full(3, 1.3), METHOD, max_steps=50, seed=11)
+    assert len({float(x) for x in sol.x}) == 3
+
+
+def test_continues_bit_for_bit(many):
+    first = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=20, seed=11)
+    second = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=30, state=first.state)
+    same(second.state.run.state, many.state.run.state)
+
+
+def test_one_start_may_fail_alone():
+    """A start whose functions overflow is reported by name; the others go on, and throw=True raises."""
+    sol = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=5, seed=11)
+    broken = sol.state.run._replace(code=sol.state.run.code.at[1].set(LOOP.loop.NONFINITE))
+    on = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=5, state=sol.state._replace(run=broken))
+    assert [status.name for status in on.status] == ["max_steps", "nonfinite", "max_steps"]
+    assert [status.step for status in on.status] == [10, 5, 10]
+    assert on.x[1] == sol.x[1]
+    assert on.x[0] != sol.x[0]
+    with pytest.raises(hx.RunFailed, match="nonfinite at step 5") as caught:
+        hx.solve_many(
+            TOY.problem, STARTS, STARTS, METHOD, max_steps=5, state=sol.state._replace(run=broken), throw=True
+        )
+    assert caught.value.solution.x.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("x0s", "y0s", "text"),
+    [
+        (np.zeros(3), np.zeros(2), r"same leading axis of starts; got shapes \[\(3,\), \(2,\)\]"),
+        (1.0, 1.0, "same leading axis of starts"),
+        (np.zeros(0), np.zeros(0), "same leading axis of starts"),
+    ],
+)
+def test_starts_must_agree(x0s, y0s, text):
+    with pytest.raises(hx.InputError, match=text):
+        hx.solve_many(TOY.problem, x0s, y0s, METHOD)

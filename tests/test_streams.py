@@ -1,0 +1,180 @@
+"""Batches from host iterators: order, restart, exhaustion, short batches, errors."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hierax as hx
+from hierax.feeds import Exhausted, Feeder
+from hierax.methods.salvf import START_ROUNDS
+from hierax.program import Bound
+from hierax.samples import Tickets
+
+BATCH, INNER = 4, 2
+START = START_ROUNDS * INNER  # batches of xi before the first step
+METHOD = hx.SALVF(c1=5.0, c2=100.0, inner=hx.SALM(steps=INNER))
+RNG = np.random.default_rng(0)
+ZETA = [0.1 * RNG.standard_normal((BATCH, 2)) for _ in range(7)]
+XI = [0.1 * RNG.standard_normal((BATCH, 2)) for _ in range(11)]
+
+
+class Loader:
+    """What a PyTorch DataLoader shows of itself: a length and a fresh iterator each time."""
+
+    def __init__(self, batches):
+        self.batches, self.opened = batches, 0
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        self.opened += 1
+        return iter(self.batches)
+
+
+def problem(zeta, xi):
+    return hx.Problem(
+        upper=lambda x, y, zeta: (x - 1.0) ** 2 + (y - 2.0) ** 2 + jnp.mean(zeta, 0) @ jnp.stack([x, y]),
+        lower=lambda x, y, xi: (y - 2.0 * x) ** 2 + jnp.mean(xi, 0) @ jnp.stack([x, y]),
+        constraints=lambda x, y: y - x,
+        x_set=hx.Box(0.0, 3.0),
+        y_set=hx.Box(0.0, 3.0),
+        zeta=hx.Stream(zeta),
+        xi=hx.Stream(xi),
+    )
+
+
+def solve(stated, steps=20, **call):
+    return hx.solve(stated, 0.5, 0.5, METHOD, max_steps=steps, **call)
+
+
+def cycle(batches, start, count):
+    return np.stack([batches[i % len(batches)] for i in range(start, start + count)])
+
+
+# -- the feeder alone --------------------------------------------------------------------------------------------------
+
+
+def test_a_re_iterable_restarts_in_order():
+    loader = Loader(XI)
+    feeder = Feeder("xi", hx.Stream(loader))
+    np.testing.assert_array_equal(feeder.peek(), XI[0])
+    np.testing.assert_array_equal(feeder.take(3), cycle(XI, 0, 3))
+    np.testing.assert_array_equal(feeder.take(4, 5), cycle(XI, 3, 20).reshape(4, 5, BATCH, 2))
+    np.testing.assert_array_equal(feeder.peek(), XI[23 % 11])
+    assert loader.opened >= 3
+    assert feeder.batch == BATCH
+
+
+def test_a_generator_is_exhausted_after_its_last_batch():
+    feeder = Feeder("xi", hx.Stream(batch for batch in XI))
+    assert feeder.hold(100) == 11
+    np.testing.assert_array_equal(feeder.take(11), np.stack(XI))
+    with pytest.raises(Exhausted, match="the Stream given as xi has no further batch"):
+        feeder.take(1)
+    with pytest.raises(Exhausted):
+        feeder.peek()
+
+
+def test_a_short_last_batch_is_dropped_with_one_warning():
+    feeder = Feeder("xi", hx.Stream([XI[0], XI[1], XI[2][:1]]))
+    with pytest.warns(hx.HieraxWarning, match=r"Stream xi: a batch of shapes \(1, 2\) was dropped") as seen:
+        taken = feeder.take(5)
+    np.testing.assert_array_equal(taken, np.stack([XI[0], XI[1], XI[0], XI[1], XI[0]]))
+    assert len(seen) == 1
+
+
+def test_an_error_of_the_iterable_reaches_the_user():
+    def broken():
+        yield XI[0]
+        raise OSError("disk on fire")
+
+    feeder = Feeder("xi", hx.Stream(broken()))
+    with pytest.raises(OSError, match="disk on fire"):
+        feeder.take(3)
+
+
+def test_batches_need_a_common_leading_axis():
+    with pytest.raises(hx.InputError, match="every leaf of a batch needs the same leading axis"):
+        Feeder("xi", hx.Stream([(np.zeros(3), np.zeros(4))]))
+    with pytest.raises(hx.InputError, match="same leading axis"):
+        Feeder("xi", hx.Stream([1.0, 2.0]))
+
+
+# -- whole runs --------------------------------------------------------------------------------------------------------
+
+
+def test_solve_takes_the_batches_in_order():
+    """The same iterates as a loop that is handed the batches by hand: s + 1 of xi and one of zeta per step."""
+    sol = solve(problem(Loader(ZETA), Loader(XI)))
+    stated = problem(ZETA, XI)
+    bound = Bound(stated, None, None)
+    for name in ("zeta", "xi"):
+        bound.feed(name, BATCH)
+    fed = hx.Problem(stated.upper, stated.lower, stated.constraints, None, None, stated.x_set, stated.y_set)
+    fed = eqx.tree_at(
+        lambda p: (p.zeta, p.xi), fed, (bound.problem.zeta, bound.problem.xi), is_leaf=lambda a: a is None
+    )
+    start = cycle(XI, 0, START)
+    look = Tickets(ZETA[0][None], start, start)
+    x0, key = jnp.asarray(0.5), jax.random.key(0)
+    method = eqx.filter_jit(METHOD.resolve)(fed, x0, x0, key, look)
+    state = eqx.filter_jit(method.init)(fed, x0, x0, key, look)
+    step = eqx.filter_jit(lambda method, state, tickets: method.step(fed, state, tickets)[0])
+    for k in range(20):
+        xi = cycle(XI, START + k * (INNER + 1), INNER + 1)
+        state = step(method, state, Tickets(ZETA[k % 7], xi[-1], xi[:-1]))
+    np.testing.assert_allclose((sol.x, sol.y), (state.point.x, state.point.y), rtol=1e-12)
+    assert sol.counts.zeta == 20 * BATCH
+    assert sol.counts.xi == (START + 20 * (INNER + 1)) * BATCH
+
+
+def test_a_continued_run_goes_on_where_the_stream_was():
+    whole = solve(problem(ZETA, XI))
+    stated = problem(ZETA, XI)
+    first = solve(stated, 12)
+    second = solve(stated, 8, state=first.state)
+    np.testing.assert_array_equal((second.x, second.y), (whole.x, whole.y))
+
+
+@pytest.mark.parametrize("ends", ["zeta", "xi"])
+def test_an_exhausted_generator_ends_the_run_with_the_last_point(ends):
+    steps = 9
+    sources = {"zeta": ZETA, "xi": XI}
+    count = steps if ends == "zeta" else START + steps * (INNER + 1)
+    sources[ends] = iter(list(cycle(sources[ends], 0, count)))
+    sol = solve(problem(**sources), throw=False)
+    assert sol.status.name == "data_error"
+    assert sol.status.failed
+    assert f"the Stream given as {ends} has no further batch" in sol.status.message
+    assert sol.status.step == steps  # every batch there was has been used
+    reference = solve(problem(ZETA, XI), steps)
+    np.testing.assert_array_equal((sol.x, sol.y), (reference.x, reference.y))
+
+
+def test_exhaustion_raises_with_the_solution():
+    with pytest.raises(hx.RunFailed, match="Give a re-iterable, or fewer max_steps") as caught:
+        solve(problem(iter(list(cycle(ZETA, 0, 5))), XI))
+    assert int(caught.value.solution.state.run.state.step) == 5
+
+
+def test_too_few_batches_to_start():
+    with pytest.raises(hx.InputError, match="given as xi has no further batch before the first step"):
+        solve(problem(ZETA, iter(XI)))
+    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream yields no batch"):
+        solve(problem([], XI))
+    spent = problem(iter(list(cycle(ZETA, 0, 5))), XI)
+    solve(spent, throw=False)
+    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream yields no batch \(any more\)"):
+        solve(spent)
+
+
+def test_a_stream_sets_the_batch_size():
+    with pytest.raises(hx.InputError, match="batch_zeta: the Stream given as zeta sets the batch size"):
+        hx.solve(problem(ZETA, XI), 0.5, 0.5, hx.SALVF(batch_zeta=8))
+    with pytest.raises(hx.InputError, match="batch_xi: the Stream given as xi sets the batch size"):
+        hx.solve(problem(ZETA, XI), 0.5, 0.5, hx.SALVF(inner=hx.SALM(batch=8)))
+    with pytest.raises(hx.InputError, match=r"SALVF\(repair\): needs an xi that can be drawn from"):
+        hx.solve(problem(ZETA, XI), 0.5, 0.5, hx.SALVF(repair=10))
