@@ -14,8 +14,8 @@ TOY = toy(0.0).problem
 
 def problem(**changes):
     """The exact toy with some arguments of Problem replaced."""
-    given = dict(upper=TOY.upper, lower=TOY.lower, constraints=TOY.constraints, x_set=TOY.x_set, y_set=TOY.y_set)
-    return hx.Problem(**{**given, **changes})
+    names = ("upper", "lower", "constraints", "x_set", "y_set")
+    return hx.Problem(**{**{name: getattr(TOY, name) for name in names}, **changes})
 
 
 def call(stated=TOY, x0=1.0, y0=1.0, method=None, **settings):

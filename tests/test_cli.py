@@ -201,3 +201,14 @@ def test_reproduce_hands_over_its_options(cli, tmp_path, monkeypatch):
     (out, options) = calls[0]
     assert (str(out), options) == ("there/toy", {"quick": True, "seeds": 7, "data_dir": None})
     assert cli("reproduce", "nonsense").exit_code == 2
+
+
+def test_json_holds_plain_values_only(tmp_path):
+    content = {"array": np.array([1.0, np.nan]), "key": hx.Decay(0.5), "number": np.float64(np.inf), "many": (1, "a")}
+    report.write_json(tmp_path / "some" / "file.json", content)
+    assert json.loads((tmp_path / "some" / "file.json").read_text(), parse_constant=pytest.fail) == {
+        "array": [1.0, None],
+        "key": {"type": "Decay", "scale": 0.5, "a": 1.5, "power": 1 / 3},
+        "number": None,
+        "many": [1, "a"],
+    }

@@ -17,7 +17,9 @@ MULTIPLIER = hx.Multipliers(None, None, None)
 
 
 def at(x, y, z, nu):
-    return Point(jnp.asarray(x), jnp.asarray(y), Rows(jnp.asarray(z), None), hx.Multipliers(jnp.asarray(nu), None, None))
+    return Point(
+        jnp.asarray(x), jnp.asarray(y), Rows(jnp.asarray(z), None), hx.Multipliers(jnp.asarray(nu), None, None)
+    )
 
 
 def batch_gradient(noise):
@@ -32,10 +34,7 @@ def batch_gradient(noise):
     return gradient
 
 
-PATH = [
-    at(*row)
-    for row in [(1.0, 0.5, 0.2, 0.0), (0.7, 0.1, 0.4, 1.0), (0.3, -0.2, 0.1, 3.0), (0.2, -0.4, 0.5, 7.0)]
-]
+PATH = [at(*row) for row in [(1.0, 0.5, 0.2, 0.0), (0.7, 0.1, 0.4, 1.0), (0.3, -0.2, 0.1, 3.0), (0.2, -0.4, 0.5, 7.0)]]
 NOISE = np.random.default_rng(0).standard_normal((4, 2))
 ALPHA = [0.02, 0.015, 0.012, 0.01]
 
@@ -125,7 +124,7 @@ def test_salvf_vr_is_salvf_with_storm():
 
 def test_optax_hides_alpha_from_storm():
     adam = hx.Steps(x=0.1, y=optax.adam(0.1))
-    with pytest.raises(hx.InputError, match="Give a constant, hx.Storm"):
+    with pytest.raises(hx.InputError, match=r"Give a constant, hx\.Storm"):
         hx.SALVF_VR(steps=adam)
     with pytest.raises(hx.InputError, match="alpha_k is hidden"):
         hx.SALVF(steps=adam, direction=hx.Storm(schedule="paper", beta=1.0))

@@ -121,9 +121,7 @@ def test_ten_thousand_constraints_without_their_jacobian():
     rows = Rows(jnp.ones(p), None)
 
     def gradients(x, w, z, lam):
-        return saddle_gradient(problem, x, z, w, lam, 1.0, 1.0, None), saddle_gradient_xw(
-            problem, x, w, lam, 1.0, None
-        )
+        return saddle_gradient(problem, x, z, w, lam, 1.0, 1.0, None), saddle_gradient_xw(problem, x, w, lam, 1.0, None)
 
     def largest(jaxpr):
         own = [v.aval.size for e in jaxpr.eqns for v in e.outvars]

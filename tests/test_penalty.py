@@ -100,9 +100,7 @@ def test_control_variate_touches_y_only_and_has_the_inner_gradients_noise():
     close((with_it.x, with_it.z), (plain.x, plain.z), rtol=1e-14, atol=1e-14)
     _, inner = parts(data)
     d_w = jax.grad(
-        lambda w: penalty.saddle_value(
-            random_problem(data), data["x"], data["z"], w, inner.lam, 0.7, 1.3, data["xi"]
-        )
+        lambda w: penalty.saddle_value(random_problem(data), data["x"], data["z"], w, inner.lam, 0.7, 1.3, data["xi"])
     )(inner.w)
     close(with_it.y, jax.tree.map(lambda a, b: a - 2.0 * b, plain.y, d_w), rtol=1e-6, atol=1e-6)
     # The batch mean of xi enters grad_y g and d_w ell alike, so the corrected y-gradient does not see it.

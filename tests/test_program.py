@@ -224,7 +224,7 @@ def test_arrays_deep_inside_a_loop_are_right():
 
 def test_a_traced_function_that_fails_is_named():
     bound, x, y = bind(lambda x, y: y @ x)
-    with pytest.raises(hx.InputError, match="constraints failed when it was traced .*ValueError"):
+    with pytest.raises(hx.InputError, match=r"constraints failed when it was traced .*ValueError"):
         bound.trace("constraints", (x, y))
 
 

@@ -105,7 +105,7 @@ def test_printed_steps_get_stuck_where_capped_ones_do_not():
         lambda x, y, xi: 0.5 * jnp.sum(curvature * y**2),
         y_set=hx.Box(-10.0, 10.0),
     )
-    empty, numbers = Rows(None, None), dict(steps=40, eta=1.0, rho=1.0, eta_max=0.01, rho_max=1.0)
+    empty, numbers = Rows(None, None), {"steps": 40, "eta": 1.0, "rho": 1.0, "eta_max": 0.01, "rho_max": 1.0}
 
     def distance(rule):
         solver = SALM(rule=rule, **numbers)
@@ -120,8 +120,8 @@ def test_printed_steps_get_stuck_where_capped_ones_do_not():
 def test_a_cold_start_at_lam_zero_misses_the_multiplier_in_ten_steps():
     exact = toy(0.0).problem
     z = 2 * X  # the multiplier, at which w* = x and lam* = 2x
-    numbers = dict(steps=10, eta=0.5, rho=1.0, eta_max=1 / 3, rho_max=3.0)
-    call = dict(noise=None, problem=exact, w=X, lam=0.0, z=z, gammas=(1.0, 1.0))
+    numbers = {"steps": 10, "eta": 0.5, "rho": 1.0, "eta_max": 1 / 3, "rho_max": 3.0}
+    call = {"noise": None, "problem": exact, "w": X, "lam": 0.0, "z": z, "gammas": (1.0, 1.0)}
     printed = run(SALM(rule="paper", **numbers), **call)
     closed = run(SALM(warm=False, dual_free=True, **numbers), **call)
     assert abs(printed[1] - z) > 0.1

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax import samples
 from hierax.methods.salvf import Metrics
@@ -35,14 +35,10 @@ class Answer(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Sums since the last record."""
+    """Sums since the last record (the numbers packed: on small problems the count of arrays is what costs)."""
 
-    steps: Scalar
-    upper: Scalar
-    lower: Scalar
-    step_x: Scalar
-    step_y: Scalar
-    raw: Scalar
+    first: Int[Array, ""]
+    numbers: Float[Array, "5"]
     residual: tuple[PyTree, PyTree, PyTree]
 
 
@@ -83,7 +79,7 @@ def begin(method: Any, state: Any, output: Output) -> Run:
     return Run(
         state=state,
         code=jnp.zeros((), jnp.int32),
-        window=Window(zero, zero, zero, zero, zero, zero, residual),
+        window=Window(state.step, jnp.zeros((5,), dtype), residual),
         violation=zero,
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
@@ -100,7 +96,7 @@ def _answer(method: Any, state: Any) -> Answer:
 def advance(problem: Problem, method: Any, output: Output, run: Run, tickets: samples.Tickets) -> Run:
     """One step; a step that leaves the finite numbers, or the neighbourhood of everything sensible, is undone."""
     state, metrics = method.step(problem, run.state, tickets)
-    finite = all_finite((state.point, state.w, state.lam))
+    finite = all_finite((state.point, state.w, state.lam, metrics.upper, metrics.lower))
     near = optax.tree.norm((state.point.x, state.point.y)) <= run.limit
     code = jnp.where(finite, jnp.where(near, RUNNING, DIVERGED), NONFINITE).astype(jnp.int32)
     code = jnp.where(run.code == RUNNING, code, run.code)
@@ -112,16 +108,11 @@ def advance(problem: Problem, method: Any, output: Output, run: Run, tickets: sa
 
 
 def _add(window: Window, metrics: Metrics) -> Window:
-    step = Window(
-        jnp.ones_like(window.steps),
-        metrics.upper,
-        metrics.lower,
-        metrics.step_x,
-        metrics.step_y,
-        metrics.raw,
-        metrics.residual,
+    numbers = jnp.stack([metrics.upper, metrics.lower, metrics.step_x, metrics.step_y, metrics.raw])
+    return window._replace(
+        numbers=window.numbers + numbers.astype(window.numbers.dtype),
+        residual=optax.tree.add(window.residual, metrics.residual),
     )
-    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), window, step)
 
 
 def _keep(method: Any, output: Output, run: Run, state: Any, metrics: Metrics) -> tuple[Answer | None, Scalar]:
@@ -142,20 +133,20 @@ def _keep(method: Any, output: Output, run: Run, state: Any, metrics: Metrics) -
 def record(method: Any, output: Output, run: Run, tol: Scalar) -> tuple[Run, Record]:
     """Close the window: a row of the history, the stop test and, for "best", the comparison with the best so far."""
     window = run.window
-    steps = jnp.maximum(window.steps, 1.0)
-    mean = jax.tree.map(lambda a: a / steps, window)
-    held = optax.tree.norm(mean.residual[:2])
-    inner = optax.tree.norm(mean.residual[2])
-    pinned = (held <= PINNED * mean.raw) & (mean.raw > 0)
+    steps = jnp.maximum(run.state.step - window.first, 1).astype(window.numbers.dtype)
+    upper, lower, step_x, step_y, raw = window.numbers / steps
+    held = optax.tree.norm(window.residual[:2]) / steps
+    inner = optax.tree.norm(window.residual[2]) / steps
+    pinned = (held <= PINNED * raw) & (raw > 0)
     row = Record(
         step=run.state.step,
-        upper=mean.upper,
-        lower=mean.lower,
+        upper=upper,
+        lower=lower,
         violation=run.violation,
         stationarity=held,
         inner_residual=inner,
-        step_x=mean.step_x,
-        step_y=mean.step_y,
+        step_x=step_x,
+        step_y=step_y,
         pinned=pinned,
     )
     met = (run.violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
@@ -166,7 +157,7 @@ def record(method: Any, output: Output, run: Run, tol: Scalar) -> tuple[Run, Rec
         score = jnp.where(pinned, jnp.inf, held + method.c2 * run.violation).astype(weight.dtype)
         kept = select(score < weight, _answer(method, run.state), kept)
         weight = jnp.minimum(score, weight)
-    empty = jax.tree.map(jnp.zeros_like, window)
+    empty = jax.tree.map(jnp.zeros_like, window)._replace(first=run.state.step)
     running = run.code == RUNNING  # a start that has stopped keeps what it stopped with
     new = run._replace(window=empty, quiet=quiet, code=code, kept=kept, kept_weight=weight, pinned=pinned)
     return select(running, new, run), row
@@ -197,7 +188,7 @@ class Carry(NamedTuple):
     """What a chunk carries from step to step: the runs, the block of drawn samples, the steps done in this chunk."""
 
     runs: Run
-    plans: samples.Tickets
+    rows: samples.Tickets
     done: Array
 
 
@@ -219,20 +210,19 @@ def chunk(
 
     All counts are traced: one compilation serves every cutting. Stops early where no start is running any more.
     """
-    block = method.block(problem)
+    block, zero = method.block(problem), jnp.zeros((), jnp.int32)
 
     def draw(runs: Run) -> samples.Tickets:
-        return over_starts(lambda method, run: method.draws(problem, run.state), spread)(method, runs)
+        return over_starts(lambda method, run: method.rows(problem, run.state), spread)(method, runs)
 
-    def step(runs: Run, plans: samples.Tickets, count: Array) -> Run:
+    def step(runs: Run, rows: samples.Tickets, count: Array) -> Run:
         at = (first_step + count) % block
+        here = jax.tree.map(lambda a: a[count], fed)  # a stream's batches are the same for all starts
 
-        def one(method: Any, run: Run, plans: samples.Tickets) -> Run:
-            tickets = jax.tree.map(lambda a: a[at], plans)
-            here = jax.tree.map(lambda a: a[count], fed)
-            return advance(problem, method, output, run, tickets._replace(**here))
+        def one(method: Any, run: Run, rows: samples.Tickets) -> Run:
+            return advance(problem, method, output, run, method.cut(rows, at)._replace(**here))
 
-        return over_starts(one, spread)(method, runs, plans)
+        return over_starts(one, spread)(method, runs, rows)
 
     def close(runs: Run) -> tuple[Run, Record]:
         return over_starts(lambda method, run: record(method, output, run, tol), spread)(method, runs)
@@ -240,21 +230,33 @@ def chunk(
     def some_running(runs: Run) -> Array:
         return jnp.any(runs.code == RUNNING)
 
-    def refreshed(runs: Run, plans: samples.Tickets, stale: Array) -> samples.Tickets:
-        # A loop of at most one turn: unlike a conditional it leaves the plans where they are if nothing is to be done.
-        def body(carry: tuple[samples.Tickets, Array]) -> tuple[samples.Tickets, Array]:
-            return draw(runs), jnp.zeros((), bool)
+    def refreshed(carry: Carry) -> samples.Tickets:
+        # A loop of at most one turn: unlike a conditional it needs no second buffer for the rows.
+        stale = (carry.done == 0) | ((first_step + carry.done) % block == 0)
 
-        return jax.lax.while_loop(lambda c: c[1], body, (plans, stale))[0]
+        def body(state: tuple[samples.Tickets, Array]) -> tuple[samples.Tickets, Array]:
+            return draw(carry.runs), jnp.zeros((), bool)
+
+        return jax.lax.while_loop(lambda state: state[1], body, (carry.rows, stale))[0]
 
     def steps(carry: Carry, count: Array) -> Carry:
-        def body(carry: tuple[Carry, Array]) -> tuple[Carry, Array]:
-            (runs, plans, done), left = carry
-            stale = (done == 0) | ((first_step + done) % block == 0)
-            plans = refreshed(runs, plans, stale)
-            return Carry(step(runs, plans, done), plans, done + 1), left - 1
+        """`count` steps, in pieces that end where a block of drawn rows does."""
 
-        return jax.lax.while_loop(lambda c: (c[1] > 0) & some_running(c[0].runs), body, (carry, count))[0]
+        def piece(state: tuple[Carry, Array]) -> tuple[Carry, Array]:
+            carry, left = state
+            rows = refreshed(carry)
+            length = jnp.minimum(left, block - (first_step + carry.done) % block)
+
+            def body(state: tuple[Run, Array]) -> tuple[Run, Array]:
+                runs, i = state
+                return step(runs, rows, carry.done + i), i + 1
+
+            runs, i = jax.lax.while_loop(
+                lambda state: (state[1] < length) & some_running(state[0]), body, (carry.runs, zero)
+            )
+            return Carry(runs, rows, carry.done + i), left - length
+
+        return jax.lax.while_loop(lambda state: (state[1] > 0) & some_running(state[0].runs), piece, (carry, count))[0]
 
     blank = jax.tree.map(lambda a: jnp.zeros((ROWS, *a.shape), a.dtype), jax.eval_shape(close, runs)[1])
 
@@ -268,12 +270,11 @@ def chunk(
         carry = carry._replace(runs=select(recorded, runs, carry.runs))
         return carry, table, number + 1, written + recorded.astype(jnp.int32)
 
-    zero = jnp.zeros((), jnp.int32)
-    unplanned = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(draw, runs))
+    undrawn = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(draw, runs))
     carry, table, _, written = jax.lax.while_loop(
         lambda state: (state[2] <= rows) & some_running(state[0].runs),
         segment,
-        (Carry(runs, unplanned, zero), blank, zero, zero),
+        (Carry(runs, undrawn, zero), blank, zero, zero),
     )
     return carry.runs, table, written
 

@@ -6,6 +6,7 @@ A folder of a run holds run.json (settings, versions, status, counts), history.c
 import csv
 import dataclasses
 import json
+import math
 import platform
 from collections.abc import Callable
 from importlib.metadata import version
@@ -47,10 +48,12 @@ def save_figure(figure: "Figure", path: Path) -> Path:
 
 def plain(value: Any) -> Any:
     """The value as JSON knows it: arrays become lists, modules and named tuples dictionaries, anything else text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no word for it
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic | jax.Array):
-        return np.asarray(value).tolist()
+        return plain(np.asarray(value).tolist())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {"type": type(value).__name__} | {
             f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)

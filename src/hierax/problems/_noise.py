@@ -47,4 +47,5 @@ def batch_mean(batch: ArrayLike, like: ArrayLike) -> Array:
 def linear_term(batch: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
     """<mean of the batch, (x, y)>: adds the batch's mean to the gradient with respect to (x, y)."""
     mean, n_x = batch_mean(batch, y), jnp.size(x)
-    return jnp.vdot(mean[:n_x], x) + jnp.vdot(mean[n_x:], y)
+    # Sums of products fuse with what surrounds them; dot products of such small vectors would be calls of their own.
+    return jnp.sum(mean[:n_x] * jnp.ravel(x)) + jnp.sum(mean[n_x:] * jnp.ravel(y))

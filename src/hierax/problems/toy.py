@@ -62,18 +62,23 @@ def toy(
         if not value > 0:
             raise InputError(f"{name}={value} is a factor between units: it must be > 0")
 
+    factors = np.array(list(units.values()))  # an array, so that problems in other units share a compiled program
+
     def upper(x: Array, y: Array, zeta: Array | None) -> Array:
-        x, y = x / stretch, y / stretch
+        scale, _, _, t = jnp.asarray(factors, y.dtype)
+        x, y = x / t, y / t
         value = _upper(x, y)
-        return scale_upper * (value if zeta is None else value + linear_term(zeta, x, y))
+        return scale * (value if zeta is None else value + linear_term(zeta, x, y))
 
     def lower(x: Array, y: Array, xi: Array | None) -> Array:
-        x, y = x / stretch, y / stretch
+        _, scale, _, t = jnp.asarray(factors, y.dtype)
+        x, y = x / t, y / t
         value = (y - 2.0 * x) ** 2
-        return scale_lower * (value if xi is None else value + linear_term(xi, x, y))
+        return scale * (value if xi is None else value + linear_term(xi, x, y))
 
     def constraints(x: Array, y: Array) -> Array:
-        return scale_constraint * (y / stretch - x / stretch)
+        _, _, scale, t = jnp.asarray(factors, y.dtype)
+        return scale * (y / t - x / t)
 
     box = Box(0.0, SIDE * stretch)
     problem = Problem(

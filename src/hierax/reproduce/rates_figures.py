@@ -1,5 +1,6 @@
 """Figures of the measured rates."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,12 @@ def draw(folder: Path, inner: dict, floors: dict, vr: dict) -> list[Path]:
 def _log_log(axes: "Axes", x: str, y: str) -> None:
     axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
     axes.grid(alpha=0.25)
+
+
+def _ticks_at(axes: "Axes", values: list[float]) -> None:
+    """Label exactly the settings that were run: matplotlib's own labels overlap on a log axis of one decade."""
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.xaxis.minorticks_off()
 
 
 def _fitted(axes: "Axes", fit: dict[str, Any], label: str, number: int) -> None:
@@ -84,11 +91,13 @@ def _floors(path: Path, floors: dict) -> Path:
     }
     cases = [name for name in ("toy", "synthetic") if name in floors]
     shown = [key for key in labels if "slope" in floors["toy"].get(key, {})]
-    figure = new_figure(3.1 * len(shown), 4.0)
-    for axes, key in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        for number, case in enumerate(cases):
-            _fitted(axes, floors[case][key], case, number)
-        _log_log(axes, labels[key], "floor of S" if key == shown[0] else "")
+    figure = new_figure(11, 3.4 * math.ceil(len(shown) / 3))
+    for number, key in enumerate(shown):
+        axes = figure.add_subplot(math.ceil(len(shown) / 3), 3, number + 1)
+        for colour, case in enumerate(cases):
+            _fitted(axes, floors[case][key], case, colour)
+        _log_log(axes, labels[key], "floor of S")
+        _ticks_at(axes, floors["toy"][key]["at"])
         axes.legend(title="slope", fontsize=8)
     figure.suptitle("Floors of the squared stationarity S: one source of noise at a time, constant step")
     return save_figure(figure, path)
@@ -129,8 +138,7 @@ def _ratios(path: Path, vr: dict) -> Path:
             )
         axes.axhline(1.0, color=COLOURS[5], lw=0.8, ls=":")
         axes.set(xscale="log", xlabel="noise σ", ylabel=label, ylim=(0, None))
-        axes.set_xticks(sigmas, [f"{sigma:g}" for sigma in sigmas])
-        axes.minorticks_off()
+        _ticks_at(axes, sigmas)
         axes.grid(alpha=0.25)
         axes.legend(fontsize=8, loc="lower right")
     left.set_title("squared stationarity: VR is better", fontsize=10)
@@ -174,6 +182,7 @@ def _penalties(path: Path, found: dict) -> Path:
                 label=f"{penalty}, c₂ = {rows[0]['c2'] / rows[0]['c1']:g} c₁",
             )
         _log_log(axes, "weight c₁", name if name != "mean distance" else "mean distance of x to a minimiser")
+        _ticks_at(axes, [row["c1"] for row in found["quadratic"]])
         axes.legend(fontsize=8)
     figure.suptitle("Outer penalty at equal samples (2,500 steps, σ = 0.1, toy)")
     return save_figure(figure, path)

@@ -32,14 +32,19 @@ def fit(at: Values, per_seed: Values) -> Slope:
     """
     rng = np.random.default_rng(0)
     count = len(per_seed)
+    centred = np.log(at) - np.log(at).mean()
+    weights = centred / np.sum(centred**2)  # slope = sum of weights * log mean
     mean = per_seed.mean(axis=0)
-    slope, intercept = np.polyfit(np.log(at), np.log(mean), 1)
-    again = [
-        np.polyfit(np.log(at), np.log(per_seed[rng.integers(0, count, count)].mean(axis=0)), 1)[0]
-        for _ in range(RESAMPLES)
-    ]
-    errors = per_seed.std(axis=0, ddof=1) / np.sqrt(count)
-    return Slope(float(slope), float(np.std(again)), float(np.exp(intercept)), at, mean, errors)
+    slope = float(weights @ np.log(mean))
+    resampled = np.stack([per_seed[rng.integers(0, count, count)].mean(axis=0) for _ in range(RESAMPLES)])
+    return Slope(
+        slope=slope,
+        error=float(np.std(np.log(resampled) @ weights)),
+        factor=float(np.exp(np.mean(np.log(mean) - slope * np.log(at)))),
+        at=at,
+        mean=mean,
+        mean_error=per_seed.std(axis=0, ddof=1) / np.sqrt(count),
+    )
 
 
 def fit_independent(at: list[float], samples: list[Values]) -> Slope:

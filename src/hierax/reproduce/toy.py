@@ -40,6 +40,7 @@ GLOBAL = 1  # index of the global minimiser, 0.98622
 # x = 3 is a spurious rest point 0.0092 from the last minimiser: only a closer point counts as having found that one.
 WITHIN = np.array([0.05, 0.05, 0.05, 0.005])
 RESAMPLES = 2000
+FEWEST = 50  # starts for which normality is judged
 WIDTH = 120  # of the tables where the output is a file
 
 C1, C2_QUADRATIC, C2_MULTIPLIER = 5.0, 1000.0, 100.0
@@ -374,7 +375,9 @@ def _gaussian(results: dict[str, Result]) -> Verdict:
         evidence.append(
             f"{name}, paper's penalty: p = {everywhere:.2g} over all starts, {within:.2g} in the global basin"
         )
-    if all(all_fine):
+    if len(x) < FEWEST:
+        holds = f"not judged: the test means little with fewer than {FEWEST} starts"
+    elif all(all_fine):
         holds = "yes"
     elif all(inside_fine):
         holds = "only inside one basin; over all starts x has several separate peaks"
