@@ -190,7 +190,8 @@ def test_envelope_theorem_on_the_toy(x, z):
         w, lam = toy_inner_solution(x, z, 1.0, 1.0)
         return (y - 2 * x) ** 2 - saddle_value(EXACT, x, Rows(z, None), w, Rows(lam, None), 1.0, 1.0, None)
 
-    frozen = z_gradient(jnp.asarray(x), jnp.asarray(z))
+    x, z = jnp.asarray(x), jnp.asarray(z)
+    frozen = z_gradient(x, z)
     h = 1e-5
     d_z = (gap(x, x, z + h) - gap(x, x, z - h)) / (2 * h) if z > h else None
     d_x = (gap(x + h, x, z) - gap(x - h, x, z)) / (2 * h)

@@ -49,8 +49,8 @@ class Storm(eqx.Module):
     Args:
         kappa: beta_{k+1} = min(1, kappa c1 alpha_k unit).
         schedule: None for the stable rule above; "paper" for beta_{k+1} = beta alpha_k^2, which warns.
-        beta: with "paper", its coefficient (None: 1/alpha_0^2, so that beta_1 = 1); otherwise a constant beta_k, needed
-            where an optax transformation hides alpha_k.
+        beta: with "paper", its coefficient (None: 1/alpha_0^2, alpha_0 before any cap, so that beta_k = k^(-2/3));
+            otherwise a constant beta_k, needed where an optax transformation hides alpha_k.
         unit: curvature of the lower level in x, relative to the toy on which kappa = 10 was measured; it makes the
             rule independent of the units of G. None: estimated.
     """

@@ -21,7 +21,7 @@ from hierax.lower.salm import SALM
 from hierax.methods.directions import Plain, Storm
 from hierax.methods.steps import Decay, Steps, apply_rule, check_rule, init_rule, is_transformation, rate
 from hierax.problem import Multipliers, Problem, Rows, scaled
-from hierax.reformulation.lagrangian import nonnegative
+from hierax.reformulation.lagrangian import nonnegative, saddle_gradient
 from hierax.reformulation.penalty import (
     Inner,
     Point,
@@ -33,14 +33,16 @@ from hierax.reformulation.penalty import (
     violation,
 )
 from hierax.sets import AbstractSet
-from hierax.trees import Number, dtype_of, largest, size
+from hierax.trees import Number, all_finite, dtype_of, largest, select, size
 
 # Dimensionless defaults, measured in docs/method.md; everything that carries units is estimated.
 C1_FACTOR = 5.0  # c1 in units of (curvature of F) / sqrt(L_G mu_G), both in y
 C2_FACTOR = {"multiplier": 10.0, "quadratic": 100.0}  # c2 in units of c1 L_G / ||J||^2
-GAMMA_FACTOR = 0.1  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
+GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 TAU = 0.1
+X_DECAY = 2.0  # a of the x-step, alpha_k = min(1, a (k+1)^(-1/3)) / L; that of y is 1.5
 Z_STEP = 0.3  # in units of 1/(c1 gamma2)
+TOO_MUCH = 4.0  # residual, relative to the first one, at which a round of the first lower solve is undone
 START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
 CONTROL_FROM = 10  # inner steps from which the control variate pays
 LOOK_AHEAD = 8  # batches of zeta that the estimate shares with the first steps
@@ -250,7 +252,7 @@ class SALVF(eqx.Module):
         smooth_x = jnp.where(smooth_x > tiny, smooth_x, smooth_y)
         asked = self.steps or Steps()
         steps = Steps(
-            x=_rule(asked.x, Decay(1 / smooth_x), dtype),
+            x=_rule(asked.x, Decay(1 / smooth_x, X_DECAY), dtype),
             y=_rule(asked.y, Decay(1 / smooth_y), dtype),
             z=_rule(asked.z, Z_STEP / (c1 * gamma2), dtype),
         )
@@ -261,7 +263,12 @@ class SALVF(eqx.Module):
             moving = at.response + at.jacobian_x**2 / gamma1
             beta = direction.beta
             if direction.schedule == "paper" and beta is None:
-                beta = 1 / rate(steps.y, jnp.zeros((), int), dtype) ** 2
+                first = (
+                    steps.y.scale * steps.y.a
+                    if isinstance(steps.y, Decay)
+                    else rate(steps.y, jnp.zeros((), int), dtype)
+                )
+                beta = 1 / first**2
             direction = dataclasses.replace(
                 direction,
                 kappa=given(direction.kappa, 10.0),
@@ -287,19 +294,28 @@ class SALVF(eqx.Module):
     def lower_solve(self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree) -> tuple[PyTree, Rows]:
         """A bounded first solve of the lower level at x: rounds of the inner loop, each followed by z <- lam.
 
-        `plan` holds START_ROUNDS * inner.steps planned batches.
+        The steps come from norms at the start, and constraints may be far steeper on the way: a round that ends with a
+        residual several times the first one is undone, and the steps are quartered. `plan` holds
+        START_ROUNDS * inner.steps planned batches.
         """
         problem = scaled(problem, self.scales)
         rounds = dataclasses.replace(self.inner, warm=True, rule="capped")
         plans = samples.folded(plan, START_ROUNDS, rounds.steps)
 
-        def body(carry: tuple[PyTree, Rows], plan: PyTree) -> tuple[tuple[PyTree, Rows], None]:
-            w, z = carry
-            found = rounds.solve(problem, x, z, w, z, plan, self.gamma1, self.gamma2)
-            return (found.w, found.lam), None
-
         zero = jax.tree.map(jnp.zeros_like, problem.rows(x, y))
-        (w, lam), _ = jax.lax.scan(body, (y, zero), plans, length=START_ROUNDS)
+        xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0, 0], plans))
+        gradient = saddle_gradient(problem, x, zero, y, zero, self.gamma1, self.gamma2, xi)
+        most = TOO_MUCH * optax.tree.norm(gradient_mapping(problem.y_set, y, gradient.w, rounds.eta_max))
+
+        def body(carry: tuple[PyTree, Rows, Scalar], plan: PyTree) -> tuple[tuple[PyTree, Rows, Scalar], None]:
+            w, z, share = carry
+            shorter = dataclasses.replace(rounds, eta_max=share * rounds.eta_max, rho_max=share * rounds.rho_max)
+            found = shorter.solve(problem, x, z, w, z, plan, self.gamma1, self.gamma2)
+            sound = all_finite(found) & (optax.tree.norm(found.residual) <= most)
+            w, z = select(sound, (found.w, found.lam), (w, z))
+            return (w, z, jnp.where(sound, share, 0.25 * share)), None
+
+        (w, lam, _), _ = jax.lax.scan(body, (y, zero, jnp.ones_like(self.gamma1)), plans, length=START_ROUNDS)
         return w, lam
 
     def init(
