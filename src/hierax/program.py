@@ -14,7 +14,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -132,17 +132,32 @@ class Bound:
         `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
         that meets a user function at a new signature is started again once that is traced.
         """
+        call = _taken_apart(name, (self.problem, *args), static, donate)
+        form, needed = call.key, list(_traces_needed.get(call.key, ()))
+        for missing in needed:
+            self.trace(*missing)
         while True:
+            call = _taken_apart(name, (self.problem, *args), static, donate)
             try:
-                result, seconds = _cached_call(name, function, (self.problem, *args), static, donate)
+                result, seconds = _cached_call(function, call, donate)
             except MissingTrace as missing:
                 self.trace(missing.name, missing.args_)
+                needed.append((missing.name, missing.args_))
             else:
                 self.compile_seconds += seconds
+                _remember(_traces_needed, form, tuple(needed))
                 return result
 
 
 _programs: OrderedDict[Hashable, Any] = OrderedDict()
+# Signatures that a program of this form turned out to need: the next problem of the form is traced there at once.
+_traces_needed: OrderedDict[Hashable, tuple] = OrderedDict()
+
+
+def _remember(cache: OrderedDict, key: Hashable, value: Any) -> None:
+    cache[key] = value
+    while len(cache) > CACHE_SIZE:
+        cache.popitem(last=False)
 
 
 def compiled_programs() -> int:
@@ -153,9 +168,19 @@ def compiled_programs() -> int:
 def clear_programs() -> None:
     """Forget all compiled programs."""
     _programs.clear()
+    _traces_needed.clear()
 
 
-def _cached_call(name: str, function: Callable, args: tuple, static: Hashable, donate: bool) -> tuple[PyTree, float]:
+class _Call(NamedTuple):
+    """A call taken apart: the key of its program, and the arrays to call it with."""
+
+    key: Hashable
+    given: list  # arrays of the donated argument
+    rest: list
+    rebuild: Callable[[list, list], tuple]
+
+
+def _taken_apart(name: str, args: tuple, static: Hashable, donate: bool) -> _Call:
     leaves, treedef = jax.tree.flatten(args, is_leaf=_is_number)
     dynamic = [_is_number(leaf) or eqx.is_array(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves]
     arrays = [_strong(leaf) if flag else None for leaf, flag in zip(leaves, dynamic, strict=True)]
@@ -165,28 +190,33 @@ def _cached_call(name: str, function: Callable, args: tuple, static: Hashable, d
     key = (tables, name, static, treedef, fixed, avals, donate, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     first = len(jax.tree.leaves(args[0], is_leaf=_is_number))
     last = first + (len(jax.tree.leaves(args[1], is_leaf=_is_number)) if donate else 0)
-    given, rest = arrays[first:last], arrays[:first] + arrays[last:]
-    seconds = 0.0
-    if key not in _programs:
-        begin = time.perf_counter()
 
+    def rebuild(given: list, rest: list) -> tuple:
+        every = rest[:first] + given + rest[first:]
+        joined = [part if flag else whole for part, whole, flag in zip(every, fixed, dynamic, strict=True)]
+        return jax.tree.unflatten(treedef, joined)
+
+    return _Call(key, arrays[first:last], arrays[:first] + arrays[last:], rebuild)
+
+
+def _cached_call(function: Callable, call: _Call, donate: bool) -> tuple[PyTree, float]:
+    """The result, and the seconds spent compiling."""
+    seconds = 0.0
+    if call.key not in _programs:
+        begin = time.perf_counter()
         others: list[PyTree] = []
 
         def flat(given: list, rest: list) -> PyTree:
-            every = rest[:first] + given + rest[first:]
-            joined = [part if flag else whole for part, whole, flag in zip(every, fixed, dynamic, strict=True)]
-            result, other = eqx.partition(function(*jax.tree.unflatten(treedef, joined)), eqx.is_array)
+            result, other = eqx.partition(function(*call.rebuild(given, rest)), eqx.is_array)
             others.append(other)
             return result
 
-        compiled = jax.jit(flat, donate_argnums=(0,) if donate else ()).lower(given, rest).compile()
-        _programs[key] = (compiled, others[-1])
+        compiled = jax.jit(flat, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest).compile()
+        _remember(_programs, call.key, (compiled, others[-1]))
         seconds = time.perf_counter() - begin
-        while len(_programs) > CACHE_SIZE:
-            _programs.popitem(last=False)
-    _programs.move_to_end(key)
-    compiled, other = _programs[key]
-    return eqx.combine(compiled(given, rest), other), seconds
+    _programs.move_to_end(call.key)
+    compiled, other = _programs[call.key]
+    return eqx.combine(compiled(call.given, call.rest), other), seconds
 
 
 def _strong(leaf: Any) -> Any:
@@ -260,8 +290,9 @@ def _identity(function: Callable) -> _Identity:
 
 
 def _forget(identity: _Identity) -> None:
-    for key in [key for key in _programs if identity in _identities_in(key)]:
-        del _programs[key]
+    for cache in (_programs, _traces_needed):
+        for key in [key for key in cache if identity in _identities_in(key)]:
+            del cache[key]
 
 
 def _identities_in(key: Any) -> list[_Identity]:
