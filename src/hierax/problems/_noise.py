@@ -41,7 +41,7 @@ def _source(draw: Callable[[Array, int], Array], sigma: float, size: int) -> Sam
 
 def batch_mean(batch: ArrayLike, like: ArrayLike) -> Array:
     """The mean over the leading axis, in the dtype of `like`."""
-    return jnp.mean(jnp.asarray(batch), axis=0).astype(jnp.result_type(like))
+    return jnp.mean(jnp.asarray(batch, jnp.result_type(like)), axis=0)
 
 
 def linear_term(batch: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
