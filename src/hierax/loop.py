@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax import samples
-from hierax.methods.salvf import Metrics
+from hierax.methods.protocol import Metrics
 from hierax.problem import Multipliers, Problem
 from hierax.trees import all_finite, dtype_of, select
 

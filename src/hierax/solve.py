@@ -1,12 +1,10 @@
 """`solve` and `solve_many`: the one loop, on the host, around compiled chunks of steps."""
 
 import dataclasses
-import functools
 import logging
-import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,39 +13,18 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax import loop, samples
+from hierax.driver import Call, Driver, Info, State
 from hierax.errors import InputError, RunFailed
 from hierax.feeds import Exhausted
-from hierax.methods.salvf import SALVF, START_ROUNDS, Costs, warn_about
+from hierax.methods.salvf import SALVF, START_ROUNDS, warn_about
 from hierax.problem import Problem
-from hierax.progress import progress_bar
-from hierax.solution import Counts, History, Solution, Status
+from hierax.solution import Solution
 from hierax.trees import size
 from hierax.validate import Prepared, finite_values, prepare, refuse_nonfinite
 
-CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
-FED_BYTES = 2**26  # batches of a Stream that are stacked for one chunk
 VMAP_UP_TO = 4096  # starts with more variables than this are stepped one after another
-RECORDS = 100
 
 logger = logging.getLogger("hierax")
-
-
-class Info(NamedTuple):
-    """What a callback sees between chunks: the point and the latest record."""
-
-    step: int
-    x: PyTree
-    y: PyTree
-    record: dict[str, Any]
-
-
-class State(NamedTuple):
-    """Everything a run needs to go on."""
-
-    method: Any
-    run: loop.Run
-    seconds: float
-    start_costs: Costs
 
 
 def solve(
@@ -101,7 +78,7 @@ def solve(
         >>> bool(abs(sol.x - 1 / 1.1) < 0.01)
         True
     """
-    call = _Call(max_steps, seconds, tol, record_every, callback, output, progress, state)
+    call = Call(max_steps, seconds, tol, record_every, callback, output, progress, state)
     solution = _run(problem, x0, y0, method, seed, call, None)
     if throw and solution.status.failed:
         raise RunFailed(solution.status.message, solution)
@@ -131,7 +108,7 @@ def solve_many(
     `counts` are per start. Start i has the key `fold_in(key(seed), i)`. Small problems are vectorised over the starts;
     large ones are stepped one after another inside the same program. Other arguments: see `solve`.
     """
-    call = _Call(max_steps, seconds, tol, record_every, callback, output, progress, state)
+    call = Call(max_steps, seconds, tol, record_every, callback, output, progress, state)
     count = np.shape(jax.tree.leaves(x0s)[0])[:1]
     solution = _run(problem, x0s, y0s, method, seed, call, count[0] if count else 0)
     if throw and any(status.failed for status in solution.status):
@@ -140,45 +117,8 @@ def solve_many(
     return solution
 
 
-@dataclasses.dataclass(frozen=True)
-class _Call:
-    """The arguments that steer the loop, checked."""
-
-    max_steps: int
-    seconds: float | None
-    tol: float | None
-    record_every: int | None
-    callback: Callable[[Info], Any] | None
-    output: loop.Output
-    progress: bool | None
-    state: State | None
-
-    def __post_init__(self) -> None:
-        for name in ("max_steps", "record_every"):
-            value = getattr(self, name)
-            allowed_none = name == "record_every"
-            if not (value is None and allowed_none) and (
-                isinstance(value, bool) or not isinstance(value, int) or value < 1
-            ):
-                raise InputError(f"{name}={value!r}: needs a whole number >= 1.")
-        for name in ("seconds", "tol"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and value > 0):
-                raise InputError(f"{name}={value!r}: needs a positive number or None.")
-        if self.output not in ("last", "tail", "best", "random"):
-            raise InputError(f"output={self.output!r}: choose 'last', 'tail', 'best' or 'random'.")
-        if self.callback is not None and not callable(self.callback):
-            raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
-        if self.state is not None and not isinstance(self.state, State):
-            raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
-
-    @property
-    def period(self) -> int:
-        return self.record_every or max(1, self.max_steps // RECORDS)
-
-
 def _run(
-    problem: Problem, x0: PyTree, y0: PyTree, method: SALVF | None, seed: Any, call: _Call, count: int | None
+    problem: Problem, x0: PyTree, y0: PyTree, method: SALVF | None, seed: Any, call: Call, count: int | None
 ) -> Solution:
     method = SALVF() if method is None else method
     if not isinstance(method, SALVF):
@@ -198,7 +138,7 @@ def _run(
             raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from None
     else:
         state = _continued(call.state, ready.method)
-    driver = _Driver(ready, state, call, spread, begin)
+    driver = Driver(ready, state, call, spread, begin)
     try:
         driver.drive()
     except Exhausted as error:
@@ -266,235 +206,3 @@ def _merged(asked: Any, known: Any) -> Any:
     if eqx.is_array_like(asked) and not isinstance(asked, bool) and eqx.is_array(known):
         return jnp.broadcast_to(jnp.asarray(asked, known.dtype), known.shape)
     return asked
-
-
-class _Driver:
-    """Cuts a run into chunks, looks at the clock between them, and collects the records."""
-
-    def __init__(self, ready: Prepared, state: State, call: _Call, spread: loop.Spread, begin: float) -> None:
-        self.ready, self.state, self.call, self.spread = ready, state, call, spread
-        self.method = state.method
-        self.runs = state.run
-        self.costs: Costs = ready.method.costs(ready.bound.problem)
-        self.begin = begin
-        self.first = int(np.max(state.run.state.step))
-        self.done = 0
-        self.tables: list[tuple[loop.Record, np.ndarray]] = []
-        self.ended: tuple[str, str] | None = None
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds of this call, compilation apart."""
-        return time.perf_counter() - self.begin - self.ready.bound.compile_seconds
-
-    def drive(self) -> None:
-        """Run until the steps, the clock, the callback, the tolerance or a failure ends it."""
-        per_step: float | None = None
-        with progress_bar(self.call.progress, self.call.max_steps) as show:
-            while self.done < self.call.max_steps:
-                asked = 1 if per_step is None else max(1, int(CHUNK_SECONDS / max(per_step, 1e-9)))
-                before, compiled = time.perf_counter(), self.ready.bound.compile_seconds
-                records = len(self.tables)
-                steps = self._chunk(asked)
-                taken = time.perf_counter() - before - (self.ready.bound.compile_seconds - compiled)
-                per_step = taken / steps
-                self.done += steps
-                last = self._last_record()
-                show(self.done, last)
-                if not bool(np.any(np.asarray(self.runs.code) == loop.RUNNING)):
-                    return
-                fresh = len(self.tables) > records
-                if self.call.callback is not None and last is not None and fresh and self._tell(last):
-                    self.ended = ("stopped", f"stopped by the callback after step {self.first + self.done}.")
-                    return
-                if self.call.seconds is not None and self.elapsed >= self.call.seconds and self._unfinished():
-                    self.ended = (
-                        "seconds",
-                        f"the {self.call.seconds:g} seconds are used up after step {self.first + self.done}; "
-                        "go on with state=sol.state.",
-                    )
-                    return
-
-    def _unfinished(self) -> bool:
-        return self.done < self.call.max_steps
-
-    def _chunk(self, asked: int) -> int:
-        """Compile (once) and run one chunk; returns its number of steps."""
-        period = self.call.period
-        asked = self._with_batches(min(asked, self.call.max_steps - self.done, self._fed_steps()))
-        to_record = period - (self.first + self.done) % period
-        last = self.done + asked == self.call.max_steps
-        if asked < to_record:
-            lead, with_record, rows = asked, last, 0
-        else:
-            lead, with_record = to_record, True
-            rows = 0 if self.call.callback is not None else min((asked - lead) // period, loop.ROWS - 1)
-        steps = lead + rows * period
-        fed = self._fed(steps)
-        started = self.elapsed
-        self.runs, table, written = self.ready.bound.run(
-            "chunk",
-            functools.partial(_chunk_program, self.call.output, self.spread),
-            self.runs,
-            self.method,
-            *(jnp.asarray(value, jnp.int32) for value in (self.first + self.done, lead)),
-            jnp.asarray(with_record),
-            *(jnp.asarray(value, jnp.int32) for value in (rows, period)),
-            jnp.asarray(self.call.tol or -1.0, self.runs.limit.dtype),
-            fed,
-            static=(self.call.output, self.spread),
-            donate=True,
-        )
-        count = int(written)
-        table = jax.tree.map(lambda a: np.asarray(a)[:count], table)
-        times = np.linspace(started, self.elapsed, count + 1)[1:] + self.state.seconds
-        if count:
-            self.tables.append((table, times))
-        return steps
-
-    def _fed_steps(self) -> int:
-        """How many steps' batches of the streams may be stacked."""
-        per_step = sum(f.nbytes * self._per_step(name) for name, f in self.ready.feeders.items())
-        return max(1, min(256, FED_BYTES // per_step)) if per_step else sys.maxsize
-
-    def _with_batches(self, steps: int) -> int:
-        """How many of the coming steps the streams still have batches for (at least one: taking it ends the run)."""
-        for name, feeder in self.ready.feeders.items():
-            steps = min(steps, feeder.hold(steps * self._per_step(name)) // self._per_step(name))
-        return max(1, steps)
-
-    def _per_step(self, name: str) -> int:
-        return 1 if name == "zeta" else 1 + self.ready.method.inner.steps
-
-    def _fed(self, steps: int) -> dict[str, PyTree]:
-        """Stacked batches for the coming steps, padded to one length so that the program's shapes never change."""
-        fed: dict[str, PyTree] = {}
-        length = self._fed_steps() if self.ready.feeders else 0
-
-        def padded(tree: PyTree) -> PyTree:
-            return jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
-
-        for name, feeder in self.ready.feeders.items():
-            if name == "zeta":
-                fed["zeta"] = padded(feeder.take(steps))
-            else:
-                both = feeder.take(steps, self._per_step("xi"))
-                fed["inner"] = padded(jax.tree.map(lambda a: a[:, :-1], both))
-                fed["xi"] = padded(jax.tree.map(lambda a: a[:, -1], both))
-        return fed
-
-    def _last_record(self) -> dict[str, Any] | None:
-        if not self.tables:
-            return None
-        table, _ = self.tables[-1]
-        return {name: np.asarray(column)[-1] for name, column in table._asdict().items()}
-
-    def _tell(self, record: dict[str, Any]) -> bool:
-        point = self.runs.state.point
-        x, y = eqx.combine(point.x, self.ready.x_rest), eqx.combine(point.y, self.ready.y_rest)
-        assert self.call.callback is not None
-        x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
-        return self.call.callback(Info(self.first + self.done, x, y, record)) is True
-
-    # -- the end ----------------------------------------------------------------------------------------------------
-
-    def solution(self) -> Solution:
-        """Everything that was computed."""
-        bound = self.ready.bound
-        x, y, multipliers = bound.run(
-            "finish",
-            functools.partial(_finish_program, self.call.output, self.spread),
-            self.runs,
-            self.method,
-            static=(self.call.output, self.spread),
-        )
-        seconds = self.elapsed
-        statuses = [self._status(i) for i in range(np.size(self.runs.code))]
-        total = int(np.max(self.runs.state.step))  # a chunk ends early where every start has stopped
-        parts = ((1, self.state.start_costs), (total, self.costs), (1, self.method.end_costs(bound.problem)))
-        spent = {name: sum(times * getattr(cost, name) for times, cost in parts) for name in Costs._fields}
-        counts = Counts(**spent, seconds=self.state.seconds + seconds, compile_seconds=bound.compile_seconds)
-        state = self.state._replace(run=self.runs, seconds=self.state.seconds + seconds)
-        return Solution(
-            x=eqx.combine(x, self.ready.x_rest),
-            y=eqx.combine(y, self.ready.y_rest),
-            multipliers=multipliers,
-            status=statuses[0] if self.spread == "one" else statuses,
-            history=self._history(),
-            counts=counts,
-            state=state,
-            method=self.method,
-        )
-
-    def _status(self, i: int) -> Status:
-        code = int(np.ravel(self.runs.code)[i])
-        step = int(np.ravel(self.runs.state.step)[i])
-        pinned = bool(np.ravel(self.runs.pinned)[i])
-        if code in (loop.NONFINITE, loop.DIVERGED):
-            name = "nonfinite" if code == loop.NONFINITE else "diverged"
-            return Status(name, self._diagnosis(name, step, i), step)
-        if self.ended is not None and self.ended[0] == "data_error":
-            return Status(*self.ended, step)
-        if pinned:
-            return Status(
-                "pinned",
-                f"after step {step} every entry of x and y is held by the sets X and Y although the direction is not "
-                "zero: a corner, either the solution or where a failed run collected. Try other starts, longer inner "
-                "loops or shorter steps, and judge the point by its lower-level gap before using it.",
-                step,
-            )
-        if code == loop.CONVERGED:
-            return Status("converged", f"all residuals are below tol={self.call.tol:g} after step {step}.", step)
-        if self.ended is not None:
-            return Status(*self.ended, step)
-        return Status("max_steps", f"{self.done} steps done; go on with state=sol.state.", step)
-
-    def _diagnosis(self, name: str, step: int, i: int) -> str:
-        """Cause and cure: compare the steps in use with what the curvature at the last good point allows."""
-        happened = "a value is not finite" if name == "nonfinite" else "the iterates run away"
-        text = f"{name} at step {step}: {happened}; the last good point is returned. "
-        method, run = self.method, self.runs
-        if self.spread != "one":
-            method, run = jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, (method, run))
-        if self.ready.feeders:
-            return text + "Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset."
-        causes = self.ready.bound.run("diagnose", _diagnose_program, run, method)
-        found = {key: (float(used), float(most)) for key, (used, most) in causes.items()}
-        for key, (used, most) in found.items():
-            if np.isfinite(most) and used > most:
-                return text + f"{key}={used:.3g} exceeds 2/L ~ {most:.3g} there; lower it or leave it unset."
-        if not all(np.isfinite(most) for _, most in found.values()):
-            return text + "The functions' derivatives are not finite there: restrict X and Y to where they are."
-        return text + "No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x."
-
-    def _history(self) -> History:
-        names = [name for name in loop.Record._fields if name != "pinned"]
-        tables = [table for table, _ in self.tables]
-        columns = {
-            name: np.concatenate([np.asarray(getattr(t, name)) for t in tables]) if tables else np.zeros((0,))
-            for name in names
-        }
-        if self.spread != "one" and tables:
-            columns["step"] = columns["step"].max(axis=1)
-        columns["seconds"] = np.concatenate([times for _, times in self.tables]) if tables else np.zeros((0,))
-        steps = columns["step"].astype(int)
-        for name in Costs._fields:
-            columns[name] = getattr(self.state.start_costs, name) + steps * getattr(self.costs, name)
-        return History(columns)
-
-
-def _chunk_program(output: loop.Output, spread: loop.Spread, problem: Problem, *args: PyTree) -> PyTree:
-    return loop.chunk(output, spread, problem, *args)
-
-
-def _finish_program(output: loop.Output, spread: loop.Spread, problem: Problem, runs: loop.Run, method: SALVF) -> Any:
-    def one(method: SALVF, run: loop.Run) -> Any:
-        if run.kept is None:
-            return method.postprocess(problem, run.state)
-        return method.postprocess(problem, method.moved_to(run.state, *run.kept))
-
-    return loop.over_starts(one, spread)(method, runs)
-
-
-def _diagnose_program(problem: Problem, run: loop.Run, method: SALVF) -> dict[str, tuple[Any, Any]]:
-    return method.step_limits(problem, run.state)

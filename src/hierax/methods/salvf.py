@@ -18,8 +18,11 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 from hierax import estimate, samples
 from hierax.errors import HieraxWarning, InputError
 from hierax.lower.salm import SALM
+from hierax.methods.checks import check_choice, check_count, check_positive
+from hierax.methods.defaults import filled
 from hierax.methods.directions import Plain, Storm
-from hierax.methods.steps import Decay, Steps, apply_rule, check_rule, init_rule, is_transformation, rate
+from hierax.methods.protocol import Costs, Metrics
+from hierax.methods.steps import Steps, apply_rule, check_rule, init_rule, is_transformation, rate
 from hierax.problem import Multipliers, Problem, Rows, scaled
 from hierax.reformulation.lagrangian import nonnegative, saddle_gradient
 from hierax.reformulation.penalty import (
@@ -35,42 +38,11 @@ from hierax.reformulation.penalty import (
 from hierax.sets import AbstractSet
 from hierax.trees import Number, all_finite, dtype_of, largest, select, size
 
-# Dimensionless defaults, measured in docs/method.md; everything that carries units is estimated.
-C1_FACTOR = 5.0  # c1 in units of (curvature of F) / sqrt(L_G mu_G), both in y
-C2_FACTOR = {"multiplier": 10.0, "quadratic": 100.0}  # c2 in units of c1 L_G / ||J||^2
-GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
-TAU = 0.1
-X_DECAY = 2.0  # a of the x-step, alpha_k = min(1, a (k+1)^(-1/3)) / L; that of y is 1.5
-Z_STEP = 0.3  # in units of 1/(c1 gamma2)
 TOO_MUCH = 4.0  # residual, relative to the first one, at which a round of the first lower solve is undone
 START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
 CONTROL_FROM = 10  # inner steps from which the control variate pays
 LOOK_AHEAD = 8  # batches of zeta that the estimate shares with the first steps
 BLOCK, MOST_STEPS = 4096, 64  # numbers drawn at once per start, and for at most how many steps
-
-
-class Metrics(NamedTuple):
-    """What a step reports, all of it free: values on the step's own batches, violation in the user's units."""
-
-    upper: Scalar
-    lower: Scalar
-    violation: Scalar
-    step_x: Scalar
-    step_y: Scalar
-    residual: tuple[PyTree, PyTree, PyTree]  # gradient mappings of x, y (step 1/L_Psi) and w: mean zero at a solution
-    raw: Scalar  # norm of the direction before the sets held it back
-    weight: Scalar  # alpha_k, the weight of this iterate in the paper's random output
-
-
-class Costs(NamedTuple):
-    """Samples and gradient evaluations of one outer step, or of the preparation before the first."""
-
-    zeta: int = 0
-    xi: int = 0
-    grad_upper: int = 0
-    grad_lower: int = 0
-    vjp_constraints: int = 0
-    lower_solves: int = 0
 
 
 class SALVFState(NamedTuple):
@@ -142,16 +114,16 @@ class SALVF(eqx.Module):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         for name in ("c1", "c2", "gamma1", "gamma2", "tau", "smoothness"):
-            _check_positive("SALVF", name, getattr(self, name))
+            check_positive("SALVF", name, getattr(self, name))
         for name in ("eta", "rho", "eta_max", "rho_max"):
-            _check_positive("SALM", name, getattr(self.inner, name))
-        _check_choice("SALVF", "penalty", self.penalty, ("multiplier", "quadratic"))
-        _check_choice("SALVF", "start", self.start, ("solve", "given"))
-        _check_choice("SALM", "rule", self.inner.rule, ("capped", "paper"))
-        _check_count("SALVF", "batch_zeta", self.batch_zeta)
-        _check_count("SALVF", "batch_xi", self.batch_xi)
-        _check_count("SALM", "batch", self.inner.batch)
-        _check_count("SALM", "steps", self.inner.steps)
+            check_positive("SALM", name, getattr(self.inner, name))
+        check_choice("SALVF", "penalty", self.penalty, ("multiplier", "quadratic"))
+        check_choice("SALVF", "start", self.start, ("solve", "given"))
+        check_choice("SALM", "rule", self.inner.rule, ("capped", "paper"))
+        check_count("SALVF", "batch_zeta", self.batch_zeta)
+        check_count("SALVF", "batch_xi", self.batch_xi)
+        check_count("SALM", "batch", self.inner.batch)
+        check_count("SALM", "steps", self.inner.steps)
         if self.tau is not None and not isinstance(self.tau, jax.core.Tracer) and np.any(np.asarray(self.tau) > 1):
             raise InputError(f"SALVF(tau={self.tau}): the step of the outer multiplier must lie in (0, 1].")
         if self.steps is not None and not isinstance(self.steps, Steps):
@@ -161,7 +133,7 @@ class SALVF(eqx.Module):
         for name in ("x", "y", "z"):
             check_rule(name, getattr(self.steps, name, None))
         if isinstance(self.direction, Storm):
-            _check_choice("Storm", "schedule", self.direction.schedule, (None, "paper"))
+            check_choice("Storm", "schedule", self.direction.schedule, (None, "paper"))
             hidden = self.steps is not None and is_transformation(self.steps.y)
             if hidden and (self.direction.beta is None or self.direction.schedule == "paper"):
                 raise InputError(
@@ -212,82 +184,14 @@ class SALVF(eqx.Module):
             """Norms at a point; after those at y0, on to the lower level's solution as these norms find it."""
             most, w, lam = carry
             most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi))
-            rough = self._filled(most, scales, dtype)
+            rough = filled(self, most, scales, dtype)
             w, lam = jax.lax.cond(first, lambda: rough.lower_solve(problem, x0, y0, look.inner), lambda: (w, lam))
             return (most, w, lam), None
 
         # Both points in one loop, so that the norms compile once.
         start = (estimate.nothing(dtype), y0, zero)
         (most, _, _), _ = jax.lax.scan(look_around, start, jnp.array([True, False]))
-        return self._filled(most, scales, dtype)
-
-    def _filled(self, at: estimate.Curvature, scales: Multipliers, dtype: jnp.dtype) -> "SALVF":
-        """Every unset number from the norms of the problem (rules and their origin: docs/method.md)."""
-        tiny = jnp.finfo(dtype).tiny
-
-        def ratio(a: Scalar, b: Scalar, otherwise: float = 1.0) -> Scalar:
-            return jnp.where((a > tiny) & (b > tiny), a / jnp.where(b > tiny, b, 1.0), otherwise)
-
-        def given(value: Number, default: Number) -> Array:
-            return jnp.asarray(default if value is None else value, dtype)
-
-        lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
-        steepest = jnp.maximum(at.jacobian_y, at.outer_y)
-        natural = ratio(steepest**2, lower)  # the gamma at which penalty and objective are equally curved
-        gamma1 = given(self.gamma1, GAMMA_FACTOR * natural)
-        gamma2 = given(self.gamma2, GAMMA_FACTOR * natural)
-        c1 = given(self.c1, C1_FACTOR * ratio(at.upper_yy, jnp.sqrt(lower * weakest)))
-        c2 = given(self.c2, C2_FACTOR[self.penalty] * c1 / natural)
-        penalty = 1 / gamma1 + (1 / gamma2 if self.inner.dual_free else 0.0)
-        curved = lower + at.jacobian_y**2 * penalty + at.constraint_yy  # L_w
-        inner = dataclasses.replace(
-            self.inner,
-            eta=given(self.inner.eta, 1 / weakest),
-            rho=given(self.inner.rho, 1 / gamma2),
-            eta_max=given(self.inner.eta_max, 1 / curved),
-            rho_max=given(self.inner.rho_max, ratio(curved, at.jacobian_y**2)),
-        )
-        smooth_y = at.upper_yy + c1 * (lower + at.constraint_yy) + c2 * (at.jacobian_y**2 + at.outer_y**2)
-        smooth_x = at.upper_xx + c1 * at.response + c2 * (at.jacobian_x**2 + at.outer_x**2)
-        smooth_x = jnp.where(smooth_x > tiny, smooth_x, smooth_y)
-        asked = self.steps or Steps()
-        steps = Steps(
-            x=_rule(asked.x, Decay(1 / smooth_x, X_DECAY), dtype),
-            y=_rule(asked.y, Decay(1 / smooth_y), dtype),
-            z=_rule(asked.z, Z_STEP / (c1 * gamma2), dtype),
-        )
-        direction = self.direction
-        if isinstance(direction, Storm):
-            # What the frozen (w, lam) miss: how grad_x ell moves through w*(x), and the stiffness J_x^2/gamma1 of mu
-            # at fixed w. 8 + 1 on the toy with gamma = 1, where kappa = 10 was measured.
-            moving = at.response + at.jacobian_x**2 / gamma1
-            beta = direction.beta
-            if direction.schedule == "paper" and beta is None:
-                first = (
-                    steps.y.scale * steps.y.a
-                    if isinstance(steps.y, Decay)
-                    else rate(steps.y, jnp.zeros((), int), dtype)
-                )
-                beta = 1 / first**2
-            direction = dataclasses.replace(
-                direction,
-                kappa=given(direction.kappa, 10.0),
-                beta=None if beta is None else given(beta, 0.0),
-                unit=given(direction.unit, moving / 9),
-            )
-        return dataclasses.replace(
-            self,
-            c1=c1,
-            c2=c2,
-            gamma1=gamma1,
-            gamma2=gamma2,
-            tau=given(self.tau, TAU),
-            steps=steps,
-            inner=inner,
-            direction=direction,
-            scales=jax.tree.map(lambda a: jnp.asarray(a, dtype), scales),
-            smoothness=given(self.smoothness, jnp.maximum(smooth_x, smooth_y)),
-        )
+        return filled(self, most, scales, dtype)
 
     # -- a run ------------------------------------------------------------------------------------------------------
 
@@ -536,34 +440,6 @@ def SALVF_VR(**settings: Any) -> SALVF:
 def _look_at(source: samples.AbstractSource | None, plans: PyTree) -> PyTree:
     """The first few planned batches as one."""
     return samples.fetch(source, samples.joined(jax.tree.map(lambda a: a[:LOOK_AHEAD], plans)))
-
-
-def _rule(asked: Any, default: Any, dtype: jnp.dtype) -> Any:
-    rule = default if asked is None else asked
-    if is_transformation(rule) or (callable(rule) and not isinstance(rule, Decay)):
-        return rule
-    return jax.tree.map(lambda a: jnp.asarray(a, dtype), rule)
-
-
-def _check_positive(owner: str, name: str, value: Any) -> None:
-    if value is None or isinstance(value, jax.core.Tracer):
-        return
-    try:
-        fine = bool(np.all(np.isfinite(value)) and np.all(np.asarray(value) > 0))
-    except TypeError:
-        fine = False
-    if not fine:
-        raise InputError(f"{owner}({name}={value!r}): needs a positive, finite number, or None to have it estimated.")
-
-
-def _check_count(owner: str, name: str, value: Any) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise InputError(f"{owner}({name}={value!r}): needs a whole number >= 1, or None for the default.")
-
-
-def _check_choice(owner: str, name: str, value: Any, choices: tuple) -> None:
-    if value not in choices:
-        raise InputError(f"{owner}({name}={value!r}): choose one of {', '.join(map(repr, choices))}.")
 
 
 def warn_about(method: SALVF) -> None:
