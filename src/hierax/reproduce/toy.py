@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float64
 from rich.console import Console
-from scipy import stats
 
 from hierax.errors import HieraxWarning
 from hierax.methods.directions import Storm
@@ -29,18 +27,17 @@ from hierax.problems.toy import SIDE, local_minimisers
 from hierax.progress import progress_bar
 from hierax.reformulation.penalty import Inner, Point, Weights, psi_gradient, stationarity
 from hierax.report import draw_or_say, versions, write_json
-from hierax.reproduce import toy_report
+from hierax.reproduce import synthetic, toy_report
+from hierax.reproduce.toy_claims import GLOBAL, Numbers, Verdict, verdicts
 from hierax.solution import Solution
 from hierax.solve import solve_many
 
 STARTS, STEPS = 200, 2500
 QUICK_STARTS, QUICK_STEPS = 20, 300
 SIGMA = 0.1
-GLOBAL = 1  # index of the global minimiser, 0.98622
 # x = 3 is a spurious rest point 0.0092 from the last minimiser: only a closer point counts as having found that one.
 WITHIN = np.array([0.05, 0.05, 0.05, 0.005])
 RESAMPLES = 2000
-FEWEST = 50  # starts for which normality is judged
 WIDTH = 120  # of the tables where the output is a file
 
 C1, C2_QUADRATIC, C2_MULTIPLIER = 5.0, 1000.0, 100.0
@@ -64,7 +61,6 @@ UNITS: dict[str, dict[str, float]] = {
     "x, y x 10": {"stretch": 10.0},
 }
 
-Numbers = Float64[np.ndarray, " n"]
 Start = Literal["given", "solve"]
 
 
@@ -141,10 +137,12 @@ def run(
             results.append(measure(row, starts, steps))
             show(done + 1, None)
     statements = verdicts({result.row.key: result for result in results})
-    content = _content(results, statements, count, steps, quick)
+    other = synthetic.measure(steps)
+    content = _content(results, statements, count, steps, quick) | {"synthetic": other}
     write_json(out / "metrics.json", content)
     _write_points(out / "points.npz", starts, results)
     toy_report.print_tables(console, results, judged=not quick)
+    synthetic.print_lines(console, other, judged=not quick)
     toy_report.print_statements(console, statements)
     draw_or_say(lambda: toy_report.draw(out / "figures", {r.row.key: r for r in results}), console.print)
     console.print(f"Written to {out}: metrics.json, points.npz, figures/", soft_wrap=True)
@@ -250,10 +248,7 @@ def _start(start: Start) -> str:
 
 def measure(row: Row, starts: Float64[np.ndarray, "n 2"], steps: int) -> Result:
     """Run one row from every start and measure its final points."""
-    # Arrays, so that the factors are data of one compiled program and not constants of eight.
-    factors: dict[str, Any] = {name: jnp.asarray(factor) for name, factor in row.units.items()}
-    unset = {name: jnp.asarray(1.0) for name in ("scale_upper", "scale_lower", "scale_constraint", "stretch")}
-    problem = toy(SIGMA, **(unset | factors)).problem
+    problem = toy(SIGMA, **row.units).problem
     stretch = row.units.get("stretch", 1.0)
     with warnings.catch_warnings():
         # The printed schedule of beta warns; it is here on purpose.
@@ -328,95 +323,6 @@ def exact_stationarity(solution: Solution, units: dict[str, float]) -> Array:
         return stationarity(problem, here, gradient, upper / (method.smoothness * stretch**2))
 
     return jax.vmap(one)(solution.method, solution.state.run.state.point)
-
-
-# -- what it says -----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """A statement of the paper, whether it holds in this run, and the numbers that say so."""
-
-    statement: str
-    holds: str
-    evidence: list[str]
-
-
-def verdicts(results: dict[str, Result]) -> list[Verdict]:
-    """The paper's three statements about the toy, judged by the numbers of this run."""
-    return [_close_to_global(results), _gaussian(results), _more_concentrated(results)]
-
-
-def _close_to_global(results: dict[str, Result]) -> Verdict:
-    keys = [f"{penalty}/given/{name}" for penalty in ("quadratic", "multiplier") for name in ("SALVF", "SALVF-VR")]
-    shares = [results[key].metrics["shares"][GLOBAL] for key in keys]
-    evidence = [
-        f"{key}: {share:.0%} of the starts end at the global minimiser {local_minimisers()[GLOBAL]:.4f}"
-        for key, share in zip(keys, shares, strict=True)
-    ]
-    others = [results[f"multiplier/solve/{name}"].metrics["shares"][GLOBAL] for name in ("SALVF", "SALVF-VR")]
-    evidence.append(
-        f"from the default start {min(others):.0%} to {max(others):.0%}: y follows x from the first step on, so every "
-        "start descends F(x, x) into the minimiser of its own valley"
-    )
-    holds = "yes" if min(shares) >= 0.95 else f"no: {min(shares):.0%} to {max(shares):.0%} of the starts"
-    return Verdict("the converged points are close to the global optimal solution", holds, evidence)
-
-
-def _gaussian(results: dict[str, Result]) -> Verdict:
-    """Shapiro and Wilk's test, over all starts and inside the global basin."""
-    evidence, inside_fine, all_fine = [], [], []
-    for name in ("SALVF", "SALVF-VR"):
-        x = results[f"quadratic/given/{name}"].x
-        inside = x[np.abs(x[:, None] - local_minimisers()).argmin(axis=1) == GLOBAL]
-        everywhere, within = _normality(x), _normality(inside)
-        all_fine.append(everywhere >= 0.01)
-        inside_fine.append(within >= 0.01)
-        evidence.append(
-            f"{name}, paper's penalty: p = {everywhere:.2g} over all starts, {within:.2g} in the global basin"
-        )
-    if len(x) < FEWEST:
-        holds = f"not judged: the test means little with fewer than {FEWEST} starts"
-    elif all(all_fine):
-        holds = "yes"
-    elif all(inside_fine):
-        holds = "only inside one basin; over all starts x has several separate peaks"
-    else:
-        holds = (
-            "no: over all starts x has several separate peaks, and normality is rejected inside the global basin too"
-        )
-    return Verdict("they form an approximate Gaussian distribution (Shapiro-Wilk at 1 %)", holds, evidence)
-
-
-def _normality(values: Numbers) -> float:
-    return float(stats.shapiro(values).pvalue) if len(values) >= 3 and np.ptp(values) > 0 else float("nan")
-
-
-def _more_concentrated(results: dict[str, Result]) -> Verdict:
-    pairs = {
-        "paper's penalty, same decaying steps, a = 6": ("decay6/SALVF", "decay6/SALVF-VR"),
-        "the same with the printed beta": ("decay6/SALVF", "decay6/SALVF-VR, printed beta"),
-        "paper's penalty, same decaying steps, a = 1.5": ("decay1.5/SALVF", "decay1.5/SALVF-VR"),
-        "paper's penalty, constant step 1/L": ("quadratic/given/SALVF", "quadratic/given/SALVF-VR"),
-        "outer multiplier, start as given": ("multiplier/given/SALVF", "multiplier/given/SALVF-VR"),
-        "outer multiplier, default start": ("multiplier/solve/SALVF", "multiplier/solve/SALVF-VR"),
-        "nothing set": ("nothing set/SALVF", "nothing set/SALVF-VR"),
-    }
-    evidence, found = [], []
-    for name, keys in pairs.items():
-        plain, reduced = (results[key].metrics for key in keys)
-        smaller = reduced["sd_global_interval"][1] < plain["sd_global_interval"][0]
-        larger = reduced["sd_global_interval"][0] > plain["sd_global_interval"][1]
-        word = "more concentrated" if smaller else "less concentrated" if larger else "no difference"
-        found += [name] if smaller else []
-        evidence.append(f"{name}: sd of x {_interval(plain)} for SALVF, {_interval(reduced)} for SALVF-VR: {word}")
-    holds = f"in {len(found)} of {len(pairs)} settings (90 % intervals apart): {'; '.join(found) or 'none'}"
-    return Verdict("SALVF-VR is more concentrated than SALVF", holds, evidence)
-
-
-def _interval(metrics: dict[str, Any]) -> str:
-    low, high = metrics["sd_global_interval"]
-    return f"{metrics['sd_global']:.5f} [{low:.5f}, {high:.5f}]"
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
