@@ -84,14 +84,15 @@ def main(
 
 def _keep_programs() -> None:
     """Keep compiled programs between calls, unless the user has chosen a folder for them or ours cannot be made."""
-    if jax.config.jax_compilation_cache_dir is not None:  # type: ignore[attr-defined]
+    setting = "jax_compilation_cache_dir"
+    if getattr(jax.config, setting) is not None:
         return
     folder = _cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update(setting, str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", COMPILE_SECONDS)
 
 

@@ -187,7 +187,8 @@ def _taken_apart(name: str, args: tuple, static: Hashable, donate: bool) -> _Cal
     fixed = tuple(None if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True))
     avals = tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
     tables = tuple(node.table for node in jax.tree.leaves(args[0], is_leaf=_is_hoisted) if _is_hoisted(node))
-    key = (tables, name, static, treedef, fixed, avals, donate, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+    precision = jnp.result_type(float)  # a program compiled without x64 is another one
+    key = (tables, name, static, treedef, fixed, avals, donate, precision)
     first = len(jax.tree.leaves(args[0], is_leaf=_is_number))
     last = first + (len(jax.tree.leaves(args[1], is_leaf=_is_number)) if donate else 0)
 

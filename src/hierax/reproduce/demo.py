@@ -44,7 +44,7 @@ def run(out: Path, console: Console) -> Solution:
 
 def _table(solution: Solution) -> Table:
     x, y = float(solution.x), float(solution.y)
-    known = local_minimisers()[np.abs(local_minimisers() - x).argmin()]
+    known = local_minimisers()[np.argmin(np.abs(local_minimisers() - x))]
     table = Table(box=None, pad_edge=False)
     for heading in ("", "found", "known"):
         table.add_column(heading, justify="left" if not heading else "right")

@@ -96,7 +96,7 @@ def compare_on_synthetic(noise: Literal["additive", "multiplicative"], sizes: Si
     relative = [standard_error(one) / one.mean() for one in floors]
     return {
         "S ratio, equal samples": float(means[0] / means[1]),
-        "error": float(means[0] / means[1] * np.hypot(*relative)),
+        "error": float(means[0] / means[1] * np.hypot(relative[0], relative[1])),
         "mean distance, VR over SALVF": float(away[1] / away[0]),
     }
 
