@@ -77,7 +77,7 @@ def run(console: Console) -> dict[str, Any]:
     key = jax.random.key(0)
     method = eqx.filter_jit(lambda p, x, y, k: method.resolve(p, x, y, k))(task, x, y, key)
     state = eqx.filter_jit(lambda m, p, x, y, k: m.init(p, x, y, k))(method, task, x, y, key)
-    begin_run = loop.begin(method, state, "last")
+    begin_run = loop.begin(task, method, state, "last")
 
     @eqx.filter_jit
     def steps(method: hx.SALVF, task: hx.Problem, run: loop.Run) -> loop.Run:

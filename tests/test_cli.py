@@ -175,7 +175,7 @@ def test_a_state_of_another_problem_or_method_is_refused(tmp_path):
     checkpoint.save(tmp_path / "state.npz", saved)
     back = checkpoint.load(tmp_path / "state.npz", saved)
     assert jax.tree.structure(back) == jax.tree.structure(saved)
-    assert type(back.seconds) is float and type(back.start_costs.xi) is int
+    assert type(back.seconds) is float and type(back.spent.xi) is int
     assert jax.random.key_data(back.run.state.key).tolist() == jax.random.key_data(saved.run.state.key).tolist()
     with pytest.raises(hx.InputError, match=r"point\.x has shape \(2,\).*needs \(3,\)"):
         checkpoint.load(tmp_path / "state.npz", state(3))

@@ -9,6 +9,7 @@ import pytest
 
 import hierax as hx
 from hierax.estimate import Curvature
+from hierax.methods.defaults import filled
 from hierax.methods.salvf import warn_about
 from hierax.problem import Rows
 from hierax.reformulation.penalty import Point, PsiGradient
@@ -102,7 +103,7 @@ def test_printed_schedule_and_constant_beta():
 def test_beta_of_the_printed_schedule_starts_at_one():
     ones = Curvature(*[jnp.asarray(1.0)] * len(Curvature._fields))
     method = hx.SALVF_VR(direction=hx.Storm(schedule="paper"), steps=hx.Steps(y=0.05), batch_zeta=1, batch_xi=1)
-    storm = method._filled(ones, hx.Multipliers(None, None, None), jnp.dtype(float)).direction
+    storm = filled(method, ones, hx.Multipliers(None, None, None), jnp.dtype(float)).direction
     np.testing.assert_allclose(storm.next_beta(jnp.asarray(0.05), jnp.asarray(1.0)), 1.0, rtol=1e-12)
 
 

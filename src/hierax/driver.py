@@ -41,8 +41,9 @@ class State(NamedTuple):
 
     method: Any
     run: loop.Run
+    output: loop.Output
     seconds: float
-    start_costs: Costs
+    spent: Costs  # before the first step, and in the calls so far
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Driver:
         started = self.elapsed
         self.runs, table, written = self.ready.bound.run(
             "chunk",
-            functools.partial(_chunk_program, self.call.output, self.spread),
+            functools.partial(loop.chunk, self.call.output, self.spread),
             self.runs,
             self.method,
             *(jnp.asarray(value, jnp.int32) for value in (self.first + self.done, lead)),
@@ -208,7 +209,8 @@ class Driver:
         x, y = eqx.combine(point.x, self.ready.x_rest), eqx.combine(point.y, self.ready.y_rest)
         assert self.call.callback is not None
         x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
-        return self.call.callback(Info(self.first + self.done, x, y, record)) is True
+        answer = self.call.callback(Info(self.first + self.done, x, y, record))
+        return isinstance(answer, bool | np.bool_) and bool(answer)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -225,10 +227,12 @@ class Driver:
         seconds = self.elapsed
         statuses = [self._status(i) for i in range(np.size(self.runs.code))]
         total = int(np.max(self.runs.state.step))  # a chunk ends early where every start has stopped
-        parts = ((1, self.state.start_costs), (total, self.costs), (1, self.method.end_costs(bound.problem)))
-        spent = {name: sum(times * getattr(cost, name) for times, cost in parts) for name in Costs._fields}
-        counts = Counts(**spent, seconds=self.state.seconds + seconds, compile_seconds=bound.compile_seconds)
-        state = self.state._replace(run=self.runs, seconds=self.state.seconds + seconds)
+        end = self.method.end_costs(bound.problem)
+        spent = Costs(
+            *(a + (total - self.first) * b + c for a, b, c in zip(self.state.spent, self.costs, end, strict=True))
+        )
+        counts = Counts(**spent._asdict(), seconds=self.state.seconds + seconds, compile_seconds=bound.compile_seconds)
+        state = self.state._replace(run=self.runs, seconds=self.state.seconds + seconds, spent=spent)
         return Solution(
             x=eqx.combine(x, self.ready.x_rest),
             y=eqx.combine(y, self.ready.y_rest),
@@ -258,15 +262,28 @@ class Driver:
                 step,
             )
         if code == loop.CONVERGED:
-            return Status("converged", f"all residuals are below tol={self.call.tol:g} after step {step}.", step)
+            text = f"all residuals of the penalised problem are below tol={self.call.tol:g} after step {step}"
+            return Status("converged", f"{text}{self._quality(i)}.", step)
         if self.ended is not None:
             return Status(*self.ended, step)
-        return Status("max_steps", f"{self.done} steps done; go on with state=sol.state.", step)
+        text = f"{self.done} steps done{self._quality(i)}"
+        return Status("max_steps", f"{text}; go on from sol.state, or raise max_steps.", step)
+
+    def _quality(self, i: int) -> str:
+        """What the last record says of the point, in words."""
+        record = self._last_record()
+        if record is None:
+            return ""
+        numbers = {name: float(np.ravel(record[name])[i]) for name in ("stationarity", "violation", "distance")}
+        return (
+            f" (stationarity {numbers['stationarity']:.2g}, violation {numbers['violation']:.2g}, y is "
+            f"{numbers['distance']:.2g} from the lower level's solution: a larger c1 brings it closer)"
+        )
 
     def _diagnosis(self, name: str, step: int, i: int) -> str:
         """Cause and cure: compare the steps in use with what the curvature at the last good point allows."""
         happened = "a value is not finite" if name == "nonfinite" else "the iterates run away"
-        text = f"{name} at step {step}: {happened}; the last good point is returned. "
+        text = f"{name} at step {step}: {happened}; the last finite point is returned. "
         method, run = self.method, self.runs
         if self.spread != "one":
             method, run = jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, (method, run))
@@ -293,12 +310,8 @@ class Driver:
         columns["seconds"] = np.concatenate([times for _, times in self.tables]) if tables else np.zeros((0,))
         steps = columns["step"].astype(int)
         for name in Costs._fields:
-            columns[name] = getattr(self.state.start_costs, name) + steps * getattr(self.costs, name)
+            columns[name] = getattr(self.state.spent, name) + (steps - self.first) * getattr(self.costs, name)
         return History(columns)
-
-
-def _chunk_program(output: loop.Output, spread: loop.Spread, problem: Problem, *args: PyTree) -> PyTree:
-    return loop.chunk(output, spread, problem, *args)
 
 
 def _finish_program(output: loop.Output, spread: loop.Spread, problem: Problem, runs: loop.Run, method: SALVF) -> Any:

@@ -28,6 +28,7 @@ class Curvature(NamedTuple):
 
     upper_xx: Scalar
     upper_yy: Scalar
+    upper_slope: Scalar
     lower_yy: Scalar
     lower_yy_min: Scalar
     response: Scalar
@@ -86,8 +87,7 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
 
 def constraint_scales(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Multipliers:
     """||grad_y H_i|| of every constraint; one where it vanishes."""
-    norms = row_norms(lambda v: all_constraints(problem, x, v), y, key)
-    return jax.tree.map(lambda a: jnp.where(a > 0, a, 1.0), norms)
+    return jax.tree.map(_or_one, row_norms(lambda v: all_constraints(problem, x, v), y, key))
 
 
 def unit_scales(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
@@ -109,6 +109,7 @@ def curvature(problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, x
     return Curvature(
         upper_xx=power_iteration(hessian_product(lambda v: problem.upper(v, y, zeta), x), x)[0],
         upper_yy=power_iteration(hessian_product(lambda v: problem.upper(x, v, zeta), y), y)[0],
+        upper_slope=optax.tree.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / _or_one(optax.tree.norm(y)),
         lower_yy=top,
         lower_yy_min=bottom,
         response=_response(problem, x, y, xi, lower_product, bottom),
@@ -153,6 +154,10 @@ def larger(first: Curvature, second: Curvature) -> Curvature:
     """Entrywise maximum (minimum for the smallest eigenvalue) of two estimates."""
     both = jax.tree.map(jnp.maximum, first, second)
     return both._replace(lower_yy_min=jnp.minimum(first.lower_yy_min, second.lower_yy_min))
+
+
+def _or_one(value: Scalar) -> Scalar:
+    return jnp.where(value > 0, value, 1.0)
 
 
 def _scattered(like: PyTree) -> PyTree:

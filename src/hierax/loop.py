@@ -38,8 +38,8 @@ class Window(NamedTuple):
     """Sums since the last record (the numbers packed: on small problems the count of arrays is what costs)."""
 
     first: Int[Array, ""]
-    numbers: Float[Array, "5"]
-    residual: tuple[PyTree, PyTree, PyTree]
+    numbers: Float[Array, "6"]
+    residual: tuple[PyTree, PyTree, PyTree, PyTree]
 
 
 class Record(NamedTuple):
@@ -51,6 +51,7 @@ class Record(NamedTuple):
     violation: Scalar
     stationarity: Scalar
     inner_residual: Scalar
+    distance: Scalar
     step_x: Scalar
     step_y: Scalar
     pinned: Array
@@ -62,7 +63,7 @@ class Run(NamedTuple):
     state: Any
     code: Int[Array, ""]
     window: Window
-    violation: Scalar
+    last: Float[Array, "3"]  # of the last step: violation, c2 times it in the method's units, ||y - w||
     quiet: Int[Array, ""]  # records in a row that met the tolerance
     pinned: Array
     limit: Scalar
@@ -70,55 +71,68 @@ class Run(NamedTuple):
     kept_weight: Scalar
 
 
-def begin(method: Any, state: Any, output: Output) -> Run:
+def begin(problem: Problem, method: Any, state: Any, output: Output) -> Run:
     """A run before its first step."""
     dtype = dtype_of(state.point.x, state.point.y)
-    zero = jnp.zeros((), dtype)
     x, y = state.point.x, state.point.y
-    residual = jax.tree.map(jnp.zeros_like, (x, y, state.w))
+    residual = jax.tree.map(jnp.zeros_like, (x, y, state.point.z, state.w))
     return Run(
         state=state,
         code=jnp.zeros((), jnp.int32),
-        window=Window(state.step, jnp.zeros((5,), dtype), residual),
-        violation=zero,
+        window=Window(state.step, jnp.zeros((6,), dtype), residual),
+        last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
         limit=FARTHEST * (1 + optax.tree.norm((x, y))),
-        kept=None if output == "last" else _answer(method, state),
-        kept_weight=jnp.full((), jnp.inf, dtype) if output == "best" else zero,
+        **_nothing_kept(problem, method, state, output),
     )
 
 
-def _answer(method: Any, state: Any) -> Answer:
-    return Answer(state.point.x, state.point.y, method.multipliers(state))
+def _nothing_kept(problem: Problem, method: Any, state: Any, output: Output) -> dict[str, Any]:
+    weight = jnp.full((), jnp.inf if output == "best" else 0.0, dtype_of(state.point.x, state.point.y))
+    return {"kept": None if output == "last" else _answer(problem, method, state), "kept_weight": weight}
+
+
+def restarted(problem: Problem, method: Any, run: Run, output: Output, fresh: bool) -> Run:
+    """A run that may go on, whatever ended it; with `fresh` the answer is collected anew (another `output`)."""
+    zero = jnp.zeros((), jnp.int32)
+    run = run._replace(code=zero, quiet=zero, pinned=jnp.zeros((), bool))
+    return run._replace(**_nothing_kept(problem, method, run.state, output)) if fresh else run
+
+
+def _answer(problem: Problem, method: Any, state: Any) -> Answer:
+    return Answer(state.point.x, state.point.y, method.multipliers(problem, state))
 
 
 def advance(problem: Problem, method: Any, output: Output, run: Run, tickets: samples.Tickets) -> Run:
     """One step; a step that leaves the finite numbers, or the neighbourhood of everything sensible, is undone."""
     state, metrics = method.step(problem, run.state, tickets)
-    finite = all_finite((state.point, state.w, state.lam, metrics.upper, metrics.lower))
+    numbers = (metrics.upper, metrics.lower, metrics.violation, metrics.raw_x, metrics.raw_y)
+    finite = all_finite((state.point, state.w, state.lam, numbers))
     near = optax.tree.norm((state.point.x, state.point.y)) <= run.limit
     code = jnp.where(finite, jnp.where(near, RUNNING, DIVERGED), NONFINITE).astype(jnp.int32)
     code = jnp.where(run.code == RUNNING, code, run.code)
-    kept, weight = _keep(method, output, run, state, metrics)
-    new = run._replace(
-        state=state, window=_add(run.window, metrics), violation=metrics.violation, kept=kept, kept_weight=weight
-    )
+    kept, weight = _keep(problem, method, output, run, state, metrics)
+    last = jnp.stack([metrics.violation, metrics.push, metrics.distance]).astype(run.last.dtype)
+    new = run._replace(state=state, window=_add(run.window, metrics), last=last, kept=kept, kept_weight=weight)
     return select(code == RUNNING, new, run)._replace(code=code)
 
 
 def _add(window: Window, metrics: Metrics) -> Window:
-    numbers = jnp.stack([metrics.upper, metrics.lower, metrics.step_x, metrics.step_y, metrics.raw])
+    each = (metrics.upper, metrics.lower, metrics.step_x, metrics.step_y, metrics.raw_x, metrics.raw_y)
+    numbers = jnp.stack(each)
     return window._replace(
         numbers=window.numbers + numbers.astype(window.numbers.dtype),
         residual=optax.tree.add(window.residual, metrics.residual),
     )
 
 
-def _keep(method: Any, output: Output, run: Run, state: Any, metrics: Metrics) -> tuple[Answer | None, Scalar]:
+def _keep(
+    problem: Problem, method: Any, output: Output, run: Run, state: Any, metrics: Metrics
+) -> tuple[Answer | None, Scalar]:
     """Update the answer that is averaged over the tail, or drawn at random, as the run goes."""
     if output == "tail":
-        new, k = _answer(method, state), state.step.astype(run.kept_weight.dtype)
+        new, k = _answer(problem, method, state), state.step.astype(run.kept_weight.dtype)
         share = (TAIL_POWER + 1) / (k + TAIL_POWER)
         return jax.tree.map(lambda a, b: a + share * (b - a), run.kept, new), run.kept_weight
     if output == "random":
@@ -126,36 +140,39 @@ def _keep(method: Any, output: Output, run: Run, state: Any, metrics: Metrics) -
         total = run.kept_weight + metrics.weight
         key = jax.random.fold_in(jax.random.fold_in(state.key, 4), state.step)
         chosen = jax.random.uniform(key, dtype=total.dtype) * total < metrics.weight
-        return select(chosen, _answer(method, run.state), run.kept), total
+        return select(chosen, _answer(problem, method, run.state), run.kept), total
     return run.kept, run.kept_weight
 
 
-def record(method: Any, output: Output, run: Run, tol: Scalar) -> tuple[Run, Record]:
+def record(problem: Problem, method: Any, output: Output, run: Run, tol: Scalar) -> tuple[Run, Record]:
     """Close the window: a row of the history, the stop test and, for "best", the comparison with the best so far."""
     window = run.window
     steps = jnp.maximum(run.state.step - window.first, 1).astype(window.numbers.dtype)
-    upper, lower, step_x, step_y, raw = window.numbers / steps
-    held = optax.tree.norm(window.residual[:2]) / steps
-    inner = optax.tree.norm(window.residual[2]) / steps
-    pinned = (held <= PINNED * raw) & (raw > 0)
+    upper, lower, step_x, step_y, raw_x, raw_y = window.numbers / steps
+    held_x, held_y, held_z, inner = (optax.tree.norm(part) / steps for part in window.residual)
+    held = jnp.sqrt(held_x**2 + held_y**2 + held_z**2)
+    # Both blocks: at an ordinary active bound of x the direction in y is not held back.
+    pinned = (held_x <= PINNED * raw_x) & (raw_x > 0) & (held_y <= PINNED * raw_y) & (raw_y > 0)
+    violation, push, distance = run.last
     row = Record(
         step=run.state.step,
         upper=upper,
         lower=lower,
-        violation=run.violation,
+        violation=violation,
         stationarity=held,
         inner_residual=inner,
+        distance=distance,
         step_x=step_x,
         step_y=step_y,
         pinned=pinned,
     )
-    met = (run.violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
+    met = (violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
     quiet = jnp.where(met, run.quiet + 1, 0)
     code = jnp.where((run.code == RUNNING) & (quiet >= 2), CONVERGED, run.code).astype(jnp.int32)
     kept, weight = run.kept, run.kept_weight
     if output == "best":
-        score = jnp.where(pinned, jnp.inf, held + method.c2 * run.violation).astype(weight.dtype)
-        kept = select(score < weight, _answer(method, run.state), kept)
+        score = jnp.where(pinned, jnp.inf, held + push).astype(weight.dtype)
+        kept = select(score < weight, _answer(problem, method, run.state), kept)
         weight = jnp.minimum(score, weight)
     empty = jax.tree.map(jnp.zeros_like, window)._replace(first=run.state.step)
     running = run.code == RUNNING  # a start that has stopped keeps what it stopped with
@@ -225,7 +242,7 @@ def chunk(
         return over_starts(one, spread)(method, runs, rows)
 
     def close(runs: Run) -> tuple[Run, Record]:
-        return over_starts(lambda method, run: record(method, output, run, tol), spread)(method, runs)
+        return over_starts(lambda method, run: record(problem, method, output, run, tol), spread)(method, runs)
 
     def some_running(runs: Run) -> Array:
         return jnp.any(runs.code == RUNNING)
@@ -280,10 +297,12 @@ def chunk(
 
 
 def start_keys(seed: int | PRNGKeyArray, count: int | None) -> PRNGKeyArray:
-    """The key of a single run (start 0 of its seed), or those of `count` starts; a key given as seed is used as is."""
-    if not isinstance(seed, int):
+    """The key of a single run (start 0 of its seed), or those of `count` starts; a key given as seed is used as is
+    (many starts: one key each, or one that is folded).
+    """
+    if not isinstance(seed, int) and (count is None or seed.shape == (count,)):
         return seed
-    base = jax.random.key(seed)
+    base = jax.random.key(seed) if isinstance(seed, int) else seed
     if count is None:
         return jax.random.fold_in(base, 0)
     return jax.vmap(lambda i: jax.random.fold_in(base, i))(jnp.arange(count))

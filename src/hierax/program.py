@@ -270,24 +270,37 @@ def _trace(name: str, function: Callable, identity: Callable, args: tuple) -> tu
             f"{name} failed when it was traced with arguments of shapes ({called}): {type(error).__name__}: {error}"
         ) from error
     arrays = tuple(jnp.asarray(const) for const in closed.consts)
-    key = _key(closed.jaxpr, arrays, specs) or _identity(identity)
-    return Trace(closed.jaxpr, jax.tree.structure(shapes), (name, key)), arrays
+    out_tree = jax.tree.structure(shapes)
+    key = (name, _identity(closed.jaxpr, arrays, specs, identity), str(closed.jaxpr), out_tree)
+    return Trace(closed.jaxpr, out_tree, key), arrays
 
 
 class _Identity:
-    """Stands for a function that is only equal to itself; its programs go when it goes."""
-
-    def __init__(self, function: Callable) -> None:
-        weakref.finalize(function, _forget, self)
+    """Stands for a function, or for one trace of it, that is equal to nothing else."""
 
 
 _identities: weakref.WeakKeyDictionary[Callable, _Identity] = weakref.WeakKeyDictionary()
 
 
-def _identity(function: Callable) -> _Identity:
-    if function not in _identities:
-        _identities[function] = _Identity(function)
-    return _identities[function]
+def _identity(jaxpr: Any, arrays: tuple, specs: list, function: Callable) -> _Identity | str:
+    """What tells a function apart beyond its jaxpr's text.
+
+    The text of its custom rules; itself, where there are host callbacks; or this very trace, where arrays are hidden
+    that the next trace may not share.
+    """
+    rules = _rules(jaxpr, arrays, specs)
+    if rules is not None and "0xX" not in str(jaxpr):
+        return rules
+    try:
+        if rules is not None and function in _identities:
+            return _identities[function]
+        identity = _Identity()
+        weakref.finalize(function, _forget, identity)
+        if rules is not None:
+            _identities[function] = identity
+    except TypeError:  # neither hashable nor weakly referable: the programs go when the cache drops them
+        identity = _Identity()
+    return identity
 
 
 def _forget(identity: _Identity) -> None:
@@ -301,35 +314,33 @@ def _identities_in(key: Any) -> list[_Identity]:
     return [trace.key[1] for trace in traces if isinstance(trace.key[1], _Identity)]
 
 
-def _key(jaxpr: Any, arrays: tuple, specs: list) -> str | None:
-    """The text of a jaxpr where it determines the compiled code, else None."""
-    text = str(jaxpr)
-    if "0xX" in text or _inner_constants(jaxpr):
+def _rules(jaxpr: Any, arrays: tuple, specs: list) -> str | None:
+    """The text of the custom derivative rules in a jaxpr; None where they, or nested jaxprs, close over arrays.
+
+    Custom rules are Python functions that run later. Differentiating once shows what they would compute, and any array
+    found then is one that they close over.
+    """
+    if _inner_constants(jaxpr):
         return None
-    if "custom_jvp_call" in text or "custom_vjp_call" in text:
-        # Custom rules are Python functions that run later. Differentiating once shows what they would compute, and
-        # any array found now is one that they close over.
-        def value(arrays: tuple, leaves: list) -> Any:
-            outputs = jex.jaxpr_as_fun(jex.ClosedJaxpr(jaxpr, arrays))(*leaves)
+    text = str(jaxpr)
+    if "custom_jvp_call" not in text and "custom_vjp_call" not in text:
+        return ""
+    inexact = [i for i, spec in enumerate(specs) if jnp.issubdtype(spec.dtype, jnp.inexact)]
+
+    def derivative(arrays: tuple, leaves: list) -> Any:
+        def total(parts: list) -> Any:
+            every = list(leaves)
+            for i, part in zip(inexact, parts, strict=True):
+                every[i] = part
+            outputs = jex.jaxpr_as_fun(jex.ClosedJaxpr(jaxpr, arrays))(*every)
             return sum(jnp.sum(out) for out in outputs if jnp.issubdtype(out.dtype, jnp.inexact))
 
-        inexact = [i for i, spec in enumerate(specs) if jnp.issubdtype(spec.dtype, jnp.inexact)]
+        return jax.grad(total)([leaves[i] for i in inexact])
 
-        def derivative(arrays: tuple, leaves: list) -> Any:
-            def of(parts: list) -> Any:
-                every = list(leaves)
-                for i, part in zip(inexact, parts, strict=True):
-                    every[i] = part
-                return value(arrays, every)
-
-            return jax.grad(of)([leaves[i] for i in inexact])
-
-        differentiated = jax.make_jaxpr(derivative)(arrays, specs)
-        rules = str(differentiated)
-        if differentiated.consts or _inner_constants(differentiated.jaxpr) or "0xX" in rules:
-            return None
-        text += rules
-    return text
+    differentiated = jax.make_jaxpr(derivative)(arrays, specs)
+    if differentiated.consts or _inner_constants(differentiated.jaxpr):
+        return None
+    return str(differentiated)
 
 
 def _inner_constants(jaxpr: Any) -> bool:

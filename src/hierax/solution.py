@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ class History:
             writer.writerows(zip(*(column.tolist() for column in self.columns.values()), strict=True))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Solution:
     """The result of `solve` (of `solve_many`: every array has a leading axis of starts, `status` is a list).
 
@@ -101,3 +102,8 @@ class Solution:
     counts: Counts
     state: Any
     method: Any
+
+    def __repr__(self) -> str:
+        """x, y, multipliers and status; the rest is there to be asked for."""
+        status = self.status if isinstance(self.status, Status) else Counter(one.name for one in self.status)
+        return f"Solution(x={self.x}, y={self.y}, multipliers={self.multipliers}, status={status})"

@@ -72,7 +72,7 @@ def solve(
         ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
         ...     constraints=lambda x, y: y - x,
         ... )
-        >>> sol = hx.solve(problem, 0.5, 0.5, max_steps=2000)
+        >>> sol = hx.solve(problem, 0.5, 0.5, max_steps=10_000)
         >>> sol.status.name
         'max_steps'
         >>> bool(abs(sol.x - 1 / 1.1) < 0.01)
@@ -120,9 +120,9 @@ def solve_many(
 def _run(
     problem: Problem, x0: PyTree, y0: PyTree, method: SALVF | None, seed: Any, call: Call, count: int | None
 ) -> Solution:
-    method = SALVF() if method is None else method
-    if not isinstance(method, SALVF):
+    if method is not None and not isinstance(method, SALVF):
         raise InputError(f"method: needs hx.SALVF(...) or hx.SALVF_VR(...), got {type(method).__name__}.")
+    method = (method or SALVF()) if call.state is None else _going_on(method, call.state.method)
     if isinstance(seed, bool) or not (isinstance(seed, int) or _is_key(seed)):
         raise InputError(f"seed={seed!r}: needs a whole number or a JAX key.")
     warn_about(method)
@@ -137,7 +137,7 @@ def _run(
         except Exhausted as error:
             raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from None
     else:
-        state = _continued(call.state, ready.method)
+        state = _continued(call.state, ready, call.output, spread)
     driver = Driver(ready, state, call, spread, begin)
     try:
         driver.drive()
@@ -165,7 +165,7 @@ def _start(ready: Prepared, keys: PRNGKeyArray, output: loop.Output, spread: loo
             zeta = samples.fetch(problem.zeta, jax.tree.map(lambda a: a[0], look.zeta))
             xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0], look.xi))
             resolved = method.resolve(problem, x, y, key, look)
-            run = loop.begin(resolved, resolved.init(problem, x, y, key, look), output)
+            run = loop.begin(problem, resolved, resolved.init(problem, x, y, key, look), output)
             return resolved, run, finite_values(problem, x, y, zeta, xi)
 
         return loop.over_starts(one, spread)(x, y, keys)
@@ -173,7 +173,7 @@ def _start(ready: Prepared, keys: PRNGKeyArray, output: loop.Output, spread: loo
     arguments = (ready.method, ready.x, ready.y, keys, _start_feed(ready))
     method, run, fine = ready.bound.run("start", program, *arguments, static=(output, spread))
     refuse_nonfinite(fine)
-    return State(method, run, 0.0, ready.method.start_costs(ready.bound.problem))
+    return State(method, run, output, 0.0, ready.method.start_costs(ready.bound.problem))
 
 
 def _start_feed(ready: Prepared) -> dict[str, PyTree]:
@@ -186,11 +186,33 @@ def _start_feed(ready: Prepared) -> dict[str, PyTree]:
     return fed
 
 
-def _continued(state: State, method: SALVF) -> State:
-    """The state with what the call sets anew; its arrays are copied, because a run overwrites its own."""
-    merged = _merged(method, state.method)
-    run = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state.run)
-    return state._replace(method=merged, run=run)
+def _going_on(asked: SALVF | None, known: SALVF) -> SALVF:
+    """The method of a continued run: what the call sets, and for the rest what the run had."""
+    if asked is None:
+        return known
+    if type(asked.direction) is not type(known.direction):
+        raise InputError(
+            f"method: the state was made with direction={type(known.direction).__name__}(), which does not fit "
+            f"{type(asked.direction).__name__}(). Leave the method unset, or start a new run from (sol.x, sol.y)."
+        )
+    return _merged(asked, known)
+
+
+def _continued(state: State, ready: Prepared, output: loop.Output, spread: loop.Spread) -> State:
+    """The state made ready to go on; its arrays are copied, because a run overwrites its own."""
+    then, now = (jax.tree.map(jnp.shape, tree) for tree in (state.run.state.point[:2], (ready.x, ready.y)))
+    if then != now:
+        raise InputError(f"state: belongs to variables (x, y) of shapes {then}, but x0, y0 have {now}.")
+    fresh = output != state.output
+
+    def program(problem: Problem, runs: loop.Run, method: SALVF) -> loop.Run:
+        def one(method: SALVF, run: loop.Run) -> loop.Run:
+            return loop.restarted(problem, method, run, output, fresh)
+
+        return loop.over_starts(one, spread)(method, runs)
+
+    run = ready.bound.run("restart", program, state.run, ready.method, static=(output, spread, fresh))
+    return state._replace(method=ready.method, run=run, output=output)
 
 
 def _merged(asked: Any, known: Any) -> Any:

@@ -14,6 +14,7 @@ from hierax.errors import HieraxWarning, InputError
 from hierax.feeds import Exhausted, Feeder, feeder_of
 from hierax.problem import Problem
 from hierax.program import FUNCTIONS, Bound
+from hierax.reformulation.penalty import all_constraints
 from hierax.trees import all_finite, dtype_of, split_variable
 
 
@@ -203,7 +204,13 @@ def finite_values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTr
         **{name: all_finite(value) for name, value in rows.items()},
         "the gradient of upper": all_finite(jax.grad(problem.upper, (0, 1))(x, y, zeta)),
         "the gradient of lower": all_finite(jax.grad(problem.lower, (0, 1))(x, y, xi)),
+        "the gradient of constraints": all_finite(_pulled_back(problem, x, y)),
     }
+
+
+def _pulled_back(problem: Problem, x: PyTree, y: PyTree) -> PyTree:
+    values, pull_back = jax.vjp(lambda x, y: all_constraints(problem, x, y), x, y)
+    return pull_back(jax.tree.map(jnp.ones_like, values))
 
 
 def refuse_nonfinite(fine: dict[str, jax.Array]) -> None:

@@ -57,6 +57,11 @@ class SALM(eqx.Module):
     eta_max: Number = None
     rho_max: Number = None
 
+    @property
+    def offset(self) -> float:
+        """j0 of the step rules."""
+        return 10.0 if self.warm and self.rule == "capped" else 0.0
+
     def solve(
         self,
         problem: Problem,
@@ -103,8 +108,7 @@ class SALM(eqx.Module):
         gamma2: Scalar,
     ) -> InnerSolution:
         """Inner step number j (from 0) on the batch xi. A dual-free loop hands lam on as it is."""
-        offset = 10.0 if self.warm and self.rule == "capped" else 0.0
-        eta, rho = self.eta / (j + 1 + offset), self.rho / (j + 1 + offset)
+        eta, rho = self.eta / (j + 1 + self.offset), self.rho / (j + 1 + self.offset)
         if self.rule == "capped":
             eta, rho = jnp.minimum(eta, self.eta_max), jnp.minimum(rho, self.rho_max)
         if self.dual_free:

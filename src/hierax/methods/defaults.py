@@ -39,7 +39,9 @@ def filled(method: Any, at: Curvature, scales: Multipliers, dtype: jnp.dtype) ->
     natural = ratio(steepest**2, lower)  # the gamma at which penalty and objective are equally curved
     gamma1 = given(method.gamma1, GAMMA_FACTOR * natural)
     gamma2 = given(method.gamma2, GAMMA_FACTOR * natural)
-    c1 = given(method.c1, C1_FACTOR * ratio(at.upper_yy, jnp.sqrt(lower * weakest)))
+    # Where F is not curved in y (a price times a quantity), its slope over the size of y takes the curvature's place.
+    curved_upper = jnp.where(at.upper_yy > 1e-3 * at.upper_slope, at.upper_yy, at.upper_slope)
+    c1 = given(method.c1, C1_FACTOR * ratio(curved_upper, jnp.sqrt(lower * weakest)))
     c2 = given(method.c2, C2_FACTOR[method.penalty] * c1 / natural)
     penalty = 1 / gamma1 + (1 / gamma2 if method.inner.dual_free else 0.0)
     curved = lower + at.jacobian_y**2 * penalty + at.constraint_yy  # L_w

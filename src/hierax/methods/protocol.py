@@ -13,8 +13,11 @@ class Metrics(NamedTuple):
     violation: Scalar
     step_x: Scalar
     step_y: Scalar
-    residual: tuple[PyTree, PyTree, PyTree]  # gradient mappings of x, y (step 1/L_Psi) and w: mean zero at a solution
-    raw: Scalar  # norm of the direction before the sets held it back
+    residual: tuple[PyTree, PyTree, PyTree, PyTree]  # gradient mappings of x, y, z (step 1/L_Psi) and w
+    raw_x: Scalar  # norm of the direction in x before the set held it back
+    raw_y: Scalar
+    push: Scalar  # c2 times the largest violation, in the method's own units: comparable with a gradient
+    distance: Scalar  # ||y - w||: how far y is from the inner solution
     weight: Scalar  # alpha_k, the weight of this iterate in the paper's random output
 
 

@@ -32,6 +32,7 @@ from hierax.reformulation.penalty import (
     all_constraints,
     gradient_mapping,
     psi_gradient,
+    push,
     updated_nu,
     violation,
 )
@@ -124,8 +125,7 @@ class SALVF(eqx.Module):
         check_count("SALVF", "batch_xi", self.batch_xi)
         check_count("SALM", "batch", self.inner.batch)
         check_count("SALM", "steps", self.inner.steps)
-        if self.tau is not None and not isinstance(self.tau, jax.core.Tracer) and np.any(np.asarray(self.tau) > 1):
-            raise InputError(f"SALVF(tau={self.tau}): the step of the outer multiplier must lie in (0, 1].")
+        _check_at_most_one("SALVF", "tau", self.tau)
         if self.steps is not None and not isinstance(self.steps, Steps):
             raise InputError(f"SALVF(steps): needs hx.Steps(x=, y=, z=), got {type(self.steps).__name__}.")
         if not isinstance(self.direction, Plain | Storm):
@@ -134,6 +134,9 @@ class SALVF(eqx.Module):
             check_rule(name, getattr(self.steps, name, None))
         if isinstance(self.direction, Storm):
             check_choice("Storm", "schedule", self.direction.schedule, (None, "paper"))
+            check_positive("Storm", "kappa", self.direction.kappa)
+            check_positive("Storm", "beta", self.direction.beta)
+            _check_at_most_one("Storm", "beta", None if self.direction.schedule else self.direction.beta)
             hidden = self.steps is not None and is_transformation(self.steps.y)
             if hidden and (self.direction.beta is None or self.direction.schedule == "paper"):
                 raise InputError(
@@ -324,19 +327,24 @@ class SALVF(eqx.Module):
         new = SALVFState(
             Point(x, y, z, nu), solved.w, solved.lam, memory, (x_rule, y_rule, z_rule), state.step + 1, state.key
         )
-        unscaled = jax.tree.map(jnp.multiply, violation(values), self.scales)
+        beyond = violation(values)
+        landed = nonnegative(jax.tree.map(lambda a, b: a - b / self.smoothness, point.z, d.z))
         metrics = Metrics(
             upper=d.upper,
             lower=d.lower,
-            violation=largest(unscaled, dtype),
+            violation=largest(jax.tree.map(jnp.multiply, beyond, self.scales), dtype),
             step_x=optax.tree.norm(optax.tree.sub(x, point.x)),
             step_y=optax.tree.norm(optax.tree.sub(y, point.y)),
             residual=(
                 gradient_mapping(problem.x_set, point.x, d.x, 1 / self.smoothness),
                 gradient_mapping(problem.y_set, point.y, d.y, 1 / self.smoothness),
+                jax.tree.map(lambda a, b: self.smoothness * (a - b), point.z, landed),
                 solved.residual,
             ),
-            raw=optax.tree.norm((d.x, d.y)),
+            raw_x=optax.tree.norm(d.x),
+            raw_y=optax.tree.norm(d.y),
+            push=self.c2 * largest(beyond, dtype),
+            distance=optax.tree.norm(optax.tree.sub(y, solved.w)),
             weight=alpha,
         )
         return new, metrics
@@ -349,7 +357,7 @@ class SALVF(eqx.Module):
         if is_transformation(self.steps.y):
             return jnp.ones((), dtype), jnp.ones((), dtype)
         alpha = rate(self.steps.y, step, dtype)
-        if is_transformation(self.steps.x):
+        if is_transformation(self.steps.x) or getattr(self.direction, "schedule", None) == "paper":
             return alpha, alpha
         return alpha, jnp.maximum(alpha, rate(self.steps.x, step, dtype))
 
@@ -363,7 +371,7 @@ class SALVF(eqx.Module):
             plan = samples.plan(problem.xi, key, state.step, self.repair, self.inner.batch or 1)
             zero = jnp.zeros_like(self.gamma2)
             y = solver.solve(rescaled, x, state.lam, y, state.lam, plan, self.gamma1, zero).w
-        return x, y, self.multipliers(state)
+        return x, y, self.multipliers(problem, state)
 
     def moved_to(self, state: SALVFState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SALVFState:
         """The state at another point of the run: the average, the best or the random iterate."""
@@ -382,7 +390,9 @@ class SALVF(eqx.Module):
         )
         able = free.resolve(problem, point.x, point.y, state.key)
         step, dtype = state.step, dtype_of(point.x, point.y)
-        inner = self.inner.eta if self.inner.rule == "paper" else jnp.minimum(self.inner.eta, self.inner.eta_max)
+        inner = self.inner.eta / (1 + self.inner.offset)
+        if self.inner.rule == "capped":
+            inner = jnp.minimum(inner, self.inner.eta_max)
         limits = {"lower step eta": (inner, 2 * able.inner.eta_max)}
         for name in ("x", "y"):
             rule = getattr(self.steps, name)
@@ -390,10 +400,11 @@ class SALVF(eqx.Module):
                 limits[f"steps.{name}"] = (rate(rule, step, dtype), 2 * getattr(able.steps, name).scale)
         return limits
 
-    def multipliers(self, state: SALVFState) -> Multipliers:
-        """lam of the lower level and nu of the upper constraints, in the user's units."""
-        scaled_back = Multipliers(*state.lam, state.point.nu.upper)
-        return jax.tree.map(jnp.divide, scaled_back, self.scales)
+    def multipliers(self, problem: Problem, state: SALVFState) -> Multipliers:
+        """lam of the lower level and the multipliers of the upper constraints, in the user's units."""
+        point = state.point
+        pushed = push(all_constraints(scaled(problem, self.scales), point.x, point.y), point.nu, self.c2)
+        return jax.tree.map(jnp.divide, pushed._replace(**state.lam._asdict()), self.scales)
 
     # -- accounting -------------------------------------------------------------------------------------------------
 
@@ -440,6 +451,11 @@ def SALVF_VR(**settings: Any) -> SALVF:
 def _look_at(source: samples.AbstractSource | None, plans: PyTree) -> PyTree:
     """The first few planned batches as one."""
     return samples.fetch(source, samples.joined(jax.tree.map(lambda a: a[:LOOK_AHEAD], plans)))
+
+
+def _check_at_most_one(owner: str, name: str, value: Number) -> None:
+    if value is not None and not isinstance(value, jax.core.Tracer) and np.any(np.asarray(value) > 1):
+        raise InputError(f"{owner}({name}={value}): must lie in (0, 1].")
 
 
 def warn_about(method: SALVF) -> None:

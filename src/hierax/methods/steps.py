@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
@@ -54,7 +55,9 @@ def check_rule(name: str, rule: Any) -> None:
     """Refuse what is neither a number, a schedule nor a transformation."""
     if rule is None or is_transformation(rule) or callable(rule):
         return
-    if isinstance(rule, jax.core.Tracer) or (jnp.ndim(rule) == 0 and float(rule) > 0):
+    if isinstance(rule, jax.core.Tracer):
+        return
+    if (isinstance(rule, jax.Array) or np.ndim(rule) == 0) and bool(np.all(np.asarray(rule) > 0)):
         return
     raise InputError(f"steps.{name}: needs a positive number, a schedule or an optax transformation, got {rule!r}.")
 
