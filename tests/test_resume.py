@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import METHOD, TOY, VR, same
@@ -58,3 +59,40 @@ def test_seconds_and_counts_add_up():
     assert second.counts.seconds > first.counts.seconds
     assert second.counts.grad_lower - first.counts.grad_lower == 10 * (10 + 2)
     assert second.status.step == 20
+
+
+def test_going_on_without_a_method_keeps_the_settings():
+    method = dataclasses.replace(METHOD, penalty="quadratic", inner=hx.SALM(steps=3))
+    whole = hx.solve(TOY.problem, 1.4, 0.5, method, max_steps=20)
+    half = hx.solve(TOY.problem, 1.4, 0.5, method, max_steps=10)
+    on = hx.solve(TOY.problem, 1.4, 0.5, max_steps=10, state=half.state)
+    assert on.method.penalty == "quadratic"
+    assert on.method.inner.steps == 3
+    assert (on.x, on.y) == (whole.x, whole.y)
+    assert on.counts.zeta == whole.counts.zeta == 20
+
+
+def test_another_output_is_collected_anew():
+    half = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10, output="tail")
+    on = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10, state=half.state)
+    assert on.x == on.state.run.state.point.x
+    again = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10, state=on.state, output="tail")
+    assert again.x != again.state.run.state.point.x
+
+
+def test_a_run_that_converged_can_go_on():
+    easy = hx.Problem(upper=lambda x, y, zeta: (x - 1.0) ** 2 + y**2, lower=lambda x, y, xi: (y - x) ** 2)
+    done = hx.solve(easy, 0.0, 0.0, tol=1e-2, max_steps=5000, record_every=50)
+    assert done.status.name == "converged"
+    on = hx.solve(easy, 0.0, 0.0, max_steps=7, state=done.state)
+    assert on.status.name == "max_steps"
+    assert on.status.step == done.status.step + 7
+
+
+def test_a_state_of_other_shapes_or_direction_is_refused():
+    state = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=2).state
+    with pytest.raises(hx.InputError, match="does not fit Storm"):
+        hx.solve(TOY.problem, 1.4, 0.5, hx.SALVF_VR(), max_steps=2, state=state)
+    plain = hx.Problem(upper=lambda x, y, zeta: jnp.sum(x**2 + y**2), lower=lambda x, y, xi: jnp.sum((y - x) ** 2))
+    with pytest.raises(hx.InputError, match="belongs to variables"):
+        hx.solve(plain, np.ones(2), np.ones(2), max_steps=2, state=state)

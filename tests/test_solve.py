@@ -273,3 +273,42 @@ def test_repair_makes_y_feasible_and_is_counted():
     assert abs(sol.y - sol.x) < 2e-3
     np.testing.assert_array_equal(sol.x, raw.x)
     assert sol.counts.lower_solves == 500 + 2 + 1
+
+
+def test_an_active_bound_of_x_alone_is_not_a_corner():
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: x + (y - 1.0) ** 2, lower=lambda x, y, xi: (y - 1.0) ** 2, x_set=hx.Box(0.0, 1.0)
+    )
+    sol = hx.solve(problem, 0.5, 0.0, tol=1e-6, max_steps=3000, record_every=50)
+    assert sol.status.name == "converged"
+    assert sol.x == 0.0
+
+
+def test_a_centre_that_lags_is_not_converged():
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        constraints=lambda x, y: y - x,
+    )
+    method = hx.SALVF(start="given", steps=hx.Steps(z=1e-9))
+    sol = hx.solve(problem, 0.5, 0.5, method, tol=1e-3, max_steps=2000)
+    assert sol.status.name == "max_steps"
+
+
+def test_a_numpy_bool_from_the_callback_stops():
+    seen = []
+    sol = hx.solve(
+        TOY.problem, 1.4, 0.5, METHOD, max_steps=20, record_every=5, callback=lambda i: seen.append(i) or np.bool_(True)
+    )
+    assert sol.status.name == "stopped"
+    assert len(seen) == 1
+
+
+def test_upper_multiplier_of_the_quadratic_penalty():
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: -x + 0.5 * y**2,
+        lower=lambda x, y, xi: (y - 1.0) ** 2,
+        upper_constraints=lambda x, y: x - 2.0,
+    )
+    sol = hx.solve(problem, 0.0, 0.0, hx.SALVF(penalty="quadratic"), max_steps=3000)
+    np.testing.assert_allclose(sol.multipliers.upper, 1.0, rtol=1e-3)

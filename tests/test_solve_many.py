@@ -61,13 +61,13 @@ def test_continues_bit_for_bit(many):
 def test_one_start_may_fail_alone():
     """A start whose functions overflow is reported by name; the others go on, and throw=True raises."""
     sol = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=5, seed=11)
-    broken = sol.state.run._replace(code=sol.state.run.code.at[1].set(LOOP.loop.NONFINITE))
+    broken = sol.state.run._replace(limit=sol.state.run.limit.at[1].set(-1.0))  # any step now leads too far
     on = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=5, state=sol.state._replace(run=broken))
-    assert [status.name for status in on.status] == ["max_steps", "nonfinite", "max_steps"]
+    assert [status.name for status in on.status] == ["max_steps", "diverged", "max_steps"]
     assert [status.step for status in on.status] == [10, 5, 10]
     assert on.x[1] == sol.x[1]
     assert on.x[0] != sol.x[0]
-    with pytest.raises(hx.RunFailed, match="nonfinite at step 5") as caught:
+    with pytest.raises(hx.RunFailed, match="diverged at step 5") as caught:
         hx.solve_many(
             TOY.problem, STARTS, STARTS, METHOD, max_steps=5, state=sol.state._replace(run=broken), throw=True
         )

@@ -122,12 +122,13 @@ def _run(
 ) -> Solution:
     if method is not None and not isinstance(method, SALVF):
         raise InputError(f"method: needs hx.SALVF(...) or hx.SALVF_VR(...), got {type(method).__name__}.")
-    method = (method or SALVF()) if call.state is None else _going_on(method, call.state.method)
+    asked = method or SALVF()
+    method = asked if call.state is None else _going_on(method, call.state.method)
     if isinstance(seed, bool) or not (isinstance(seed, int) or _is_key(seed)):
         raise InputError(f"seed={seed!r}: needs a whole number or a JAX key.")
     warn_about(method)
     begin = time.perf_counter()
-    ready = prepare(problem, x0, y0, method, many=count is not None)
+    ready = prepare(problem, x0, y0, method, asked, many=count is not None)
     spread: loop.Spread = "one"
     if count is not None:
         spread = "vmap" if size((ready.x, ready.y)) // count <= VMAP_UP_TO else "map"

@@ -30,8 +30,11 @@ class Prepared(NamedTuple):
     feeders: dict[str, Feeder]
 
 
-def prepare(problem: Problem, x0: PyTree, y0: PyTree, method: Any, many: bool) -> Prepared:
-    """Check a call and make its problem ready; with `many`, every leaf of x0 and y0 has a leading axis of starts."""
+def prepare(problem: Problem, x0: PyTree, y0: PyTree, method: Any, asked: Any, many: bool) -> Prepared:
+    """Check a call and make its problem ready; with `many`, every leaf of x0 and y0 has a leading axis of starts.
+
+    `asked` is the method as the user gave it: in a continued run `method` has the earlier run's settings filled in.
+    """
     _check_problem(problem)
     x, x_rest = split_variable("x0s" if many else "x0", x0)
     y, y_rest = split_variable("y0s" if many else "y0", y0)
@@ -39,11 +42,11 @@ def prepare(problem: Problem, x0: PyTree, y0: PyTree, method: Any, many: bool) -
         _check_starts(x, y)
     _check_sets("x", problem.x_set, x, many)
     _check_sets("y", problem.y_set, y, many)
-    feeders = _open_streams(problem, method)
+    feeders = _open_streams(problem, asked)
     bound = Bound(problem, x_rest, y_rest)
     for name, feeder in feeders.items():
         bound.feed(name, feeder.batch)
-    _check_batches(problem, method)
+    _check_batches(problem, asked)
     method = method.with_batches(bound.problem)
     one_x, one_y = jax.tree.map(lambda a: a[0], (x, y)) if many else (x, y)
     batches = {

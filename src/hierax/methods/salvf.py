@@ -393,7 +393,7 @@ class SALVF(eqx.Module):
         inner = self.inner.eta / (1 + self.inner.offset)
         if self.inner.rule == "capped":
             inner = jnp.minimum(inner, self.inner.eta_max)
-        limits = {"lower step eta": (inner, 2 * able.inner.eta_max)}
+        limits = {f"first lower step eta/{1 + self.inner.offset:g}": (inner, 2 * able.inner.eta_max)}
         for name in ("x", "y"):
             rule = getattr(self.steps, name)
             if not is_transformation(rule):
