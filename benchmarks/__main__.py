@@ -1,6 +1,7 @@
 """`python -m benchmarks`: run every benchmark and write benchmarks/results/core.json."""
 
 import json
+import os
 import platform
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def main() -> None:
     """Run, print and keep the results with notes about the machine."""
     console = Console()
     results = {
-        "machine": {"cores": jax.local_device_count(), "processor": platform.machine(), "jax": jax.__version__},
+        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "jax": jax.__version__},
         "toy": toy_speed.run(console),
         "network": network_step.run(console),
     }

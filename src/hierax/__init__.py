@@ -1,5 +1,6 @@
 """hierax: bilevel optimisation with a constrained lower level, from noisy samples, on JAX."""
 
+from hierax.driver import Info as Info
 from hierax.errors import HieraxWarning as HieraxWarning
 from hierax.errors import InputError as InputError
 from hierax.errors import RunFailed as RunFailed
@@ -21,6 +22,7 @@ from hierax.sets import Free as Free
 from hierax.sets import NonNegative as NonNegative
 from hierax.sets import Simplex as Simplex
 from hierax.solution import Solution as Solution
+from hierax.solution import Status as Status
 from hierax.solve import solve as solve
 from hierax.solve import solve_many as solve_many
 

@@ -165,12 +165,6 @@ def compiled_programs() -> int:
     return len(_programs)
 
 
-def clear_programs() -> None:
-    """Forget all compiled programs."""
-    _programs.clear()
-    _traces_needed.clear()
-
-
 class _Call(NamedTuple):
     """A call taken apart: the key of its program, and the arrays to call it with."""
 
