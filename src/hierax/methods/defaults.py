@@ -17,6 +17,7 @@ from hierax.problem import Multipliers
 from hierax.trees import Number
 
 C1_FACTOR = 5.0  # c1 in units of (curvature of F) / sqrt(L_G mu_G), both in y
+SLOPE = 5.0  # weight of F's slope where it stands in for curvature: y is then off by |y|/25 or so
 C2_FACTOR = {"multiplier": 10.0, "quadratic": 100.0}  # c2 in units of c1 L_G / ||J||^2
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 TAU = 0.1
@@ -40,7 +41,7 @@ def filled(method: Any, at: Curvature, scales: Multipliers, dtype: jnp.dtype) ->
     gamma1 = given(method.gamma1, GAMMA_FACTOR * natural)
     gamma2 = given(method.gamma2, GAMMA_FACTOR * natural)
     # Where F is not curved in y (a price times a quantity), its slope over the size of y takes the curvature's place.
-    curved_upper = jnp.where(at.upper_yy > 1e-3 * at.upper_slope, at.upper_yy, at.upper_slope)
+    curved_upper = jnp.where(at.upper_yy > 1e-3 * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
     c1 = given(method.c1, C1_FACTOR * ratio(curved_upper, jnp.sqrt(lower * weakest)))
     c2 = given(method.c2, C2_FACTOR[method.penalty] * c1 / natural)
     penalty = 1 / gamma1 + (1 / gamma2 if method.inner.dual_free else 0.0)
