@@ -281,7 +281,7 @@ class Driver:
         )
 
     def _diagnosis(self, name: str, step: int, i: int) -> str:
-        """Cause and cure: compare the steps in use with what the curvature at the last good point allows."""
+        """Cause and cure: compare the steps in use with what the curvature at the last finite point allows."""
         happened = "a value is not finite" if name == "nonfinite" else "the iterates run away"
         text = f"{name} at step {step}: {happened}; the last finite point is returned. "
         method, run = self.method, self.runs

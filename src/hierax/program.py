@@ -5,9 +5,9 @@ the compiled program: folded at compile time, and alive as long as the program. 
 per signature (shapes and dtypes of its arguments) into a jaxpr; the arrays it closes over are lifted out and passed as
 arguments. Programs are kept in a bounded cache keyed on the jaxprs' text, so that problems of equal form share one.
 
-Two kinds of function cannot be told apart by their text and are keyed by identity instead: those with host callbacks
-(addresses are masked in the text), and those whose custom derivative rules, or jitted parts deep inside loops, close
-over arrays that tracing does not lift.
+Two kinds of function cannot be told apart by their text. Those with host callbacks (addresses are masked in the text)
+are told apart by identity. Those whose custom derivative rules, or jitted parts deep inside loops, close over arrays
+that tracing does not lift share with nobody, not even with their own next trace.
 """
 
 import time
