@@ -100,7 +100,7 @@ TABLE = {
         r"Sampler\(draw\) of zeta: draw\(key, \d+\) must return leaves with leading axis",
     ),
     # settings
-    "method": (call(method="salvf"), r"method: needs hx.SALVF\(...\) or hx.SALVF_VR\(...\), got str"),
+    "method": (call(method="salvf"), r"method: needs hx.SALVF\(...\) or another method of hierax, got str"),
     "negative c1": (lambda: hx.SALVF(c1=-1.0), r"SALVF\(c1=-1.0\): needs a positive, finite number, or None"),
     "zero gamma2": (lambda: hx.SALVF(gamma2=0.0), r"SALVF\(gamma2=0.0\): needs a positive"),
     "c2 is text": (lambda: hx.SALVF(c2="large"), r"SALVF\(c2='large'\): needs a positive, finite number"),

@@ -10,7 +10,6 @@ import pytest
 import hierax as hx
 from hierax.estimate import Curvature
 from hierax.methods.defaults import filled
-from hierax.methods.salvf import warn_about
 from hierax.problem import Rows
 from hierax.reformulation.penalty import Point, PsiGradient
 
@@ -110,13 +109,13 @@ def test_beta_of_the_printed_schedule_starts_at_one():
 def test_printed_schedule_warns():
     method = hx.SALVF_VR(direction=hx.Storm(schedule="paper"))
     with pytest.warns(hx.HieraxWarning, match="unstable even without noise"):
-        warn_about(method)
+        method.warn()
     with (
         pytest.warns(hx.HieraxWarning, match="unstable even without noise"),
         pytest.raises(hx.InputError, match="problem"),
     ):
         hx.solve("no problem", 1.0, 1.0, method)
-    warn_about(hx.SALVF_VR())  # the default schedule does not (warnings are errors here)
+    hx.SALVF_VR().warn()  # the default schedule does not (warnings are errors here)
 
 
 def test_salvf_vr_is_salvf_with_storm():

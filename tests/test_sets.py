@@ -97,3 +97,34 @@ def test_a_bound_never_promotes_a_variable():
 def test_empty_sets_are_refused(make, text):
     with pytest.raises(hx.InputError, match=text):
         make()
+
+
+@pytest.mark.parametrize(
+    "convex_set",
+    [
+        hx.Box(-1.0, {"a": np.array([0.5, np.inf]), "b": 0.2}),
+        hx.NonNegative(),
+        hx.Ball(0.7),
+        hx.Simplex(2.0),
+        {"a": hx.Simplex(1.0), "b": hx.Box(0.0, 1.0)},
+    ],
+)
+def test_faces_describe_the_set(convex_set):
+    """A point satisfies the faces exactly where the set contains it: checked outside, and on the projection."""
+    for seed in range(20):
+        draw = np.random.default_rng(seed).standard_normal(3)
+        tree = {"a": jnp.asarray(draw[:2]), "b": jnp.asarray(draw[2])}
+        for point in (tree, sets.project(convex_set, tree)):
+            rows = sets.faces(convex_set, point)
+            worst = max([float(jnp.max(leaf)) for leaf in jax.tree.leaves(rows.inequalities)], default=0.0)
+            off = max([float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(rows.equalities)], default=0.0)
+            assert (max(worst, off) <= 1e-12) == bool(sets.contains(convex_set, point, 1e-12))
+
+
+def test_a_set_without_faces_says_so():
+    class Halfline(sets.AbstractSet):
+        def project(self, tree):
+            return jnp.maximum(tree, 0.0)
+
+    with pytest.raises(hx.InputError, match="Halfline does not state its faces"):
+        sets.faces(Halfline(), jnp.zeros(2))

@@ -15,8 +15,7 @@ from jaxtyping import PyTree
 
 from hierax import loop
 from hierax.errors import InputError
-from hierax.methods.protocol import Costs
-from hierax.methods.salvf import SALVF
+from hierax.methods.protocol import AbstractMethod, Costs
 from hierax.problem import Problem
 from hierax.progress import progress_bar
 from hierax.solution import Counts, History, Solution, Status
@@ -25,6 +24,18 @@ from hierax.validate import Prepared
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
 FED_BYTES = 2**26  # batches of a Stream that are stacked for one chunk
 RECORDS = 100
+LOWER_FAILURES = {
+    loop.NO_LOWER_POINT: (
+        "infeasible",
+        "infeasible at step {step}: no y in Y satisfies the lower level's constraints at the next x; the last point is "
+        "returned. Restrict X to where the lower level is feasible, or shorten the x-step.",
+    ),
+    loop.NO_LOWER_BOUND: (
+        "unbounded_lower",
+        "unbounded_lower at step {step}: the lower objective falls without limit at the next x; the last point is "
+        "returned. Bound Y, or add a term that grows in every direction of y.",
+    ),
+}
 
 
 class Info(NamedTuple):
@@ -179,7 +190,7 @@ class Driver:
         return max(1, steps)
 
     def _per_step(self, name: str) -> int:
-        return 1 if name == "zeta" else 1 + self.ready.method.inner.steps
+        return 1 if name == "zeta" else 1 + self.ready.method.inner_draws()[0]
 
     def _fed(self, steps: int) -> dict[str, PyTree]:
         """Stacked batches for the coming steps, padded to one length so that the program's shapes never change."""
@@ -194,7 +205,8 @@ class Driver:
                 fed["zeta"] = padded(feeder.take(steps))
             else:
                 both = feeder.take(steps, self._per_step("xi"))
-                fed["inner"] = padded(jax.tree.map(lambda a: a[:, :-1], both))
+                if self._per_step("xi") > 1:
+                    fed["inner"] = padded(jax.tree.map(lambda a: a[:, :-1], both))
                 fed["xi"] = padded(jax.tree.map(lambda a: a[:, -1], both))
         return fed
 
@@ -251,6 +263,8 @@ class Driver:
         if code in (loop.NONFINITE, loop.DIVERGED):
             name = "nonfinite" if code == loop.NONFINITE else "diverged"
             return Status(name, self._diagnosis(name, step, i), step)
+        if code in LOWER_FAILURES:
+            return Status(LOWER_FAILURES[code][0], LOWER_FAILURES[code][1].format(step=step), step)
         if self.ended is not None and self.ended[0] == "data_error":
             return Status(*self.ended, step)
         if pinned:
@@ -277,7 +291,7 @@ class Driver:
         numbers = {name: float(np.ravel(record[name])[i]) for name in ("stationarity", "violation", "distance")}
         return (
             f" (stationarity {numbers['stationarity']:.2g}, violation {numbers['violation']:.2g}, y is "
-            f"{numbers['distance']:.2g} from the lower level's solution: a larger c1 brings it closer)"
+            f"{numbers['distance']:.2g} from the lower level's solution: {self.method.closer})"
         )
 
     def _diagnosis(self, name: str, step: int, i: int) -> str:
@@ -288,9 +302,11 @@ class Driver:
         if self.spread != "one":
             method, run = jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, (method, run))
         if self.ready.feeders:
-            return text + "Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset."
+            return text + self.method.shorten
         causes = self.ready.bound.run("diagnose", _diagnose_program, run, method)
         found = {key: (float(used), float(most)) for key, (used, most) in causes.items()}
+        if not found:
+            return text + self.method.shorten
         for key, (used, most) in found.items():
             if np.isfinite(most) and used > most:
                 return text + f"{key}={used:.3g} exceeds 2/L ~ {most:.3g} there; lower it or leave it unset."
@@ -314,8 +330,10 @@ class Driver:
         return History(columns)
 
 
-def _finish_program(output: loop.Output, spread: loop.Spread, problem: Problem, runs: loop.Run, method: SALVF) -> Any:
-    def one(method: SALVF, run: loop.Run) -> Any:
+def _finish_program(
+    output: loop.Output, spread: loop.Spread, problem: Problem, runs: loop.Run, method: AbstractMethod
+) -> Any:
+    def one(method: AbstractMethod, run: loop.Run) -> Any:
         if run.kept is None:
             return method.postprocess(problem, run.state)
         return method.postprocess(problem, method.moved_to(run.state, *run.kept))
@@ -323,5 +341,5 @@ def _finish_program(output: loop.Output, spread: loop.Spread, problem: Problem, 
     return loop.over_starts(one, spread)(method, runs)
 
 
-def _diagnose_program(problem: Problem, run: loop.Run, method: SALVF) -> dict[str, tuple[Any, Any]]:
+def _diagnose_program(problem: Problem, run: loop.Run, method: AbstractMethod) -> dict[str, tuple[Any, Any]]:
     return method.step_limits(problem, run.state)

@@ -12,11 +12,12 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax import samples
+from hierax.lower.solution import INFEASIBLE, UNBOUNDED
 from hierax.methods.protocol import Metrics
 from hierax.problem import Multipliers, Problem
 from hierax.trees import all_finite, dtype_of, select
 
-RUNNING, NONFINITE, DIVERGED, CONVERGED = range(4)
+RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
 FARTHEST = 1e8  # a point this many times farther out than the start counts as diverged
 ROWS = 64  # records that one chunk can return
 PINNED = 1e-6  # the sets hold back all but this part of the direction
@@ -75,11 +76,10 @@ def begin(problem: Problem, method: Any, state: Any, output: Output) -> Run:
     """A run before its first step."""
     dtype = dtype_of(state.point.x, state.point.y)
     x, y = state.point.x, state.point.y
-    residual = jax.tree.map(jnp.zeros_like, (x, y, state.point.z, state.w))
     return Run(
         state=state,
         code=jnp.zeros((), jnp.int32),
-        window=Window(state.step, jnp.zeros((6,), dtype), residual),
+        window=Window(state.step, jnp.zeros((6,), dtype), method.blank(state)),
         last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
@@ -108,9 +108,12 @@ def advance(problem: Problem, method: Any, output: Output, run: Run, tickets: sa
     """One step; a step that leaves the finite numbers, or the neighbourhood of everything sensible, is undone."""
     state, metrics = method.step(problem, run.state, tickets)
     numbers = (metrics.upper, metrics.lower, metrics.violation, metrics.raw_x, metrics.raw_y)
-    finite = all_finite((state.point, state.w, state.lam, numbers))
+    finite = all_finite((state, numbers))
     near = optax.tree.norm((state.point.x, state.point.y)) <= run.limit
     code = jnp.where(finite, jnp.where(near, RUNNING, DIVERGED), NONFINITE).astype(jnp.int32)
+    if not isinstance(metrics.lower_status, int):
+        below = metrics.lower_status
+        code = jnp.where(below == INFEASIBLE, NO_LOWER_POINT, jnp.where(below == UNBOUNDED, NO_LOWER_BOUND, code))
     code = jnp.where(run.code == RUNNING, code, run.code)
     kept, weight = _keep(problem, method, output, run, state, metrics)
     last = jnp.stack([metrics.violation, metrics.push, metrics.distance]).astype(run.last.dtype)

@@ -72,6 +72,11 @@ class Problem(eqx.Module):
             if getattr(self, name) is None:
                 setattr(self, name, Free())
 
+    @property
+    def has_upper_constraints(self) -> bool:
+        """Whether the upper level states constraints of its own (asked of a problem as the user gave it)."""
+        return self.upper_constraints is not _nothing
+
     def rows(self, x: PyTree, y: PyTree) -> Rows:
         """The constraints of the lower level, h and e together."""
         return Rows(self.constraints(x, y), self.equalities(x, y))

@@ -18,6 +18,8 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax.errors import InputError
 
+FIXED_SAMPLE = 4096  # rows that stand for a distribution where it is needed as a whole
+
 
 class Tickets(NamedTuple):
     """The planned samples of one outer step: zeta, xi~ of the outer gradient, xi of the inner loop (leading axis s)."""
@@ -175,6 +177,17 @@ def plan(source: AbstractSource | None, key: PRNGKeyArray, block: Any, count: in
 def fetch(source: AbstractSource | None, planned: PyTree) -> PyTree:
     """`source.fetch`; without a source the batch is None."""
     return None if source is None else source.fetch(planned)
+
+
+def whole(source: AbstractSource | None, key: PRNGKeyArray) -> PyTree:
+    """A batch whose mean stands for the expectation: all rows, the exact batch, or a sample fixed by the run's key."""
+    if isinstance(source, Finite):
+        return source.full()
+    if isinstance(source, Sampler):
+        return source.draw(jax.random.fold_in(key, 5), FIXED_SAMPLE) if source.exact is None else source.exact
+    if source is not None:
+        raise InputError("a Stream is never seen as a whole; this needs xi (and zeta) as hx.Finite or hx.Sampler.")
+    return None
 
 
 def folded(tree: PyTree, *shape: int) -> PyTree:

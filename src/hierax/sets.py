@@ -1,7 +1,7 @@
 """The sets X and Y: convex, with a cheap projection (`optax.projections`)."""
 
 import abc
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,12 +13,26 @@ from jaxtyping import Array, Bool, PyTree
 from hierax.errors import InputError
 
 
+class Faces(NamedTuple):
+    """A set as smooth constraints on the tree: inequalities <= 0 and equalities = 0 (also: their multipliers)."""
+
+    inequalities: PyTree
+    equalities: PyTree
+
+
 class AbstractSet(eqx.Module):
     """A closed convex set that acts on a (sub)tree of arrays."""
 
     @abc.abstractmethod
     def project(self, tree: PyTree) -> PyTree:
         """The point of the set nearest to `tree`."""
+
+    def faces(self, tree: PyTree) -> Faces:
+        """The set's own constraints at `tree`, for solvers that count them among the problem's."""
+        raise InputError(
+            f"{type(self).__name__} does not state its faces, which exact lower solvers, GAM and certificates need: "
+            "give it a method faces(tree) returning hierax.sets.Faces(inequalities, equalities)."
+        )
 
     def contains(self, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
         """Whether no entry of `tree` is further than `tol` from its projection."""
@@ -32,6 +46,10 @@ class Free(AbstractSet):
     def project(self, tree: PyTree) -> PyTree:
         """Return the tree unchanged."""
         return tree
+
+    def faces(self, tree: PyTree) -> Faces:
+        """None."""
+        return Faces(None, None)
 
 
 class Box(AbstractSet):
@@ -59,6 +77,17 @@ class Box(AbstractSet):
         """Clip every entry to its bounds."""
         return optax.projections.projection_box(tree, _bounds_like(self.lower, tree), _bounds_like(self.upper, tree))
 
+    def faces(self, tree: PyTree) -> Faces:
+        """lower - tree <= 0 and tree - upper <= 0; a bound at infinity is a row that is constantly -1."""
+
+        def row(bound: Array, distance: Array) -> Array:
+            return jnp.where(jnp.isfinite(bound), distance, -1.0)
+
+        low, high = _bounds_like(self.lower, tree), _bounds_like(self.upper, tree)
+        below = jax.tree.map(lambda b, leaf: row(b, b - leaf), low, tree)
+        above = jax.tree.map(lambda b, leaf: row(b, leaf - b), high, tree)
+        return Faces({"lower": below, "upper": above}, None)
+
 
 class NonNegative(AbstractSet):
     """Entries >= 0."""
@@ -66,6 +95,10 @@ class NonNegative(AbstractSet):
     def project(self, tree: PyTree) -> PyTree:
         """Replace negative entries by zero."""
         return optax.projections.projection_non_negative(tree)
+
+    def faces(self, tree: PyTree) -> Faces:
+        """-tree <= 0."""
+        return Faces(jax.tree.map(jnp.negative, tree), None)
 
 
 class Ball(AbstractSet):
@@ -81,6 +114,12 @@ class Ball(AbstractSet):
     def project(self, tree: PyTree) -> PyTree:
         """Scale the joint vector back to the ball where it is outside."""
         return optax.projections.projection_l2_ball(tree, _scalar_like(self.radius, tree))
+
+    def faces(self, tree: PyTree) -> Faces:
+        """(||tree||^2 - radius^2) / (2 radius) <= 0: smooth, and of slope one on the sphere."""
+        radius = _scalar_like(self.radius, tree)
+        twice = 2 * jnp.where(radius > 0, radius, 1.0)
+        return Faces((optax.tree.norm(tree, squared=True) - radius**2) / twice, None)
 
 
 class Simplex(AbstractSet):
@@ -98,6 +137,10 @@ class Simplex(AbstractSet):
         landed = optax.projections.projection_simplex(tree, _scalar_like(self.scale, tree))
         return jax.tree.map(lambda a, b: a.astype(b.dtype), landed, tree)  # optax counts in the default precision
 
+    def faces(self, tree: PyTree) -> Faces:
+        """-tree <= 0 and sum - scale = 0."""
+        return Faces(jax.tree.map(jnp.negative, tree), optax.tree.sum(tree) - _scalar_like(self.scale, tree))
+
 
 def is_set(node: Any) -> bool:
     """Whether the node is a set (the leaves of a tree prefix of sets)."""
@@ -107,6 +150,15 @@ def is_set(node: Any) -> bool:
 def project(sets: PyTree, tree: PyTree) -> PyTree:
     """Project a tree on a tree prefix of sets."""
     return jax.tree.map(lambda one, part: one.project(part), sets, tree, is_leaf=is_set)
+
+
+def faces(sets: PyTree, tree: PyTree) -> Faces:
+    """The faces of a tree prefix of sets: one entry per set, in the order of the prefix's leaves."""
+    parts = jax.tree.leaves(
+        jax.tree.map(lambda one, part: one.faces(part), sets, tree, is_leaf=is_set),
+        is_leaf=lambda node: isinstance(node, Faces),
+    )
+    return Faces([part.inequalities for part in parts], [part.equalities for part in parts])
 
 
 def contains(sets: PyTree, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:

@@ -16,11 +16,12 @@ from hierax import loop, samples
 from hierax.driver import Call, Driver, Info, State
 from hierax.errors import InputError, RunFailed
 from hierax.feeds import Exhausted
-from hierax.methods.salvf import SALVF, START_ROUNDS, warn_about
+from hierax.methods.protocol import AbstractMethod
+from hierax.methods.salvf import SALVF
 from hierax.problem import Problem
 from hierax.solution import Solution
 from hierax.trees import size
-from hierax.validate import Prepared, finite_values, prepare, refuse_nonfinite
+from hierax.validate import Prepared, finite_values, prepare, refuse_doubtful, refuse_nonfinite
 
 VMAP_UP_TO = 4096  # starts with more variables than this are stepped one after another
 
@@ -31,7 +32,7 @@ def solve(
     problem: Problem,
     x0: PyTree,
     y0: PyTree,
-    method: SALVF | None = None,
+    method: AbstractMethod | None = None,
     *,
     max_steps: int = 10_000,
     seconds: float | None = None,
@@ -50,7 +51,8 @@ def solve(
         problem: the problem.
         x0: start of the upper variable: an array, a float or a pytree of them.
         y0: start of the lower variable.
-        method: `SALVF(...)`, `SALVF_VR(...)`; None: `SALVF()` with everything estimated.
+        method: `SALVF(...)`, `SALVF_VR(...)`, `BLOCC(...)`, `LVHBA(...)`, `BiCGAFFA(...)`, `GAM(...)`; None: `SALVF()`
+            with everything estimated.
         max_steps: outer steps (with `state`: further outer steps).
         seconds: stop after this long, compilation not counted.
         seed: a whole number; or a JAX key, to repeat a start of `solve_many`.
@@ -89,7 +91,7 @@ def solve_many(
     problem: Problem,
     x0s: PyTree,
     y0s: PyTree,
-    method: SALVF | None = None,
+    method: AbstractMethod | None = None,
     *,
     max_steps: int = 10_000,
     seconds: float | None = None,
@@ -118,15 +120,15 @@ def solve_many(
 
 
 def _run(
-    problem: Problem, x0: PyTree, y0: PyTree, method: SALVF | None, seed: Any, call: Call, count: int | None
+    problem: Problem, x0: PyTree, y0: PyTree, method: AbstractMethod | None, seed: Any, call: Call, count: int | None
 ) -> Solution:
-    if method is not None and not isinstance(method, SALVF):
-        raise InputError(f"method: needs hx.SALVF(...) or hx.SALVF_VR(...), got {type(method).__name__}.")
+    if method is not None and not isinstance(method, AbstractMethod):
+        raise InputError(f"method: needs hx.SALVF(...) or another method of hierax, got {type(method).__name__}.")
     asked = method or SALVF()
     method = asked if call.state is None else _going_on(method, call.state.method)
     if isinstance(seed, bool) or not (isinstance(seed, int) or _is_key(seed)):
         raise InputError(f"seed={seed!r}: needs a whole number or a JAX key.")
-    warn_about(method)
+    method.warn()
     begin = time.perf_counter()
     ready = prepare(problem, x0, y0, method, asked, many=count is not None)
     spread: loop.Spread = "one"
@@ -159,21 +161,25 @@ def _start(ready: Prepared, keys: PRNGKeyArray, output: loop.Output, spread: loo
     """Estimate what is unset, solve the lower level at the start, set up the run."""
 
     def program(
-        problem: Problem, method: SALVF, x: PyTree, y: PyTree, keys: PRNGKeyArray, fed: dict[str, PyTree]
-    ) -> tuple[SALVF, loop.Run, dict[str, Any]]:
-        def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> tuple[SALVF, loop.Run, dict[str, Any]]:
+        problem: Problem, method: AbstractMethod, x: PyTree, y: PyTree, keys: PRNGKeyArray, fed: dict[str, PyTree]
+    ) -> tuple[AbstractMethod, loop.Run, dict[str, Any], dict[str, Any]]:
+        def one(
+            x: PyTree, y: PyTree, key: PRNGKeyArray
+        ) -> tuple[AbstractMethod, loop.Run, dict[str, Any], dict[str, Any]]:
             look = method.first_look(problem, key)._replace(**fed)
             zeta = samples.fetch(problem.zeta, jax.tree.map(lambda a: a[0], look.zeta))
             xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0], look.xi))
             resolved = method.resolve(problem, x, y, key, look)
             run = loop.begin(problem, resolved, resolved.init(problem, x, y, key, look), output)
-            return resolved, run, finite_values(problem, x, y, zeta, xi)
+            doubts = method.doubts(problem, x, y, key)
+            return resolved, run, finite_values(problem, x, y, zeta, xi), doubts
 
         return loop.over_starts(one, spread)(x, y, keys)
 
     arguments = (ready.method, ready.x, ready.y, keys, _start_feed(ready))
-    method, run, fine = ready.bound.run("start", program, *arguments, static=(output, spread))
+    method, run, fine, doubts = ready.bound.run("start", program, *arguments, static=(output, spread))
     refuse_nonfinite(fine)
+    refuse_doubtful(doubts)
     return State(method, run, output, 0.0, ready.method.start_costs(ready.bound.problem))
 
 
@@ -183,19 +189,20 @@ def _start_feed(ready: Prepared) -> dict[str, PyTree]:
     if "zeta" in ready.feeders:
         fed["zeta"] = jax.tree.map(lambda a: a[None], ready.feeders["zeta"].peek())
     if "xi" in ready.feeders:
-        fed["inner"] = fed["xi"] = ready.feeders["xi"].take(START_ROUNDS * ready.method.inner.steps)
+        fed["inner"] = fed["xi"] = ready.feeders["xi"].take(ready.method.start_draws())
     return fed
 
 
-def _going_on(asked: SALVF | None, known: SALVF) -> SALVF:
+def _going_on(asked: AbstractMethod | None, known: AbstractMethod) -> AbstractMethod:
     """The method of a continued run: what the call sets, and for the rest what the run had."""
     if asked is None:
         return known
-    if type(asked.direction) is not type(known.direction):
+    if type(asked) is not type(known):
         raise InputError(
-            f"method: the state was made with direction={type(known.direction).__name__}(), which does not fit "
-            f"{type(asked.direction).__name__}(). Leave the method unset, or start a new run from (sol.x, sol.y)."
+            f"method: the state was made by {type(known).__name__}, which does not fit {type(asked).__name__}. Leave "
+            "the method unset, or start a new run from (sol.x, sol.y)."
         )
+    asked.refuse_state(known)
     return _merged(asked, known)
 
 
@@ -206,8 +213,8 @@ def _continued(state: State, ready: Prepared, output: loop.Output, spread: loop.
         raise InputError(f"state: belongs to variables (x, y) of shapes {then}, but x0, y0 have {now}.")
     fresh = output != state.output
 
-    def program(problem: Problem, runs: loop.Run, method: SALVF) -> loop.Run:
-        def one(method: SALVF, run: loop.Run) -> loop.Run:
+    def program(problem: Problem, runs: loop.Run, method: AbstractMethod) -> loop.Run:
+        def one(method: AbstractMethod, run: loop.Run) -> loop.Run:
             return loop.restarted(problem, method, run, output, fresh)
 
         return loop.over_starts(one, spread)(method, runs)

@@ -42,6 +42,7 @@ def prepare(problem: Problem, x0: PyTree, y0: PyTree, method: Any, asked: Any, m
         _check_starts(x, y)
     _check_sets("x", problem.x_set, x, many)
     _check_sets("y", problem.y_set, y, many)
+    method.refuse(problem)
     feeders = _open_streams(problem, asked)
     bound = Bound(problem, x_rest, y_rest)
     for name, feeder in feeders.items():
@@ -100,24 +101,27 @@ def _check_sets(name: str, convex_set: PyTree, tree: PyTree, many: bool) -> None
 
 def _open_streams(problem: Problem, method: Any) -> dict[str, Feeder]:
     feeders = {}
+    if isinstance(problem.xi, samples.Stream) and not method.takes_streams():
+        raise InputError(
+            f"method: {type(method).__name__} with these settings solves the lower level on all of xi, which a Stream "
+            "never shows. Give xi as hx.Finite or hx.Sampler, or use hx.SALVF(inner=hx.SALM())."
+        )
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
         if not isinstance(source, samples.Stream):
             continue
-        if getattr(method, f"batch_{name}") is not None or (name == "xi" and method.inner.batch is not None):
+        if any(batch is not None for of, batch in method.asked_batches() if of == name):
             raise InputError(f"batch_{name}: the Stream given as {name} sets the batch size; leave it unset.")
         try:
             feeders[name] = feeder_of(name, source)
             feeders[name].peek()
         except Exhausted:
             raise InputError(f"Problem({name}): the Stream yields no batch (any more).") from None
-    if "xi" in feeders and method.repair:
-        raise InputError("SALVF(repair): needs an xi that can be drawn from (Finite or Sampler), not a Stream.")
     return feeders
 
 
 def _check_batches(problem: Problem, method: Any) -> None:
-    for name, batch in (("zeta", method.batch_zeta), ("xi", method.batch_xi), ("xi", method.inner.batch)):
+    for name, batch in method.asked_batches():
         source = getattr(problem, name)
         if batch is not None and source is None:
             raise InputError(f"batch size {batch} for {name}, but Problem({name}=None) has no samples; leave it unset.")
@@ -214,6 +218,13 @@ def finite_values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTr
 def _pulled_back(problem: Problem, x: PyTree, y: PyTree) -> PyTree:
     values, pull_back = jax.vjp(lambda x, y: all_constraints(problem, x, y), x, y)
     return pull_back(jax.tree.map(jnp.ones_like, values))
+
+
+def refuse_doubtful(doubts: dict[str, jax.Array]) -> None:
+    """Raise where the method cannot run on the problem."""
+    for text, flags in doubts.items():
+        if np.any(flags):
+            raise InputError(text)
 
 
 def refuse_nonfinite(fine: dict[str, jax.Array]) -> None:

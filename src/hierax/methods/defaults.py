@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Scalar
 
 from hierax.estimate import Curvature
+from hierax.lower.salm import SALM
 from hierax.methods.directions import Storm
 from hierax.methods.steps import Decay, Steps, is_transformation, rate
 from hierax.problem import Multipliers
@@ -39,20 +40,22 @@ def filled(method: Any, at: Curvature, scales: Multipliers, dtype: jnp.dtype) ->
     steepest = jnp.maximum(at.jacobian_y, at.outer_y)
     natural = ratio(steepest**2, lower)  # the gamma at which penalty and objective are equally curved
     gamma1 = given(method.gamma1, GAMMA_FACTOR * natural)
-    gamma2 = given(method.gamma2, GAMMA_FACTOR * natural)
+    gamma2 = jnp.zeros((), dtype) if method.exact else given(method.gamma2, GAMMA_FACTOR * natural)
     # Where F is not curved in y (a price times a quantity), its slope over the size of y takes the curvature's place.
     curved_upper = jnp.where(at.upper_yy > 1e-3 * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
     c1 = given(method.c1, C1_FACTOR * ratio(curved_upper, jnp.sqrt(lower * weakest)))
     c2 = given(method.c2, C2_FACTOR[method.penalty] * c1 / natural)
-    penalty = 1 / gamma1 + (1 / gamma2 if method.inner.dual_free else 0.0)
-    curved = lower + at.jacobian_y**2 * penalty + at.constraint_yy  # L_w
-    inner = dataclasses.replace(
-        method.inner,
-        eta=given(method.inner.eta, 1 / weakest),
-        rho=given(method.inner.rho, 1 / gamma2),
-        eta_max=given(method.inner.eta_max, 1 / curved),
-        rho_max=given(method.inner.rho_max, ratio(curved, at.jacobian_y**2)),
-    )
+    inner = method.inner
+    if isinstance(inner, SALM):
+        penalty = 1 / gamma1 + (1 / gamma2 if inner.dual_free else 0.0)
+        curved = lower + at.jacobian_y**2 * penalty + at.constraint_yy  # L_w
+        inner = dataclasses.replace(
+            inner,
+            eta=given(inner.eta, 1 / weakest),
+            rho=given(inner.rho, 1 / gamma2),
+            eta_max=given(inner.eta_max, 1 / curved),
+            rho_max=given(inner.rho_max, ratio(curved, at.jacobian_y**2)),
+        )
     smooth_y = at.upper_yy + c1 * (lower + at.constraint_yy) + c2 * (at.jacobian_y**2 + at.outer_y**2)
     smooth_x = at.upper_xx + c1 * at.response + c2 * (at.jacobian_x**2 + at.outer_x**2)
     smooth_x = jnp.where(smooth_x > tiny, smooth_x, smooth_y)
@@ -60,7 +63,7 @@ def filled(method: Any, at: Curvature, scales: Multipliers, dtype: jnp.dtype) ->
     steps = Steps(
         x=_rule(asked.x, Decay(1 / smooth_x, X_DECAY), dtype),
         y=_rule(asked.y, Decay(1 / smooth_y), dtype),
-        z=_rule(asked.z, Z_STEP / (c1 * gamma2), dtype),
+        z=_rule(asked.z, Z_STEP / (c1 * jnp.where(gamma2 > 0, gamma2, gamma1)), dtype),
     )
     direction = method.direction
     if isinstance(direction, Storm):

@@ -2,26 +2,30 @@ r"""SALVF and SALVF-VR: projected stochastic gradient steps on Psi(x, y, z), the
 
 Per outer step k: (w, lam) = inner solver at (x_k, z_k); draw zeta and xi~; d = grad Psi (or its variance-reduced
 version); step per block; with the outer multiplier, nu follows. The cost is s + 3 gradients (SALVF-VR: s + 6).
+
+With an exact inner solver (`Exact`, `Conic`) gamma2 = 0 and the envelope is the value function itself: it does not
+depend on z, the z block is dropped and z stands for lam.
 """
 
 import dataclasses
 import warnings
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax import estimate, samples
 from hierax.errors import HieraxWarning, InputError
-from hierax.lower.salm import SALM
+from hierax.lower.salm import SALM, InnerSolution
+from hierax.lower.solution import SOLVED, AbstractLowerSolver
 from hierax.methods.checks import check_choice, check_count, check_positive
 from hierax.methods.defaults import filled
 from hierax.methods.directions import Plain, Storm
-from hierax.methods.protocol import Costs, Metrics
+from hierax.methods.protocol import AbstractMethod, Costs, Metrics, look_at
 from hierax.methods.steps import Steps, apply_rule, check_rule, init_rule, is_transformation, rate
 from hierax.problem import Multipliers, Problem, Rows, scaled
 from hierax.reformulation.lagrangian import nonnegative, saddle_gradient
@@ -37,13 +41,11 @@ from hierax.reformulation.penalty import (
     violation,
 )
 from hierax.sets import AbstractSet
-from hierax.trees import Number, all_finite, dtype_of, largest, select, size
+from hierax.trees import Number, all_finite, dtype_of, largest, select
 
 TOO_MUCH = 4.0  # residual, relative to the first one, at which a round of the first lower solve is undone
 START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
 CONTROL_FROM = 10  # inner steps from which the control variate pays
-LOOK_AHEAD = 8  # batches of zeta that the estimate shares with the first steps
-BLOCK, MOST_STEPS = 4096, 64  # numbers drawn at once per start, and for at most how many steps
 
 
 class SALVFState(NamedTuple):
@@ -65,7 +67,7 @@ class _Multiplied(AbstractSet):
         return nonnegative(tree)
 
 
-class SALVF(eqx.Module):
+class SALVF(AbstractMethod):
     r"""Stochastic augmented Lagrangian value function method. Whatever is None is estimated from the problem.
 
     Args:
@@ -79,7 +81,8 @@ class SALVF(eqx.Module):
         steps: `Steps(x=, y=, z=)`; each a number, a schedule or an optax transformation.
         batch_zeta: samples of zeta per outer step (the paper's r).
         batch_xi: samples of xi~ per outer step (the paper's q).
-        inner: the inner solver.
+        inner: the inner solver: `SALM()`, or one that is exact, `Exact()` or `Conic()`; these see all of xi (a fixed
+            sample where it is a `Sampler` without `exact`).
         direction: `Plain()` or `Storm()` (variance reduction).
         control_variate: subtract the inner gradient's noise from the y-gradient; None: where it applies (xi is
             sampled, a warm inner loop of at least 10 steps).
@@ -104,7 +107,7 @@ class SALVF(eqx.Module):
     steps: Any = None
     batch_zeta: int | None = eqx.field(static=True, default=None)
     batch_xi: int | None = eqx.field(static=True, default=None)
-    inner: SALM = SALM()
+    inner: SALM | AbstractLowerSolver = SALM()
     direction: Plain | Storm = Plain()
     control_variate: bool | None = eqx.field(static=True, default=None)
     start: Literal["solve", "given"] = eqx.field(static=True, default="solve")
@@ -112,19 +115,18 @@ class SALVF(eqx.Module):
     scales: Any = None
     smoothness: Number = None
 
+    closer: ClassVar[str] = "a larger c1 brings it closer"
+    shorten: ClassVar[str] = "Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset."
+
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
-        for name in ("c1", "c2", "gamma1", "gamma2", "tau", "smoothness"):
+        for name in ("c1", "c2", "gamma1", "tau", "smoothness"):
             check_positive("SALVF", name, getattr(self, name))
-        for name in ("eta", "rho", "eta_max", "rho_max"):
-            check_positive("SALM", name, getattr(self.inner, name))
+        self._check_inner()
         check_choice("SALVF", "penalty", self.penalty, ("multiplier", "quadratic"))
         check_choice("SALVF", "start", self.start, ("solve", "given"))
-        check_choice("SALM", "rule", self.inner.rule, ("capped", "paper"))
         check_count("SALVF", "batch_zeta", self.batch_zeta)
         check_count("SALVF", "batch_xi", self.batch_xi)
-        check_count("SALM", "batch", self.inner.batch)
-        check_count("SALM", "steps", self.inner.steps)
         _check_at_most_one("SALVF", "tau", self.tau)
         if self.steps is not None and not isinstance(self.steps, Steps):
             raise InputError(f"SALVF(steps): needs hx.Steps(x=, y=, z=), got {type(self.steps).__name__}.")
@@ -146,19 +148,90 @@ class SALVF(eqx.Module):
         if self.repair < 0:
             raise InputError(f"SALVF(repair={self.repair}): the number of repair steps cannot be negative.")
 
+    def _check_inner(self) -> None:
+        if isinstance(self.inner, SALM):
+            check_positive("SALVF", "gamma2", self.gamma2)
+            for name in ("eta", "rho", "eta_max", "rho_max"):
+                check_positive("SALM", name, getattr(self.inner, name))
+            check_choice("SALM", "rule", self.inner.rule, ("capped", "paper"))
+            check_count("SALM", "batch", self.inner.batch)
+            check_count("SALM", "steps", self.inner.steps)
+            return
+        name = type(self.inner).__name__
+        if not isinstance(self.inner, AbstractLowerSolver):
+            raise InputError(f"SALVF(inner): needs hx.SALM(), hx.Exact() or hx.Conic(), got {name}.")
+        if self.gamma2 is not None and not eqx.is_array(self.gamma2):
+            raise InputError(f"SALVF(gamma2={self.gamma2}): with inner={name}() gamma2 is 0; leave it unset.")
+        if self.repair:
+            raise InputError(f"SALVF(repair={self.repair}): needs inner=hx.SALM(); {name}() keeps y*(x) as state.w.")
+
+    @property
+    def exact(self) -> bool:
+        """Whether the inner solver gives the lower level's solution itself: gamma2 = 0, and z is lam."""
+        return not isinstance(self.inner, SALM)
+
     # -- settings ---------------------------------------------------------------------------------------------------
+
+    def takes_streams(self) -> bool:
+        """An exact inner solver needs xi as a whole."""
+        return not self.exact
 
     def with_batches(self, problem: Problem) -> "SALVF":
         """Fill in the batch sizes and the control variate (structure, so never traced)."""
-        batch_zeta = self.batch_zeta or (problem.zeta.default_batch() if problem.zeta is not None else 1)
-        batch_xi = self.batch_xi or (problem.xi.default_batch() if problem.xi is not None else 1)
-        control = self.control_variate
+        self = super().with_batches(problem)
+        control, inner = self.control_variate, self.inner
+        if isinstance(inner, SALM):
+            inner = dataclasses.replace(inner, batch=inner.batch or self.batch_xi)
         if control is None:
-            control = problem.xi is not None and self.inner.warm and self.inner.steps >= CONTROL_FROM
-        inner = dataclasses.replace(self.inner, batch=self.inner.batch or batch_xi)
-        return dataclasses.replace(
-            self, batch_zeta=batch_zeta, batch_xi=batch_xi, inner=inner, control_variate=bool(control)
-        )
+            settled = not isinstance(inner, SALM) or (inner.warm and inner.steps >= CONTROL_FROM)
+            control = problem.xi is not None and settled
+        return dataclasses.replace(self, inner=inner, control_variate=bool(control))
+
+    def asked_batches(self) -> list[tuple[str, int | None]]:
+        """Those of the outer and of the inner loop."""
+        inner = [("xi", self.inner.batch)] if isinstance(self.inner, SALM) else []
+        return [*super().asked_batches(), *inner]
+
+    def inner_draws(self) -> tuple[int, int]:
+        """SALM's steps and batch; an exact solver draws nothing."""
+        if isinstance(self.inner, SALM):
+            return self.inner.steps, self.inner.batch or 1
+        return 0, self.batch_xi or 1
+
+    def start_draws(self) -> int:
+        """Batches of the first lower solve."""
+        return START_ROUNDS * self.inner_draws()[0]
+
+    def refuse(self, problem: Problem) -> None:
+        """A repair draws anew, which a Stream cannot."""
+        if self.repair and isinstance(problem.xi, samples.Stream):
+            raise InputError("SALVF(repair): needs an xi that can be drawn from (Finite or Sampler), not a Stream.")
+
+    def refuse_state(self, known: "SALVF") -> None:  # type: ignore[override]
+        """The state holds what its direction and its inner solver need, and nothing else."""
+        for name in ("direction", "inner"):
+            then, now = type(getattr(known, name)).__name__, type(getattr(self, name)).__name__
+            if then != now:
+                raise InputError(
+                    f"method: the state was made with {name}={then}(), which does not fit {now}(). Leave the method "
+                    "unset, or start a new run from (sol.x, sol.y)."
+                )
+
+    def warn(self) -> None:
+        """The printed schedule of beta."""
+        if isinstance(self.direction, Storm) and self.direction.schedule == "paper":
+            warnings.warn(
+                'Storm(schedule="paper"): the printed beta_k = beta alpha_k^2 falls below 5 c1 alpha_k in a long run, '
+                "and the recursion is then unstable even without noise; the default schedule is not.",
+                HieraxWarning,
+                stacklevel=4,
+            )
+
+    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
+        """Those of an exact inner solver."""
+        if isinstance(self.inner, SALM):
+            return {}
+        return self.inner.doubts(problem, x, y, samples.whole(problem.xi, key))
 
     def resolve(
         self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
@@ -171,7 +244,7 @@ class SALVF(eqx.Module):
         self = self.with_batches(problem)
         dtype = dtype_of(x0, y0)
         look = self.first_look(problem, key) if look is None else look
-        zeta, xi = _look_at(problem.zeta, look.zeta), _look_at(problem.xi, look.xi)
+        zeta, xi = look_at(problem.zeta, look.zeta), look_at(problem.xi, look.xi)
         scales = self.scales
         if scales is None:
             known = any(value is not None for value in (self.c2, self.gamma1, self.gamma2))
@@ -188,7 +261,7 @@ class SALVF(eqx.Module):
             most, w, lam = carry
             most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi))
             rough = filled(self, most, scales, dtype)
-            w, lam = jax.lax.cond(first, lambda: rough.lower_solve(problem, x0, y0, look.inner), lambda: (w, lam))
+            w, lam = jax.lax.cond(first, lambda: rough.lower_solve(problem, x0, y0, look.inner, key), lambda: (w, lam))
             return (most, w, lam), None
 
         # Both points in one loop, so that the norms compile once.
@@ -198,7 +271,9 @@ class SALVF(eqx.Module):
 
     # -- a run ------------------------------------------------------------------------------------------------------
 
-    def lower_solve(self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree) -> tuple[PyTree, Rows]:
+    def lower_solve(
+        self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, key: PRNGKeyArray
+    ) -> tuple[PyTree, Rows]:
         """A bounded first solve of the lower level at x: rounds of the inner loop, each followed by z <- lam.
 
         The steps come from norms at the start, and constraints may be far steeper on the way: a round that ends with a
@@ -206,6 +281,9 @@ class SALVF(eqx.Module):
         START_ROUNDS * inner.steps planned batches.
         """
         problem = scaled(problem, self.scales)
+        if not isinstance(self.inner, SALM):
+            found = self.inner.solve(problem, x, y, samples.whole(problem.xi, key))
+            return found.y, found.multipliers
         rounds = dataclasses.replace(self.inner, warm=True, rule="capped")
         plans = samples.folded(plan, START_ROUNDS, rounds.steps)
 
@@ -231,7 +309,7 @@ class SALVF(eqx.Module):
         """State before the first step (of a resolved method); `look` as in `resolve`."""
         if self.start == "solve":
             look = self.first_look(problem, key) if look is None else look
-            y, lam = self.lower_solve(problem, x0, y0, look.inner)
+            y, lam = self.lower_solve(problem, x0, y0, look.inner, key)
         else:
             y, lam = y0, jax.tree.map(jnp.zeros_like, problem.rows(x0, y0))
         upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x0, y0))
@@ -244,74 +322,20 @@ class SALVF(eqx.Module):
         )
         return SALVFState(point, y, lam, self.direction.init(point), rules, jnp.zeros((), jnp.int32), key)
 
-    def block(self, problem: Problem) -> int:
-        """How many steps' samples are drawn at once: generators are slow at many small calls."""
-        per_step = max(1, size(jax.eval_shape(lambda: self._rows(problem, jax.random.key(0), 0, 1))))
-        return max(1, min(MOST_STEPS, BLOCK // per_step))
-
-    def _rows(self, problem: Problem, key: PRNGKeyArray, block: Any, steps: int) -> samples.Tickets:
-        """Planned samples of the `block`-th group of `steps` outer steps, as plain rows.
-
-        Rows, because a generator fused with a reshape to many small axes is four times slower. Where the batch sizes of
-        the outer and the inner xi agree, one draw serves both: compiling a generator is slow.
-        """
-        zeta_key, xi_key, inner_key = samples.streams(key)
-        count, batch, outer = self.inner.steps, self.inner.batch or 1, self.batch_xi or 1
-        zeta = samples.plan(problem.zeta, zeta_key, block, steps, self.batch_zeta or 1)
-        xi = None if batch == outer else samples.plan(problem.xi, xi_key, block, steps, outer)
-        inner = samples.plan(problem.xi, inner_key, block, steps * (count + (batch == outer)), batch)
-        return samples.Tickets(*(samples.joined(plan) for plan in (zeta, xi, inner)))
-
-    def rows(self, problem: Problem, state: SALVFState) -> samples.Tickets:
-        """The samples of the block of steps that the state's next step lies in; `cut` takes out those of a step."""
-        steps = self.block(problem)
-        return self._rows(problem, state.key, state.step // steps, steps)
-
-    def cut(self, rows: samples.Tickets, at: Array) -> samples.Tickets:
-        """The tickets of the `at`-th step of a block."""
-        count, batch, outer = self.inner.steps, self.inner.batch or 1, self.batch_xi or 1
-
-        def part(tree: PyTree, *shape: int) -> PyTree:
-            each = int(np.prod(shape))
-            taken = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, at * each, each), tree)
-            return samples.folded(taken, *shape)
-
-        zeta = part(rows.zeta, self.batch_zeta or 1)
-        if batch != outer:
-            return samples.Tickets(zeta, part(rows.xi, outer), part(rows.inner, count, batch))
-        both = part(rows.inner, count + 1, batch)
-        return samples.Tickets(zeta, jax.tree.map(lambda a: a[count], both), jax.tree.map(lambda a: a[:count], both))
-
-    def first_look(self, problem: Problem, key: PRNGKeyArray) -> samples.Tickets:
-        """Planned samples to look at before the first step: the first batches of zeta, and those of a lower solve."""
-        zeta_key, _, inner_key = samples.streams(key)
-        zeta = samples.plan(problem.zeta, zeta_key, 0, self.block(problem), self.batch_zeta or 1)
-        count = START_ROUNDS * self.inner.steps
-        start = samples.plan(problem.xi, jax.random.fold_in(inner_key, 3), 0, count, self.inner.batch or 1)
-        return samples.Tickets(zeta, start, start)
-
-    def draws(self, problem: Problem, state: SALVFState) -> samples.Tickets:
-        """The tickets of all steps of the block that the state's next step lies in (leading axis `block`)."""
-        rows = self.rows(problem, state)
-        return jax.vmap(lambda at: self.cut(rows, at))(jnp.arange(self.block(problem)))
-
-    def tickets(self, problem: Problem, state: SALVFState) -> samples.Tickets:
-        """The planned samples of the next step; a `Stream`'s are None and come from the host."""
-        return self.cut(self.rows(problem, state), state.step % self.block(problem))
-
     def step(self, problem: Problem, state: SALVFState, tickets: samples.Tickets) -> tuple[SALVFState, Metrics]:
         """One outer step."""
         problem = scaled(problem, self.scales)
         point, weights = state.point, Weights(self.c1, self.c2, self.gamma1, self.gamma2)
         dtype = dtype_of(point.x, point.y)
         # 1. The inner problem at (x_k, z_k).
-        begin = state.w if self.inner.warm else point.y
-        solved = self.inner.solve(problem, point.x, point.z, begin, state.lam, tickets.inner, self.gamma1, self.gamma2)
+        solved, lower_status = self._solve_inner(problem, state, tickets.inner)
         inner = Inner(solved.w, solved.lam)
         # 2. The direction, on fresh batches.
         zeta = samples.fetch(problem.zeta, tickets.zeta)
         xi = samples.fetch(problem.xi, tickets.xi)
-        control = self.inner.eta_max if self.control_variate else None
+        control = None
+        if self.control_variate:
+            control = self.inner.eta_max if isinstance(self.inner, SALM) else 1 / self.smoothness
 
         def gradient(at: Point) -> Any:
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
@@ -321,7 +345,9 @@ class SALVF(eqx.Module):
         # 3. One projected step per block; nu follows the constraints at the new point.
         x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step)
         y, y_rule = apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step)
-        z, z_rule = apply_rule(self.steps.z, state.rules[2], _Multiplied(), point.z, d.z, state.step)
+        z, z_rule = solved.lam, state.rules[2]
+        if not self.exact:
+            z, z_rule = apply_rule(self.steps.z, z_rule, _Multiplied(), point.z, d.z, state.step)
         values = all_constraints(problem, x, y)
         nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
         new = SALVFState(
@@ -346,8 +372,23 @@ class SALVF(eqx.Module):
             push=self.c2 * largest(beyond, dtype),
             distance=optax.tree.norm(optax.tree.sub(y, solved.w)),
             weight=alpha,
+            lower_status=lower_status,
         )
         return new, metrics
+
+    def _solve_inner(self, problem: Problem, state: SALVFState, plan: PyTree) -> tuple[InnerSolution, Array | int]:
+        """(w, lam) at (x_k, z_k), and the status of an exact solve."""
+        x, y, z, _ = state.point
+        if isinstance(self.inner, SALM):
+            begin = state.w if self.inner.warm else y
+            return self.inner.solve(problem, x, z, begin, state.lam, plan, self.gamma1, self.gamma2), SOLVED
+        found = self.inner.solve(problem, x, state.w, samples.whole(problem.xi, state.key), state.lam)
+        return InnerSolution(found.y, found.multipliers, found.residual), found.status
+
+    def blank(self, state: SALVFState) -> tuple[PyTree, PyTree, PyTree, PyTree]:
+        """Zeros like x, y, z and w (an exact solver's residual is a number)."""
+        x, y, z, _ = state.point
+        return jax.tree.map(jnp.zeros_like, (x, y, z, self.smoothness if self.exact else state.w))
 
     def _alpha(self, step: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
         """alpha_k of the y block, and the longest of the x and y steps, which is what Storm's beta_k must keep up with.
@@ -364,7 +405,7 @@ class SALVF(eqx.Module):
     def postprocess(self, problem: Problem, state: SALVFState) -> tuple[PyTree, PyTree, Multipliers]:
         """(x, y, multipliers in the user's units), after the repair of eq. 15 where it is asked for."""
         x, y = state.point.x, state.point.y
-        if self.repair:
+        if self.repair and isinstance(self.inner, SALM):
             rescaled = scaled(problem, self.scales)
             solver = dataclasses.replace(self.inner, steps=self.repair, warm=True, dual_free=False)
             key = jax.random.fold_in(state.key, 2)
@@ -381,19 +422,18 @@ class SALVF(eqx.Module):
 
     def step_limits(self, problem: Problem, state: SALVFState) -> dict[str, tuple[Scalar, Scalar]]:
         """Each step length in use and the longest that is stable where the state is: what to blame for a failure."""
-        point = state.point
-        free = dataclasses.replace(
-            self,
-            steps=None,
-            inner=dataclasses.replace(self.inner, eta=None, rho=None, eta_max=None, rho_max=None),
-            smoothness=None,
-        )
+        point, inner = state.point, self.inner
+        if isinstance(inner, SALM):
+            inner = dataclasses.replace(inner, eta=None, rho=None, eta_max=None, rho_max=None)
+        free = dataclasses.replace(self, steps=None, inner=inner, smoothness=None)
         able = free.resolve(problem, point.x, point.y, state.key)
         step, dtype = state.step, dtype_of(point.x, point.y)
-        inner = self.inner.eta / (1 + self.inner.offset)
-        if self.inner.rule == "capped":
-            inner = jnp.minimum(inner, self.inner.eta_max)
-        limits = {f"first lower step eta/{1 + self.inner.offset:g}": (inner, 2 * able.inner.eta_max)}
+        limits = {}
+        if isinstance(self.inner, SALM) and isinstance(able.inner, SALM):
+            first = self.inner.eta / (1 + self.inner.offset)
+            if self.inner.rule == "capped":
+                first = jnp.minimum(first, self.inner.eta_max)
+            limits[f"first lower step eta/{1 + self.inner.offset:g}"] = (first, 2 * able.inner.eta_max)
         for name in ("x", "y"):
             rule = getattr(self.steps, name)
             if not is_transformation(rule):
@@ -410,10 +450,10 @@ class SALVF(eqx.Module):
 
     def costs(self, problem: Problem) -> Costs:
         """Samples and gradients of one outer step."""
-        steps, points = self.inner.steps, self.direction.gradients_per_step
+        (steps, batch), points = self.inner_draws(), self.direction.gradients_per_step
         return Costs(
             zeta=(self.batch_zeta or 1) * (problem.zeta is not None),
-            xi=((self.batch_xi or 1) + steps * (self.inner.batch or 1)) * (problem.xi is not None),
+            xi=((self.batch_xi or 1) + steps * batch) * (problem.xi is not None),
             grad_upper=points,
             grad_lower=steps + 2 * points,
             vjp_constraints=steps + 2 * points,
@@ -423,10 +463,10 @@ class SALVF(eqx.Module):
     def start_costs(self, problem: Problem) -> Costs:
         """Samples and gradients before the first step: the lower solves of estimate and start, on the same samples."""
         solves = 1 + (self.start == "solve")
-        steps = START_ROUNDS * self.inner.steps
+        steps = self.start_draws()
         products = 2 * 4 * estimate.ITERATIONS  # Hessian-vector products at two points, about 2 gradients each
         return Costs(
-            xi=steps * (self.inner.batch or 1) * (problem.xi is not None),
+            xi=steps * self.inner_draws()[1] * (problem.xi is not None),
             grad_upper=products,
             grad_lower=solves * steps + products,
             vjp_constraints=solves * steps + products,
@@ -436,7 +476,7 @@ class SALVF(eqx.Module):
     def end_costs(self, problem: Problem) -> Costs:
         """Samples and gradients of the repair after the last step."""
         return Costs(
-            xi=self.repair * (self.inner.batch or 1) * (problem.xi is not None),
+            xi=self.repair * self.inner_draws()[1] * (problem.xi is not None),
             grad_lower=self.repair,
             vjp_constraints=self.repair,
             lower_solves=int(self.repair > 0),
@@ -448,22 +488,6 @@ def SALVF_VR(**settings: Any) -> SALVF:
     return SALVF(**{"direction": Storm(), **settings})
 
 
-def _look_at(source: samples.AbstractSource | None, plans: PyTree) -> PyTree:
-    """The first few planned batches as one."""
-    return samples.fetch(source, samples.joined(jax.tree.map(lambda a: a[:LOOK_AHEAD], plans)))
-
-
 def _check_at_most_one(owner: str, name: str, value: Number) -> None:
     if value is not None and not isinstance(value, jax.core.Tracer) and np.any(np.asarray(value) > 1):
         raise InputError(f"{owner}({name}={value}): must lie in (0, 1].")
-
-
-def warn_about(method: SALVF) -> None:
-    """Warnings about settings that are legal and known to go wrong."""
-    if isinstance(method.direction, Storm) and method.direction.schedule == "paper":
-        warnings.warn(
-            'Storm(schedule="paper"): the printed beta_k = beta alpha_k^2 falls below 5 c1 alpha_k in a long run, and '
-            "the recursion is then unstable even without noise; the default schedule is not.",
-            HieraxWarning,
-            stacklevel=3,
-        )
