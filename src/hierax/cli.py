@@ -20,7 +20,7 @@ from rich.table import Table
 
 import hierax
 from hierax import checkpoint, report
-from hierax.errors import InputError, RunFailed
+from hierax.errors import InputError, MissingExtra, RunFailed
 from hierax.methods.salvf import SALVF, SALVF_VR
 from hierax.problem import Problem
 from hierax.solution import Solution
@@ -114,7 +114,7 @@ def _one_line_errors() -> Iterator[None]:
     """Mistakes of the caller, failed runs and missing files are one line each; anything else is our bug and shows."""
     try:
         yield
-    except (InputError, RunFailed, report.MissingExtra, OSError) as error:
+    except (InputError, RunFailed, MissingExtra, OSError) as error:
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
 
@@ -151,6 +151,36 @@ def reproduce(
         for name in names:
             module = importlib.import_module(f"hierax.reproduce.{name}")
             module.run(out / name, quick=quick, seeds=seeds, data_dir=data_dir)
+
+
+# -- datasets ---------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def datasets(
+    download: Annotated[
+        str | None, typer.Option(metavar="NAME", help="First fetch this data set from its public home.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets; unset: HIERAX_DATA.")] = None,
+) -> None:
+    """List the data sets: size, origin, licence, hash, and whether each can be loaded now."""
+    from hierax import datasets as data
+
+    with _one_line_errors():
+        if download is not None:
+            data.load(download, data_dir=data_dir, download=True)
+        table = Table(show_header=False, box=None, pad_edge=False)  # downwards: a hash is as wide as a terminal
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for source in data.SOURCES.values():
+            table.add_row("name", source.name)
+            table.add_row("rows x columns", f"{source.rows} x {source.columns}")
+            table.add_row("from", f"{source.origin}; {source.home}")
+            table.add_row("licence", source.licence)
+            table.add_row("sha256", source.sha256)
+            table.add_row("available", data.availability(source, data_dir).text)
+            table.add_row()
+        Console().print(table, highlight=False, markup=False)
 
 
 # -- solve ------------------------------------------------------------------------------------------------------------

@@ -13,5 +13,9 @@ class RunFailed(RuntimeError):
         self.solution = solution
 
 
+class MissingExtra(ImportError):
+    """An optional package is not installed; the text is the line that installs it."""
+
+
 class HieraxWarning(UserWarning):
     """Something was repaired or looks risky; the text says what and what to do about it."""

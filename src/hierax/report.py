@@ -18,16 +18,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 import hierax
+from hierax.errors import MissingExtra
 from hierax.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PIP_LINE = "pip install 'hierax[plot]'"
-
-
-class MissingExtra(ImportError):
-    """An optional package is not installed; the text is the line that installs it."""
 
 
 def new_figure(width: float, height: float) -> "Figure":
