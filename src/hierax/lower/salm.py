@@ -8,18 +8,24 @@ throw w to the boundary of Y and, without compactness, away. The default caps bo
 warm (measured: docs/method.md); `rule="paper"` is Algorithm 1 to the letter.
 """
 
+import dataclasses
 from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, PyTree, Scalar
 
 from hierax import samples, sets
 from hierax.problem import Problem, Rows
 from hierax.reformulation.envelope import best_multiplier, joint_gamma
 from hierax.reformulation.lagrangian import nonnegative, saddle_gradient
-from hierax.trees import Number, move
+from hierax.reformulation.penalty import gradient_mapping
+from hierax.trees import Number, all_finite, move, select
+
+START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
+TOO_MUCH = 4.0  # residual, relative to the first one, at which a round of the first lower solve is undone
 
 
 class InnerSolution(NamedTuple):
@@ -86,6 +92,33 @@ class SALM(eqx.Module):
         if self.dual_free:
             found = found._replace(lam=best_multiplier(problem.rows(x, found.w), z, gamma1, gamma2))
         return found
+
+    def solve_in_rounds(
+        self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, gamma1: Scalar, gamma2: Scalar
+    ) -> tuple[PyTree, Rows]:
+        """A bounded first solve at x from y: rounds of the inner loop, each followed by z <- lam.
+
+        The steps come from norms at the start, and constraints may be far steeper on the way: a round that ends with a
+        residual several times the first one is undone, and the steps are quartered. `plan` holds
+        START_ROUNDS * steps planned batches.
+        """
+        rounds = dataclasses.replace(self, warm=True, rule="capped")
+        plans = samples.folded(plan, START_ROUNDS, self.steps)
+        zero = jax.tree.map(jnp.zeros_like, problem.rows(x, y))
+        xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0, 0], plans))
+        gradient = saddle_gradient(problem, x, zero, y, zero, gamma1, gamma2, xi)
+        most = TOO_MUCH * optax.tree.norm(gradient_mapping(problem.y_set, y, gradient.w, rounds.eta_max))
+
+        def body(carry: tuple[PyTree, Rows, Scalar], plan: PyTree) -> tuple[tuple[PyTree, Rows, Scalar], None]:
+            w, z, share = carry
+            shorter = dataclasses.replace(rounds, eta_max=share * rounds.eta_max, rho_max=share * rounds.rho_max)
+            found = shorter.solve(problem, x, z, w, z, plan, gamma1, gamma2)
+            sound = all_finite(found) & (optax.tree.norm(found.residual) <= most)
+            w, z = select(sound, (found.w, found.lam), (w, z))
+            return (w, z, jnp.where(sound, share, 0.25 * share)), None
+
+        (w, lam, _), _ = jax.lax.scan(body, (y, zero, jnp.ones_like(gamma1)), plans, length=START_ROUNDS)
+        return w, lam
 
     def first_lam(
         self, problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar, gamma2: Scalar

@@ -14,21 +14,20 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax import estimate, samples
+from hierax import estimate, samples, sets
 from hierax.errors import HieraxWarning, InputError
-from hierax.lower.salm import SALM, InnerSolution
+from hierax.lower.salm import SALM, START_ROUNDS, InnerSolution
 from hierax.lower.solution import SOLVED, AbstractLowerSolver
-from hierax.methods.checks import check_choice, check_count, check_positive
 from hierax.methods.defaults import filled
 from hierax.methods.directions import Plain, Storm
 from hierax.methods.protocol import AbstractMethod, Costs, Metrics, look_at
-from hierax.methods.steps import Steps, apply_rule, check_rule, init_rule, is_transformation, rate
+from hierax.methods.salvf_settings import refuse_settings
+from hierax.methods.steps import apply_rule, init_rule, is_transformation, rate
 from hierax.problem import Multipliers, Problem, Rows, scaled
-from hierax.reformulation.lagrangian import nonnegative, saddle_gradient
+from hierax.reformulation.lagrangian import nonnegative
 from hierax.reformulation.penalty import (
     Inner,
     Point,
@@ -41,10 +40,8 @@ from hierax.reformulation.penalty import (
     violation,
 )
 from hierax.sets import AbstractSet
-from hierax.trees import Number, all_finite, dtype_of, largest, select
+from hierax.trees import Number, dtype_of, largest, select
 
-TOO_MUCH = 4.0  # residual, relative to the first one, at which a round of the first lower solve is undone
-START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
 CONTROL_FROM = 10  # inner steps from which the control variate pays
 
 
@@ -86,9 +83,13 @@ class SALVF(AbstractMethod):
         direction: `Plain()` or `Storm()` (variance reduction).
         control_variate: subtract the inner gradient's noise from the y-gradient; None: where it applies (xi is
             sampled, a warm inner loop of at least 10 steps).
+        follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -
+            lam_{k-1}), before each step: they then need not catch up with x, which may take far longer steps. None:
+            where the inner solver is exact; with SALM the inner loop has to be accurate (and xi without noise).
         start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
             z = 0, as in the paper.
-        repair: steps of a final SALM run with gamma2 = 0 that makes y feasible (the paper's eq. 15); 0: none.
+        repair: steps of a final SALM run with gamma2 = 0 that makes y feasible (the paper's eq. 15), or a solver,
+            `Exact()` or `Conic()`, whose answer y*(x) is returned as y; 0: none.
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
             gamma1 or gamma2 is given (they carry the constraints' units).
         smoothness: the L_Psi of the stationarity measure; None: estimated.
@@ -110,8 +111,9 @@ class SALVF(AbstractMethod):
     inner: SALM | AbstractLowerSolver = SALM()
     direction: Plain | Storm = Plain()
     control_variate: bool | None = eqx.field(static=True, default=None)
+    follow: bool | None = eqx.field(static=True, default=None)
     start: Literal["solve", "given"] = eqx.field(static=True, default="solve")
-    repair: int = eqx.field(static=True, default=0)
+    repair: int | AbstractLowerSolver = eqx.field(static=True, default=0)
     scales: Any = None
     smoothness: Number = None
 
@@ -120,50 +122,7 @@ class SALVF(AbstractMethod):
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
-        for name in ("c1", "c2", "gamma1", "tau", "smoothness"):
-            check_positive("SALVF", name, getattr(self, name))
-        self._check_inner()
-        check_choice("SALVF", "penalty", self.penalty, ("multiplier", "quadratic"))
-        check_choice("SALVF", "start", self.start, ("solve", "given"))
-        check_count("SALVF", "batch_zeta", self.batch_zeta)
-        check_count("SALVF", "batch_xi", self.batch_xi)
-        _check_at_most_one("SALVF", "tau", self.tau)
-        if self.steps is not None and not isinstance(self.steps, Steps):
-            raise InputError(f"SALVF(steps): needs hx.Steps(x=, y=, z=), got {type(self.steps).__name__}.")
-        if not isinstance(self.direction, Plain | Storm):
-            raise InputError(f"SALVF(direction): needs hx.Plain() or hx.Storm(), got {self.direction!r}.")
-        for name in ("x", "y", "z"):
-            check_rule(name, getattr(self.steps, name, None))
-        if isinstance(self.direction, Storm):
-            check_choice("Storm", "schedule", self.direction.schedule, (None, "paper"))
-            check_positive("Storm", "kappa", self.direction.kappa)
-            check_positive("Storm", "beta", self.direction.beta)
-            _check_at_most_one("Storm", "beta", None if self.direction.schedule else self.direction.beta)
-            hidden = self.steps is not None and is_transformation(self.steps.y)
-            if hidden and (self.direction.beta is None or self.direction.schedule == "paper"):
-                raise InputError(
-                    "Storm with an optax transformation as steps.y: alpha_k is hidden inside it, so beta_k cannot be "
-                    "formed. Give a constant, hx.Storm(beta=0.1), or use a number or schedule for steps.y."
-                )
-        if self.repair < 0:
-            raise InputError(f"SALVF(repair={self.repair}): the number of repair steps cannot be negative.")
-
-    def _check_inner(self) -> None:
-        if isinstance(self.inner, SALM):
-            check_positive("SALVF", "gamma2", self.gamma2)
-            for name in ("eta", "rho", "eta_max", "rho_max"):
-                check_positive("SALM", name, getattr(self.inner, name))
-            check_choice("SALM", "rule", self.inner.rule, ("capped", "paper"))
-            check_count("SALM", "batch", self.inner.batch)
-            check_count("SALM", "steps", self.inner.steps)
-            return
-        name = type(self.inner).__name__
-        if not isinstance(self.inner, AbstractLowerSolver):
-            raise InputError(f"SALVF(inner): needs hx.SALM(), hx.Exact() or hx.Conic(), got {name}.")
-        if self.gamma2 is not None and not eqx.is_array(self.gamma2):
-            raise InputError(f"SALVF(gamma2={self.gamma2}): with inner={name}() gamma2 is 0; leave it unset.")
-        if self.repair:
-            raise InputError(f"SALVF(repair={self.repair}): needs inner=hx.SALM(); {name}() keeps y*(x) as state.w.")
+        refuse_settings(self)
 
     @property
     def exact(self) -> bool:
@@ -185,7 +144,8 @@ class SALVF(AbstractMethod):
         if control is None:
             settled = not isinstance(inner, SALM) or (inner.warm and inner.steps >= CONTROL_FROM)
             control = problem.xi is not None and settled
-        return dataclasses.replace(self, inner=inner, control_variate=bool(control))
+        follow = self.exact if self.follow is None else self.follow
+        return dataclasses.replace(self, inner=inner, control_variate=bool(control), follow=follow)
 
     def asked_batches(self) -> list[tuple[str, int | None]]:
         """Those of the outer and of the inner loop."""
@@ -274,34 +234,12 @@ class SALVF(AbstractMethod):
     def lower_solve(
         self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, key: PRNGKeyArray
     ) -> tuple[PyTree, Rows]:
-        """A bounded first solve of the lower level at x: rounds of the inner loop, each followed by z <- lam.
-
-        The steps come from norms at the start, and constraints may be far steeper on the way: a round that ends with a
-        residual several times the first one is undone, and the steps are quartered. `plan` holds
-        START_ROUNDS * inner.steps planned batches.
-        """
+        """A first solve of the lower level at x: exact, or a bounded number of SALM's rounds on the planned batches."""
         problem = scaled(problem, self.scales)
-        if not isinstance(self.inner, SALM):
-            found = self.inner.solve(problem, x, y, samples.whole(problem.xi, key))
-            return found.y, found.multipliers
-        rounds = dataclasses.replace(self.inner, warm=True, rule="capped")
-        plans = samples.folded(plan, START_ROUNDS, rounds.steps)
-
-        zero = jax.tree.map(jnp.zeros_like, problem.rows(x, y))
-        xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0, 0], plans))
-        gradient = saddle_gradient(problem, x, zero, y, zero, self.gamma1, self.gamma2, xi)
-        most = TOO_MUCH * optax.tree.norm(gradient_mapping(problem.y_set, y, gradient.w, rounds.eta_max))
-
-        def body(carry: tuple[PyTree, Rows, Scalar], plan: PyTree) -> tuple[tuple[PyTree, Rows, Scalar], None]:
-            w, z, share = carry
-            shorter = dataclasses.replace(rounds, eta_max=share * rounds.eta_max, rho_max=share * rounds.rho_max)
-            found = shorter.solve(problem, x, z, w, z, plan, self.gamma1, self.gamma2)
-            sound = all_finite(found) & (optax.tree.norm(found.residual) <= most)
-            w, z = select(sound, (found.w, found.lam), (w, z))
-            return (w, z, jnp.where(sound, share, 0.25 * share)), None
-
-        (w, lam, _), _ = jax.lax.scan(body, (y, zero, jnp.ones_like(self.gamma1)), plans, length=START_ROUNDS)
-        return w, lam
+        if isinstance(self.inner, SALM):
+            return self.inner.solve_in_rounds(problem, x, y, plan, self.gamma1, self.gamma2)
+        found = self.inner.solve(problem, x, y, samples.whole(problem.xi, key))
+        return found.y, found.multipliers
 
     def init(
         self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
@@ -330,6 +268,8 @@ class SALVF(AbstractMethod):
         # 1. The inner problem at (x_k, z_k).
         solved, lower_status = self._solve_inner(problem, state, tickets.inner)
         inner = Inner(solved.w, solved.lam)
+        if self.follow:
+            point = self._followed(problem, state, inner)
         # 2. The direction, on fresh batches.
         zeta = samples.fetch(problem.zeta, tickets.zeta)
         xi = samples.fetch(problem.xi, tickets.xi)
@@ -376,6 +316,16 @@ class SALVF(AbstractMethod):
         )
         return new, metrics
 
+    def _followed(self, problem: Problem, state: SALVFState, inner: Inner) -> Point:
+        """y and nu moved as the inner solution has moved since the last step."""
+        point = state.point
+        y = jax.tree.map(lambda a, new, old: a + (new - old), point.y, inner.w, state.w)
+        if self.penalty != "multiplier":
+            return point._replace(y=sets.project(problem.y_set, y))
+        rows = jax.tree.map(lambda a, new, old: a + self.c1 * (new - old), Rows(*point.nu[:2]), inner.lam, state.lam)
+        nu = point.nu._replace(**nonnegative(rows)._asdict())
+        return point._replace(y=sets.project(problem.y_set, y), nu=nu)
+
     def _solve_inner(self, problem: Problem, state: SALVFState, plan: PyTree) -> tuple[InnerSolution, Array | int]:
         """(w, lam) at (x_k, z_k), and the status of an exact solve."""
         x, y, z, _ = state.point
@@ -405,6 +355,12 @@ class SALVF(AbstractMethod):
     def postprocess(self, problem: Problem, state: SALVFState) -> tuple[PyTree, PyTree, Multipliers]:
         """(x, y, multipliers in the user's units), after the repair of eq. 15 where it is asked for."""
         x, y = state.point.x, state.point.y
+        if isinstance(self.repair, AbstractLowerSolver):
+            found = self.repair.solve(problem, x, y, samples.whole(problem.xi, state.key))
+            solved = found.status == SOLVED
+            kept = self.multipliers(problem, state)
+            y, lam = select(solved, (found.y, found.multipliers), (y, Rows(*kept[:2])))
+            return x, y, kept._replace(**lam._asdict())
         if self.repair and isinstance(self.inner, SALM):
             rescaled = scaled(problem, self.scales)
             solver = dataclasses.replace(self.inner, steps=self.repair, warm=True, dual_free=False)
@@ -475,6 +431,8 @@ class SALVF(AbstractMethod):
 
     def end_costs(self, problem: Problem) -> Costs:
         """Samples and gradients of the repair after the last step."""
+        if isinstance(self.repair, AbstractLowerSolver):
+            return Costs(lower_solves=1)
         return Costs(
             xi=self.repair * self.inner_draws()[1] * (problem.xi is not None),
             grad_lower=self.repair,
@@ -486,8 +444,3 @@ class SALVF(AbstractMethod):
 def SALVF_VR(**settings: Any) -> SALVF:
     """SALVF with variance reduction: `SALVF(direction=Storm(), **settings)`."""
     return SALVF(**{"direction": Storm(), **settings})
-
-
-def _check_at_most_one(owner: str, name: str, value: Number) -> None:
-    if value is not None and not isinstance(value, jax.core.Tracer) and np.any(np.asarray(value) > 1):
-        raise InputError(f"{owner}({name}={value}): must lie in (0, 1].")
