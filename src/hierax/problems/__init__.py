@@ -1,14 +1,38 @@
 """Bilevel problems whose answers are known: for tests, comparisons and first steps.
 
 Every factory returns an `Example`. The data come from `numpy.random.default_rng(seed)`; noise enters through the
-sources of the problem, so `sigma=0` gives the deterministic version of the same problem.
+sources of the problem, so `sigma=0` gives the deterministic version of the same problem. `svm` takes the user's data:
+its minimisers are not known, but its lower level and its hyper-gradient are (`svm_reference`, `svm_hypergradient`).
 """
 
+from hierax.problems._svm_reference import SVMSolution as SVMSolution
+from hierax.problems._svm_reference import svm_hypergradient as svm_hypergradient
+from hierax.problems._svm_reference import svm_reference as svm_reference
 from hierax.problems.ellipsoid_qp import ellipsoid_qp as ellipsoid_qp
+from hierax.problems.equality_toys import gaffa_toy as gaffa_toy
+from hierax.problems.equality_toys import lvhba_toy as lvhba_toy
 from hierax.problems.example import Example as Example
 from hierax.problems.example import Known as Known
+from hierax.problems.kinked import kinked as kinked
+from hierax.problems.random_qp import random_qp as random_qp
+from hierax.problems.svm import svm as svm
 from hierax.problems.synthetic import synthetic as synthetic
 from hierax.problems.toy import toy as toy
 from hierax.problems.toy import toy_inner_solution as toy_inner_solution
 
-__all__ = ["Example", "Known", "ellipsoid_qp", "synthetic", "toy", "toy_inner_solution"]
+__all__ = [
+    "Example",
+    "Known",
+    "SVMSolution",
+    "ellipsoid_qp",
+    "gaffa_toy",
+    "kinked",
+    "lvhba_toy",
+    "random_qp",
+    "svm",
+    "svm_hypergradient",
+    "svm_reference",
+    "synthetic",
+    "toy",
+    "toy_inner_solution",
+]

@@ -13,12 +13,14 @@ class Known(NamedTuple):
         y: the solution of the lower level at `x`.
         multipliers: multipliers of the lower level's inequalities at (x, y), shaped like the constraints' output.
         upper: the expected upper objective F(x, y).
+        equality_multipliers: the same for the lower level's equalities; None where it has none.
     """
 
     x: Any
     y: Any
     multipliers: Any
     upper: float
+    equality_multipliers: Any = None
 
 
 class Example(NamedTuple):
@@ -28,7 +30,7 @@ class Example(NamedTuple):
         problem: the problem as `hierax.solve` takes it.
         x0: start of the upper variable; not chosen with any method in mind.
         y0: start of the lower variable.
-        solutions: local minimisers, the best one not necessarily first.
+        solutions: local minimisers, the best one not necessarily first; empty where none is known.
         source: where the problem comes from.
     """
 

@@ -1,4 +1,4 @@
-"""A stochastic bilevel problem with five ellipsoids that move with x, three of them active at a planted solution."""
+"""A stochastic bilevel problem with ellipsoids that move with x, half of them active at a planted solution."""
 
 from typing import Literal, NamedTuple
 
@@ -24,7 +24,7 @@ from hierax.sets import Box
 
 SOURCE = "hierax: random bilevel problem with quadratic objectives and coupled ellipsoids around a planted solution."
 
-N_X, N_Y, P, ACTIVE = 10, 20, 5, 3
+N_X, N_Y, P = 10, 20, 5
 X_BOUND, Y_BOUND = 2.0, 10.0
 
 
@@ -44,22 +44,30 @@ class _Data(NamedTuple):
     multipliers: Vector
 
 
-def synthetic(sigma: float = 0.5, noise: Literal["additive", "multiplicative"] = "additive", seed: int = 0) -> Example:
-    """A strongly convex lower level whose constraints are coupled with x; n_x = 10, n_y = 20, p = 5.
+def synthetic(
+    sigma: float = 0.5,
+    noise: Literal["additive", "multiplicative"] = "additive",
+    seed: int = 0,
+    *,
+    nx: int = N_X,
+    ny: int = N_Y,
+    p: int = P,
+) -> Example:
+    """A strongly convex lower level whose constraints are coupled with x; by default n_x = 10, n_y = 20, p = 5.
 
-        min_{x in [-2,2]^10}  F(x, y*(x)) = 1/2 ||y - y_t||^2 + 1/2 ||x - x_t||^2
-        y*(x) = argmin_{y in [-10,10]^20} { G(x, y) = 1/2 y'Ay - (b + Cx)'y  :  H(x, y) <= 0 }
+        min_{x in [-2,2]^nx}  F(x, y*(x)) = 1/2 ||y - y_t||^2 + 1/2 ||x - x_t||^2
+        y*(x) = argmin_{y in [-10,10]^ny} { G(x, y) = 1/2 y'Ay - (b + Cx)'y  :  H(x, y) <= 0 }
         H_i(x, y) = 1/2 sum_k Q_ik (y - Mx - a_i)_k^2 - r_i - d_i'x
 
     A = R'R has eigenvalues from 1 to 5. H is jointly convex in (x, y), and y = Mx satisfies H < 0 for every x in the
     box. Centre and radius of the ellipsoids move with x, so J_x H is not constant and the mixed derivatives of H do not
     vanish.
 
-    The solution is planted: x*, y* and lam* are drawn, and r, b and x_t are set so that H_1, H_2, H_3 are active with
-    multipliers between 0.5 and 1.5, H_4 and H_5 are between -1 and -0.5, y* satisfies the KKT conditions at x*, and the
-    hyper-gradient at x* vanishes. That there are three active constraints with strict complementarity is thus a choice;
-    everything else is as drawn. No other local minimiser is known (seed 0: searched from random starts in the tests).
-    No bound of X or Y is active at the solution.
+    The solution is planted: x*, y* and lam* are drawn, and r, b and x_t are set so that the first ceil(p/2) constraints
+    are active with multipliers between 0.5 and 1.5, the others are between -1 and -0.5, y* satisfies the KKT conditions
+    at x*, and the hyper-gradient at x* vanishes. That half of the constraints are active, with strict complementarity,
+    is thus a choice; everything else is as drawn. No other local minimiser is known (seed 0 in the default size:
+    searched from random starts in the tests). No bound of X or Y is active at the solution.
 
     Noise, zero-mean and independent between the two levels:
 
@@ -74,15 +82,20 @@ def synthetic(sigma: float = 0.5, noise: Literal["additive", "multiplicative"] =
         sigma: standard deviation of the noise, see above; 0 gives the deterministic problem.
         noise: "additive" or "multiplicative".
         seed: seed of the data.
+        nx: dimension of x.
+        ny: dimension of y, at least 2.
+        p: number of ellipsoids, at most 2 ny (the normals of the active ones must be linearly independent).
 
     Returns:
         The example, with one solution.
     """
-    data = _plant(np.random.default_rng(seed))
+    if nx < 1 or ny < 2 or not 1 <= (p + 1) // 2 <= ny:
+        raise InputError(f"nx={nx}, ny={ny}, p={p}: needs nx >= 1, ny >= 2 and p in 1..2 ny={2 * ny}")
+    data = _plant(np.random.default_rng(seed), nx, ny, p)
     if noise == "additive":
-        zeta, xi = gaussian(sigma, N_X + N_Y), gaussian(sigma, N_X + N_Y)
+        zeta, xi = gaussian(sigma, nx + ny), gaussian(sigma, nx + ny)
     elif noise == "multiplicative":
-        zeta, xi = uniform(sigma, N_X + N_Y), uniform(sigma, 2 * N_Y)
+        zeta, xi = uniform(sigma, nx + ny), uniform(sigma, 2 * ny)
     else:
         raise InputError(f'noise={noise!r} is not one of "additive", "multiplicative"')
 
@@ -117,24 +130,25 @@ def synthetic(sigma: float = 0.5, noise: Literal["additive", "multiplicative"] =
     )
     value = 0.5 * np.sum((data.x - data.target_x) ** 2) + 0.5 * np.sum((data.y - data.target_y) ** 2)
     known = Known(x=data.x, y=data.y, multipliers=data.multipliers, upper=float(value))
-    return Example(problem, x0=np.zeros(N_X), y0=np.zeros(N_Y), solutions=[known], source=SOURCE)
+    return Example(problem, x0=np.zeros(nx), y0=np.zeros(ny), solutions=[known], source=SOURCE)
 
 
-def _plant(rng: np.random.Generator) -> _Data:
+def _plant(rng: np.random.Generator, nx: int = N_X, ny: int = N_Y, p: int = P) -> _Data:
     """Draw the data and the solution, and fit r, b and x_t to the solution."""
-    x = rng.uniform(-1.0, 1.0, N_X)
-    offset = random_direction(rng, N_Y, norm=2.0)  # y* - Mx*
-    factor = random_factor(rng, N_Y, largest=5.0)
-    coupling = 2.0 * rng.standard_normal((N_Y, N_X)) / np.sqrt(N_Y)
-    shift = 0.5 * rng.standard_normal((N_Y, N_X)) / np.sqrt(N_Y)
+    active = (p + 1) // 2
+    x = rng.uniform(-1.0, 1.0, nx)
+    offset = random_direction(rng, ny, norm=2.0)  # y* - Mx*
+    factor = random_factor(rng, ny, largest=5.0)
+    coupling = 2.0 * rng.standard_normal((ny, nx)) / np.sqrt(ny)
+    shift = 0.5 * rng.standard_normal((ny, nx)) / np.sqrt(ny)
     y = shift @ x + offset
 
     # Lower level: levels r make H(x*, y*) = -slack, b makes the gradient of the Lagrangian vanish.
-    slack = planted_slack(rng, P, ACTIVE)
-    multipliers = planted_multipliers(rng, P, ACTIVE, mean=1.0)
+    slack = planted_slack(rng, p, active)
+    multipliers = planted_multipliers(rng, p, active, mean=1.0)
     centred = random_ellipsoids(rng, offset, slack)
     depth = centred.levels - 0.5 * np.sum(centred.weights * centred.centres**2, axis=1)  # -H(x*, Mx*) > 0
-    slopes = rng.standard_normal((P, N_X))
+    slopes = rng.standard_normal((p, nx))
     # |d_i'(x - x*)| <= ||d_i||_1 (2 + 1) < depth_i for every x in the box: y = Mx stays strictly feasible.
     slopes *= 0.3 * (depth / np.sum(np.abs(slopes), axis=1))[:, None]
     ellipsoids = centred._replace(levels=centred.levels - slopes @ x)
@@ -147,8 +161,8 @@ def _plant(rng: np.random.Generator) -> _Data:
     hessian = matrix + np.diag(curvature)
     mixed = -coupling - curvature[:, None] * shift
     normals_x = -normals @ shift - slopes
-    kkt = np.block([[hessian, normals[:ACTIVE].T], [normals[:ACTIVE], np.zeros((ACTIVE, ACTIVE))]])
-    dy_dx = -np.linalg.solve(kkt, np.concatenate([mixed, normals_x[:ACTIVE]]))[:N_Y]
-    target_y = y + random_direction(rng, N_Y, norm=2.0)
+    kkt = np.block([[hessian, normals[:active].T], [normals[:active], np.zeros((active, active))]])
+    dy_dx = -np.linalg.solve(kkt, np.concatenate([mixed, normals_x[:active]]))[:ny]
+    target_y = y + random_direction(rng, ny, norm=2.0)
     target_x = x + dy_dx.T @ (y - target_y)
     return _Data(factor, linear, coupling, shift, ellipsoids, slopes, target_x, target_y, x, y, multipliers)
