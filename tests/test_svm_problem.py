@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_problems_more import Quadratic, clarabel_qp
+from test_problems_more import Quadratic, clarabel_qp, quadratic
 
 from hierax import sets
 from hierax.errors import InputError

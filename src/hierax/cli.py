@@ -21,6 +21,11 @@ from rich.table import Table
 import hierax
 from hierax import checkpoint, report
 from hierax.errors import InputError, MissingExtra, RunFailed
+from hierax.methods.blocc import BLOCC
+from hierax.methods.gaffa import BiCGAFFA
+from hierax.methods.gam import GAM
+from hierax.methods.lvhba import LVHBA
+from hierax.methods.protocol import AbstractMethod
 from hierax.methods.salvf import SALVF, SALVF_VR
 from hierax.problem import Problem
 from hierax.solution import Solution
@@ -34,7 +39,14 @@ app = typer.Typer(
 )
 
 COMPILE_SECONDS = 0.5  # programs that compile faster than this are not worth a file
-METHODS: dict[str, Callable[[], SALVF]] = {"salvf": SALVF, "salvf-vr": SALVF_VR}
+METHODS: dict[str, Callable[[], AbstractMethod]] = {
+    "salvf": SALVF,
+    "salvf-vr": SALVF_VR,
+    "blocc": BLOCC,
+    "lv-hba": LVHBA,
+    "bic-gaffa": BiCGAFFA,
+    "gam": GAM,
+}
 STATE, SETTINGS = "state.npz", "run.json"
 
 
@@ -43,7 +55,15 @@ class Experiment(StrEnum):
 
     toy = "toy"
     rates = "rates"
+    svm = "svm"
     all = "all"
+
+
+class SampleWeights(StrEnum):
+    """How the SVM experiment turns c into weights."""
+
+    softmax = "softmax"
+    exp = "exp"
 
 
 class Method(StrEnum):
@@ -51,6 +71,10 @@ class Method(StrEnum):
 
     salvf = "salvf"
     salvf_vr = "salvf-vr"
+    blocc = "blocc"
+    lv_hba = "lv-hba"
+    bic_gaffa = "bic-gaffa"
+    gam = "gam"
 
 
 class Stated(NamedTuple):
@@ -143,14 +167,21 @@ def reproduce(
         "out"
     ),
     data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets, where one is needed.")] = None,
+    weights: Annotated[
+        SampleWeights | None,
+        typer.Option(help="svm: sample weights softmax(c), or exp(c) unnormalised.", show_default=False),
+    ] = None,
 ) -> None:
     """Run an experiment of the paper and say which of its statements hold."""
     # Imported here: one experiment's imports should not delay, or break, the others.
-    names = [Experiment.toy, Experiment.rates] if experiment is Experiment.all else [experiment]
+    names = [Experiment.toy, Experiment.rates, Experiment.svm] if experiment is Experiment.all else [experiment]
     with _one_line_errors():
+        if weights and Experiment.svm not in names:
+            raise InputError(f"--weights belongs to the experiment svm, not to {experiment}.")
         for name in names:
             module = importlib.import_module(f"hierax.reproduce.{name}")
-            module.run(out / name, quick=quick, seeds=seeds, data_dir=data_dir)
+            more = {"weights": str(weights)} if weights and name is Experiment.svm else {}
+            module.run(out / name, quick=quick, seeds=seeds, data_dir=data_dir, **more)
 
 
 # -- datasets ---------------------------------------------------------------------------------------------------------

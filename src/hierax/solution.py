@@ -2,14 +2,20 @@
 
 import csv
 import dataclasses
+import functools
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax.problem import Multipliers
+from hierax.problem import Multipliers, Problem
+
+if TYPE_CHECKING:
+    from hierax.certificate import Certificate, Certificates
 
 FAILURES = frozenset({"nonfinite", "diverged", "infeasible", "unbounded_lower", "unbounded_upper", "data_error"})
 FINE = frozenset({"converged", "max_steps", "seconds", "stopped"})
@@ -92,6 +98,7 @@ class Solution:
         counts: samples, gradients, seconds.
         state: everything needed to go on: `solve(..., state=sol.state)`.
         method: the method with every unset value filled in.
+        problem: the problem as it was given, for `certificate`; keeps its data alive as long as the solution.
     """
 
     x: PyTree
@@ -102,6 +109,31 @@ class Solution:
     counts: Counts
     state: Any
     method: Any
+    problem: Problem | None = None
+
+    @functools.cached_property
+    def certificate(self) -> "Certificate | Certificates":
+        """`certify` of this solution, computed on first access; of `solve_many`, a sequence of them, one per start.
+
+        For another solver, other samples or data of a `Stream`, call `hierax.certify` yourself.
+        """
+        from hierax.certificate import Certificates, certify  # here, because it needs solvers that need this module
+
+        problem = self.problem
+        if problem is None:
+            raise ValueError("this solution does not know its problem: call hierax.certify(problem, sol.x, sol.y).")
+        if isinstance(self.status, Status):
+            return certify(problem, self.x, self.y, multipliers=self.multipliers, state=self.state)
+
+        def of_start(i: int) -> "Certificate":
+            x, y, multipliers, method, run = jax.tree.map(
+                lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf,
+                (self.x, self.y, self.multipliers, self.state.method, self.state.run),
+            )
+            state = self.state._replace(method=method, run=run)
+            return certify(problem, x, y, multipliers=multipliers, state=state)
+
+        return Certificates(len(self.status), of_start)
 
     def __repr__(self) -> str:
         """x, y, multipliers and status; the rest is there to be asked for."""

@@ -146,7 +146,7 @@ def _run(
         driver.drive()
     except Exhausted as error:
         driver.ended = ("data_error", f"{error}: the last point is returned. Give a re-iterable, or fewer max_steps.")
-    solution = driver.solution()
+    solution = dataclasses.replace(driver.solution(), problem=problem)
     statuses = solution.status if count is not None else [solution.status]
     for status in statuses:
         logger.log(logging.WARNING if status.failed else logging.INFO, "%s: %s", status.name, status.message)

@@ -19,6 +19,7 @@ from hierax.methods.protocol import Metrics
 from hierax.problem import Multipliers, Problem, Rows, scaled
 from hierax.reformulation.lagrangian import blockwise
 from hierax.reformulation.penalty import all_constraints, gradient_mapping, violation
+from hierax.sets import Free
 from hierax.trees import dtype_of, largest
 
 ROOM = 10.0  # the multiplier box reaches this many times beyond the largest multiplier at the start
@@ -109,6 +110,11 @@ def metrics(problem: Problem, scales: Multipliers, moved: Moved, smoothness: Sca
     beyond = violation(all_constraints(problem, new.x, new.y))
     dtype = dtype_of(new.x, new.y)
     own_y = bool(jax.tree.leaves(moved.d_y))
+
+    def raw(point: PyTree, direction: PyTree) -> Scalar:
+        # Rounded like the gradient mapping: a direction too short to move the point must not count as held back.
+        return optax.tree.norm(gradient_mapping(Free(), point, direction, 1 / smoothness))
+
     return Metrics(
         upper=moved.upper,
         lower=moved.lower,
@@ -121,8 +127,8 @@ def metrics(problem: Problem, scales: Multipliers, moved: Moved, smoothness: Sca
             moved.z,
             moved.inner,
         ),
-        raw_x=optax.tree.norm(moved.d_x),
-        raw_y=optax.tree.norm(moved.d_y) if own_y else jnp.zeros((), dtype),
+        raw_x=raw(old.x, moved.d_x),
+        raw_y=raw(old.y, moved.d_y) if own_y else jnp.zeros((), dtype),
         push=largest(beyond, dtype),
         distance=moved.distance,
         weight=jnp.ones((), dtype),

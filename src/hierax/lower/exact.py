@@ -1,0 +1,325 @@
+r"""Exact: a convex lower level to machine-like precision, by the proximal method of multipliers.
+
+With rows r (the constraints, the equalities and the faces of Y), penalties rho_i and a weight delta, each outer step
+minimises, by a semismooth Newton method with Armijo's rule,
+
+    phi(v) = G(v) + sum_i ([mu_i + rho_i r_i(v)]_+^2 - mu_i^2) / (2 rho_i) + delta/2 ||v - centre||^2
+
+and then sets mu <- [mu + rho r]_+ (equalities: without [.]_+) and centre <- v. The proximal term is what makes it work
+where G is merely convex: linear in some coordinates, or flat. Near the solution mu and the set of active rows settle,
+and one Newton step per outer step is a step of Newton's method on the KKT system.
+
+Everything is one loop of Newton steps (an outer step is made within a Newton step whenever phi is minimised well
+enough), so that many problems can be mapped over at once without waiting for each other's inner loops.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, PyTree, Scalar
+
+from hierax.lower.kkt import Level, RowVector, Units, Vector, flat_level, reachable, residual, units_at
+from hierax.lower.solution import (
+    INACCURATE,
+    INFEASIBLE,
+    SOLVED,
+    UNBOUNDED,
+    AbstractLowerSolver,
+    LowerSolution,
+)
+from hierax.methods.checks import check_count, check_positive
+from hierax.problem import Problem, Rows
+from hierax.trees import Number
+
+PENALTY = 30.0  # first penalty, in units of curvature of G per squared gradient of the row
+PROXIMAL = 1e-4  # first proximal weight, in units of curvature of G
+GROWTH = 10.0  # of the penalty, and decrease of the proximal weight, where an outer step gained less than ...
+GAIN = 0.1  # ... this factor
+INNER = 0.5  # phi is minimised well enough when its gradient is this small against what the outer step will change
+ARMIJO = 1e-4
+SHORTEST = 2.0**-30  # step below which the line search gives up: phi is minimised as far as rounding allows
+CG_STEPS = 500
+FACE_STEPS = 20
+FAR = 1e8  # an iterate this many lengths away has run off
+_RUNNING = -1  # the status until the loop ends
+CLEAR = 1e-6  # violations (in lengths) below this are never called infeasible
+
+
+Newton = Callable[[Callable[[Vector], Vector], Vector, Scalar, Units], tuple[Vector, Bool[Array, ""]]]
+"""(product with the Hessian, gradient, damping, units) -> (direction, whether the Hessian failed to give one)"""
+
+
+class _Phi(NamedTuple):
+    """What phi is made of; changes with outer steps only."""
+
+    centre: Vector
+    mu: RowVector
+    units: Units
+    penalty: Scalar
+    proximal: Scalar
+
+    @property
+    def weights(self) -> RowVector:
+        """rho, a number per row."""
+        return self.penalty * self.units.curvature / self.units.row**2
+
+
+class _State(NamedTuple):
+    """The iterate, what is known about it, and phi.
+
+    Attributes:
+        v: the point.
+        mu: the multipliers that go with it.
+        residual: of the KKT conditions at (v, mu).
+        status: one of `lower.solution`, or _RUNNING.
+        steps: Newton steps so far.
+        stuck: whether the last line search found nothing better.
+        damping: added to the Hessian of phi, relative to its diagonal, after a factorisation failed.
+        phi: the function being minimised.
+        moved_mu: change of mu in the last outer step, as a violation in lengths.
+        moved_v: what the proximal term contributed to the gradient then.
+    """
+
+    v: Vector
+    mu: RowVector
+    residual: Scalar
+    status: Int[Array, ""]
+    steps: Int[Array, ""]
+    stuck: Bool[Array, ""]
+    damping: Scalar
+    phi: _Phi
+    moved_mu: Scalar
+    moved_v: Scalar
+
+
+class Exact(AbstractLowerSolver):
+    """Solver of convex lower levels: nonlinear constraints, equalities, any Y that states its faces.
+
+    The first derivatives of G and the constraints must be continuous. Matrices of size dim(y) are formed while dim(y)
+    plus the number of constraints is at most `dense_limit`; above it Newton steps come from conjugate gradients.
+
+    Args:
+        tol: KKT residual (see `hierax.lower.kkt.residual`) that counts as solved; in single precision at least 200
+            times the rounding unit.
+        max_steps: bound on the number of Newton steps.
+        dense_limit: up to here matrices are formed.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> from hierax.lower.exact import Exact
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: y, lower=lambda x, y, xi: (y - 2 * x) ** 2, constraints=lambda x, y: y - x
+        ... )
+        >>> found = Exact().solve(problem, jnp.asarray(1.5), jnp.asarray(0.0))
+        >>> round(float(found.y), 6), round(float(found.multipliers.inequalities), 3)
+        (1.5, 3.0)
+    """
+
+    tol: Number = 1e-8
+    max_steps: int = eqx.field(static=True, default=200)
+    dense_limit: int = eqx.field(static=True, default=2000)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense."""
+        check_positive("Exact", "tol", self.tol)
+        check_count("Exact", "max_steps", self.max_steps)
+        check_count("Exact", "dense_limit", self.dense_limit)
+
+    def solve(
+        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
+    ) -> LowerSolution:
+        """y*(x) and its multipliers on the batch xi, from y and, where given, good multipliers."""
+        level = flat_level(problem, x, y, xi)
+        if multipliers is None:
+            mu = jnp.zeros(level.equal.size, level.start.dtype)
+        else:
+            mu = _with_faces(level, level.signed(level.multipliers(multipliers)))
+        tol = reachable(self.tol, level.start.dtype)
+        dense = level.start.size + int((~level.face).sum()) <= self.dense_limit
+        end = _minimise(level, level.start, mu, tol, self.max_steps, _cholesky if dense else _conjugate_gradients)
+        own, faces = level.split(end.mu)
+        return LowerSolution(
+            y=level.tree(end.v),
+            multipliers=own,
+            faces=faces,
+            value=level.objective(end.v),
+            residual=end.residual,
+            status=end.status,
+            iterations=end.steps,
+        )
+
+
+def _with_faces(level: Level, mu: RowVector) -> RowVector:
+    """Multipliers of the constraints, completed by those of the active faces that balance the Lagrangian's gradient.
+
+    The least-squares solution, by conjugate gradients: the faces of Y are orthogonal, or nearly, and take few steps.
+    """
+    if not level.face.any():
+        return mu
+    rows, push = jax.linearize(level.rows, level.start)
+    pull = jax.linear_transpose(push, level.start)
+    active = level.face & (level.equal | (rows >= -CLEAR))
+    gradient = jax.grad(level.objective)(level.start) + pull(mu)[0]
+
+    def normal(m: RowVector) -> RowVector:
+        return jnp.where(active, push(pull(jnp.where(active, m, 0.0))[0]), m)
+
+    faces, _ = jax.scipy.sparse.linalg.cg(normal, jnp.where(active, -push(gradient), 0.0), maxiter=FACE_STEPS)
+    return level.signed(mu + jnp.where(active, faces, 0.0))
+
+
+def _minimise(level: Level, start: Vector, mu: RowVector, tol: Scalar, max_steps: int, newton: Newton) -> _State:
+    """The loop, from one start."""
+    one = jnp.ones((), start.dtype)
+
+    def body(state: _State) -> _State:
+        state = _outer_step(level, state, start, tol, max_steps)
+        return jax.lax.cond(state.status == _RUNNING, lambda: _newton_step(level, state, newton), lambda: state)
+
+    unknown = Units(jnp.ones_like(mu), one, one, one)
+    begin = _State(
+        v=start,
+        mu=mu,
+        residual=jnp.inf * one,
+        status=jnp.asarray(_RUNNING),
+        steps=jnp.asarray(-1),
+        stuck=jnp.asarray(True),
+        damping=0 * one,
+        phi=_Phi(start, mu, unknown, PENALTY * one, PROXIMAL * one),
+        moved_mu=jnp.inf * one,
+        moved_v=jnp.inf * one,
+    )
+    return jax.lax.while_loop(lambda state: state.status == _RUNNING, body, begin)
+
+
+def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_steps: int) -> _State:
+    """Judge the point, and where phi is minimised well enough go on to the next phi."""
+    v, phi, eps = state.v, state.phi, jnp.finfo(state.v.dtype).eps
+    first = state.steps < 0
+    rows, pull = jax.vjp(level.rows, v)
+    downhill = jax.grad(level.objective)(v)
+    mu = jnp.where(first, phi.mu, level.signed(phi.mu + phi.weights * rows))
+    along = pull(mu)[0]
+    units = units_at(level, v, tol)
+    # Multipliers from elsewhere that do not even balance G's gradient are worse than none.
+    useless = first & (jnp.linalg.norm(downhill + along) > jnp.linalg.norm(downhill) + units.slope)
+    mu, along = jnp.where(useless, 0.0, mu), jnp.where(useless, 0.0, along)
+    gradient = downhill + along
+    left = residual(level, units, rows, mu, gradient)
+
+    pulled = phi.proximal * (v - phi.centre)
+    inner = jnp.max(jnp.abs(gradient / phi.units.curvature + pulled), initial=0.0)
+    moved_mu = jnp.where(first, jnp.inf, jnp.max(jnp.abs(mu - phi.mu) / (phi.weights * phi.units.row), initial=0.0))
+    moved_v = jnp.where(first, jnp.inf, jnp.max(jnp.abs(pulled), initial=0.0))
+    small = 0.1 * tol * phi.units.slope / phi.units.curvature
+    ready = state.stuck | (inner <= jnp.maximum(INNER * jnp.maximum(moved_mu, moved_v), small))
+
+    slow_mu, slow_v = moved_mu > GAIN * state.moved_mu, moved_v > GAIN * state.moved_v
+    largest = 0.2 * tol / eps  # beyond it rounding in a row, times the penalty, exceeds the tolerance
+    grown = jnp.where(slow_mu, jnp.minimum(GROWTH * phi.penalty, largest), phi.penalty)
+    grown = jnp.where(first, phi.penalty * jnp.clip(0.1 / left, 1.0, 1e3), grown)
+    weaker = jnp.where(slow_v, jnp.maximum(phi.proximal / GROWTH, jnp.maximum(1e-10, 10 * eps)), phi.proximal)
+    following = state._replace(phi=_Phi(v, mu, units, grown, weaker), moved_mu=moved_mu, moved_v=moved_v)
+
+    violation = level.signed(rows) / units.row
+    in_vain = (phi.penalty >= largest) & (moved_mu > 0.9 * state.moved_mu)
+    hopeless = ready & _hopeless(violation, pull(violation / units.row)[0], v, units.length, in_vain, tol)
+    gone = _gone(level, v, start, violation)
+    status = jnp.where(state.steps < max_steps, _RUNNING, INACCURATE)
+    # Convergence is superlinear by then: one more step for a tenth of the tolerance, which G pays multipliers times.
+    solved = (left <= 0.1 * tol) | ((left <= tol) & ((state.residual <= tol) | (state.steps >= max_steps)))
+    status = jnp.where(solved, SOLVED, jnp.where(hopeless, INFEASIBLE, jnp.where(gone, UNBOUNDED, status)))
+    state = jax.tree.map(lambda a, b: jnp.where(ready, a, b), following, state)
+    return state._replace(
+        mu=mu, residual=left, status=status.astype(state.status.dtype), steps=jnp.maximum(state.steps, 0)
+    )
+
+
+def _newton_step(level: Level, state: _State, newton: Newton) -> _State:
+    def value(v: Vector) -> tuple[Scalar, Scalar]:
+        return _phi(level, state.phi, v)
+
+    slope, curved = jax.linearize(lambda v: jax.grad(value, has_aux=True)(v)[0], state.v)
+    direction, failed = newton(curved, slope, state.damping, state.phi.units)
+    v, stuck = _armijo(value, state.v, direction, jnp.vdot(slope, direction))
+    damping = jnp.where(failed, jnp.maximum(10 * state.damping, 1e-8), 0.1 * state.damping)
+    return state._replace(v=v, steps=state.steps + 1, stuck=stuck, damping=damping)
+
+
+def _phi(level: Level, phi: _Phi, v: Vector) -> tuple[Scalar, Scalar]:
+    """phi(v), and the sum of its terms' magnitudes (for the size of rounding errors)."""
+    objective = level.objective(v)
+    shifted = level.signed(phi.mu + phi.weights * level.rows(v))
+    away = v - phi.centre
+    rest = 0.5 * (jnp.sum(shifted**2 / phi.weights) + phi.proximal * phi.units.curvature * jnp.vdot(away, away))
+    return objective + rest, jnp.abs(objective) + rest
+
+
+def _hopeless(
+    violation: RowVector, push: Vector, v: Vector, length: Scalar, in_vain: Bool[Array, ""], tol: Scalar
+) -> Bool[Array, ""]:
+    """Whether v is stationary for the squared violation (`push` is its gradient) and yet violates.
+
+    For convex rows and u >= 0, u.rows(y) >= u.rows(v) + (J'u).(y - v). With u the violation at v, no y closer to v than
+    |u|^2 / |J'u| is feasible: a huge radius is a proof of infeasibility. Where curved rows exclude each other the
+    radius grows slowly; there a large one is enough once the penalty has been raised to its limit in vain.
+    """
+    size = jnp.linalg.norm(violation)
+    huge = jnp.minimum(1e7, 0.1 / jnp.finfo(v.dtype).eps)
+    radius = jnp.where(in_vain, 1e3, huge) * jnp.maximum(1.0, jnp.linalg.norm(v))
+    return (size > jnp.maximum(CLEAR, tol) * length) & (radius * jnp.linalg.norm(push) <= size**2)
+
+
+def _gone(level: Level, v: Vector, start: Vector, violation: RowVector) -> Bool[Array, ""]:
+    """Whether v has run off along feasible points of lower objective."""
+    distance = jnp.max(jnp.abs(v), initial=0.0)
+    far = distance > FAR * jnp.maximum(1.0, jnp.max(jnp.abs(start), initial=0.0))
+    feasible = jnp.max(jnp.abs(violation), initial=0.0) <= CLEAR * distance
+    return far & feasible & (level.objective(v) < level.objective(start))
+
+
+def _armijo(
+    function: Callable[[Vector], tuple[Scalar, Scalar]], v: Vector, direction: Vector, slope: Scalar
+) -> tuple[Vector, Bool[Array, ""]]:
+    value, size = function(v)
+    slack = 10 * jnp.finfo(v.dtype).eps * size
+
+    def too_long(carry: tuple[Scalar, Scalar]) -> Bool[Array, ""]:
+        length, reached = carry
+        return ~(reached <= value + ARMIJO * length * slope + slack) & (length > SHORTEST)
+
+    def halve(carry: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        length = 0.5 * carry[0]
+        return length, function(v + length * direction)[0]
+
+    one = jnp.ones((), v.dtype)
+    length, _ = jax.lax.while_loop(too_long, halve, (one, function(v + direction)[0]))
+    stuck = length <= SHORTEST
+    return jnp.where(stuck, v, v + length * direction), stuck
+
+
+def _cholesky(
+    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units
+) -> tuple[Vector, Bool[Array, ""]]:
+    n = slope.size
+    identity = jnp.eye(n, dtype=slope.dtype)
+    hessian = jax.vmap(curved)(identity)
+    typical = jnp.mean(jnp.abs(jnp.diag(hessian)))
+    factor = jnp.linalg.cholesky(hessian + (damping + 4 * n * jnp.finfo(slope.dtype).eps) * typical * identity)
+    direction = -jax.scipy.linalg.cho_solve((factor, True), slope)
+    failed = ~jnp.all(jnp.isfinite(direction))
+    return jnp.where(failed, -slope / jnp.linalg.norm(hessian), direction), failed
+
+
+def _conjugate_gradients(
+    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units
+) -> tuple[Vector, Bool[Array, ""]]:
+    enough = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope) / units.slope))
+    direction, _ = jax.scipy.sparse.linalg.cg(
+        lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=CG_STEPS
+    )
+    downhill = jnp.vdot(direction, slope) < 0
+    return jnp.where(downhill, direction, -slope / units.curvature), ~downhill

@@ -1,0 +1,176 @@
+"""The runs of the SVM experiment on one data set: choice of constants, one run per seed, and one measure for all.
+
+Every method is judged at points it did not compute itself: phi(c) = F(y*(c)) on the whole validation set with y*(c)
+from `svm_reference`, a Newton method of its own. Seconds are those of the run without compilation and evaluation.
+"""
+
+import dataclasses
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hierax.certificate import certify
+from hierax.lower.conic import Conic
+from hierax.problems import svm, svm_hypergradient, svm_reference
+from hierax.problems.example import Example
+from hierax.reproduce.svm_data import Split, split
+from hierax.reproduce.svm_methods import BATCH, ENTRIES, Entry, Setting
+from hierax.solve import solve
+
+logger = logging.getLogger("hierax")
+
+FIRST_TUNING_SEED = 100  # the seeds of the experiment are 0, 1, ...
+VIOLATION, GAP = 1e-3, 1e-2  # what a returned point of SALVF has to keep
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How much is run."""
+
+    seeds: int = 10
+    steps: int = 400
+    record_every: int = 20
+    tuning_seeds: int = 2
+    tuning_steps: int = 200
+
+
+@dataclasses.dataclass
+class Curve:
+    """One run of a method on one division of the data, judged at its records (the first is the start)."""
+
+    steps: np.ndarray
+    seconds: np.ndarray
+    zeta: np.ndarray
+    phi: np.ndarray
+    accuracy: np.ndarray
+    final: dict[str, Any]
+
+    @property
+    def decrease(self) -> np.ndarray:
+        """phi at the start minus phi."""
+        return self.phi[0] - self.phi
+
+
+class Judge:
+    """phi, test accuracy and the reference solution of one division of the data."""
+
+    def __init__(self, parts: Split, weights: Any) -> None:
+        self.parts, self.weights = parts, weights
+        unit = _unit(parts)
+
+        def one(x: jax.Array) -> tuple[jax.Array, ...]:
+            found = svm_reference(parts.train, unit * x, weights)
+            return svm_hypergradient(parts.train, parts.validation, unit * x, weights)[0], found.w, found.b, found.value
+
+        self._many = jax.jit(jax.vmap(one))
+
+    def __call__(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """phi, test accuracy at y*(x) and v(x) for every row of xs."""
+        phi, w, b, value = (np.asarray(part) for part in self._many(xs))
+        scores = self.parts.test[0] @ w.T + b
+        return phi, np.mean(np.sign(scores) == self.parts.test[1][:, None], axis=0), value
+
+    def accuracy(self, y: Any) -> float:
+        """Test accuracy of a returned y."""
+        scores = self.parts.test[0] @ np.asarray(y["w"]) + float(y["b"])
+        return float(np.mean(np.sign(scores) == self.parts.test[1]))
+
+
+def _unit(parts: Split) -> float:
+    """Of the upper variable: x = c / sqrt(N), so that one step length suits x and y (LV-HBA has only one)."""
+    return float(len(parts.train[1]) ** 0.5)
+
+
+def run_set(name: str, size: Size, weights: Any, data_dir: Path | None) -> dict[str, dict[str, Any]]:
+    """Tune and run every method on one data set."""
+    results: dict[str, dict[str, Any]] = {}
+    tuning = [split(name, FIRST_TUNING_SEED + i, data_dir) for i in range(size.tuning_seeds)]
+    parts = [split(name, seed, data_dir) for seed in range(size.seeds)]
+    for entry in ENTRIES:
+        setting, table = _tuned(entry, tuning, size, weights)
+        curves = [_run(entry.build(setting), part, seed, size.steps, size, weights) for seed, part in enumerate(parts)]
+        results[entry.name] = {
+            "setting": setting,
+            "tuning": table,
+            "curves": curves,
+            "compile_seconds": sum(curve.final["compile_seconds"] for curve in curves),
+        }
+        last = np.mean([curve.decrease[-1] for curve in curves])
+        logger.info("%s: %s with %s: phi falls by %.4f", name, entry.name, setting, last)
+    return results
+
+
+def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Any) -> tuple[Setting, list[dict[str, Any]]]:
+    """The setting of the grid with the largest mean decrease of phi on the tuning seeds; a failed run counts as 0."""
+    table = []
+    for setting in entry.grid:
+        curves = [
+            _run(entry.build(setting), part, FIRST_TUNING_SEED + i, size.tuning_steps, size, weights, judge_only=True)
+            for i, part in enumerate(tuning)
+        ]
+        table.append({**setting._asdict(), "decrease": float(np.mean([curve.decrease[-1] for curve in curves]))})
+    best = max(range(len(table)), key=lambda i: table[i]["decrease"])
+    return entry.grid[best], table
+
+
+def _run(method: Any, parts: Split, seed: int, steps: int, size: Size, weights: Any, judge_only: bool = False) -> Curve:
+    example: Example = svm(parts.train, parts.validation, weights, unit=_unit(parts))
+    xs = [np.asarray(example.x0)]
+    solution = solve(
+        example.problem,
+        example.x0,
+        example.y0,
+        method,
+        max_steps=steps,
+        record_every=size.record_every,
+        callback=lambda info: xs.append(np.asarray(info.x)),
+        seed=seed,
+        progress=False,
+        throw=False,
+    )
+    judge = Judge(parts, weights)
+    phi, accuracy, _ = judge(np.stack(xs))
+    kept = len(xs) - 1
+    failed = solution.status.failed
+    phi = np.where(np.isfinite(phi), phi, phi[0])
+    if failed:
+        phi[-1] = phi[0]
+    history = solution.history
+    final: dict[str, Any] = {"status": solution.status.name, "compile_seconds": solution.counts.compile_seconds}
+    if not judge_only:
+        final |= _final(example, solution, judge)
+    return Curve(
+        steps=np.concatenate([[0], history["step"][:kept]]),
+        seconds=np.concatenate([[0.0], history["seconds"][:kept]]),
+        zeta=np.concatenate([[0], BATCH * history["step"][:kept]]),
+        phi=phi,
+        accuracy=accuracy,
+        final=final,
+    )
+
+
+def _final(example: Example, solution: Any, judge: Judge) -> dict[str, Any]:
+    """The returned point: accuracy of its y and of y*(x), violation, gap, certificate, seconds, counts."""
+    phi, accuracy, value = judge(np.asarray(solution.x)[None])
+    problem, x, y = example.problem, solution.x, solution.y
+    certificate = certify(problem, x, y, lower=Conic())
+    gap = float(problem.lower(x, y, None)) - float(value[0])
+    counts = solution.counts
+    return {
+        "phi": float(phi[0]),
+        "accuracy": judge.accuracy(y),
+        "accuracy_exact": float(accuracy[0]),
+        "violation": float(np.max(problem.constraints(x, y), initial=0.0)),
+        "gap": gap,
+        "certified": certificate.ok(violation=VIOLATION, gap=GAP, stationarity=math.inf),
+        "certificate": {"violation": certificate.max_violation, "gap": certificate.lower_gap},
+        "seconds": counts.seconds,
+        "seconds_per_step": counts.seconds / max(1, solution.status.step),
+        "zeta": counts.zeta,
+        "grad_lower": counts.grad_lower,
+        "lower_solves": counts.lower_solves,
+    }

@@ -1,0 +1,56 @@
+"""Numbers as a person reads them: names for the entries of a tree, points in a few words, tables as text."""
+
+import io
+from collections.abc import Iterable
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+WIDTH = 110  # of a table: fits a terminal and a page
+
+
+def entries(name: str, tree: PyTree) -> list[str]:
+    """A name for every number of a tree: where its leaf is, and its index there.
+
+    Examples:
+        >>> entries("constraints", {"ball": np.zeros(()), "rows": np.zeros(2)})
+        ["constraints['ball']", "constraints['rows'][0]", "constraints['rows'][1]"]
+    """
+    return [
+        f"{name}{jax.tree_util.keystr(path)}{list(index) if index else ''}"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        for index in np.ndindex(np.shape(leaf))
+    ]
+
+
+def flat(tree: PyTree) -> np.ndarray:
+    """All numbers of a tree in the order of `entries`."""
+    leaves = [np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate(leaves) if leaves else np.zeros(0)
+
+
+def shown(tree: PyTree) -> str:
+    """A point in a few words.
+
+    Examples:
+        >>> shown(np.arange(10.0))
+        '[0., 1., ..., 8., 9.]'
+    """
+    numbers = flat(tree)
+    if numbers.size == 1:
+        return f"{numbers[0]:.6g}"
+    return " ".join(np.array2string(numbers, precision=4, threshold=6, edgeitems=2, separator=", ").split())
+
+
+def text_table(title: str, rows: Iterable[tuple[str, ...]]) -> str:
+    """A table of words without lines or colours."""
+    from rich.console import Console  # here, because most runs never print one
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="", show_header=False, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    page = io.StringIO()
+    Console(file=page, width=WIDTH, color_system=None).print(table, highlight=False, markup=False)
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines())

@@ -1,0 +1,307 @@
+"""certify: it accepts true solutions, rejects everything else and says why; what it cannot know it says too."""
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import METHOD, TOY, close
+from qp_family import PAIR, at, family
+
+import hierax as hx
+from hierax import judge
+from hierax.certificate import certify
+from hierax.lower.solution import INFEASIBLE, UNBOUNDED
+from hierax.problem import Rows
+from hierax.problems import Known, synthetic, toy_inner_solution
+from hierax.problems.toy import hyper_objective
+from hierax.program import compiled_programs
+from hierax.reformulation.penalty import Inner, Weights, psi_gradient, stationarity
+
+SYNTHETIC = synthetic(0.5)
+
+# -- the verdict -------------------------------------------------------------------------------------------------------
+
+
+QP = (family(), [Known(1.25, at(1.0, 1.25), {"rows": np.array([0.25, 0.0])}, 0.0)])  # phi' = 2 x - 2.5 for x in (1, 5)
+
+
+@pytest.mark.parametrize(
+    "problem, solutions",
+    [(TOY.problem, TOY.solutions), (SYNTHETIC.problem, SYNTHETIC.solutions), QP],
+    ids=["toy", "synthetic", "qp"],
+)
+def test_true_solutions_are_accepted(problem, solutions):
+    for known in solutions:
+        certificate = certify(problem, known.x, known.y)
+        assert certificate.ok(1e-6), str(certificate)
+        assert certificate.reasons(1e-6) == []
+        close(certificate.reference.multipliers.inequalities, known.multipliers, atol=1e-6)
+        assert "verdict at tol 1e-3        ok" in str(certificate)
+
+
+def test_an_infeasible_point_is_rejected():
+    certificate = certify(TOY.problem, 0.98622, 1.08622)
+    assert certificate.max_violation == pytest.approx(0.1)
+    assert certificate.lower_gap < 0
+    assert not certificate.ok()
+    assert certificate.reasons()[0] == "infeasible: constraints is violated by 0.1."
+    assert "infeasible: constraints is violated by 0.1." in str(certificate)
+
+
+def test_a_feasible_point_that_is_not_optimal_below_is_rejected():
+    x = TOY.solutions[1].x
+    certificate = certify(TOY.problem, x, x - 0.3)
+    assert certificate.max_violation == 0
+    assert certificate.lower_gap == pytest.approx((x + 0.3) ** 2 - x**2)
+    assert certificate.distance == pytest.approx(0.3)
+    (reason,) = certificate.reasons()
+    assert reason == "not optimal below: |G(x, y) - v(x)| = 0.682 exceeds 0.00197."
+    assert "not optimal below" in str(certificate)
+
+
+def test_a_point_that_is_not_stationary_above_is_rejected():
+    certificate = certify(TOY.problem, 1.5, 1.5)
+    slope = float(jax.grad(hyper_objective)(1.5))
+    assert certificate.hypergradient == pytest.approx(slope)
+    assert certificate.hypergradient_norm == pytest.approx(abs(slope))
+    assert certificate.max_violation == 0 and abs(certificate.lower_gap) < 1e-7
+    (reason,) = certificate.reasons()
+    assert reason.startswith("not stationary above: the hyper-gradient's projected norm 2.87 exceeds")
+    assert "not stationary above" in str(certificate)
+
+
+def test_each_test_has_its_tolerance():
+    x = TOY.solutions[1].x
+    certificate = certify(TOY.problem, x + 1e-3, x + 2e-3)
+    assert not certificate.ok(1e-4)
+    assert len(certificate.reasons(1e-4)) == 3
+    assert certificate.ok(1e-4, violation=2e-3, gap=1e-2, stationarity=math.inf)
+    assert not certificate.ok(1e-4, violation=2e-3, gap=1e-2)
+
+
+def test_outside_the_sets_and_at_their_bounds():
+    certificate = certify(family(), 3.5, at(1.0, 3.5))
+    assert certificate.max_violation == pytest.approx(0.5)
+    assert certificate.worst == "x in X"
+    pushed = family(target=(4.0, 2.0, 2.0), push=(1.0, 0.0))  # phi falls until x = 4, X ends at 3
+    held = certify(pushed, 3.0, at(1.0, 0.0))
+    assert held.hypergradient == pytest.approx(-1.0)
+    assert held.hypergradient_norm == 0 and held.ok(1e-6)
+    near = certify(pushed, 3.0 - 1e-4, at(1.0, 0.0))  # phi'' = 1: as far off as the bound is
+    assert near.hypergradient_norm == pytest.approx(1e-4, rel=1e-3)
+
+
+# -- what cannot be known ----------------------------------------------------------------------------------------------
+
+
+def test_a_kink_is_judged_by_the_hull_of_its_gradients():
+    # y = (min(x, 1), min(x, 1)): phi' at x = 1 is 0.5 on the right and -1.5 on the left.
+    certificate = certify(family(level=(1.0, 1.0)), 1.0, at(1.0, 1.0))
+    assert certificate.hypergradient_norm < 1e-6 and certificate.ok(1e-5)
+    assert certificate.notes["hypergradient_norm"] == (
+        "not differentiable here: constraints['rows'][0], constraints['rows'][1] weakly active; least of the hull of 4 "
+        "gradients"
+    )
+    uphill = certify(family(level=(1.0, 1.0), target=(-2.0, 2.0, 2.0)), 1.0, at(1.0, 1.0))  # 3 and 1
+    assert uphill.hypergradient_norm == pytest.approx(1.0) and not uphill.ok()
+
+
+def test_a_solution_that_is_not_unique_has_no_distance():
+    certificate = certify(family(hessian=(1.0, 0.0), push=(1.0, 0.0)), 0.5, at(0.5, 0.9))
+    assert certificate.distance is None and certificate.hypergradient_norm is None
+    assert certificate.notes["distance"] == "y*(x) is not unique: G is flat along the active constraints"
+    assert certificate.lower_gap == pytest.approx(0.0, abs=1e-8)
+    assert certificate.ok(stationarity=math.inf) and not certificate.ok()
+
+
+def test_dependent_gradients_are_named():
+    twice = family(rows=PAIR[[0, 0]], level=(1.0, 1.0))
+    certificate = certify(twice, 2.0, at(1.0, 2.0))
+    assert certificate.hypergradient_norm is None and certificate.distance < 1e-6
+    assert "LICQ fails" in certificate.reasons()[0]
+
+
+@pytest.mark.parametrize(
+    "problem, status, text",
+    [
+        (family(rows=[[1.0, 0.0], [-1.0, 0.0]], level=(-1.0, -1.0)), INFEASIBLE, "no y in Y satisfies"),
+        (family(hessian=(1.0, 0.0), push=(1.0, -1.0)), UNBOUNDED, "falls without limit"),
+    ],
+)
+def test_a_lower_level_without_solution(problem, status, text):
+    certificate = certify(problem, 1.0, at(1.0, 0.0))
+    assert certificate.reference.status == status
+    assert certificate.lower_gap is None and certificate.distance is None and not certificate.ok(stationarity=math.inf)
+    assert any(text in reason for reason in certificate.reasons())
+    assert "there is no reference solution" in str(certificate)
+
+
+def test_a_nonconvex_lower_level_is_solved_from_several_starts():
+    # G = -y2^2/2 - y2/2 on [-1, 1]: a local minimum at -1, the global one at 1.
+    problem = family(hessian=(1.0, -1.0), push=(1.0, 0.5), rows=[[0.0, 1.0], [0.0, -1.0]], level=(1.0, 1.0))
+    certificate = certify(problem, 1.0, at(1.0, -1.0))
+    assert certificate.lower_gap == pytest.approx(1.0)
+    assert "is above its chord at x = 1" in certificate.notes["lower_gap"]
+    assert certificate.notes["lower_gap"].endswith("v(x) is the best of 9 solves")
+
+
+def test_too_large(monkeypatch):
+    monkeypatch.setattr(judge, "_slope", lambda *args: None)
+    certificate = certify(TOY.problem, 1.5, 1.5)
+    assert certificate.hypergradient_norm is None
+    assert certificate.notes["hypergradient_norm"].startswith("not computed: too large")
+    assert certificate.reasons() == [f"stationarity above is not known: {certificate.notes['hypergradient_norm']}."]
+
+
+# -- upper constraints and multipliers ---------------------------------------------------------------------------------
+
+
+def multipliers(rows=(0.0, 0.0), equal=0.0, upper=0.0):
+    return hx.Multipliers({"rows": np.asarray(rows)}, np.array([equal]), np.array([upper]))
+
+
+def test_upper_constraints_enter_by_their_multipliers():
+    # For x < 1, phi' = 3x - 4.5: with x <= 0.7 the solution is 0.7, and nu = 2.4.
+    problem, x, y = family(above=0.7), 0.7, at(0.7, 0.7)
+    unknown = certify(problem, x, y)
+    assert unknown.notes["hypergradient_norm"].startswith("upper constraints are active")
+    assert certify(problem, x, y, multipliers=multipliers(upper=2.4)).ok(1e-6)
+    assert not certify(problem, x, y, multipliers=multipliers(upper=2.0)).ok()
+    inside = certify(problem, 0.5, at(0.5, 0.5), multipliers=multipliers(upper=3.0))  # phi' + nu = 0, but not active
+    assert inside.hypergradient_norm < 1e-6 and not inside.ok()
+    assert "nu H = 0.6" in inside.reasons()[0]
+    assert certify(problem, 0.8, at(0.8, 0.8)).worst == "upper_constraints[0]"
+
+
+def test_given_multipliers_enter_the_kkt_residual():
+    right = certify(family(), 2.0, at(1.0, 2.0), multipliers=multipliers((1.0, 0.0)))
+    wrong = certify(family(), 2.0, at(1.0, 2.0), multipliers=multipliers((0.5, 0.0)))
+    assert right.kkt_residual < 1e-7 < 0.1 < wrong.kkt_residual
+    with pytest.raises(hx.InputError, match=r"multipliers of constraints: shapes .* do not fit"):
+        certify(family(), 2.0, at(1.0, 2.0), multipliers=multipliers(np.zeros(3)))
+
+
+# -- data and precision ------------------------------------------------------------------------------------------------
+
+
+def noisy():
+    """y*(x) = x + E xi, F = E (y - zeta)^2/2 + x^2/2, phi' = 2x - E zeta = 2x - 1; xi has standard deviation 0.3."""
+    one = jnp.asarray(1.0, jnp.float32)  # closed over, in single precision
+    rows = np.array([0.0, 0.5, 2.5], np.float32)
+    return hx.Problem(
+        upper=lambda x, y, zeta: jnp.mean(0.5 * (y - zeta) ** 2) + 0.5 * x**2,
+        lower=lambda x, y, xi: one * jnp.mean(0.5 * (y - x - xi) ** 2),
+        zeta=hx.Finite(rows),
+        xi=hx.Sampler(lambda key, n: 0.3 * jax.random.normal(key, (n,))),
+    )
+
+
+def test_standard_errors_of_fresh_samples():
+    found = [certify(noisy(), 0.5, 1.0, samples=1600, seed=seed) for seed in range(12)]
+    error = 0.3 / 40  # of the mean of 1600 samples
+    for certificate in found:
+        # The gap is (1/2 - m)^2/2 with m the mean of xi, the hyper-gradient m, both at m = 0 in expectation.
+        assert certificate.distance_se == pytest.approx(error, rel=0.5)
+        assert certificate.hypergradient_norm_se == pytest.approx(error, rel=0.5)
+        assert certificate.lower_gap_se == pytest.approx(0.5 * error, rel=0.5)
+        assert certificate.stationarity_se is None
+        assert certificate.data == "zeta: all 3 rows; xi: 1600 fresh samples"
+    spread = {name: [getattr(one, name) for one in found] for name in ("lower_gap", "distance", "hypergradient")}
+    assert np.std(spread["hypergradient"]) == pytest.approx(error, rel=0.5)
+    assert np.std(spread["distance"]) == pytest.approx(error, rel=0.5)
+    assert np.std(spread["lower_gap"]) == pytest.approx(0.5 * error, rel=0.5)
+    assert np.mean(spread["lower_gap"]) == pytest.approx(0.125, abs=4 * 0.5 * error)
+    doubtful = next(one for one in found if 1e-4 < abs(one.hypergradient) < error)
+    assert "by less than 2 standard errors" in doubtful.reasons(1e-6, gap=1.0)[0]
+
+
+def test_float64_whatever_the_run_had():
+    with jax.enable_x64(False):
+        x = jnp.asarray(TOY.solutions[1].x)
+        certificate = certify(TOY.problem, x, x)
+        assert x.dtype == jnp.float32 and not jax.config.jax_enable_x64
+    assert certificate.reference.y.dtype == np.float64
+    assert certificate.distance < 1e-8  # against y*(x) of the rounded x itself
+    assert certificate.ok(1e-5)
+
+
+def test_problems_of_equal_form_share_their_programs_and_are_fast():
+    certify(family(), 0.5, at(0.5, 0.5))
+    known, begin = compiled_programs(), time.process_time()
+    certify(family(target=(0.4, 1.0, 1.0)), 0.6, at(0.5, 0.5))
+    assert compiled_programs() == known
+    assert time.process_time() - begin < 1.0
+
+
+def test_what_cannot_be_judged_is_refused():
+    streamed = dataclasses.replace(TOY.problem, xi=hx.Stream([np.zeros((2, 2))]))
+    for wrong, text in (
+        (lambda: certify(streamed, 1.0, 1.0), r"Problem\(xi\): a Stream is never seen as a whole"),
+        (lambda: certify("toy", 1.0, 1.0), "problem: needs a hx.Problem, got str"),
+        (lambda: certify(TOY.problem, 1, 1.0), "x has dtype int"),
+        (lambda: certify(TOY.problem, 1.0, 1.0, samples=3), "samples=3: needs a whole number >= 32"),
+        (lambda: certify(TOY.problem, 1.0, 1.0, seed=True), "seed=True: needs a whole number"),
+    ):
+        with pytest.raises(hx.InputError, match=text):
+            wrong()
+
+
+# -- solutions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return hx.solve(TOY.problem, 1.2, 1.2, METHOD, max_steps=2000)
+
+
+def test_the_certificate_of_a_solution_is_computed_once(solution):
+    certificate = solution.certificate
+    assert certificate is solution.certificate
+    assert certificate.max_violation < 1e-2 and certificate.ok(0.1)
+    assert "certificate" not in repr(solution) and "problem" not in repr(solution)
+    alone = dataclasses.replace(solution, problem=None)
+    with pytest.raises(ValueError, match=r"call hierax.certify\(problem, sol.x, sol.y\)"):
+        _ = alone.certificate
+
+
+def test_stationarity_of_psi(solution):
+    method, point = solution.method, solution.state.run.state.point
+    weights = Weights(method.c1, method.c2, method.gamma1, method.gamma2)
+    none = np.zeros((1, 2))  # no noise
+
+    @jax.jit
+    def by_hand(point):
+        w, lam = toy_inner_solution(point.x, point.z.inequalities, method.gamma1, method.gamma2)
+        gradient = psi_gradient(TOY.problem, point, Inner(w, Rows(lam, None)), weights, none, none)
+        return stationarity(TOY.problem, point, gradient, 1 / method.smoothness)
+
+    assert solution.certificate.stationarity == pytest.approx(float(by_hand(point)), rel=1e-5)
+    other = solution.state._replace(method=None)
+    assert certify(TOY.problem, 1.0, 1.0, state=other).notes["stationarity"] == "Psi is SALVF's, not NoneType's"
+
+
+def test_many_starts_have_many_certificates(solution):
+    def three(tree):  # as solve_many returns it
+        return jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), tree)
+
+    state = solution.state._replace(method=three(solution.method), run=three(solution.state.run))
+    x, y, multipliers = three((solution.x, solution.y, solution.multipliers))
+    many = dataclasses.replace(solution, x=x, y=y, multipliers=multipliers, state=state, status=[solution.status] * 3)
+    certificates = many.certificate
+    assert len(certificates) == 3
+    middle = certificates[1]
+    assert certificates[-2] is middle and certificates[1:2] == [middle]
+    assert middle.stationarity == solution.certificate.stationarity
+    with pytest.raises(IndexError):
+        certificates[3]
+
+
+def test_the_page_shows_what_is_printed():
+    page = (Path(__file__).parent.parent / "docs" / "certificate.md").read_text()
+    printed = str(certify(TOY.problem, 1.5, 1.4))
+    assert "\n".join(f"    {line}" for line in printed.splitlines()) in page
