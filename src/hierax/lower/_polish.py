@@ -49,7 +49,7 @@ class Quadratics(NamedTuple):
 def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The best of (step, mu) and what a few Newton steps make of them."""
     n = step.size
-    curvature = np.trace(form.hessian) / n or 1.0
+    curvature = abs(np.trace(form.hessian)) / n or 1.0
     best, least = (step, mu), np.inf
     for _ in range(STEPS + 1):
         values, normals = form.at(step)
@@ -57,7 +57,7 @@ def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray) -> tuple[np.nda
         distance, weight = values / sizes, mu * sizes / curvature  # both in lengths, so that they compare
         gradient = form.hessian @ step + form.linear + normals.T @ mu
         natural = np.where(form.equal, distance, np.maximum(distance, -weight))
-        error = max(np.abs(gradient).max() / curvature, np.abs(natural).max())
+        error = max(np.abs(gradient).max() / curvature, np.abs(natural).max(initial=0.0))
         if not error < least:  # also where it is not a number
             break
         best, least = (step, np.where(form.equal, mu, np.maximum(mu, 0.0))), error

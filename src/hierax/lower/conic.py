@@ -74,6 +74,9 @@ class Conic(AbstractLowerSolver):
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
         check_choice("Conic", "solver", self.solver, tuple(BATCH))
+        for name in ("tol", "max_steps"):
+            if getattr(self, name) is None:
+                raise InputError(f"Conic({name}=None): needs a number; leave it out for the default.")
         check_positive("Conic", "tol", self.tol)
         check_count("Conic", "max_steps", self.max_steps)
 

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
+from hierax.errors import InputError
 from hierax.lower.kkt import Level, RowVector, Units, Vector, flat_level, reachable, residual, units_at
 from hierax.lower.solution import (
     INACCURATE,
@@ -73,6 +74,7 @@ class _State(NamedTuple):
     Attributes:
         v: the point.
         mu: the multipliers that go with it.
+        value: G there.
         residual: of the KKT conditions at (v, mu).
         status: one of `lower.solution`, or _RUNNING.
         steps: Newton steps so far.
@@ -81,10 +83,12 @@ class _State(NamedTuple):
         phi: the function being minimised.
         moved_mu: change of mu in the last outer step, as a violation in lengths.
         moved_v: what the proximal term contributed to the gradient then.
+        at_start: G at the start.
     """
 
     v: Vector
     mu: RowVector
+    value: Scalar
     residual: Scalar
     status: Int[Array, ""]
     steps: Int[Array, ""]
@@ -93,6 +97,7 @@ class _State(NamedTuple):
     phi: _Phi
     moved_mu: Scalar
     moved_v: Scalar
+    at_start: Scalar
 
 
 class Exact(AbstractLowerSolver):
@@ -124,6 +129,9 @@ class Exact(AbstractLowerSolver):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
+        for name in ("tol", "max_steps"):
+            if getattr(self, name) is None:
+                raise InputError(f"Exact({name}=None): needs a number; leave it out for the default.")
         check_positive("Exact", "tol", self.tol)
         check_count("Exact", "max_steps", self.max_steps)
         check_count("Exact", "dense_limit", self.dense_limit)
@@ -145,7 +153,7 @@ class Exact(AbstractLowerSolver):
             y=level.tree(end.v),
             multipliers=own,
             faces=faces,
-            value=level.objective(end.v),
+            value=end.value,
             residual=end.residual,
             status=end.status,
             iterations=end.steps,
@@ -183,14 +191,16 @@ def _minimise(level: Level, start: Vector, mu: RowVector, tol: Scalar, max_steps
     begin = _State(
         v=start,
         mu=mu,
+        value=one,
         residual=jnp.inf * one,
-        status=jnp.asarray(_RUNNING),
-        steps=jnp.asarray(-1),
+        status=jnp.asarray(_RUNNING, jnp.int32),
+        steps=jnp.asarray(-1, jnp.int32),
         stuck=jnp.asarray(True),
         damping=0 * one,
         phi=_Phi(start, mu, unknown, PENALTY * one, PROXIMAL * one),
         moved_mu=jnp.inf * one,
         moved_v=jnp.inf * one,
+        at_start=one,
     )
     return jax.lax.while_loop(lambda state: state.status == _RUNNING, body, begin)
 
@@ -200,10 +210,10 @@ def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_ste
     v, phi, eps = state.v, state.phi, jnp.finfo(state.v.dtype).eps
     first = state.steps < 0
     rows, pull = jax.vjp(level.rows, v)
-    downhill = jax.grad(level.objective)(v)
+    value, downhill = jax.value_and_grad(level.objective)(v)
     mu = jnp.where(first, phi.mu, level.signed(phi.mu + phi.weights * rows))
     along = pull(mu)[0]
-    units = units_at(level, v, tol)
+    units = units_at(level, v, rows, downhill, tol)
     # Multipliers from elsewhere that do not even balance G's gradient are worse than none.
     useless = first & (jnp.linalg.norm(downhill + along) > jnp.linalg.norm(downhill) + units.slope)
     mu, along = jnp.where(useless, 0.0, mu), jnp.where(useless, 0.0, along)
@@ -220,31 +230,43 @@ def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_ste
     slow_mu, slow_v = moved_mu > GAIN * state.moved_mu, moved_v > GAIN * state.moved_v
     largest = 0.2 * tol / eps  # beyond it rounding in a row, times the penalty, exceeds the tolerance
     grown = jnp.where(slow_mu, jnp.minimum(GROWTH * phi.penalty, largest), phi.penalty)
-    grown = jnp.where(first, phi.penalty * jnp.clip(0.1 / left, 1.0, 1e3), grown)
+    grown = jnp.where(first, jnp.minimum(phi.penalty * jnp.clip(0.1 / left, 1.0, 1e3), largest), grown)  # a good start
     weaker = jnp.where(slow_v, jnp.maximum(phi.proximal / GROWTH, jnp.maximum(1e-10, 10 * eps)), phi.proximal)
     following = state._replace(phi=_Phi(v, mu, units, grown, weaker), moved_mu=moved_mu, moved_v=moved_v)
 
     violation = level.signed(rows) / units.row
     in_vain = (phi.penalty >= largest) & (moved_mu > 0.9 * state.moved_mu)
     hopeless = ready & _hopeless(violation, pull(violation / units.row)[0], v, units.length, in_vain, tol)
-    gone = _gone(level, v, start, violation)
+    at_start = jnp.where(first, value, state.at_start)
+    gone = _gone(v, start, violation) & (value < at_start)
     status = jnp.where(state.steps < max_steps, _RUNNING, INACCURATE)
     # Convergence is superlinear by then: one more step for a tenth of the tolerance, which G pays multipliers times.
     solved = (left <= 0.1 * tol) | ((left <= tol) & ((state.residual <= tol) | (state.steps >= max_steps)))
     status = jnp.where(solved, SOLVED, jnp.where(hopeless, INFEASIBLE, jnp.where(gone, UNBOUNDED, status)))
     state = jax.tree.map(lambda a, b: jnp.where(ready, a, b), following, state)
     return state._replace(
-        mu=mu, residual=left, status=status.astype(state.status.dtype), steps=jnp.maximum(state.steps, 0)
+        mu=mu,
+        value=value,
+        residual=left,
+        status=status.astype(state.status.dtype),
+        steps=jnp.maximum(state.steps, 0),
+        at_start=at_start,
     )
 
 
 def _newton_step(level: Level, state: _State, newton: Newton) -> _State:
+    """One step of the semismooth Newton method on phi."""
+
     def value(v: Vector) -> tuple[Scalar, Scalar]:
         return _phi(level, state.phi, v)
 
-    slope, curved = jax.linearize(lambda v: jax.grad(value, has_aux=True)(v)[0], state.v)
+    def derivative(v: Vector) -> tuple[Vector, tuple[Scalar, Scalar]]:
+        both, slope = jax.value_and_grad(value, has_aux=True)(v)
+        return slope, both
+
+    slope, curved, here = jax.linearize(derivative, state.v, has_aux=True)
     direction, failed = newton(curved, slope, state.damping, state.phi.units)
-    v, stuck = _armijo(value, state.v, direction, jnp.vdot(slope, direction))
+    v, stuck = _armijo(value, state.v, here, direction, jnp.vdot(slope, direction))
     damping = jnp.where(failed, jnp.maximum(10 * state.damping, 1e-8), 0.1 * state.damping)
     return state._replace(v=v, steps=state.steps + 1, stuck=stuck, damping=damping)
 
@@ -273,30 +295,37 @@ def _hopeless(
     return (size > jnp.maximum(CLEAR, tol) * length) & (radius * jnp.linalg.norm(push) <= size**2)
 
 
-def _gone(level: Level, v: Vector, start: Vector, violation: RowVector) -> Bool[Array, ""]:
-    """Whether v has run off along feasible points of lower objective."""
+def _gone(v: Vector, start: Vector, violation: RowVector) -> Bool[Array, ""]:
+    """Whether v has run off along feasible points."""
     distance = jnp.max(jnp.abs(v), initial=0.0)
     far = distance > FAR * jnp.maximum(1.0, jnp.max(jnp.abs(start), initial=0.0))
     feasible = jnp.max(jnp.abs(violation), initial=0.0) <= CLEAR * distance
-    return far & feasible & (level.objective(v) < level.objective(start))
+    return far & feasible
 
 
 def _armijo(
-    function: Callable[[Vector], tuple[Scalar, Scalar]], v: Vector, direction: Vector, slope: Scalar
+    function: Callable[[Vector], tuple[Scalar, Scalar]],
+    v: Vector,
+    here: tuple[Scalar, Scalar],
+    direction: Vector,
+    slope: Scalar,
 ) -> tuple[Vector, Bool[Array, ""]]:
-    value, size = function(v)
-    slack = 10 * jnp.finfo(v.dtype).eps * size
+    """The point after the first of the steps 1, 1/2, 1/4, ... that lowers the function enough, and whether none did.
 
-    def too_long(carry: tuple[Scalar, Scalar]) -> Bool[Array, ""]:
+    `here` is the function at v: its value, and the size of what it was summed from. Errors of rounding are forgiven, or
+    no step would do at the minimum. A value that is not a number never passes.
+    """
+    slack = 10 * jnp.finfo(v.dtype).eps * here[1]
+
+    def too_high(carry: tuple[Scalar, Scalar]) -> Bool[Array, ""]:
         length, reached = carry
-        return ~(reached <= value + ARMIJO * length * slope + slack) & (length > SHORTEST)
+        return ~(reached <= here[0] + ARMIJO * length * slope + slack) & (length > SHORTEST)
 
     def halve(carry: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         length = 0.5 * carry[0]
         return length, function(v + length * direction)[0]
 
-    one = jnp.ones((), v.dtype)
-    length, _ = jax.lax.while_loop(too_long, halve, (one, function(v + direction)[0]))
+    length, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), jnp.full((), jnp.inf, v.dtype)))
     stuck = length <= SHORTEST
     return jnp.where(stuck, v, v + length * direction), stuck
 
@@ -304,6 +333,8 @@ def _armijo(
 def _cholesky(
     curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units
 ) -> tuple[Vector, Bool[Array, ""]]:
+    """Newton's direction from a factorisation; where the Hessian is not positive definite, a short way downhill."""
+    del units
     n = slope.size
     identity = jnp.eye(n, dtype=slope.dtype)
     hessian = jax.vmap(curved)(identity)
@@ -317,6 +348,7 @@ def _cholesky(
 def _conjugate_gradients(
     curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units
 ) -> tuple[Vector, Bool[Array, ""]]:
+    """Newton's direction as far as it matters: the closer to the minimum, the more exact."""
     enough = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope) / units.slope))
     direction, _ = jax.scipy.sparse.linalg.cg(
         lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=CG_STEPS

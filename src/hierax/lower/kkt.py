@@ -108,8 +108,8 @@ class Units(NamedTuple):
     length: Scalar
 
 
-def units_at(level: Level, v: Vector, tol: Scalar) -> Units:
-    """Units from first and second derivatives along a few directions.
+def units_at(level: Level, v: Vector, rows: RowVector, gradient: Vector, tol: Scalar) -> Units:
+    """Units near v from first and second derivatives along a few directions; rows and gradient of G as they are at v.
 
     A row's gradient is wanted where the row vanishes, not at v: to second order that is sqrt(a^2 - 2 q r) for a row of
     value r, slope a and curvature q. It is exact for balls and ellipsoids whose axes are alike, from any v (also the
@@ -130,15 +130,15 @@ def units_at(level: Level, v: Vector, tol: Scalar) -> Units:
 
     squares, curvatures, bent = jax.vmap(along)(directions)
     square = weight * jnp.sum(squares, 0)
-    boundary = jnp.maximum(square - 2 * jnp.mean(curvatures, 0) * level.rows(v), 0.01 * square)
+    boundary = jnp.maximum(square - 2 * jnp.mean(curvatures, 0) * rows, 0.01 * square)
     largest = jnp.max(jnp.abs(v), initial=0.0)
     length = jnp.maximum(1.0, 100 * jnp.finfo(v.dtype).eps / tol * largest)
     curvature = jnp.sqrt(weight * jnp.sum(bent) / v.size)
-    gradient = jnp.max(jnp.abs(jax.grad(level.objective)(v)), initial=0.0)
+    steepest = jnp.max(jnp.abs(gradient), initial=0.0)
     return Units(
         row=_or_one(jnp.sqrt(boundary)),
-        curvature=_or_one(jnp.maximum(curvature, gradient / jnp.maximum(1.0, largest))),
-        slope=_or_one(jnp.maximum(gradient, curvature * length)),
+        curvature=_or_one(jnp.maximum(curvature, steepest / jnp.maximum(1.0, largest))),
+        slope=_or_one(jnp.maximum(steepest, curvature * length)),
         length=length,
     )
 
@@ -159,8 +159,8 @@ def residual(level: Level, units: Units, rows: RowVector, mu: RowVector, gradien
 def residual_at(level: Level, v: Vector, mu: RowVector, tol: Scalar) -> Scalar:
     """`residual` in the units of the point itself."""
     rows, pull = jax.vjp(level.rows, v)
-    gradient = jax.grad(level.objective)(v) + pull(mu)[0]
-    return residual(level, units_at(level, v, tol), rows, mu, gradient)
+    gradient = jax.grad(level.objective)(v)
+    return residual(level, units_at(level, v, rows, gradient, tol), rows, mu, gradient + pull(mu)[0])
 
 
 def reachable(tol: Scalar | float, dtype: jnp.dtype) -> Scalar:

@@ -22,7 +22,7 @@ import optax
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax import sets
-from hierax.estimate import hessian_product, jacobian_norm, power_iteration
+from hierax.estimate import ITERATIONS, hessian_product, jacobian_norm, power_iteration
 from hierax.lower.solution import INACCURATE, SOLVED, AbstractLowerSolver, LowerSolution
 from hierax.methods.checks import check_count, check_positive
 from hierax.problem import Problem, Rows
@@ -124,18 +124,32 @@ class MaxMin(AbstractLowerSolver):
             self,
             eta1=given(self.eta1, 1 / jnp.maximum(norms.top, tiny)),
             eta2=given(self.eta2, jnp.maximum(norms.bottom, tiny) / squared),
-            tol=given(self.tol, norms.top),
             bend=given(self.bend, norms.bend if self.eta1 is None else jnp.zeros_like(norms.bend)),
         )
 
     @property
-    def is_filled(self) -> bool:
-        """Whether every step is known."""
-        return not any(value is None for value in (self.eta1, self.eta2, self.bend))
+    def estimates(self) -> bool:
+        """Whether a call first estimates steps."""
+        return any(value is None for value in (self.eta1, self.eta2))
 
-    def unset(self) -> "MaxMin":
-        """The solver with every step to be estimated anew."""
-        return dataclasses.replace(self, eta1=None, eta2=None, bend=None)
+    def gradients(self) -> tuple[int, int]:
+        """Gradients of the objective and vector-Jacobian products of the constraints per call.
+
+        A product with a Hessian, or with J'J, counts as two.
+        """
+        steps = self.dual_steps * self.primal_steps + 1
+        if not self.estimates:
+            return steps, steps + 1
+        return steps + 2 * LANCZOS_STEPS, steps + 1 + 4 * ITERATIONS
+
+    def step_limits(self, norms: Norms) -> dict[str, tuple[Scalar, Scalar]]:
+        """The steps that were set, and the longest that are stable at these norms."""
+        free = dataclasses.replace(self, eta1=None, eta2=None, bend=None).filled(norms)
+        return {
+            name: (getattr(self, name), 2 * getattr(free, name))
+            for name in ("eta1", "eta2")
+            if getattr(self, name) is not None
+        }
 
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
@@ -144,7 +158,7 @@ class MaxMin(AbstractLowerSolver):
         x, y = jax.tree.map(jnp.asarray, (x, y))
         dtype = dtype_of(y)
         mu = jax.tree.map(jnp.zeros_like, problem.rows(x, y)) if multipliers is None else multipliers
-        if not self.is_filled:
+        if self.estimates or self.bend is None:
             return self.filled(norms_of(problem, x, y, xi, mu)).solve(problem, x, y, xi, mu)
 
         def gradient(y: PyTree, mu: Rows) -> PyTree:

@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax import estimate, samples, sets
 from hierax.errors import InputError
-from hierax.lower.maxmin import MaxMin, extreme_eigenvalues
+from hierax.lower.maxmin import MaxMin, extreme_eigenvalues, norms_of
 from hierax.lower.solution import AbstractLowerSolver
 from hierax.methods import baseline
 from hierax.methods.baseline import Iterate, Moved
@@ -86,7 +86,8 @@ class BLOCC(AbstractMethod):
     Args:
         c: weight of the gap; x and y are off by O(1/c). The cost of a step does not depend on it, but the solvers'
             errors enter d multiplied by c. None: 100 times (curvature of F) / sqrt(L_G mu_G), both in y.
-        lower: solver of the lower level for (y_g, mu_g): `MaxMin()`, `Exact()` or `Conic()`.
+        lower: solver of the lower level for (y_g, mu_g): `MaxMin()`, `Exact()` or `Conic()`. What MaxMin's steps leave
+            unset is estimated in every call, because curvatures change with x.
         penalised: solver for (y_F, mu_F) of F + c G: `MaxMin()` or `Exact()`. F + c G must be strongly convex in y for
             `MaxMin`, hence c mu_G > -(smallest curvature of F).
         eta: x-step; a number, a schedule, an optax transformation, or None: `Adaptive`, min(1.2 eta_{k-1},
@@ -96,6 +97,7 @@ class BLOCC(AbstractMethod):
         start: "solve" first solves the lower level at x0; "given" starts both solvers at y0 with zero multipliers.
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless an
             eta2 is given (it carries the constraints' units).
+        smoothness: the L_x of the stationarity measure; None: estimated.
 
     Examples:
         >>> from hierax.methods.blocc import BLOCC
@@ -144,14 +146,17 @@ class BLOCC(AbstractMethod):
             )
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
-        """Those of the two solvers; what c is estimated at is large enough for F + c G."""
+        """Those of the two solvers. An estimated c is large enough for F + c G to be as convex as G."""
         xi = samples.whole(problem.xi, key)
-        doubts = self.lower.doubts(problem, x, y, xi)
+        doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in self.lower.doubts(problem, x, y, xi).items()}
         if self.c is None and isinstance(self.penalised, MaxMin):
-            return doubts | self.penalised.doubts(problem, x, y, xi)
-        zeta = look_at(problem.zeta, self.with_batches(problem).first_look(problem, key).zeta)
-        c = jnp.asarray(1.0 if self.c is None else self.c, dtype_of(x, y))
-        return self.penalised.doubts(penalised_problem(problem, c), x, y, (zeta, xi)) | doubts
+            found = {} if isinstance(self.lower, MaxMin) else self.penalised.doubts(problem, x, y, xi)
+        else:
+            zeta = look_at(problem.zeta, self.with_batches(problem).first_look(problem, key).zeta)
+            c = jnp.asarray(1.0 if self.c is None else self.c, dtype_of(x, y))
+            found = self.penalised.doubts(penalised_problem(problem, c), x, y, (zeta, xi))
+        of = "BLOCC(penalised=...), on F + c G in the place of the lower objective, where a larger c may help"
+        return doubts | {f"{of}: {text}": flag for text, flag in found.items()}
 
     def resolve(
         self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
@@ -278,34 +283,51 @@ class BLOCC(AbstractMethod):
         return state._replace(point=Iterate(x, y), mu_lower=Rows(there.inequalities, there.equalities))
 
     def step_limits(self, problem: Problem, state: BLOCCState) -> dict[str, tuple[Scalar, Scalar]]:
-        """The x-step against 2/L_x where the state is; MaxMin's steps are estimated anew in every call."""
-        if isinstance(self.eta, Adaptive) or is_transformation(self.eta):
-            return {}
-        free = dataclasses.replace(self, eta=None, smoothness=None)
-        able = free.resolve(problem, state.point.x, state.y_lower, state.key)
-        return {"eta": (rate(self.eta, state.step, dtype_of(state.point.x)), 2 / able.smoothness)}
+        """The steps of MaxMin that were set against 2/L, and the x-step against 2/L_x, where the state is."""
+        rescaled, xi = scaled(problem, self.scales), samples.whole(problem.xi, state.key)
+        zeta = look_at(problem.zeta, self.first_look(problem, state.key).zeta)
+        x = state.point.x
+        limits: dict[str, tuple[Scalar, Scalar]] = {}
+        for name, solver, of, y, batch, mu in (
+            ("lower", self.lower, rescaled, state.y_lower, xi, state.mu_lower),
+            (
+                "penalised",
+                self.penalised,
+                penalised_problem(rescaled, self.c),
+                state.point.y,
+                (zeta, xi),
+                state.mu_penalised,
+            ),
+        ):
+            if isinstance(solver, MaxMin):
+                found = solver.step_limits(norms_of(of, x, y, batch, mu))
+                limits |= {f"{name}.{step}": limit for step, limit in found.items()}
+        if not isinstance(self.eta, Adaptive) and not is_transformation(self.eta):
+            able = dataclasses.replace(self, eta=None, smoothness=None).resolve(problem, x, state.y_lower, state.key)
+            limits["eta"] = (rate(self.eta, state.step, dtype_of(x)), 2 / able.smoothness)
+        return limits
 
     # -- accounting -------------------------------------------------------------------------------------------------
 
     def costs(self, problem: Problem) -> Costs:
         """Samples and gradients of one outer step; what an exact solver does is not counted in gradients."""
-        low, high = (_gradients(solver) for solver in self._solvers)
+        (low, low_rows), (high, high_rows) = (_gradients(solver) for solver in self._solvers)
         return Costs(
             zeta=(self.batch_zeta or 1) * (problem.zeta is not None),
             xi=(self.batch_xi or 1) * (problem.xi is not None),
             grad_upper=high + 1,
             grad_lower=low + high + 2,
-            vjp_constraints=low + high + 2,
+            vjp_constraints=low_rows + high_rows + 2,
             lower_solves=2,
         )
 
     def start_costs(self, problem: Problem) -> Costs:
         """Samples and gradients before the first step."""
         solves = 1 + (self.start == "solve")
-        steps = solves * _gradients(self._first_solver)
+        steps, rows = (solves * count for count in _gradients(self._first_solver))
         products = 2 * 4 * estimate.ITERATIONS  # Hessian-vector products at one point, about 2 gradients each
         return Costs(
-            grad_upper=products, grad_lower=steps + products, vjp_constraints=steps + products, lower_solves=solves
+            grad_upper=products, grad_lower=steps + products, vjp_constraints=rows + products, lower_solves=solves
         )
 
 
@@ -321,8 +343,8 @@ def _as_arrays(solver: AbstractLowerSolver, dtype: jnp.dtype) -> AbstractLowerSo
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), solver)
 
 
-def _gradients(solver: AbstractLowerSolver) -> int:
-    return solver.dual_steps * solver.primal_steps if isinstance(solver, MaxMin) else 0
+def _gradients(solver: AbstractLowerSolver) -> tuple[int, int]:
+    return solver.gradients() if isinstance(solver, MaxMin) else (0, 0)
 
 
 def _kind(eta: Any) -> str:

@@ -9,18 +9,20 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax import sets
-from hierax.estimate import hessian_product, power_iteration
+from hierax.estimate import hessian_product
 from hierax.problem import Problem
-from hierax.trees import dtype_of
+from hierax.trees import normalised
 
 Pair = tuple[PyTree, PyTree]
 
 PAIRS = 16  # pairs of points between which every row is compared with its chord
 LOOKS = 8  # points at which the curvature of a random row, or of a random mixture of rows, is looked at
-BENT = 1e-6  # share of a row's change, or of its largest curvature, that counts as curvature of the wrong sign
+ITERATIONS = 24  # of the search for the lowest eigenvalue
+BENT = 1e-6  # share of a row's size by which it may miss its chord: rounding is far below
+DOWN = 1e-3  # share of the largest curvature from which a negative one counts
 
 
 def projection_problem(problem: Problem) -> Problem:
@@ -74,61 +76,66 @@ def joint_convexity(
     Rows are compared with their chords between random points of X x Y. That can miss a row that bends the wrong way
     only in a few of many directions, so the smallest eigenvalue of its Hessian is looked for too, for a few rows.
     """
-    chords, looks = jax.random.split(key)
-    above, off = _against_chords(problem, (x, y), chords)
-    return ~(above | _bends_down(problem, (x, y), looks)), ~off
+    flat, tree = jax.flatten_util.ravel_pytree((x, y))
+    # About as far from (x, y) as that is from zero; all in one draw, because generators are slow to compile.
+    away = 0.5 * (1 + jnp.abs(flat)) * jax.random.normal(key, (2 * PAIRS + LOOKS, flat.size), flat.dtype)
+    points = jax.vmap(lambda v: sets.project((problem.x_set, problem.y_set), tree(v)))(flat + away)
+    first, second, others = (
+        jax.tree.map(lambda a, part=part: a[part], points)
+        for part in (slice(PAIRS), slice(PAIRS, 2 * PAIRS), slice(2 * PAIRS, None))
+    )
+    above, off = jax.vmap(lambda a, b: _against_chord(problem, a, b))(first, second)
+    if not jax.tree.leaves(jax.eval_shape(problem.constraints, x, y)):
+        return jnp.array(True), ~jnp.any(off)
+    down = jax.vmap(lambda at, number: _bends_down(problem, at, number))(others, jnp.arange(LOOKS))
+    return ~(jnp.any(above) | jnp.any(down)), ~jnp.any(off)
 
 
-def _near(problem: Problem, pair: Pair, key: PRNGKeyArray) -> Pair:
-    """A point of X x Y about as far from the given one as that is from zero."""
-    flat, tree = jax.flatten_util.ravel_pytree(pair)
-    away = 0.5 * (1 + jnp.abs(flat)) * jax.random.normal(key, flat.shape, flat.dtype)
-    return sets.project((problem.x_set, problem.y_set), tree(flat + away))
+def _against_chord(problem: Problem, first: Pair, second: Pair) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    """Whether an inequality lies above its chord half-way between two points, and whether an equality is off it."""
+    middle = jax.tree.map(lambda a, b: 0.5 * (a + b), first, second)
+    ends, between = (problem.rows(*first), problem.rows(*second)), problem.rows(*middle)
+    rise = jax.tree.map(lambda a, b, m: m - 0.5 * (a + b), *ends, between)
+    least = jax.tree.map(lambda a, b, m: BENT * (jnp.abs(a) + jnp.abs(b) + jnp.abs(m)), *ends, between)
+    above = jax.tree.map(lambda a, b: jnp.any(a > b), rise.inequalities, least.inequalities)
+    off = jax.tree.map(lambda a, b: jnp.any(jnp.abs(a) > b), rise.equalities, least.equalities)
+    return _any(above), _any(off)
 
 
-def _against_chords(problem: Problem, pair: Pair, key: PRNGKeyArray) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-    """Whether an inequality lies above its chord somewhere, and whether an equality leaves its chord."""
+def _bends_down(problem: Problem, at: Pair, number: Int[Array, ""]) -> Bool[Array, ""]:
+    """Whether the Hessian of a row (even numbers), or of a mixture of rows (odd), has a clearly negative eigenvalue.
 
-    def one(key: PRNGKeyArray) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-        first, second = (_near(problem, pair, part) for part in jax.random.split(key))
-        middle = jax.tree.map(lambda a, b: 0.5 * (a + b), first, second)
-        ends, between = (problem.rows(*first), problem.rows(*second)), problem.rows(*middle)
-        rise = jax.tree.map(lambda a, b, m: m - 0.5 * (a + b), *ends, between)
-        # Rounding, and the noise of functions that are affine up to cancellation, is far below this.
-        least = jax.tree.map(lambda a, b, m: BENT * (jnp.abs(a) + jnp.abs(b) + jnp.abs(m)), *ends, between)
-        above = jax.tree.map(lambda a, b: jnp.any(a > b), rise.inequalities, least.inequalities)
-        off = jax.tree.map(lambda a, b: jnp.any(jnp.abs(a) > b), rise.equalities, least.equalities)
-        return _any(above), _any(off)
+    Power iteration on s I - Hessian, with s the largest curvature met so far: it ends at the lowest eigenvalue.
+    """
+    flat, tree = jax.flatten_util.ravel_pytree(problem.constraints(*at))
+    golden = 0.6180339887498949
+    place = jnp.arange(flat.size)
+    single = place == jnp.floor((golden * (number + 1) % 1.0) * flat.size).astype(int)
+    mixture = golden * (number + 1) * (place + 1) % 1.0
+    weights = tree(jnp.where(number % 2 == 0, single, mixture).astype(flat.dtype))
 
-    above, off = jax.vmap(one)(jax.random.split(key, PAIRS))
-    return jnp.any(above), jnp.any(off)
+    def weighted(v: Pair) -> Scalar:
+        return optax.tree.vdot(weights, problem.constraints(*v))
+
+    product = hessian_product(weighted, at)
+
+    def body(carry: tuple[Pair, Scalar], _: None) -> tuple[tuple[Pair, Scalar], Scalar]:
+        vector, top = carry
+        image = product(vector)
+        top = jnp.maximum(top, optax.tree.norm(image))
+        ahead = normalised(jax.tree.map(lambda a, b: 1.05 * top * a - b, vector, image))
+        return (ahead, top), optax.tree.vdot(vector, image)
+
+    start = normalised(_scattered(at))
+    (_, top), curvatures = jax.lax.scan(body, (start, jnp.zeros((), flat.dtype)), None, length=ITERATIONS)
+    rounding = jnp.finfo(flat.dtype).eps ** 0.5 * optax.tree.norm(jax.grad(weighted)(at))
+    return curvatures[-1] < -(DOWN * top + rounding)
 
 
-def _bends_down(problem: Problem, pair: Pair, key: PRNGKeyArray) -> Bool[Array, ""]:
-    """Whether the Hessian of a row, or of a mixture of rows, has a clearly negative eigenvalue somewhere."""
-    if not jax.tree.leaves(jax.eval_shape(problem.constraints, *pair)):
-        return jnp.array(False)
-    dtype = dtype_of(pair)
-
-    def one(key: PRNGKeyArray) -> Bool[Array, ""]:
-        where, which, mixed, how = jax.random.split(key, 4)
-        at = _near(problem, pair, where)
-        flat, tree = jax.flatten_util.ravel_pytree(problem.constraints(*at))
-        single = jnp.zeros_like(flat).at[jax.random.randint(which, (), 0, flat.size)].set(1.0)
-        mixture = jax.random.uniform(mixed, flat.shape, flat.dtype)
-        weights = tree(jnp.where(jax.random.bernoulli(how), single, mixture))
-
-        def weighted(v: Pair) -> Scalar:
-            return optax.tree.vdot(weights, problem.constraints(*v))
-
-        product = hessian_product(weighted, at)
-        top, _ = power_iteration(product, at)
-        # top I - Hessian has its largest eigenvalue where the Hessian has its smallest.
-        _, lowest = power_iteration(lambda v: jax.tree.map(lambda a, b: 1.05 * top * a - b, v, product(v)), at)
-        floor = jnp.finfo(dtype).eps ** 0.5 * optax.tree.norm(jax.grad(weighted)(at))
-        return optax.tree.vdot(lowest, product(lowest)) < -(1e-3 * top + floor)
-
-    return jnp.any(jax.vmap(one)(jax.random.split(key, LOOKS)))
+def _scattered(like: PyTree) -> PyTree:
+    """A vector with no structure that a Hessian could be blind to: multiples of the golden ratio, modulo one."""
+    flat, tree = jax.flatten_util.ravel_pytree(like)
+    return tree((0.5 + 0.6180339887498949 * jnp.arange(flat.size, dtype=flat.dtype)) % 1.0 - 0.45)
 
 
 def _any(flags: PyTree) -> Bool[Array, ""]:

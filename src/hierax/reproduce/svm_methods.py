@@ -21,9 +21,9 @@ from hierax.methods.salvf import SALVF
 from hierax.methods.steps import Decay, Steps
 
 BATCH = 32  # validation samples per step, for every method
-STEPS = (0.06, 0.2, 0.6)
+STEPS = (0.2, 0.6, 1.0)
 VR_BETA = 0.3  # a constant: with these x-steps Storm's own rule gives 1, which is SALVF
-WIDE = (0.02, 0.06, 0.2, 0.35, 0.6, 1.0)
+WIDE = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
 
 
 class Setting(NamedTuple):
@@ -68,8 +68,8 @@ def _salvf(**more: Any) -> Callable[[Setting], AbstractMethod]:
 
 
 ENTRIES = (
-    Entry("SALVF", _salvf(inner=SALM(steps=10)), _grid(3.0, 10.0), "SALM, 10 steps"),
-    Entry("SALVF-VR", _salvf(inner=SALM(steps=10), direction=Storm(beta=VR_BETA)), _grid(3.0, 10.0), "SALM, 10 steps"),
+    Entry("SALVF", _salvf(inner=SALM(steps=20)), _grid(2.0, 4.0), "SALM, 20 steps"),
+    Entry("SALVF-VR", _salvf(inner=SALM(steps=20), direction=Storm(beta=VR_BETA)), _grid(2.0, 4.0), "SALM, 20 steps"),
     Entry("SALVF, exact inner", _salvf(inner=Conic()), _grid(3.0, 10.0), "Conic"),
     Entry(
         "BLOCC",

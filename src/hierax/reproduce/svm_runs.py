@@ -18,7 +18,7 @@ from hierax.lower.conic import Conic
 from hierax.problems import svm, svm_hypergradient, svm_reference
 from hierax.problems.example import Example
 from hierax.reproduce.svm_data import Split, split
-from hierax.reproduce.svm_methods import BATCH, ENTRIES, Entry, Setting
+from hierax.reproduce.svm_methods import BATCH, Entry, Setting
 from hierax.solve import solve
 
 logger = logging.getLogger("hierax")
@@ -32,10 +32,10 @@ class Size:
     """How much is run."""
 
     seeds: int = 10
-    steps: int = 400
-    record_every: int = 20
+    steps: int = 200
+    record_every: int = 10
     tuning_seeds: int = 2
-    tuning_steps: int = 200
+    tuning_steps: int = 60
 
 
 @dataclasses.dataclass
@@ -85,23 +85,19 @@ def _unit(parts: Split) -> float:
     return float(len(parts.train[1]) ** 0.5)
 
 
-def run_set(name: str, size: Size, weights: Any, data_dir: Path | None) -> dict[str, dict[str, Any]]:
-    """Tune and run every method on one data set."""
-    results: dict[str, dict[str, Any]] = {}
+def run_method(name: str, entry: Entry, size: Size, weights: Any, data_dir: Path | None) -> dict[str, Any]:
+    """Choose a method's constants on the tuning seeds of one data set, then run it on every seed."""
     tuning = [split(name, FIRST_TUNING_SEED + i, data_dir) for i in range(size.tuning_seeds)]
-    parts = [split(name, seed, data_dir) for seed in range(size.seeds)]
-    for entry in ENTRIES:
-        setting, table = _tuned(entry, tuning, size, weights)
-        curves = [_run(entry.build(setting), part, seed, size.steps, size, weights) for seed, part in enumerate(parts)]
-        results[entry.name] = {
-            "setting": setting,
-            "tuning": table,
-            "curves": curves,
-            "compile_seconds": sum(curve.final["compile_seconds"] for curve in curves),
-        }
-        last = np.mean([curve.decrease[-1] for curve in curves])
-        logger.info("%s: %s with %s: phi falls by %.4f", name, entry.name, setting, last)
-    return results
+    setting, table = _tuned(entry, tuning, size, weights)
+    curves = [
+        _run(entry.build(setting), split(name, seed, data_dir), seed, size.steps, size, weights)
+        for seed in range(size.seeds)
+    ]
+    logger.info(
+        "%s: %s with %s: phi falls by %.4f", name, entry.name, setting, np.mean([c.decrease[-1] for c in curves])
+    )
+    compiling = sum(row["compile_seconds"] for row in table) + sum(c.final["compile_seconds"] for c in curves)
+    return {"setting": setting, "tuning": table, "curves": curves, "compile_seconds": compiling}
 
 
 def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Any) -> tuple[Setting, list[dict[str, Any]]]:
@@ -112,7 +108,14 @@ def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Any) -> tuple
             _run(entry.build(setting), part, FIRST_TUNING_SEED + i, size.tuning_steps, size, weights, judge_only=True)
             for i, part in enumerate(tuning)
         ]
-        table.append({**setting._asdict(), "decrease": float(np.mean([curve.decrease[-1] for curve in curves]))})
+        table.append(
+            {
+                **setting._asdict(),
+                "decrease": float(np.mean([curve.decrease[-1] for curve in curves])),
+                "statuses": sorted({curve.final["status"] for curve in curves}),
+                "compile_seconds": sum(curve.final["compile_seconds"] for curve in curves),
+            }
+        )
     best = max(range(len(table)), key=lambda i: table[i]["decrease"])
     return entry.grid[best], table
 

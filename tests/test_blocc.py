@@ -1,0 +1,195 @@
+"""BLOCC: known solutions, its gradient, the x-step, samples, exact solvers, what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cases import EXACT, TOY, same
+
+import hierax as hx
+from hierax.lower.exact import Exact
+from hierax.lower.maxmin import MaxMin
+from hierax.methods.blocc import BLOCC, Adaptive
+from hierax.problems import gaffa_toy, random_qp, synthetic
+from hierax.problems.toy import local_minimisers
+
+STARTS = np.array([0.1, 0.5, 0.8, 1.2, 1.6, 2.0, 2.6, 2.95])
+SHORT = MaxMin(dual_steps=20, primal_steps=5)
+QUICK = BLOCC(lower=SHORT, penalised=SHORT)
+
+
+# -- known solutions ---------------------------------------------------------------------------------------------------
+
+
+def test_every_start_of_the_toy_ends_at_a_minimiser():
+    sol = hx.solve_many(EXACT.problem, STARTS, STARTS, QUICK, max_steps=60)
+    away = np.abs(np.asarray(sol.x)[:, None] - local_minimisers())
+    assert np.max(np.min(away, axis=1)) <= 1e-3  # x = 3 is 0.0092 from the last one: not accepted
+    assert set(np.argmin(away, axis=1)) == {0, 1, 2, 3}
+    np.testing.assert_allclose(sol.y, sol.x, atol=1e-6)
+    np.testing.assert_allclose(sol.multipliers.inequalities, 2 * sol.x, atol=1e-5)
+    np.testing.assert_allclose(sol.history["distance"][-1], 0.0, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def ellipsoids():
+    example = synthetic(0.0)
+    return example, hx.solve(example.problem, example.x0, example.y0, BLOCC(), max_steps=60)
+
+
+def test_nonlinear_constraints(ellipsoids):
+    example, sol = ellipsoids
+    known = example.solutions[0]
+    np.testing.assert_allclose(sol.x, known.x, atol=3e-3)
+    np.testing.assert_allclose(sol.y, known.y, atol=1e-2)
+    np.testing.assert_allclose(sol.multipliers.inequalities, known.multipliers, atol=1e-2)
+    np.testing.assert_allclose(sol.history["upper"][-1], known.upper, rtol=1e-2)
+    assert sol.history["inner_residual"][-1] < 1e-8
+    assert sol.history["stationarity"][-1] < 1e-6
+
+
+def test_the_bias_is_one_over_c(ellipsoids):
+    """Ten times c, a tenth of the error; the same compiled step, and as many of them."""
+    example, sol = ellipsoids
+    known, c = example.solutions[0], float(sol.method.c)
+    more = hx.solve(example.problem, example.x0, example.y0, BLOCC(c=10 * c), max_steps=60)
+    ratio = np.linalg.norm(sol.x - known.x) / np.linalg.norm(more.x - known.x)
+    assert 9 < ratio < 11
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_random_qp_with_equalities(seed):
+    """Affine constraints of both kinds, one x on its bound; the three problems share their program."""
+    example = random_qp(seed, p=4, equalities=3)
+    known = example.solutions[0]
+    sol = hx.solve(example.problem, example.x0, example.y0, BLOCC(c=1000.0), max_steps=200)
+    np.testing.assert_allclose(sol.x, known.x, atol=1e-3)
+    np.testing.assert_allclose(sol.y, known.y, atol=1e-3)
+    np.testing.assert_allclose(sol.multipliers.equalities, known.equality_multipliers, atol=1e-2)
+
+
+def test_exact_solvers_where_the_lower_level_is_not_strongly_convex():
+    """MaxMin cannot solve it and says so before the first step; Exact can, and is told of F + c G alone."""
+    example = gaffa_toy(4)
+    method = BLOCC(lower=Exact(), penalised=Exact())
+    sol = hx.solve(example.problem, example.x0, example.y0, method, max_steps=100)
+    known = example.solutions[0]
+    np.testing.assert_allclose(sol.x, known.x, atol=1e-3)
+    np.testing.assert_allclose(sol.y["y2"], known.y["y2"], atol=1e-3)
+    for mixed in (BLOCC(), BLOCC(lower=Exact()), BLOCC(penalised=Exact())):
+        with pytest.raises(hx.InputError, match="MaxMin: the lower objective is not strongly convex in y at the start"):
+            hx.solve(example.problem, example.x0, example.y0, mixed)
+
+
+# -- the gradient ------------------------------------------------------------------------------------------------------
+
+
+def test_the_direction_is_the_gradient_of_the_penalised_value():
+    """F_c(x) = min {F + c G} - c min G by an exact solver, against the step that BLOCC takes."""
+    example, c, eta = synthetic(0.0), jnp.asarray(7.0), 1e-3
+    problem, x = example.problem, jnp.asarray(example.x0)
+    method = BLOCC(c=c, eta=eta, lower=MaxMin(200, 20), penalised=MaxMin(200, 20))
+    sol = hx.solve(problem, x, example.y0, method, max_steps=1)
+    d = (x - sol.x) / eta
+
+    @jax.jit
+    def value(x):
+        both = lambda x, y, xi: problem.upper(x, y, None) + c * problem.lower(x, y, None)
+        y = jnp.asarray(example.y0)
+        penalised = Exact().solve(hx.Problem(problem.upper, both, problem.constraints, y_set=problem.y_set), x, y)
+        return penalised.value - c * Exact().solve(problem, x, y).value
+
+    for direction in np.random.default_rng(0).standard_normal((3, x.size)):
+        h = 1e-4
+        slope = (value(x + h * direction) - value(x - h * direction)) / (2 * h)
+        np.testing.assert_allclose(jnp.vdot(d, direction), slope, rtol=1e-5)
+
+
+# -- the x-step --------------------------------------------------------------------------------------------------------
+
+
+def test_adaptive_steps_follow_the_curvature():
+    """On x'diag(1, 4)x/2 the step settles between 1/(2 L) and 1/(2 mu); it grows by 1.2 at most, and x* is found."""
+    rule, curvature = Adaptive(jnp.asarray(1e-3)), jnp.array([1.0, 4.0])
+    x = {"x": jnp.array([1.0, 1.0])}
+    memory, lengths = rule.init(x), []
+    for k in range(60):
+        d = {"x": curvature * x["x"]}
+        eta = rule.length(memory, x, d, jnp.asarray(k))
+        memory = (x, d, eta)
+        x = {"x": x["x"] - eta * d["x"]}
+        lengths.append(float(eta))
+    assert lengths[0] == 1e-3
+    assert np.max(np.divide(lengths[1:], lengths[:-1])) < 1.2 + 1e-9
+    assert min(lengths[40:]) >= 0.125 - 1e-9
+    assert max(lengths[40:]) <= 0.5 + 1e-9
+    assert optax.tree.norm(x) < 1e-4
+    # Held at a bound, x does not move: nothing is learnt, and the step must not become zero.
+    assert rule.length((x, d, eta), x, d, jnp.asarray(60)) == pytest.approx(1.2 * lengths[-1])
+
+
+def test_other_rules_for_x_and_what_a_state_allows():
+    first = hx.solve(EXACT.problem, 1.2, 1.2, QUICK, max_steps=5)
+    assert isinstance(first.method.eta, Adaptive)
+    fixed = hx.solve(EXACT.problem, 1.2, 1.2, BLOCC(lower=SHORT, penalised=SHORT, eta=0.02), max_steps=200)
+    np.testing.assert_allclose(fixed.x, local_minimisers()[1], atol=1e-3)
+    adam = BLOCC(lower=SHORT, penalised=SHORT, eta=optax.adam(0.02))
+    np.testing.assert_allclose(
+        hx.solve(EXACT.problem, 1.2, 1.2, adam, max_steps=300).x, local_minimisers()[1], atol=1e-2
+    )
+    with pytest.raises(hx.InputError, match="whose x-step is adaptive, which does not fit a number or schedule"):
+        hx.solve(EXACT.problem, 1.2, 1.2, BLOCC(eta=0.02), state=first.state)
+    on = hx.solve(EXACT.problem, 1.2, 1.2, BLOCC(lower=SHORT, penalised=SHORT), max_steps=5, state=first.state)
+    same(on.x, hx.solve(EXACT.problem, 1.2, 1.2, QUICK, max_steps=10).x)
+
+
+def test_a_step_that_is_too_long_is_named():
+    """Where the lower level is solved with steps beyond 2/L the run fails, and the message says which step it was."""
+    free = hx.Problem(upper=lambda x, y, zeta: (x - 1.0) ** 2 + y**2, lower=lambda x, y, xi: (y - x) ** 2)
+    long = BLOCC(lower=MaxMin(20, 5, eta1=3.0), penalised=SHORT)
+    with pytest.raises(hx.RunFailed, match=r"lower\.eta1=3 exceeds 2/L ~ 1"):
+        hx.solve(free, 0.0, 0.0, long, max_steps=10)
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+def test_samples_do_not_cost_more_noise_as_c_grows():
+    """Eight seeds at c and 10 c: the spread of x is that of grad f, not c times that of g."""
+    starts, spread = np.full(8, 1.2), []
+    for c in (100.0, 1000.0):
+        method = BLOCC(c=c, lower=SHORT, penalised=SHORT)
+        sol = hx.solve_many(TOY.problem, starts, starts, method, max_steps=400)
+        np.testing.assert_allclose(sol.x, local_minimisers()[1], atol=2e-2)
+        spread.append(np.std(sol.x))
+        assert sol.counts.zeta == sol.counts.xi == 400
+    assert 0.5 < spread[1] / spread[0] < 2.0
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_penalised_problem_that_is_not_convex_is_refused():
+    """F = -5 y^2: F + c G is concave for c = 1, and convex for the c that is estimated."""
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: -5.0 * y**2 + x**2, lower=lambda x, y, xi: (y - x) ** 2, y_set=hx.Box(-3.0, 3.0)
+    )
+    with pytest.raises(hx.InputError, match=r"on F \+ c G .* a larger c may help: MaxMin"):
+        hx.solve(problem, 0.5, 0.5, BLOCC(c=1.0, lower=SHORT, penalised=SHORT))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"c": -1.0}, r"BLOCC\(c=-1.0\)"),
+        ({"lower": hx.SALM()}, r"BLOCC\(lower\): needs hx.MaxMin\(\) or hx.Exact\(\), got SALM"),
+        ({"penalised": None}, r"BLOCC\(penalised\): needs .* got NoneType"),
+        ({"eta": -0.1}, r"steps\.eta: needs a positive number"),
+        ({"start": "cold"}, r"BLOCC\(start='cold'\)"),
+        ({"batch_zeta": 0}, r"BLOCC\(batch_zeta=0\)"),
+    ],
+)
+def test_bad_settings(settings, text):
+    with pytest.raises(hx.InputError, match=text):
+        BLOCC(**settings)

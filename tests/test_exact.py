@@ -1,0 +1,291 @@
+"""Exact against SciPy and Clarabel, its statuses, warm starts, and what a value function needs."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+from cases import close
+from lower_levels import INSTANCES, STACKED, START, by_clarabel, by_scipy, problem_of
+
+import hierax as hx
+from hierax.errors import InputError
+from hierax.lower.exact import Exact
+from hierax.lower.kkt import flat_level, residual_at
+from hierax.lower.solution import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+from hierax.problem import Rows
+from hierax.problems import ellipsoid_qp, toy
+
+TOY = toy(0.0).problem
+
+
+def level(lower, constraints=None, equalities=None, y_set=None):
+    return hx.Problem(
+        upper=lambda x, y, zeta: 0.0, lower=lower, constraints=constraints, equalities=equalities, y_set=y_set
+    )
+
+
+@pytest.fixture(scope="module")
+def cold():
+    """All random problems, cold, by one compiled program."""
+    return jax.jit(jax.vmap(lambda one: Exact().solve(problem_of(one), None, START)))(STACKED)
+
+
+@pytest.fixture(scope="module")
+def warm_solve():
+    return jax.jit(jax.vmap(lambda one, y, mu: Exact().solve(problem_of(one), None, y, None, mu)))
+
+
+@pytest.mark.parametrize("solver", [by_scipy, by_clarabel])
+def test_agrees_with_others_on_random_problems(cold, solver):
+    assert np.all(cold.status == SOLVED)
+    assert np.max(cold.residual) <= 1e-8
+    assert np.max(cold.iterations) <= 40
+    for place, one in enumerate(INSTANCES):
+        other = solver(one)
+        mine = jax.tree.map(lambda leaf: np.asarray(leaf[place]), cold)  # noqa: B023
+        np.testing.assert_allclose(mine.value, other.value, rtol=1e-7)
+        scale = 1 + max(np.max(np.abs(part)) for part in other[2:])
+        for found, expected in (
+            (mine.multipliers.inequalities["affine"], other.affine),
+            (mine.multipliers.inequalities["balls"], other.balls),
+        ):
+            np.testing.assert_allclose(found, expected, atol=1e-5 * scale)
+        if one.E.any():  # a row of zeros has no multiplier
+            np.testing.assert_allclose(mine.multipliers.equalities, other.equal, atol=1e-5 * scale)
+
+
+def test_all_kinds_of_rows_take_part(cold):
+    """Each block of rows and faces is active in some of the random problems and inactive in others."""
+    for leaf in jax.tree.leaves((cold.multipliers.inequalities, cold.faces.inequalities)):
+        share = np.mean(leaf > 1e-6)
+        assert 0.05 < share < 0.95
+
+
+def test_a_good_start_saves_newton_steps(cold, warm_solve):
+    again = warm_solve(STACKED, cold.y, cold.multipliers)
+    assert np.mean(again.iterations) < 0.1
+    moved = STACKED._replace(q=1.01 * STACKED.q + 0.01, b=STACKED.b + 0.003)
+    warm = warm_solve(moved, cold.y, cold.multipliers)
+    assert np.all(warm.status == SOLVED)
+    assert np.mean(warm.iterations) < 0.6 * np.mean(cold.iterations)
+
+
+def test_a_bad_start_does_no_harm(cold, warm_solve):
+    """Multipliers from elsewhere, and a y that is far off."""
+    far = jax.tree.map(lambda leaf: leaf + 30.0, cold.y)
+    found = warm_solve(STACKED, far, jax.tree.map(lambda leaf: leaf + 1e6, cold.multipliers))
+    assert np.all(found.status == SOLVED)
+    np.testing.assert_allclose(found.value, cold.value, rtol=1e-7, atol=1e-7)
+
+
+def test_single_precision(cold):
+    """It keeps its dtype, says what it reached, and is right to four digits."""
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (STACKED, START))
+    found = jax.jit(jax.vmap(lambda one: Exact().solve(problem_of(one), None, single[1])))(single[0])
+    assert {leaf.dtype for leaf in jax.tree.leaves(found[:5])} == {jnp.dtype("float32")}
+    assert np.mean(found.status == SOLVED) > 0.97
+    assert not np.any((found.status == INFEASIBLE) | (found.status == UNBOUNDED))
+    np.testing.assert_allclose(found.value, cold.value, rtol=2e-3, atol=2e-3)
+
+
+def test_planted_solution_and_units():
+    """The known solution is found, whatever the units of G and of the constraints."""
+    example = ellipsoid_qp(6, 4, sigma=0.0)
+    problem, known = example.problem, example.solutions[0]
+
+    def solve(units):
+        scaled = dataclasses.replace(
+            problem,
+            lower=lambda x, y, xi: units[0] * problem.lower(x, y, None),
+            constraints=lambda x, y: units[1] * problem.constraints(x, y),
+        )
+        return Exact().solve(scaled, jnp.asarray(example.x0), jnp.asarray(example.y0))
+
+    units = jnp.array([[1.0, 1.0], [1e-7, 1.0], [1e6, 1e-6], [1.0, 1e5]])
+    found = jax.jit(jax.vmap(solve))(units)
+    assert np.all(found.status == SOLVED)
+    assert np.max(found.residual) <= 1e-8
+    np.testing.assert_allclose(found.y, np.tile(known.y, (4, 1)), atol=1e-7)
+    multipliers = found.multipliers.inequalities * (units[:, 1] / units[:, 0])[:, None]
+    np.testing.assert_allclose(multipliers, np.tile(known.multipliers, (4, 1)), atol=1e-5)
+
+
+def test_infeasible_and_unbounded_have_their_own_status():
+    """One compiled program: min 1/2 p y_0^2 + q'y, A y <= b, |y - m|^2 <= r, y_0 <= 10."""
+
+    def solve(data):
+        problem = level(
+            lambda x, y, xi: 0.5 * data["p"] * y[0] ** 2 + data["q"] @ y,
+            lambda x, y: {"affine": data["A"] @ y - data["b"], "ball": jnp.sum((y - data["m"]) ** 2) - data["r"]},
+            y_set=hx.Box(-jnp.inf, jnp.array([10.0, jnp.inf])),
+        )
+        return Exact().solve(problem, None, jnp.array([0.3, -0.2]))
+
+    cases = {
+        "two half-spaces": ({"A": [[1.0, -1.0], [-1.0, 1.0]], "b": [-1.0, -1.0]}, INFEASIBLE),
+        "a hair's breadth": ({"A": [[1.0, 0.0], [-1.0, 0.0]], "b": [-1e-3, 0.0]}, INFEASIBLE),
+        "beyond the box": ({"A": [[-1.0, 0.0], [0.0, 0.0]], "b": [-11.0, 0.0]}, INFEASIBLE),
+        "outside the ball": ({"A": [[0.0, -1.0], [0.0, 0.0]], "b": [-3.0, 0.0], "r": 1.0}, INFEASIBLE),
+        "no such ball": ({"r": -1.0}, INFEASIBLE),
+        "along a ray": ({"q": [0.0, -1.0]}, UNBOUNDED),
+        "along an edge": ({"p": 0.0, "q": [0.1, 1.0], "A": [[1.0, -1.0], [0.0, 0.0]], "b": [0.0, 0.0]}, UNBOUNDED),
+        "redundant rows": ({"p": 0.0, "q": [-1.0, -1.0], "A": [[1.0, 1.0], [2.0, 2.0]], "b": [1.0, 2.0]}, SOLVED),
+        "a solution": ({"q": [0.0, -1.0], "A": [[0.0, 1.0], [0.0, 0.0]], "b": [1.0, 0.0]}, SOLVED),
+    }
+    default = {"p": 1.0, "q": [0.0, 0.0], "A": [[0.0, 0.0]] * 2, "b": [0.0, 0.0], "m": [0.0, 0.0], "r": 1e30}
+    data = [
+        jax.tree.map(np.asarray, default | given, is_leaf=lambda v: isinstance(v, list)) for given, _ in cases.values()
+    ]
+    found = jax.jit(jax.vmap(solve))(jax.tree.map(lambda *leaves: jnp.stack(leaves), *data))
+    assert dict(zip(cases, found.status.tolist(), strict=True)) == {name: code for name, (_, code) in cases.items()}
+
+
+def test_nonlinear_constraints_against_scipy():
+    """Rows with exponentials, an objective that is not quadratic, from starts where their slopes differ by 1e8."""
+    rng = np.random.default_rng(0)
+    A, centre, bound = rng.standard_normal((3, 5)), 1.0 + rng.standard_normal(5), np.array([4.5, 6.0, 7.0])
+    problem = level(
+        lambda x, y, xi: jax.nn.logsumexp(2 * y) + 0.5 * jnp.sum((y - centre) ** 2),
+        lambda x, y: {"exp": jnp.sum(jnp.exp(A * y), 1) - bound, "quartic": jnp.sum(y**4) - 1.5},
+    )
+    starts = jnp.stack([jnp.zeros(5), 10 * jnp.ones(5), jnp.array([-8.0, 3.0, 0.0, 5.0, 1.0])])
+    found = jax.jit(jax.vmap(lambda y: Exact().solve(problem, None, y)))(starts)
+    assert np.all(found.status == SOLVED)
+
+    def rows(y):
+        return np.append(np.sum(np.exp(A * y), 1) - bound, np.sum(y**4) - 1.5)
+
+    def objective(y):
+        return np.log(np.sum(np.exp(2 * y))) + 0.5 * np.sum((y - centre) ** 2)
+
+    other = scipy.optimize.minimize(
+        objective,
+        np.zeros(5),
+        method="SLSQP",
+        constraints={"type": "ineq", "fun": lambda y: -rows(y)},
+        options={"ftol": 1e-13, "maxiter": 300},
+    )
+    np.testing.assert_allclose(found.value, np.full(3, other.fun), rtol=1e-7)
+    slopes = np.vstack([A * np.exp(A * other.x), 4 * other.x**3])
+    active = np.flatnonzero(rows(other.x) > -1e-6)
+    assert 0 < active.size < 4
+    gradient = 2 * np.exp(2 * other.x) / np.sum(np.exp(2 * other.x)) + other.x - centre
+    weights, _ = scipy.optimize.nnls(slopes[active].T, -gradient)
+    mu = np.concatenate([found.multipliers.inequalities["exp"][0], found.multipliers.inequalities["quartic"][:1]])
+    np.testing.assert_allclose(mu[active], weights, atol=1e-5)
+
+
+def test_merely_convex():
+    """LV-HBA's lower level: quadratic in y1, linear in y2, one equality; y2 is not unique, the value is."""
+    n = 10
+    problem = level(
+        lambda x, y, xi: 0.5 * y["1"] @ y["1"] - x @ y["1"] + jnp.sum(y["2"]),
+        equalities=lambda x, y: jnp.sum(x) + jnp.sum(y["1"]) + jnp.sum(y["2"]),
+    )
+    x = jnp.linspace(-1.0, 0.4, n)
+    found = jax.jit(lambda x: Exact().solve(problem, x, {"1": jnp.zeros(n), "2": jnp.linspace(0.0, 3.0, n)}))(x)
+    assert found.status == SOLVED
+    y1 = x + 1.0  # the multiplier is -1
+    np.testing.assert_allclose(found.multipliers.equalities, -1.0, atol=1e-7)
+    np.testing.assert_allclose(found.y["1"], y1, atol=1e-7)
+    np.testing.assert_allclose(found.value, 0.5 * y1 @ y1 - x @ y1 - jnp.sum(x) - jnp.sum(y1), rtol=1e-8)
+
+
+def test_envelope_theorem():
+    """dv/dx = d_x of the Lagrangian at (y*, mu*), by central differences of the value."""
+    matrix = jnp.array([[1.0, 0.3, -0.5], [0.2, -1.0, 0.8]])
+    problem = level(
+        lambda x, y, xi: 0.5 * jnp.sum((y - matrix.T @ x) ** 2) + 0.1 * jnp.sum(y**4),
+        lambda x, y: {"sum": 1.9 * x[0] - jnp.sum(y), "ball": jnp.sum((y - x[1]) ** 2) - 0.02 * x[0]},
+        lambda x, y: y[0] * x[0] - 0.3,
+    )
+    solve = jax.jit(jax.vmap(lambda x: Exact(tol=1e-11).solve(problem, x, jnp.zeros(3))))
+    x, step = jnp.array([0.7, 0.4]), 1e-5
+    found = solve(jnp.stack([x, *(x + step * jnp.eye(2)), *(x - step * jnp.eye(2))]))
+    assert np.all(found.status == SOLVED)
+    assert np.all(np.concatenate([np.ravel(leaf[0]) for leaf in jax.tree.leaves(found.multipliers)]) != 0)
+    y, mu = jax.tree.map(lambda leaf: leaf[0], (found.y, found.multipliers))
+
+    def lagrangian(x):
+        rows = problem.rows(x, y)
+        return problem.lower(x, y, None) + sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), mu, rows)))
+
+    np.testing.assert_allclose((found.value[1:3] - found.value[3:5]) / (2 * step), jax.grad(lagrangian)(x), rtol=1e-6)
+
+
+def test_beyond_the_dense_limit_it_is_matrix_free():
+    n = 3000
+    target = jnp.linspace(-1.0, 2.0, n)
+    problem = level(
+        lambda x, y, xi: 0.5 * jnp.sum((1.0 + target**2) * (y - target) ** 2),
+        lambda x, y: jnp.sum(y) / n - 0.3,
+        y_set=hx.Box(0.0, 1.0),
+    )
+    solve = jax.jit(lambda y: Exact().solve(problem, None, y))
+    found = solve(jnp.zeros(n))
+    assert found.status == SOLVED
+    # No matrix of that size: 3000 x 3000 numbers are 72 MB.
+    assert solve.lower(jnp.zeros(n)).compile().memory_analysis().temp_size_in_bytes < 8e6
+
+    def at(mu):  # the solution for a given multiplier
+        return np.clip(target - mu / n / (1 + target**2), 0, 1)
+
+    mu = scipy.optimize.brentq(lambda mu: np.mean(at(mu)) - 0.3, 0, 100 * n, xtol=1e-12)
+    np.testing.assert_allclose(found.y, at(mu), atol=1e-6)
+    np.testing.assert_allclose(found.multipliers.inequalities, mu, rtol=1e-5)
+
+
+def test_eager_jit_and_vmap_agree():
+    """On the toy, y* = x and the multiplier is 2x. The batch is what the objective sees: here xi = 2x."""
+    problem = dataclasses.replace(TOY, lower=lambda x, y, xi: jnp.mean((y - xi) ** 2))
+    x, y = jnp.array([0.5, 1.0, 2.9]), jnp.array([0.1, 3.0, 2.0])
+
+    def solve(x, y):
+        return Exact().solve(problem, x, y, jnp.stack([2 * x - 0.1, 2 * x + 0.1]))
+
+    mapped = jax.jit(jax.vmap(solve))(x, y)
+    close(mapped.y, x, atol=1e-7)
+    close(mapped.multipliers, Rows(2 * x, None), atol=1e-6)
+    close(mapped.value, x**2 + 0.01, atol=1e-6)
+    assert mapped.faces.inequalities[0].keys() == {"lower", "upper"}
+    close(solve(x[1], y[1]), jax.tree.map(lambda leaf: leaf[1], mapped), atol=1e-9)
+
+
+def test_residual_is_about_the_point():
+    """Zero at the solution; off it, what is wrong shows: stationarity, violation, complementarity, sign."""
+    at = flat_level(TOY, jnp.asarray(1.0), jnp.asarray(0.0), None)  # (y - 2)^2, rows y - 1, -y, y - 3
+    measure = jax.jit(jax.vmap(lambda v, mu: residual_at(at, v, mu, jnp.asarray(1e-8))))
+    y = jnp.array([[1.0], [1.0], [1.1], [2.0], [1.0]])
+    mu = jnp.array([[2.0, 0, 0], [1.9, 0, 0], [1.8, 0, 0], [0, 0, 0], [2.0, -0.1, -0.1]])
+    found = measure(y, mu)
+    assert found[0] < 1e-15
+    np.testing.assert_allclose(found[1:4], [0.05, 0.1, 1.0], rtol=0.2)
+    assert found[4] > 0.01
+
+
+def test_it_never_claims_what_it_did_not_reach():
+    """After too few steps the residual is that of the point and the multipliers returned."""
+    example = ellipsoid_qp(6, 4, sigma=0.0)
+
+    @jax.jit
+    def solve(y):
+        found = Exact(max_steps=3).solve(example.problem, None, y)
+        at = flat_level(example.problem, None, found.y, None)
+        return found, residual_at(at, at.start, at.multipliers(found.multipliers), jnp.asarray(1e-8))
+
+    found, again = solve(jnp.asarray(example.y0))
+    assert (found.status, found.iterations) == (INACCURATE, 3)
+    assert found.residual > 1e-8
+    np.testing.assert_allclose(found.residual, again, rtol=1e-10)  # no face is active, so no multiplier is missing
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"tol": 0.0}, {"tol": None}, {"tol": "small"}, {"max_steps": 0}, {"max_steps": None}, {"dense_limit": -1}],
+)
+def test_bad_settings_are_refused(settings):
+    with pytest.raises(InputError, match=f"Exact.{next(iter(settings))}="):
+        Exact(**settings)

@@ -1,0 +1,160 @@
+"""BiC-GAFFA: the gap function and its gradients, the published toys, problems with known solutions, its box for z."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cases import EXACT, close, random_data, random_problem
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hierax as hx
+from hierax.methods.gaffa import BiCGAFFA
+from hierax.problem import Rows
+from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic
+from hierax.problems.toy import local_minimisers
+from hierax.reformulation.gap import best_multiplier, gap_gradient, gap_value, proximal_gradient, proximal_lagrangian
+
+STARTS = np.array([0.1, 0.5, 0.8, 1.2, 1.6, 2.0, 2.6, 2.95])
+
+
+# -- the gap function --------------------------------------------------------------------------------------------------
+
+
+@jax.jit
+def _formula_and_autodiff(data, c, g1, g2):
+    """Values and gradients of F/c + gap at a random point, by formula and by automatic differentiation."""
+    problem = random_problem(data)
+    x, y, z, th, zeta, xi = (data[name] for name in ("x", "y", "z", "w", "zeta", "xi"))
+
+    def inside(lam):
+        values = problem.rows(x, y)
+        return optax.tree.vdot(lam, values) - optax.tree.norm(optax.tree.sub(lam, z), squared=True) / (2 * g2)
+
+    def total(x, y, z):
+        return problem.upper(x, y, zeta) / c + gap_value(problem, x, y, z, th, g1, g2, xi)
+
+    lam = best_multiplier(problem.rows(x, y), z, g2)
+    formula = gap_gradient(problem, x, y, z, th, c, g1, g2, zeta, xi)
+    return {
+        "outer": (formula[:3], jax.grad(total, (0, 1, 2))(x, y, z)),
+        "values": ((formula.upper, formula.lower), (problem.upper(x, y, zeta), problem.lower(x, y, xi))),
+        "inner": (
+            proximal_gradient(problem, x, y, z, th, g1, xi),
+            jax.grad(lambda th: proximal_lagrangian(problem, x, y, z, th, g1, xi))(th),
+        ),
+        "lam": (lam, jax.grad(inside)(lam), inside(lam), inside(data["lam"])),
+    }
+
+
+@given(seed=st.integers(0, 2**20), level=st.floats(-1, 1), scale=st.floats(-1, 1))
+def test_gradients_are_those_of_the_value(seed, level, scale):
+    data = random_data(seed, 2, 3, 4, 2, level)
+    found = _formula_and_autodiff(data, *(10.0 ** jnp.array([scale, -scale, scale / 2])))
+    for name in ("outer", "values", "inner"):
+        close(*found[name], rtol=1e-9, atol=1e-9)
+    lam, slope, best, other = found["lam"]
+    # lam maximises: the slope is zero where lam > 0 and for equalities, else not positive.
+    for value, rise in zip(jax.tree.leaves(lam.inequalities), jax.tree.leaves(slope.inequalities), strict=True):
+        np.testing.assert_allclose(jnp.where(value > 0, rise, jnp.maximum(rise, 0.0)), 0.0, atol=1e-9)
+    close(slope.equalities, jax.tree.map(jnp.zeros_like, slope.equalities), atol=1e-9)
+    assert best >= other - 1e-9
+
+
+def test_gap_is_positive_and_zero_at_the_solution():
+    """On the toy, with th in closed form: th minimises (th - 2x)^2 + z (th - x) + (th - y)^2/(2 g1) over [0, 3]."""
+    g1, g2, x = jnp.array([0.7, 1.3, 0.8])
+
+    def gap(y, z):
+        th = jnp.clip((4 * x - z + y / g1) / (2 + 1 / g1), 0.0, 3.0)
+        return gap_value(EXACT.problem, x, y, Rows(z, None), th, g1, g2, None)
+
+    grid = jax.jit(jax.vmap(jax.vmap(gap, (None, 0)), (0, None)))(jnp.linspace(0, 3, 31), jnp.linspace(0, 6, 61))
+    assert jnp.min(grid) > -1e-12
+    np.testing.assert_allclose(jax.jit(gap)(x, 2 * x), 0.0, atol=1e-12)
+    assert jnp.unravel_index(jnp.argmin(grid), grid.shape) == (8, 16)
+
+
+# -- known solutions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def toy_runs():
+    return hx.solve_many(EXACT.problem, STARTS, STARTS, BiCGAFFA(), max_steps=10_000)
+
+
+def test_every_start_of_the_toy_ends_at_a_minimiser(toy_runs):
+    away = np.abs(np.asarray(toy_runs.x)[:, None] - local_minimisers())
+    assert np.max(np.min(away, axis=1)) <= 1e-3  # x = 3 is 0.0092 from the last one: not accepted
+    assert set(np.argmin(away, axis=1)) == {0, 1, 2, 3}
+    np.testing.assert_allclose(toy_runs.y, toy_runs.x, atol=5e-3)
+    np.testing.assert_allclose(toy_runs.multipliers.inequalities, 2 * toy_runs.x, atol=2e-2)
+    assert [status.name for status in toy_runs.status] == ["max_steps"] * 8
+
+
+@pytest.mark.parametrize("cubic", [False, True], ids=["linear", "cubic"])
+def test_published_toys(cubic):
+    """n = 100 and a lower level that is linear in half of y; also where the feasible set is not convex."""
+    example = gaffa_toy(100, cubic)
+    sol = hx.solve(example.problem, example.x0, example.y0, BiCGAFFA(), max_steps=6000)
+    known = example.solutions[0]
+    assert np.linalg.norm(sol.x - known.x) <= 1e-3 * np.linalg.norm(known.x)
+    for name, value in known.y.items():
+        assert np.linalg.norm(sol.y[name] - value) <= 1e-3 * np.linalg.norm(value)
+    np.testing.assert_allclose(sol.multipliers.equalities, -1.0, atol=1e-3)  # free in sign
+    assert sol.status.name == "max_steps"
+
+
+def test_toy_of_lvhba():
+    example = lvhba_toy(100)
+    sol = hx.solve(example.problem, example.x0, example.y0, BiCGAFFA(), max_steps=3000)
+    known = example.solutions[0]
+    np.testing.assert_allclose(sol.x, known.x, atol=1e-2)
+    np.testing.assert_allclose(sol.y["y1"], known.y["y1"], atol=1e-2)
+    np.testing.assert_allclose(sol.y["y2"], known.y["y2"], atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("example", "steps", "error"),
+    [(random_qp(0, p=4, equalities=3), 20_000, 1e-2), (synthetic(0.0), 40_000, 1.5e-2)],
+    ids=["affine", "ellipsoids"],
+)
+def test_planted_solutions(example, steps, error):
+    sol = hx.solve(example.problem, example.x0, example.y0, BiCGAFFA(), max_steps=steps)
+    known = example.solutions[0]
+    np.testing.assert_allclose(sol.x, known.x, atol=error)
+    np.testing.assert_allclose(sol.y, known.y, atol=error)
+    np.testing.assert_allclose(sol.multipliers.inequalities, known.multipliers, atol=0.1)
+
+
+# -- the box for z, bad input ------------------------------------------------------------------------------------------
+
+
+def test_a_bound_below_the_multiplier_shows_in_the_stationarity(toy_runs):
+    """From 0.8 and 1.2, with lam* = 1.97 at the minimiser: r = 1 gives a wrong answer that does not look stationary."""
+    tight = hx.solve_many(EXACT.problem, STARTS, STARTS, BiCGAFFA(r=1.0), max_steps=10_000)
+    near = slice(2, 4)
+    np.testing.assert_array_equal(tight.multipliers.inequalities[near], 1.0)
+    assert np.all(np.abs(tight.x[near] - local_minimisers()[1]) > 0.05)
+    assert np.min(tight.history["stationarity"][-1][near]) > 1.0
+    assert np.max(toy_runs.history["stationarity"][-1]) < 0.1
+    assert np.all(toy_runs.multipliers.inequalities < 0.5 * toy_runs.method.r)
+    np.testing.assert_array_equal(tight.method.r, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"c": 0.0}, r"BiCGAFFA\(c=0.0\)"),
+        ({"q": 0.5}, r"BiCGAFFA\(q=0.5\): must lie in \[0, 1/2\)"),
+        ({"g1": -1.0}, r"BiCGAFFA\(g1=-1.0\)"),
+        ({"start": "cold"}, r"BiCGAFFA\(start='cold'\)"),
+        ({"steps": 0.1}, r"BiCGAFFA\(steps\): needs hx.Steps"),
+        ({"steps": hx.Steps(x=-1.0)}, r"steps\.x: needs a positive number"),
+        ({"batch_xi": 0}, r"BiCGAFFA\(batch_xi=0\)"),
+    ],
+)
+def test_bad_settings(settings, text):
+    with pytest.raises(hx.InputError, match=text):
+        BiCGAFFA(**settings)
