@@ -5,6 +5,7 @@ solves all problems, and each has affine inequalities, an equality, ellipsoids a
 kinds are made so loose that they play no part.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +15,13 @@ import scipy.optimize
 import scipy.sparse
 
 import hierax as hx
+from hierax.lower.exact import Exact
+from hierax.lower.solution import LowerSolution
 
 SEEDS = range(100)
 N = 8
 START = {"ball": jnp.zeros(2), "box": jnp.zeros(2), "positive": jnp.ones(2), "simplex": jnp.full(2, 0.5)}
 SETS = {"ball": hx.Ball(0.8), "box": hx.Box(-0.5, 0.5), "positive": hx.NonNegative(), "simplex": hx.Simplex(1.5)}
-SIGNS = np.concatenate([np.eye(N), -np.eye(N)])
 
 
 class Instance(NamedTuple):
@@ -91,6 +93,12 @@ def problem_of(one: Instance) -> hx.Problem:
     )
 
 
+@functools.cache
+def by_exact() -> LowerSolution:
+    """All of them by Exact, from a cold start and by one compiled program."""
+    return jax.jit(jax.vmap(lambda one: Exact().solve(problem_of(one), None, START)))(STACKED)
+
+
 class Reference(NamedTuple):
     """What another solver found: y, the objective, multipliers of A, of the ellipsoids and of E."""
 
@@ -102,7 +110,7 @@ class Reference(NamedTuple):
 
 
 def rows_of(one: Instance, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Values and gradients of all inequalities (A, ellipsoids, ball, box, positive, simplex), then of all equalities."""
+    """Values and gradients of all inequalities (A, ellipsoids, ball, box, positive, simplex), then of equalities."""
     below = [one.A @ y - one.b, 0.5 * np.sum(one.Q * (y - one.m) ** 2, 1) - one.level]
     slopes = [one.A, one.Q * (y - one.m)]
     below += [[y[:2] @ y[:2] - 0.64], y[2:4] - 0.5, -0.5 - y[2:4], -y[4:]]
@@ -110,6 +118,16 @@ def rows_of(one: Instance, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     total = np.concatenate([np.zeros(6), np.ones(2)])
     equal, normals = np.append(one.E @ y - one.e, total @ y - 1.5), np.vstack([one.E, total])
     return np.concatenate(below), np.vstack(slopes), equal, normals
+
+
+def same_as(other: Reference, mine: LowerSolution, one: Instance) -> None:
+    """The objective to 1e-7, multipliers to 1e-5."""
+    np.testing.assert_allclose(mine.value, other.value, rtol=1e-7)
+    close = 1e-5 * (1 + max(np.max(np.abs(part)) for part in other[2:]))
+    np.testing.assert_allclose(mine.multipliers.inequalities["affine"], other.affine, atol=close)
+    np.testing.assert_allclose(mine.multipliers.inequalities["balls"], other.balls, atol=close)
+    if one.E.any():  # a row of zeros has no multiplier
+        np.testing.assert_allclose(mine.multipliers.equalities, other.equal, atol=close)
 
 
 def by_scipy(one: Instance) -> Reference:

@@ -77,21 +77,25 @@ def test_exact_solvers_where_the_lower_level_is_not_strongly_convex():
     known = example.solutions[0]
     np.testing.assert_allclose(sol.x, known.x, atol=1e-3)
     np.testing.assert_allclose(sol.y["y2"], known.y["y2"], atol=1e-3)
-    for mixed in (BLOCC(), BLOCC(lower=Exact()), BLOCC(penalised=Exact())):
-        with pytest.raises(hx.InputError, match="MaxMin: the lower objective is not strongly convex in y at the start"):
-            hx.solve(example.problem, example.x0, example.y0, mixed)
+    x0, y0 = jax.tree.map(jnp.asarray, (example.x0, example.y0))
+    for one in (BLOCC(lower=Exact()), BLOCC(penalised=Exact())):
+        assert any(one.doubts(example.problem, x0, y0, jax.random.key(0)).values())
+    with pytest.raises(hx.InputError, match="MaxMin: the lower objective is not strongly convex in y at the start"):
+        hx.solve(example.problem, x0, y0, QUICK)
 
 
 # -- the gradient ------------------------------------------------------------------------------------------------------
 
 
 def test_the_direction_is_the_gradient_of_the_penalised_value():
-    """F_c(x) = min {F + c G} - c min G by an exact solver, against the step that BLOCC takes."""
-    example, c, eta = synthetic(0.0), jnp.asarray(7.0), 1e-3
+    """F_c(x) = min {F + c G} - c min G by an exact solver, against the last of ten steps that hardly move."""
+    example, c, eta = synthetic(0.0), jnp.asarray(7.0), 1e-7
     problem, x = example.problem, jnp.asarray(example.x0)
-    method = BLOCC(c=c, eta=eta, lower=MaxMin(200, 20), penalised=MaxMin(200, 20))
-    sol = hx.solve(problem, x, example.y0, method, max_steps=1)
-    d = (x - sol.x) / eta
+    path = []
+    hx.solve(
+        problem, x, example.y0, BLOCC(c=c, eta=eta), max_steps=10, record_every=1, callback=lambda i: path.append(i.x)
+    )
+    d = (path[-2] - path[-1]) / eta
 
     @jax.jit
     def value(x):
@@ -132,8 +136,6 @@ def test_adaptive_steps_follow_the_curvature():
 def test_other_rules_for_x_and_what_a_state_allows():
     first = hx.solve(EXACT.problem, 1.2, 1.2, QUICK, max_steps=5)
     assert isinstance(first.method.eta, Adaptive)
-    fixed = hx.solve(EXACT.problem, 1.2, 1.2, BLOCC(lower=SHORT, penalised=SHORT, eta=0.02), max_steps=200)
-    np.testing.assert_allclose(fixed.x, local_minimisers()[1], atol=1e-3)
     adam = BLOCC(lower=SHORT, penalised=SHORT, eta=optax.adam(0.02))
     np.testing.assert_allclose(
         hx.solve(EXACT.problem, 1.2, 1.2, adam, max_steps=300).x, local_minimisers()[1], atol=1e-2

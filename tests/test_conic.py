@@ -1,36 +1,46 @@
 """Conic against SciPy, Clarabel itself and Exact; its statuses, the forms it refuses, and how it is called."""
 
 import dataclasses
-import importlib
 import importlib.util
+import operator
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lower_levels import INSTANCES, STACKED, START, by_clarabel, by_scipy, problem_of
+from lower_levels import INSTANCES, STACKED, START, by_clarabel, by_exact, by_scipy, problem_of, same_as
 
 import hierax as hx
 from hierax.errors import InputError
-from hierax.lower import conic
+from hierax.lower import _cones, conic
 from hierax.lower.conic import Conic
 from hierax.lower.exact import Exact
 from hierax.lower.kkt import flat_level
 from hierax.lower.solution import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+from hierax.problems import toy
 from hierax.report import MissingExtra
 
 needs_ecos = pytest.mark.skipif(
-    importlib.util.find_spec("ecos") is None, reason="ECOS is GPL and not among hierax's extras: pip install ecos"
+    importlib.util.find_spec("ecos") is None, reason="ECOS is GPL and not in hierax's lock: pip install ecos"
 )
+TOY = toy(0.0).problem
 
 
-def level(lower, constraints=None, equalities=None, y_set=None):
+def level(lower=None, constraints=None, equalities=None, y_set=None):
+    """A lower level in y alone; 1/2 |y|^2 where no objective is given."""
+
+    def of_y(function):
+        return None if function is None else lambda x, y: function(y)
+
+    objective = lower or (lambda y: 0.5 * jnp.sum(y**2))
     return hx.Problem(
-        upper=lambda x, y, zeta: 0.0, lower=lower, constraints=constraints, equalities=equalities, y_set=y_set
+        upper=lambda x, y, zeta: 0.0,
+        lower=lambda x, y, xi: objective(y),
+        constraints=of_y(constraints),
+        equalities=of_y(equalities),
+        y_set=y_set,
     )
-
-
-SQUARE = level(lambda x, y, xi: 0.5 * jnp.sum(y**2))
 
 
 @pytest.fixture(scope="module")
@@ -42,30 +52,198 @@ def found():
 @pytest.mark.parametrize("solver", [by_scipy, by_clarabel])
 def test_agrees_with_others_on_random_problems(found, solver):
     assert np.all(found.status == SOLVED)
-    assert np.max(found.residual) <= 1e-9
+    assert np.max(found.residual) <= 1e-12  # interior point, then Newton
     for place, one in enumerate(INSTANCES):
-        other = solver(one)
-        mine = jax.tree.map(lambda leaf: np.asarray(leaf[place]), found)  # noqa: B023
-        np.testing.assert_allclose(mine.value, other.value, rtol=1e-7)
-        scale = 1 + max(np.max(np.abs(part)) for part in other[2:])
-        np.testing.assert_allclose(mine.multipliers.inequalities["affine"], other.affine, atol=1e-5 * scale)
-        np.testing.assert_allclose(mine.multipliers.inequalities["balls"], other.balls, atol=1e-5 * scale)
-        if one.E.any():
-            np.testing.assert_allclose(mine.multipliers.equalities, other.equal, atol=1e-5 * scale)
+        same_as(solver(one), jax.tree.map(operator.itemgetter(place), found), one)
 
 
-def test_agrees_with_exact_on_everything(found):
-    exact = jax.jit(jax.vmap(lambda one: Exact().solve(problem_of(one), None, START)))(STACKED)
-    np.testing.assert_allclose(found.value, exact.value, rtol=1e-7)
-    flat = [
-        np.concatenate([np.reshape(leaf, (100, -1)) for leaf in jax.tree.leaves(part)], 1) for part in (found, exact)
-    ]
-    del flat
-    for mine, other in zip(jax.tree.leaves(found.y), jax.tree.leaves(exact.y), strict=True):
-        np.testing.assert_allclose(mine, other, atol=1e-6)
-    for mine, other in zip(
-        jax.tree.leaves((found.multipliers.inequalities, found.faces)),
-        jax.tree.leaves((exact.multipliers.inequalities, exact.faces)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(mine, other, atol=1e-5 * (1 + np.max(np.abs(other))))
+def test_agrees_with_exact_on_points_multipliers_and_faces(found):
+    exact = by_exact()
+    np.testing.assert_allclose(found.value, exact.value, rtol=1e-7, atol=1e-7)
+    unique = np.array([place for place, one in enumerate(INSTANCES) if one.E.any()])
+    mine, other = (jax.tree.leaves((part.y, part.multipliers, part.faces)) for part in (found, exact))
+    for a, b in zip(mine, other, strict=True):
+        np.testing.assert_allclose(a[unique], b[unique], atol=1e-5 * (1 + np.max(np.abs(b[unique]))))
+
+
+@needs_ecos
+def test_ecos_finds_the_same(found):
+    some = jax.tree.map(lambda leaf: leaf[:20], (STACKED, found))
+    ecos = jax.jit(jax.vmap(lambda one: Conic(solver="ecos").solve(problem_of(one), None, START)))(some[0])
+    assert np.all(ecos.status == SOLVED)
+    np.testing.assert_allclose(ecos.value, some[1].value, rtol=1e-7)
+
+
+CASES = {
+    "half-spaces": (level(constraints=lambda y: jnp.stack([y[0] - y[1] + 1, y[1] - y[0] + 1])), INFEASIBLE),
+    "ellipsoids": (level(constraints=lambda y: jnp.stack([y @ y - 1, (y - 3) @ (y - 3) - 1])), INFEASIBLE),
+    "empty row": (level(constraints=lambda y: y @ y + 1), INFEASIBLE),
+    "beyond Y": (level(equalities=lambda y: jnp.sum(y) - 4, y_set=hx.Box(-jnp.inf, 1.0)), INFEASIBLE),
+    "ray": (level(lambda y: 0.5 * y[0] ** 2 - y[1], lambda y: y[0] - 1), UNBOUNDED),
+    "no constraints": (level(lambda y: 0.5 * y @ y - jnp.sum(y)), SOLVED),
+}
+
+
+@pytest.mark.parametrize("solver", ["clarabel", pytest.param("ecos", marks=needs_ecos)])
+@pytest.mark.parametrize("name", CASES)
+def test_infeasible_and_unbounded_have_their_own_status(name, solver):
+    problem, status = CASES[name]
+    assert jax.jit(lambda y: Conic(solver=solver).solve(problem, None, y).status)(jnp.zeros(2)) == status
+
+
+REFUSED = {
+    conic.NOT_QUADRATIC: level(lambda y: jnp.sum(jnp.exp(y))),
+    conic.NOT_CONVEX: level(lambda y: y[0] ** 2 - y[1] ** 2),
+    conic.ROWS_NOT_QUADRATIC: level(constraints=lambda y: jnp.stack([jnp.exp(y[0]) - 2, y[1]])),
+    conic.ROWS_NOT_CONVEX: level(constraints=lambda y: 1 - y @ y),
+    conic.NOT_AFFINE: level(equalities=lambda y: 1 - y @ y),
+}
+
+
+def test_other_forms_are_doubted():
+    """Inside jit the check is a part of the program."""
+    found = jax.jit(lambda y: [Conic().doubts(problem, None, y) for problem in REFUSED.values()])(jnp.array([0.3, 0.4]))
+    for text, flags in zip(REFUSED, found, strict=True):
+        assert {name for name, flag in flags.items() if flag} == {text}
+
+
+def test_other_forms_are_refused_outside_jit():
+    with pytest.raises(InputError, match="not quadratic in y"):
+        Conic().solve(REFUSED[conic.NOT_QUADRATIC], None, jnp.array([0.3, 0.4]))
+
+
+def test_what_is_accepted_raises_no_doubts():
+    """Nor does rounding: in single precision."""
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (STACKED, START))
+    flags = jax.jit(jax.vmap(lambda one: Conic().doubts(problem_of(one), None, single[1])))(single[0])
+    assert not any(np.any(flag) for flag in flags.values())
+
+
+def test_a_wrong_form_inside_jit_is_never_called_solved():
+    """The quadratic model at the start has another minimiser: the KKT residual tells."""
+    problem = level(lambda y: jnp.sum(jnp.exp(y)) - 5 * y[0] - y[1])
+    assert jax.jit(lambda y: Conic().solve(problem, None, y).status)(jnp.zeros(2)) == INACCURATE
+
+
+def test_weakly_active_point_at_a_tolerance_out_of_reach():
+    """Row and multiplier both vanish at the solution: asked for 1e-13 an interior-point method gives up near it."""
+    problem = level(
+        lambda y: 0.5 * y @ y - jnp.sum(y), lambda y: jnp.stack([jnp.sum(y) - 2, y[0] - 1]), y_set=hx.Ball(2**0.5)
+    )
+    found = jax.jit(lambda y: Conic(tol=1e-13).solve(problem, None, y))(jnp.array([0.3, -2.0]))
+    assert found.status == SOLVED
+    np.testing.assert_allclose(found.y, np.ones(2), atol=1e-9)
+    np.testing.assert_allclose(found.multipliers.inequalities, np.zeros(2), atol=1e-9)
+
+
+def test_a_solver_that_gives_up_is_asked_for_less(monkeypatch):
+    asked = []
+
+    def shy(program, tol, max_steps, careful):
+        asked.append((tol, careful))
+        answer = real(program, tol, max_steps, careful)
+        return answer if tol >= 1e-9 else answer._replace(status=INACCURATE)
+
+    real = _cones._clarabel
+    monkeypatch.setattr(_cones, "_clarabel", shy)
+    found = jax.jit(lambda x, y: Conic(tol=1e-12).solve(TOY, x, y))(jnp.asarray(1.0), jnp.asarray(0.0))
+    jax.block_until_ready(found)
+    assert asked == [(1e-12, False), (1e-12, True), (1e-10, True), (1e-9, True)]
+    assert found.status == SOLVED
+
+
+def test_which_rows_are_curved_is_seen_from_the_trace():
+    def constraints(x, y):
+        v = jnp.concatenate([y["a"], y["b"].ravel()])
+        matrix = jnp.arange(12.0).reshape(2, 6)
+        return {
+            "affine": jax.jit(lambda w: matrix @ w - x)(v),
+            "clever": jax.lax.scan(lambda c, w: (c + 2 * w, None), 0.0, v)[0],
+            "ellipsoid": jnp.sum(v**2) - 1,
+            "mixed": jnp.stack([v[0], v[1] * v[2]]),
+        }
+
+    problem = dataclasses.replace(
+        TOY,
+        constraints=constraints,
+        lower=lambda x, y, xi: 0.0,
+        y_set={"a": hx.Box(-1.0, jnp.inf), "b": hx.Ball(1.0)},
+    )
+    y = {"a": jnp.ones(2), "b": jnp.ones((2, 2))}
+
+    @jax.jit  # also where x is traced
+    def curved(x):
+        flat = flat_level(problem, x, y, None)
+        names.append(flat.split(conic._curved_rows(flat).astype(float)))
+        return x
+
+    names = []
+    curved(jnp.asarray(1.0))
+    own, faces = names[0]
+    assert {name: bool(np.all(leaf)) for name, leaf in own.inequalities.items()} == {
+        "affine": False,
+        "clever": False,
+        "ellipsoid": True,
+        "mixed": True,
+    }
+    assert not np.any(faces.inequalities[0]["lower"])
+    assert faces.inequalities[1] == 1.0
+
+
+def test_hessians_of_too_many_rows_are_refused(monkeypatch):
+    monkeypatch.setattr(conic, "LARGEST", 10)
+    problem = level(constraints=lambda y: y**2 - 1)
+    with pytest.raises(InputError, match="3 x 3 x 3 entries, which is too many"):
+        jax.jit(lambda y: Conic().solve(problem, None, y))(jnp.zeros(3))
+
+
+def svm(data, x, y):
+    """The lower level of the SVM example, small: rows and slack in units of sqrt(N)."""
+    size = y["slack"].size
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: 0.0,
+        lower=lambda x, y, xi: 0.5 * y["w"] @ y["w"] + 0.5 * jnp.sum(size * jax.nn.softmax(x) * y["slack"] ** 2),
+        constraints=lambda x, y: 1 - data[1] * (data[0] @ y["w"] + y["b"]) - size**0.5 * y["slack"],
+    )
+    return problem, x, y
+
+
+def test_svm_under_nested_vmap():
+    """Batched weights, data seen through another vmap; G is flat in the intercept b."""
+    rng = np.random.default_rng(0)
+    points = jnp.asarray(rng.standard_normal((2, 20, 3)))
+    labels = jnp.sign(points[..., 0] + 0.3)
+    weights = jnp.asarray(rng.standard_normal((3, 20)))
+    y = {"b": jnp.zeros(()), "slack": jnp.zeros(20), "w": jnp.zeros(3)}
+
+    def solve(solver):
+        inner = jax.vmap(lambda data, x: solver.solve(*svm(data, x, y)), in_axes=(None, 0))
+        return jax.jit(jax.vmap(inner, in_axes=(0, None)))((points, labels), weights)
+
+    conic_, exact = solve(Conic()), solve(Exact())
+    assert conic_.value.shape == (2, 3)
+    assert np.all(conic_.status == SOLVED)
+    np.testing.assert_allclose(conic_.value, exact.value, rtol=1e-7)
+    np.testing.assert_allclose(conic_.multipliers.inequalities, exact.multipliers.inequalities, atol=1e-6)
+
+
+def test_single_precision_and_eager_calls():
+    """The host computes in double precision; what comes back has y's."""
+    problem = dataclasses.replace(TOY, lower=lambda x, y, xi: jnp.mean((y - xi) ** 2))
+    found = Conic().solve(problem, jnp.float32(1.1), jnp.float32(0.0), jnp.array([2.0, 2.4], jnp.float32))
+    assert {leaf.dtype for leaf in jax.tree.leaves(found[:5])} == {jnp.dtype("float32")}
+    assert found.status == SOLVED
+    np.testing.assert_allclose((found.y, found.multipliers.inequalities), (1.1, 2.2), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("package", "line"), [("clarabel", r"hierax\[conic\]"), ("ecos", "pip install ecos")])
+def test_a_missing_solver_names_the_line_that_installs_it(monkeypatch, package, line):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=line):
+        Conic(solver=package).solve(TOY, jnp.asarray(1.0), jnp.asarray(0.0))
+
+
+@pytest.mark.parametrize("settings", [{"solver": "scs"}, {"tol": -1.0}, {"tol": None}, {"max_steps": 1.5}])
+def test_bad_settings_are_refused(settings):
+    with pytest.raises(InputError, match=f"Conic.{next(iter(settings))}="):
+        Conic(**settings)

@@ -94,7 +94,8 @@ def look_at(setting: Setting, found: LowerSolution, given: Multipliers | None) -
             "distance": optax.tree.norm(optax.tree.sub(y, found.y)),
             "kkt_residual": residual_at(level, level.start, mu, accurate),
         }
-        unit = units_at(level, level.start, accurate).slope
+        push = jax.grad(level.objective)(level.start)
+        unit = units_at(level, level.start, level.rows(level.start), push, accurate).slope
         return Looked(violations, numbers, unit, problem.upper_constraints(x, found.y))
 
     own = found.multipliers if given is None else Rows(given.inequalities, given.equalities)

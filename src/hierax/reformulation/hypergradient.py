@@ -185,15 +185,14 @@ def adjoint(system: System, active: Bool[Array, " rows"], grad_y: Vector) -> Adj
     for _ in range(REFINEMENTS):
         found = found + solve(right - matrix @ found)
 
-    def closer(vector: Vector, _: None) -> tuple[Vector, Scalar]:
-        image = solve(vector)
-        norm = jnp.linalg.norm(image)
-        return image / norm, norm
-
-    # Multiples of the golden ratio: a start that no null vector is orthogonal to by accident.
-    start = (0.5 + 0.6180339887498949 * jnp.arange(n + most, dtype=dtype)) % 1.0 - 0.45
-    null, grown = jax.lax.scan(closer, start / jnp.linalg.norm(start), None, length=INVERSE_STEPS)
-    smallest = jnp.where(jnp.isfinite(grown[-1]), 1 / grown[-1], 0.0)
+    # Inverse iteration, from multiples of the golden ratio: no null vector is orthogonal to them by accident. Written
+    # out, because solves inside a compiled loop are several times slower.
+    null = (0.5 + 0.6180339887498949 * jnp.arange(n + most, dtype=dtype)) % 1.0 - 0.45
+    grown = jnp.ones((), dtype)
+    for _ in range(INVERSE_STEPS):
+        null = solve(null / jnp.linalg.norm(null))
+        grown = jnp.linalg.norm(null)
+    smallest = jnp.where(jnp.isfinite(grown), 1 / grown, 0.0)
     scaled = jnp.zeros(rows, dtype).at[chosen].set(jnp.where(inside, found[n:], 0.0))
     return Adjoint(
         y=found[:n],
