@@ -24,17 +24,18 @@ from hierax.methods.protocol import Costs
 
 SHORT = MaxMin(dual_steps=20, primal_steps=5)
 
-# A method, the steps it needs to come within 0.02 of the solution, and how often a step (and the start) solves a lower
-# level. A new method is a new line.
+# A method, the steps it needs to come within 0.03 of the solution, and how many lower levels a step, and the start,
+# solve. A new method is a new line.
 METHODS = {
-    "SALVF": (hx.SALVF(c1=5.0), 2000, 1, 2),
-    "SALVF_VR": (hx.SALVF_VR(c1=5.0), 2000, 1, 2),
-    "SALVF exact": (hx.SALVF(c1=5.0, inner=Exact()), 2000, 1, 2),
+    "SALVF": (hx.SALVF(c1=5.0), 2500, 1, 2),
+    "SALVF_VR": (hx.SALVF_VR(c1=5.0), 2500, 1, 2),
+    "SALVF exact": (hx.SALVF(c1=5.0, inner=Exact()), 2500, 1, 2),
     "BLOCC": (BLOCC(lower=SHORT, penalised=SHORT), 200, 2, 2),
-    "BiCGAFFA": (BiCGAFFA(), 5000, 0, 2),
+    "BiCGAFFA": (BiCGAFFA(), 2500, 0, 2),
     "GAM": (GAM(), 200, 1, 4),
-    "LVHBA": (LVHBA(), 2000, 1, 2),
+    "LVHBA": (LVHBA(c=1.0), 2000, 1, 2),
 }
+BASELINES = [name for name in METHODS if not name.startswith("SALVF")]
 EVERY = pytest.mark.parametrize("name", METHODS)
 
 SOLUTION = 4.0 / 4.2  # of 2 (a - 1)^2 + 0.1 a^2
@@ -76,7 +77,7 @@ def test_reaches_the_known_solution_and_keeps_the_trees(name):
     _, steps, _, _ = METHODS[name]
     sol = run(name, steps, problem(), record_every=50)
     assert sol.status.name == "max_steps"
-    np.testing.assert_allclose(sol.x["a"], SOLUTION, atol=0.02)
+    np.testing.assert_allclose(sol.x["a"], SOLUTION, atol=0.03)
     np.testing.assert_allclose(sol.y["u"], SOLUTION, atol=0.1)  # off by O(1/c)
     lam = sol.multipliers.inequalities["cap"]
     np.testing.assert_allclose(lam, [2 * SOLUTION, 0.0], atol=0.1)
@@ -85,6 +86,15 @@ def test_reaches_the_known_solution_and_keeps_the_trees(name):
     assert sol.y["u"].shape == (2,)
     assert sol.history["violation"][-1] < 0.02
     assert sol.history["distance"][-1] < 0.2
+
+
+@EVERY
+def test_noise_does_not_lead_elsewhere(name):
+    """One sample of each kind per step, a tenth of the gradients' size; the error stays that of the noise."""
+    sol = run(name, METHODS[name][1], record_every=50, seed=1)
+    np.testing.assert_allclose(sol.x["a"], SOLUTION, atol=0.06)
+    np.testing.assert_allclose(sol.multipliers.inequalities["cap"], [2 * SOLUTION, 0.0], atol=0.2)
+    assert sol.x["a"] != run(name, METHODS[name][1], problem(), record_every=50, seed=1).x["a"]
 
 
 @EVERY
@@ -151,27 +161,33 @@ def test_a_value_that_turns_nan_ends_the_run(name):
         run(name, METHODS[name][1], problem(wall=0.7))
 
 
-@EVERY
-def test_the_step_is_the_users_to_call(name):
-    """The method and the state of a run, a jitted step and its tickets go on like `solve`."""
-    first, of = run(name, 5), problem(sigma=0.1)
-    state, method = first.state.run.state, first.method
+@pytest.mark.parametrize("name", ["SALVF exact", *BASELINES])
+def test_the_step_is_the_users_to_jit_and_to_map(name):
+    """The methods and states of two runs, stacked, go on like `solve` (the other SALVFs: test_own_loop.py)."""
+    of, firsts = problem(sigma=0.1), [run(name, 5, seed=seed) for seed in (1, 2)]
+    methods, states = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0],
+        *((first.method, first.state.run.state) for first in firsts),
+    )
 
     @eqx.filter_jit
+    @eqx.filter_vmap(in_axes=eqx.if_array(0))
     def step(method, state):
         return method.step(of, state, method.tickets(of, state))
 
     for _ in range(5):
-        state, metrics = step(method, state)
-    sol = run(name, 5, state=first.state)
-    np.testing.assert_allclose(state.point.x["a"], sol.x["a"], rtol=1e-9)
-    np.testing.assert_allclose(state.point.y["u"], sol.y["u"], rtol=1e-9)
-    assert int(state.step) == int(sol.state.run.state.step) == 10
+        states, metrics = step(methods, states)
+    for i, first in enumerate(firsts):
+        sol = run(name, 5, state=first.state)
+        np.testing.assert_allclose(states.point.x["a"][i], sol.x["a"], rtol=1e-8)
+        np.testing.assert_allclose(states.point.y["u"][i], sol.y["u"], rtol=1e-8)
+        assert int(states.step[i]) == int(sol.state.run.state.step) == 10
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(metrics))
 
 
-@EVERY
+@pytest.mark.parametrize("name", ["BLOCC", "BiCGAFFA"])
 def test_many_starts_are_single_runs(name):
+    """SALVF: test_solve_many.py; the others: many starts of the toy, in the file of each method."""
     x0s, y0s = {"a": np.array([0.2, 0.4])}, {"u": np.array([[0.2, 0.2], [0.4, 0.4]])}
     many = hx.solve_many(problem(sigma=0.1), x0s, y0s, METHODS[name][0], max_steps=10, seed=7)
     assert many.x["a"].shape == (2,)
@@ -186,7 +202,7 @@ def test_many_starts_are_single_runs(name):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if not name.startswith("SALVF")])
+@pytest.mark.parametrize("name", BASELINES)
 def test_published_methods_refuse_upper_constraints(name):
     of = dataclasses.replace(problem(), upper_constraints=lambda x, y: x["a"] - 1.0)
     with pytest.raises(hx.InputError, match=f"{name}: the published method has no constraints at the upper level"):

