@@ -343,8 +343,14 @@ def _cholesky(
     identity = jnp.eye(n, dtype=slope.dtype)
     hessian = jax.vmap(curved)(identity)
     typical = jnp.mean(jnp.abs(jnp.diag(hessian)))
-    factor = jnp.linalg.cholesky(hessian + (damping + 4 * n * jnp.finfo(slope.dtype).eps) * typical * identity)
-    direction = -jax.scipy.linalg.cho_solve((factor, True), slope)
+    shifted = hessian + (damping + 4 * n * jnp.finfo(slope.dtype).eps) * typical * identity
+    factor = jnp.linalg.cholesky(shifted)
+
+    def solve(right: Vector) -> Vector:
+        return jax.scipy.linalg.cho_solve((factor, True), right)
+
+    direction = solve(-slope)
+    direction = direction + solve(-slope - shifted @ direction)  # XLA's batched triangular solve loses digits
     failed = ~jnp.all(jnp.isfinite(direction))
     return jnp.where(failed, -slope / jnp.linalg.norm(hessian), direction), failed
 
