@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 from hierax import estimate, samples
 from hierax.errors import InputError
 from hierax.lower.solution import AbstractLowerSolver, LowerSolution
-from hierax.methods.protocol import Metrics
+from hierax.methods.protocol import AbstractMethod, Costs, Metrics
 from hierax.problem import Multipliers, Problem, Rows, scaled
 from hierax.reformulation.lagrangian import blockwise
 from hierax.reformulation.penalty import all_constraints, gradient_mapping, violation
@@ -84,6 +84,19 @@ def in_user_units(problem: Problem, x: PyTree, y: PyTree, lam: Rows, scales: Mul
     """Multipliers of scaled constraints as multipliers of the user's."""
     upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
     return jax.tree.map(jnp.divide, Multipliers(*lam, upper), scales)
+
+
+def drawn(method: AbstractMethod, problem: Problem) -> Costs:
+    """The samples of one step: a batch of zeta and one of xi~."""
+    return Costs(
+        zeta=(method.batch_zeta or 1) * (problem.zeta is not None), xi=(method.batch_xi or 1) * (problem.xi is not None)
+    )
+
+
+def look_costs(solves: int) -> Costs:
+    """What `look_around` and the start cost; what an exact solver does is not counted in gradients."""
+    products = 2 * 4 * estimate.ITERATIONS  # Hessian-vector products at one point, about 2 gradients each
+    return Costs(grad_upper=products, grad_lower=products, vjp_constraints=products, lower_solves=solves)
 
 
 class Moved(NamedTuple):

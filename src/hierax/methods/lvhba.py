@@ -315,24 +315,12 @@ class LVHBA(AbstractMethod):
 
     def costs(self, problem: Problem) -> Costs:
         """Samples and gradients of one step; its projection on C counts as a lower solve."""
-        return Costs(
-            zeta=(self.batch_zeta or 1) * (problem.zeta is not None),
-            xi=(self.batch_xi or 1) * (problem.xi is not None),
-            grad_upper=1,
-            grad_lower=3,
-            vjp_constraints=2,
-            lower_solves=1,
-        )
+        once = baseline.drawn(self, problem)
+        return once._replace(grad_upper=1, grad_lower=3, vjp_constraints=2, lower_solves=1)
 
     def start_costs(self, problem: Problem) -> Costs:
         """Samples and gradients before the first step; what the exact solver does is not counted in gradients."""
-        products = 2 * 4 * estimate.ITERATIONS  # Hessian-vector products at one point, about 2 gradients each
-        return Costs(
-            grad_upper=products,
-            grad_lower=products,
-            vjp_constraints=products,
-            lower_solves=1 + (self.start == "solve"),
-        )
+        return baseline.look_costs(1 + (self.start == "solve"))
 
 
 def _times(lam: Rows, scales: Multipliers) -> Rows:

@@ -1,22 +1,14 @@
 """What the SVM experiment has to show, and what the paper says about it, judged by the numbers of a run."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 
+from hierax.reproduce.verdict import Verdict
+
 OURS = ("SALVF", "SALVF-VR", "SALVF, exact inner")
 RIVAL = "BLOCC"
 SHARE, REACHED = 0.95, 0.90
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """A statement of the paper, whether it holds in this run, and the numbers that say so."""
-
-    statement: str
-    holds: str
-    evidence: list[str]
 
 
 def summary(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from hierax.report import new_figure, save_figure
-from hierax.reproduce.svm_claims import Verdict, shown_seconds
+from hierax.reproduce.svm_claims import shown_seconds
 from hierax.reproduce.svm_methods import BATCH, ENTRIES
+from hierax.reproduce.verdict import Verdict
 
 LEGEND = """\
 phi: validation loss at the exact lower solution y*(x), whole validation set; decrease: from equal weights

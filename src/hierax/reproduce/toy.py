@@ -28,7 +28,8 @@ from hierax.progress import progress_bar
 from hierax.reformulation.penalty import Inner, Point, Weights, psi_gradient, stationarity
 from hierax.report import draw_or_say, versions, write_json
 from hierax.reproduce import synthetic, toy_report
-from hierax.reproduce.toy_claims import GLOBAL, Numbers, Verdict, verdicts
+from hierax.reproduce.toy_claims import GLOBAL, Numbers, verdicts
+from hierax.reproduce.verdict import Verdict
 from hierax.solution import Solution
 from hierax.solve import solve_many
 

@@ -1,6 +1,5 @@
 """What the paper says about the toy, judged by the numbers of a run."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -8,20 +7,12 @@ from jaxtyping import Float64
 from scipy import stats
 
 from hierax.problems.toy import local_minimisers
+from hierax.reproduce.verdict import Verdict
 
 GLOBAL = 1  # which of the local minimisers is the global one
 FEWEST = 50  # starts for which normality is judged
 
 Numbers = Float64[np.ndarray, " n"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """A statement of the paper, whether it holds in this run, and the numbers that say so."""
-
-    statement: str
-    holds: str
-    evidence: list[str]
 
 
 def verdicts(results: dict[str, Any]) -> list[Verdict]:

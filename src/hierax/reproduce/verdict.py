@@ -1,0 +1,12 @@
+"""How an experiment judges a statement of the paper."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A statement of the paper, whether it holds in this run, and the numbers that say so."""
+
+    statement: str
+    holds: str
+    evidence: list[str]
