@@ -11,7 +11,7 @@ import hierax as hx
 from hierax.lower.exact import Exact
 from hierax.lower.maxmin import MaxMin
 from hierax.methods.blocc import BLOCC, Adaptive
-from hierax.problems import gaffa_toy, random_qp, synthetic
+from hierax.problems import gaffa_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
 
 STARTS = np.array([0.1, 0.5, 0.8, 1.2, 1.6, 2.0, 2.6, 2.95])
@@ -22,14 +22,28 @@ QUICK = BLOCC(lower=SHORT, penalised=SHORT)
 # -- known solutions ---------------------------------------------------------------------------------------------------
 
 
-def test_every_start_of_the_toy_ends_at_a_minimiser():
-    sol = hx.solve_many(EXACT.problem, STARTS, STARTS, QUICK, max_steps=60)
+@pytest.fixture(scope="module")
+def toy_runs():
+    return hx.solve_many(EXACT.problem, STARTS, STARTS, QUICK, max_steps=60)
+
+
+def test_every_start_of_the_toy_ends_at_a_minimiser(toy_runs):
+    sol = toy_runs
     away = np.abs(np.asarray(sol.x)[:, None] - local_minimisers())
     assert np.max(np.min(away, axis=1)) <= 1e-3  # x = 3 is 0.0092 from the last one: not accepted
     assert set(np.argmin(away, axis=1)) == {0, 1, 2, 3}
     np.testing.assert_allclose(sol.y, sol.x, atol=1e-6)
     np.testing.assert_allclose(sol.multipliers.inequalities, 2 * sol.x, atol=1e-5)
     np.testing.assert_allclose(sol.history["distance"][-1], 0.0, atol=1e-6)
+
+
+def test_units_do_not_matter(toy_runs):
+    """The same problem in other units, with everything estimated: the same answers."""
+    units = {"scale_upper": 100.0, "scale_lower": 0.01, "scale_constraint": 30.0, "stretch": 5.0}
+    other = hx.solve_many(toy(0.0, **units).problem, 5 * STARTS, 5 * STARTS, QUICK, max_steps=60)
+    np.testing.assert_allclose(other.x / 5, toy_runs.x, rtol=1e-6)
+    np.testing.assert_allclose(other.multipliers.inequalities * 3000, toy_runs.multipliers.inequalities, rtol=1e-6)
+    np.testing.assert_allclose(other.method.eta.first / toy_runs.method.eta.first, 25 / 100, rtol=1e-8)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import hierax as hx
 from hierax.methods.gaffa import BiCGAFFA
 from hierax.problem import Rows
-from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic
+from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
 from hierax.reformulation.gap import best_multiplier, gap_gradient, gap_value, proximal_gradient, proximal_lagrangian
 
@@ -91,6 +91,15 @@ def test_every_start_of_the_toy_ends_at_a_minimiser(toy_runs):
     np.testing.assert_allclose(toy_runs.y, toy_runs.x, atol=5e-3)
     np.testing.assert_allclose(toy_runs.multipliers.inequalities, 2 * toy_runs.x, atol=2e-2)
     assert [status.name for status in toy_runs.status] == ["max_steps"] * 8
+
+
+def test_units_do_not_matter(toy_runs):
+    """The same problem in other units, with everything estimated: the same iterates."""
+    units = {"scale_upper": 100.0, "scale_lower": 0.01, "scale_constraint": 30.0, "stretch": 5.0}
+    other = hx.solve_many(toy(0.0, **units).problem, 5 * STARTS, 5 * STARTS, BiCGAFFA(), max_steps=10_000)
+    np.testing.assert_allclose(other.x / 5, toy_runs.x, rtol=1e-8)
+    np.testing.assert_allclose(other.y / 5, toy_runs.y, rtol=1e-8)
+    np.testing.assert_allclose(other.multipliers.inequalities * 3000, toy_runs.multipliers.inequalities, rtol=1e-8)
 
 
 @pytest.mark.parametrize("cubic", [False, True], ids=["linear", "cubic"])

@@ -1,7 +1,7 @@
 """One suite for every method: known solution, jit, vmap, pytrees, seeds, sets, counts, resume, failures.
 
 One problem serves all properties. Its noise, its bounds and the wall behind which F is not finite are arrays, so each
-method compiles once for single runs and once for many starts.
+method compiles once for single runs and once for a step that is mapped.
 """
 
 import dataclasses
@@ -94,7 +94,6 @@ def test_noise_does_not_lead_elsewhere(name):
     sol = run(name, METHODS[name][1], record_every=50, seed=1)
     np.testing.assert_allclose(sol.x["a"], SOLUTION, atol=0.06)
     np.testing.assert_allclose(sol.multipliers.inequalities["cap"], [2 * SOLUTION, 0.0], atol=0.2)
-    assert sol.x["a"] != run(name, METHODS[name][1], problem(), record_every=50, seed=1).x["a"]
 
 
 @EVERY
@@ -148,17 +147,17 @@ def test_counts_are_the_costs_of_the_steps_and_the_start(name):
     assert step.grad_upper >= 1
 
 
-@EVERY
+@pytest.mark.parametrize("name", BASELINES)
 def test_a_value_that_turns_nan_ends_the_run(name):
-    sol = run(name, METHODS[name][1], problem(wall=0.7), throw=False)
+    """SALVF: test_failures.py."""
+    with pytest.raises(hx.RunFailed, match="a value is not finite; the last finite point is returned") as caught:
+        run(name, METHODS[name][1], problem(wall=0.7))
+    sol = caught.value.solution
     assert sol.status.name == "nonfinite"
     assert sol.status.failed
-    assert "a value is not finite; the last finite point is returned" in sol.status.message
     assert np.isfinite(sol.x["a"])
     assert np.all(np.isfinite(sol.y["u"]))
     assert np.all(np.isfinite(sol.history["upper"]))
-    with pytest.raises(hx.RunFailed, match="nonfinite at step"):
-        run(name, METHODS[name][1], problem(wall=0.7))
 
 
 @pytest.mark.parametrize("name", ["SALVF exact", *BASELINES])

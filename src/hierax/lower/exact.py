@@ -232,7 +232,8 @@ def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_ste
     ready = state.stuck | (inner <= jnp.maximum(INNER * jnp.maximum(moved_mu, moved_v), small))
 
     slow_mu, slow_v = moved_mu > GAIN * state.moved_mu, moved_v > GAIN * state.moved_v
-    largest = 0.2 * tol / eps  # beyond it rounding in a row, times the penalty, exceeds the tolerance
+    # Beyond the largest penalty rounding in a row, times the penalty, exceeds the tolerance.
+    largest = 0.2 * tol * units.slope / (units.curvature * eps * jnp.maximum(1.0, jnp.max(jnp.abs(v), initial=0.0)))
     grown = jnp.where(slow_mu, jnp.minimum(GROWTH * phi.penalty, largest), phi.penalty)
     grown = jnp.where(first, jnp.minimum(phi.penalty * jnp.clip(0.1 / left, 1.0, 1e3), largest), grown)  # a good start
     weaker = jnp.where(slow_v, jnp.maximum(phi.proximal / GROWTH, jnp.maximum(1e-10, 10 * eps)), phi.proximal)
@@ -316,20 +317,26 @@ def _armijo(
 ) -> tuple[Vector, Bool[Array, ""]]:
     """The point after the first of the steps 1, 1/2, 1/4, ... that lowers the function enough, and whether none did.
 
-    `here` is the function at v: its value, and the size of what it was summed from. Errors of rounding are forgiven, or
-    no step would do at the minimum. A value that is not a number never passes.
+    `here` is the function at v: its value, and the size of what it was summed from. Close to the minimum the values are
+    too blunt to judge by, as their last digits are noise. Where they differ by less than half their digits the slope
+    after the step decides (Hager and Zhang's approximate rule: both rules agree for quadratic functions). A value that
+    is not a number never passes.
     """
-    slack = 10 * jnp.finfo(v.dtype).eps * here[1]
+    noise = jnp.sqrt(jnp.finfo(v.dtype).eps) * here[1]
 
-    def too_high(carry: tuple[Scalar, Scalar]) -> Bool[Array, ""]:
-        length, reached = carry
-        return ~(reached <= here[0] + ARMIJO * length * slope + slack) & (length > SHORTEST)
+    def too_high(carry: tuple[Scalar, Scalar, Scalar]) -> Bool[Array, ""]:
+        length, reached, after = carry
+        lower = reached <= here[0] + ARMIJO * length * slope
+        flatter = (reached <= here[0] + noise) & (after <= (2 * ARMIJO - 1) * slope)
+        return ~(lower | flatter) & (length > SHORTEST)
 
-    def halve(carry: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+    def halve(carry: tuple[Scalar, Scalar, Scalar]) -> tuple[Scalar, Scalar, Scalar]:
         length = 0.5 * carry[0]
-        return length, function(v + length * direction)[0]
+        (reached, _), (after, _) = jax.jvp(function, (v + length * direction,), (direction,))
+        return length, reached, after
 
-    length, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), jnp.full((), jnp.inf, v.dtype)))
+    high = jnp.full((), jnp.inf, v.dtype)
+    length, _, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), high, high))
     stuck = length <= SHORTEST
     return jnp.where(stuck, v, v + length * direction), stuck
 
@@ -343,14 +350,8 @@ def _cholesky(
     identity = jnp.eye(n, dtype=slope.dtype)
     hessian = jax.vmap(curved)(identity)
     typical = jnp.mean(jnp.abs(jnp.diag(hessian)))
-    shifted = hessian + (damping + 4 * n * jnp.finfo(slope.dtype).eps) * typical * identity
-    factor = jnp.linalg.cholesky(shifted)
-
-    def solve(right: Vector) -> Vector:
-        return jax.scipy.linalg.cho_solve((factor, True), right)
-
-    direction = solve(-slope)
-    direction = direction + solve(-slope - shifted @ direction)  # XLA's batched triangular solve loses digits
+    factor = jnp.linalg.cholesky(hessian + (damping + 4 * n * jnp.finfo(slope.dtype).eps) * typical * identity)
+    direction = -jax.scipy.linalg.cho_solve((factor, True), slope)
     failed = ~jnp.all(jnp.isfinite(direction))
     return jnp.where(failed, -slope / jnp.linalg.norm(hessian), direction), failed
 
