@@ -312,7 +312,7 @@ class Driver:
                 return text + f"{key}={used:.3g} exceeds 2/L ~ {most:.3g} there; lower it or leave it unset."
         if not all(np.isfinite(most) for _, most in found.values()):
             return text + "The functions' derivatives are not finite there: restrict X and Y to where they are."
-        return text + "No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x."
+        return text + (self.method.otherwise or self.method.shorten)
 
     def _history(self) -> History:
         names = [name for name in loop.Record._fields if name != "pinned"]

@@ -58,6 +58,7 @@ class AbstractMethod(eqx.Module):
 
     closer: ClassVar[str] = "a larger c brings it closer"
     shorten: ClassVar[str] = "Shorten the steps or leave them unset."
+    otherwise: ClassVar[str] = ""  # what to turn where no step exceeds its limit, if that is something else
 
     # -- what a method writes ---------------------------------------------------------------------------------------
 

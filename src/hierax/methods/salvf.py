@@ -118,6 +118,9 @@ class SALVF(AbstractMethod):
     smoothness: Number = None
 
     closer: ClassVar[str] = "a larger c1 brings it closer"
+    otherwise: ClassVar[str] = (
+        "No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x."
+    )
     shorten: ClassVar[str] = "Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset."
 
     def __post_init__(self) -> None:
