@@ -4,9 +4,11 @@ Methods and data sets are dealt out to as many processes as there are cores, one
 """
 
 import dataclasses
+import logging
 import os
+import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -57,7 +59,7 @@ def run(
     names, note = svm_data.names(data_dir)
     if note:
         console.print(note, soft_wrap=True)
-    every = _every_set(names, size, weights, data_dir, parallel=not quick)
+    every = _every_set(names, size, weights, data_dir, console, parallel=not quick)
     plain = {name: plain_svm(name, size.seeds, data_dir) for name in names}
     summaries = {name: summary(every[name]) for name in names}
     judged = targets(summaries)
@@ -78,12 +80,21 @@ def run(
 
 
 def _every_set(
-    names: list[str], size: Size, weights: Weights, data_dir: Path | None, parallel: bool
+    names: list[str], size: Size, weights: Weights, data_dir: Path | None, console: Console, parallel: bool
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Results by data set and method; the slowest methods come first, so that no core waits for a last long one."""
     tasks = [(name, entry) for entry in sorted(ENTRIES, key=lambda entry: SLOWEST.index(entry.name)) for name in names]
+    began = time.perf_counter()
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def done(name: str, method: str, result: dict[str, Any]) -> None:
+        found[name, method] = result
+        after = time.perf_counter() - began
+        console.print(f"{after:4.0f} s: {name}, {method} ({len(found)} of {len(tasks)})", style="dim", highlight=False)
+
     if not parallel:
-        found = {(name, entry.name): run_method(name, entry, size, weights, data_dir) for name, entry in tasks}
+        for name, entry in tasks:
+            done(name, entry.name, run_method(name, entry, size, weights, data_dir))
     else:
         cache = jax.config.values["jax_compilation_cache_dir"]
         spawn = get_context("spawn")
@@ -92,10 +103,11 @@ def _every_set(
             ProcessPoolExecutor(_cores(), mp_context=spawn, initializer=_settle, initargs=(cache,)) as pool,
         ):
             waiting = {
-                (name, entry.name): pool.submit(_by_name, name, entry.name, size, weights, data_dir)
+                pool.submit(_by_name, name, entry.name, size, weights, data_dir): (name, entry.name)
                 for name, entry in tasks
             }
-            found = {task: future.result() for task, future in waiting.items()}
+            for future in as_completed(waiting):
+                done(*waiting[future], future.result())
     return {name: {entry.name: found[name, entry.name] for entry in ENTRIES} for name in names}
 
 
@@ -127,7 +139,11 @@ def _one_core() -> Iterator[None]:
 
 
 def _settle(cache: str | None) -> None:
-    """A worker computes as the command line does: in float64, with compiled programs kept."""
+    """A worker computes as the command line does: in float64, with compiled programs kept.
+
+    Settings of the grid that fail are in the results; a line for each would only hide the progress.
+    """
+    logging.getLogger("hierax").setLevel(logging.ERROR)
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", cache)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hierax.lower.conic import Conic
+from hierax.lower.exact import Exact
 from hierax.lower.maxmin import MaxMin
 from hierax.lower.salm import SALM
 from hierax.methods.blocc import BLOCC
@@ -75,13 +76,13 @@ ENTRIES = (
         "BLOCC",
         lambda s: BLOCC(
             c=s.weight,
-            lower=Conic(),
+            lower=Exact(),
             penalised=MaxMin(dual_steps=200, primal_steps=20),
             eta=_x_step(s),
             batch_zeta=BATCH,
         ),
         _grid(3.0, 10.0),
-        "Conic; MaxMin, 200 x 20 steps",
+        "Exact; MaxMin, 200 x 20 steps",
     ),
     Entry(
         "LV-HBA",
@@ -91,9 +92,9 @@ ENTRIES = (
     ),
     Entry(
         "GAM",
-        lambda s: GAM(lower=Conic(), eta=_x_step(s), candidates=1, batch_zeta=BATCH),
+        lambda s: GAM(lower=Exact(), eta=_x_step(s), candidates=1, batch_zeta=BATCH),
         tuple(Setting(None, step) for step in WIDE),
-        "Conic",
+        "Exact",
     ),
     Entry(
         "BiC-GAFFA",

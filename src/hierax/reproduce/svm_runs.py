@@ -5,6 +5,7 @@ from `svm_reference`, a Newton method of its own. Seconds are those of the run w
 """
 
 import dataclasses
+import functools
 import logging
 import math
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from hierax.certificate import certify
 from hierax.lower.conic import Conic
 from hierax.problems import svm, svm_hypergradient, svm_reference
+from hierax.problems._svm_reference import Data, Weights
 from hierax.problems.example import Example
 from hierax.reproduce.svm_data import Split, split
 from hierax.reproduce.svm_methods import BATCH, Entry, Setting
@@ -58,21 +60,16 @@ class Curve:
 class Judge:
     """phi, test accuracy and the reference solution of one division of the data."""
 
-    def __init__(self, parts: Split, weights: Any) -> None:
+    def __init__(self, parts: Split, weights: Weights) -> None:
         self.parts, self.weights = parts, weights
-        unit = _unit(parts)
-
-        def one(x: jax.Array) -> tuple[jax.Array, ...]:
-            found = svm_reference(parts.train, unit * x, weights)
-            return svm_hypergradient(parts.train, parts.validation, unit * x, weights)[0], found.w, found.b, found.value
-
-        self._many = jax.jit(jax.vmap(one))
 
     def __call__(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """phi, test accuracy at y*(x) and v(x) for every row of xs."""
-        phi, w, b, value = (np.asarray(part) for part in self._many(xs))
-        scores = self.parts.test[0] @ w.T + b
-        return phi, np.mean(np.sign(scores) == self.parts.test[1][:, None], axis=0), value
+        parts = self.parts
+        found = _exact(parts.train, parts.validation, _unit(parts) * xs, self.weights)
+        phi, w, b, value = (np.asarray(part) for part in found)
+        scores = parts.test[0] @ w.T + b
+        return phi, np.mean(np.sign(scores) == parts.test[1][:, None], axis=0), value
 
     def accuracy(self, y: Any) -> float:
         """Test accuracy of a returned y."""
@@ -80,12 +77,23 @@ class Judge:
         return float(np.mean(np.sign(scores) == self.parts.test[1]))
 
 
+@functools.partial(jax.jit, static_argnames="weights")
+def _exact(train: Data, validation: Data, cs: jax.Array, weights: Weights) -> tuple[jax.Array, ...]:
+    """phi, w, b and v at every row of cs; the data are arguments, so that all divisions share one program."""
+
+    def one(c: jax.Array) -> tuple[jax.Array, ...]:
+        found = svm_reference(train, c, weights)
+        return svm_hypergradient(train, validation, c, weights)[0], found.w, found.b, found.value
+
+    return jax.lax.map(one, cs)
+
+
 def _unit(parts: Split) -> float:
     """Of the upper variable: x = c / sqrt(N), so that one step length suits x and y (LV-HBA has only one)."""
     return float(len(parts.train[1]) ** 0.5)
 
 
-def run_method(name: str, entry: Entry, size: Size, weights: Any, data_dir: Path | None) -> dict[str, Any]:
+def run_method(name: str, entry: Entry, size: Size, weights: Weights, data_dir: Path | None) -> dict[str, Any]:
     """Choose a method's constants on the tuning seeds of one data set, then run it on every seed."""
     tuning = [split(name, FIRST_TUNING_SEED + i, data_dir) for i in range(size.tuning_seeds)]
     setting, table = _tuned(entry, tuning, size, weights)
@@ -100,7 +108,7 @@ def run_method(name: str, entry: Entry, size: Size, weights: Any, data_dir: Path
     return {"setting": setting, "tuning": table, "curves": curves, "compile_seconds": compiling}
 
 
-def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Any) -> tuple[Setting, list[dict[str, Any]]]:
+def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Weights) -> tuple[Setting, list[dict[str, Any]]]:
     """The setting of the grid with the largest mean decrease of phi on the tuning seeds; a failed run counts as 0."""
     table = []
     for setting in entry.grid:
@@ -120,7 +128,7 @@ def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Any) -> tuple
     return entry.grid[best], table
 
 
-def _run(method: Any, parts: Split, seed: int, steps: int, size: Size, weights: Any, judge_only: bool = False) -> Curve:
+def _run(method: Any, parts: Split, seed: int, steps: int, size: Size, weights: Weights, judge_only: bool = False) -> Curve:
     example: Example = svm(parts.train, parts.validation, weights, unit=_unit(parts))
     xs = [np.asarray(example.x0)]
     solution = solve(
