@@ -21,7 +21,7 @@ from hierax.lower.kkt import flat_level, residual_at, units_at
 from hierax.lower.solution import SOLVED, AbstractLowerSolver, LowerSolution
 from hierax.methods.gam import least_norm_weights
 from hierax.problem import Multipliers, Problem, Rows
-from hierax.reference import GROUPS, WEAK, Setting, multiplier_vector, on_host, row_names, solve_lower
+from hierax.reference import GROUPS, WEAK, Setting, on_host, row_names, solve_lower
 from hierax.reformulation import hypergradient as implicit
 from hierax.reformulation.penalty import all_constraints, violation
 from hierax.sets import Free
@@ -88,7 +88,7 @@ def look_at(setting: Setting, found: LowerSolution, given: Multipliers | None) -
             "y in Y": jax.tree.map(_apart, y, sets.project(problem.y_set, y)),
         }
         level, accurate = flat_level(problem, x, y, xi), jnp.asarray(ACCURATE)
-        mu = multiplier_vector(found._replace(multipliers=own))
+        mu = implicit.multiplier_vector(found._replace(multipliers=own), level.start.dtype)
         numbers = {
             "lower_gap": problem.lower(x, y, xi) - problem.lower(x, found.y, xi),
             "distance": optax.tree.norm(optax.tree.sub(y, found.y)),

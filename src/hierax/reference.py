@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax.errors import InputError
 from hierax.lower.solution import AbstractLowerSolver, LowerSolution
@@ -163,13 +163,6 @@ def solve_lower(
         shapes = Rows(*(setting.bound.trace(name, (setting.x, setting.y)) for name in ("constraints", "equalities")))
         multipliers = jax.tree.map(lambda row: jnp.zeros(row.aval.shape), shapes)
     return setting.bound.run("reference", program, solver, x, y, setting.xi.rows, multipliers)
-
-
-def multiplier_vector(found: LowerSolution) -> Array:
-    """All multipliers as one vector, in the order of `row_names`."""
-    own, faces = found.multipliers, found.faces
-    blocks = (own.inequalities, faces.inequalities, own.equalities, faces.equalities)
-    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(blocks)] or [jnp.zeros(0)])
 
 
 def row_names(found: LowerSolution) -> list[str]:

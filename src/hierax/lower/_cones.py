@@ -19,15 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from hierax.errors import MissingExtra
 from hierax.lower._polish import Quadratics, polished
 from hierax.lower.solution import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
-LOOSER = (
-    1e-10,
-    1e-9,
-    1e-8,
-)  # tolerances tried in turn when a solver gives up; beyond the last the result is inaccurate
-
+# Tolerances tried in turn when a solver gives up; beyond the last the result is inaccurate.
+LOOSER = (1e-10, 1e-9, 1e-8)
 SMALL = 300  # variables and rows up to which Newton steps cost next to nothing
 
 PIP_LINES = {"clarabel": "pip install 'hierax[conic]'", "ecos": "pip install ecos"}
@@ -71,8 +68,6 @@ def package(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        from hierax.report import MissingExtra  # it imports the whole library
-
         raise MissingExtra(f"Conic(solver={name!r}) needs the package {name}: {PIP_LINES[name]}") from error
 
 

@@ -113,6 +113,12 @@ def rows_at(problem: Problem, x: PyTree, y: PyTree) -> RowVector:
     return _flat(_blocks(problem, x, y), dtype_of(y))
 
 
+def multiplier_vector(found: LowerSolution, dtype: jnp.dtype) -> RowVector:
+    """All multipliers of a lower solution, in the order of `rows_at`."""
+    own, faces = found.multipliers, found.faces
+    return _flat((own.inequalities, faces.inequalities, own.equalities, faces.equalities), dtype)
+
+
 def fits(problem: Problem, x: PyTree, y: PyTree) -> bool:
     """Whether the KKT matrix is small enough to be factorised densely (a question about shapes only)."""
     rows = jax.eval_shape(lambda x, y: rows_at(problem, x, y), x, y).size
@@ -123,7 +129,7 @@ def kkt_system(problem: Problem, x: PyTree, found: LowerSolution, xi: PyTree) ->
     """The scaled KKT system at x and the lower level's solution there."""
     at, tree = jax.flatten_util.ravel_pytree(found.y)
     dtype = at.dtype
-    mu = _multipliers(found, dtype)
+    mu = multiplier_vector(found, dtype)
     h = rows_at(problem, x, found.y)
     jacobian = _jacobian(lambda v: rows_at(problem, x, tree(v)), at, h.size)
     push = jax.grad(lambda v: problem.lower(x, tree(v), xi))(at)
@@ -208,7 +214,7 @@ def total_gradient(
 ) -> PyTree:
     """d_x = grad_x F + L_yx' v + J_x,A' u at the lower level's solution: one gradient of F + v'L_y + u'h in x."""
     at, tree = jax.flatten_util.ravel_pytree(found.y)
-    mu = _multipliers(found, at.dtype)
+    mu = multiplier_vector(found, at.dtype)
 
     def combined(x: PyTree) -> Scalar:
         def both(v: Vector) -> Scalar:
@@ -247,11 +253,6 @@ def _blocks(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree, PyT
 
 def _flat(tree: PyTree, dtype: jnp.dtype) -> Vector:
     return jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in jax.tree.leaves(tree)] or [jnp.zeros(0, dtype)])
-
-
-def _multipliers(found: LowerSolution, dtype: jnp.dtype) -> RowVector:
-    own, faces = found.multipliers, found.faces
-    return _flat((own.inequalities, faces.inequalities, own.equalities, faces.equalities), dtype)
 
 
 def _equal(problem: Problem, x: PyTree, y: PyTree) -> np.ndarray:

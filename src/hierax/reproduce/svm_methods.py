@@ -40,7 +40,7 @@ class Entry(NamedTuple):
     name: str
     build: Callable[[Setting], AbstractMethod]
     grid: tuple[Setting, ...]
-    lower: str  # how its lower level is solved, for the table
+    lower: str  # how its lower level is solved, for the report
 
 
 def _grid(*weights: float) -> tuple[Setting, ...]:
@@ -82,7 +82,7 @@ ENTRIES = (
             batch_zeta=BATCH,
         ),
         _grid(3.0, 10.0),
-        "Exact; MaxMin, 200 x 20 steps",
+        "Exact and MaxMin, 200 x 20 steps",
     ),
     Entry(
         "LV-HBA",

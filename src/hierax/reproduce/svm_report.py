@@ -31,6 +31,8 @@ def print_tables(
 ) -> None:
     """One table per data set, the targets (None: not judged), and the paper's statements."""
     console.print(LEGEND, highlight=False)
+    solvers = "; ".join(f"{entry.name}: {entry.lower}" for entry in ENTRIES)
+    console.print(f"lower level by {solvers}\n", highlight=False)
     for name, table in summaries.items():
         console.print(_table(name, table, plain[name]))
     if judged is None:

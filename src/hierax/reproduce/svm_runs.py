@@ -128,7 +128,9 @@ def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Weights) -> t
     return entry.grid[best], table
 
 
-def _run(method: Any, parts: Split, seed: int, steps: int, size: Size, weights: Weights, judge_only: bool = False) -> Curve:
+def _run(
+    method: Any, parts: Split, seed: int, steps: int, size: Size, weights: Weights, judge_only: bool = False
+) -> Curve:
     example: Example = svm(parts.train, parts.validation, weights, unit=_unit(parts))
     xs = [np.asarray(example.x0)]
     solution = solve(
