@@ -74,6 +74,7 @@ def made_up(decrease: float, per_step: float, accuracy: float) -> dict:
         "gap": 0.0,
         "certified": True,
         "status": "max_steps",
+        "failed": False,
         "seconds": 20 * per_step,
         "seconds_per_step": per_step,
         "zeta": 640,

@@ -17,9 +17,8 @@ def summary(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     best = max(row["decrease"] for row in table.values())
     for name, row in table.items():
         curves = results[name]["curves"]
-        length = min(len(curve.phi) for curve in curves)
-        decrease = np.mean([curve.decrease[:length] for curve in curves], axis=0)
-        seconds = np.mean([curve.seconds[:length] for curve in curves], axis=0)
+        decrease = np.mean([curve.decrease for curve in curves], axis=0)
+        seconds = np.mean([curve.seconds for curve in curves], axis=0)
         there = np.nonzero(decrease >= REACHED * best)[0]
         row["seconds_to_90"] = float(seconds[there[0]]) if len(there) else None
     return table

@@ -113,13 +113,12 @@ def _draw_set(path: Path, name: str, results: dict[str, dict[str, Any]], plain: 
     panels = figure.subplots(2, 3)
     for entry, colour in zip(ENTRIES, COLOURS, strict=True):
         curves = results[entry.name]["curves"]
-        length = min(len(curve.phi) for curve in curves)
         for row, field in enumerate(("accuracy", "phi")):
-            values = np.stack([getattr(curve, field)[:length] for curve in curves])
+            values = np.stack([getattr(curve, field) for curve in curves])
             middle = values.mean(axis=0)
             spread = values.std(axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0 * middle
             for column, (axis, _) in enumerate(AXES):
-                across = np.mean([getattr(curve, axis)[:length] for curve in curves], axis=0)
+                across = np.mean([getattr(curve, axis) for curve in curves], axis=0)
                 first = 1 if axis == "seconds" else 0  # a logarithm has no place for zero
                 panels[row, column].plot(across[first:], middle[first:], color=colour, label=entry.name, lw=1.4)
                 panels[row, column].fill_between(

@@ -52,6 +52,11 @@ class Curve:
     final: dict[str, Any]
 
     @property
+    def failed(self) -> bool:
+        """Whether the run ended before its last step."""
+        return bool(self.final["failed"])
+
+    @property
     def decrease(self) -> np.ndarray:
         """phi at the start minus phi."""
         return self.phi[0] - self.phi
@@ -119,7 +124,7 @@ def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Weights) -> t
         table.append(
             {
                 **setting._asdict(),
-                "decrease": float(np.mean([curve.decrease[-1] for curve in curves])),
+                "decrease": float(np.mean([0.0 if curve.failed else curve.decrease[-1] for curve in curves])),
                 "statuses": sorted({curve.final["status"] for curve in curves}),
                 "compile_seconds": sum(curve.final["compile_seconds"] for curve in curves),
             }
@@ -146,21 +151,28 @@ def _run(
         throw=False,
     )
     judge = Judge(parts, weights)
+    kept, rows = len(xs) - 1, steps // size.record_every
+    xs += [xs[-1]] * (rows - kept)  # a run that failed stays where it was
     phi, accuracy, _ = judge(np.stack(xs))
-    kept = len(xs) - 1
-    failed = solution.status.failed
-    phi = np.where(np.isfinite(phi), phi, phi[0])
-    if failed:
-        phi[-1] = phi[0]
-    history = solution.history
-    final: dict[str, Any] = {"status": solution.status.name, "compile_seconds": solution.counts.compile_seconds}
+    status = solution.status
+    final: dict[str, Any] = {
+        "status": status.name,
+        "failed": status.failed,
+        "compile_seconds": solution.counts.compile_seconds,
+    }
     if not judge_only:
         final |= _final(example, solution, judge)
+
+    def column(name: str) -> np.ndarray:
+        values = np.concatenate([[0.0], solution.history[name][:kept]])
+        return np.pad(values, (0, rows - kept), mode="edge")
+
+    taken = column("step")
     return Curve(
-        steps=np.concatenate([[0], history["step"][:kept]]),
-        seconds=np.concatenate([[0.0], history["seconds"][:kept]]),
-        zeta=np.concatenate([[0], BATCH * history["step"][:kept]]),
-        phi=phi,
+        steps=taken,
+        seconds=column("seconds"),
+        zeta=BATCH * taken,
+        phi=np.where(np.isfinite(phi), phi, phi[0]),
         accuracy=accuracy,
         final=final,
     )

@@ -1,0 +1,146 @@
+"""Weight decay as a bilevel problem: norm bounds of a network, chosen on a validation set."""
+
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from hierax.errors import InputError
+from hierax.problem import Problem
+from hierax.problems.example import Example
+from hierax.samples import Finite
+from hierax.sets import Box
+
+SOURCE = (
+    "H. Nie, J. Li, Z. Wen: An augmented Lagrangian value function method for lower-level constrained stochastic "
+    "bilevel optimization, weight decay tuning."
+)
+Bounds = Literal["all", "layers", "tensors"]
+Images = tuple[Float[Array, "rows features"], Int[Array, " rows"]]
+Network = dict[str, dict[str, Array]]
+
+
+def perceptron(key: PRNGKeyArray, features: int, hidden: int, classes: int) -> Network:
+    """Weights of a two-layer perceptron in float32, after Glorot and Bengio: variance 2 / (inputs + outputs)."""
+
+    def layer(key: PRNGKeyArray, inputs: int, outputs: int) -> dict[str, Array]:
+        weight = (2 / (inputs + outputs)) ** 0.5 * jax.random.normal(key, (inputs, outputs), jnp.float32)
+        return {"weight": weight, "bias": jnp.zeros(outputs, jnp.float32)}
+
+    first, second = jax.random.split(key)
+    return {"hidden": layer(first, features, hidden), "output": layer(second, hidden, classes)}
+
+
+def class_scores(network: Network, features: Float[Array, "rows features"]) -> Float[Array, "rows classes"]:
+    """tanh between two affine maps."""
+    hidden, output = network["hidden"], network["output"]
+    return jnp.tanh(features @ hidden["weight"] + hidden["bias"]) @ output["weight"] + output["bias"]
+
+
+def cross_entropy(network: Network, images: Images) -> Float[Array, ""]:
+    """Mean over the images."""
+    features, labels = images
+    likely = jax.nn.log_softmax(class_scores(network, features))
+    return -jnp.mean(jnp.take_along_axis(likely, labels[:, None], axis=1))
+
+
+def group_norms(network: Network, bounds: Bounds) -> Float[Array, " p"]:
+    """Euclidean norms of what each bound holds: everything, each layer, or each array."""
+    squares = jax.tree.map(lambda leaf: jnp.sum(leaf**2), network)
+    depth = {"all": 0, "layers": 1, "tensors": 2}[bounds]
+    groups = [squares]
+    for _ in range(depth):
+        groups = [part for group in groups for part in group.values()]
+    # The derivative of the root is not finite at zero, where new biases are.
+    tiny = jnp.finfo(jnp.float32).tiny
+    return jnp.stack([jnp.sqrt(jnp.maximum(sum(jax.tree.leaves(group)), tiny)) for group in groups])
+
+
+def weight_decay(
+    train: Images,
+    validation: Images,
+    *,
+    bounds: Bounds = "all",
+    hidden: int = 32,
+    start: float | None = None,
+    box: tuple[float, float] = (0.5, 40.0),
+    seed: int = 0,
+) -> Example:
+    r"""Norm bounds C under which a trained network is good on a validation set; n_x = p.
+
+        min over C in [low, high]^p of F(w*(C)),     w*(C) = argmin { G(w) : ||w_i|| <= C_i, i = 1..p }
+
+    with F and G the mean cross-entropy on the validation and the training set, both seen through mini-batches, and w_i
+    the weights that the i-th bound holds. The lower level is not convex: w*(C) is what training finds. Where no bound
+    is active the hyper-gradient is zero, so the default start is the norm of the network before training.
+
+    Args:
+        train: features (N, d), float, and labels 0, 1, ... (N,), int.
+        validation: the same, other rows.
+        bounds: "all" (p = 1), one per layer ("layers", p = 2) or one per array ("tensors", p = 4).
+        hidden: width of the hidden layer.
+        start: C at the start, for every bound; None: the norms of the initial network (1 where that is less).
+        box: smallest and largest C.
+        seed: of the initial network.
+
+    Returns:
+        The example, without solutions; y0 is the initial network, in float32, scaled into its bounds.
+    """
+    if bounds not in get_args(Bounds):
+        raise InputError(f'bounds={bounds!r} is not one of "all", "layers", "tensors"')
+    parts = [_checked("train", train), _checked("validation", validation)]
+    features = parts[0][0].shape[1]
+    if parts[1][0].shape[1] != features:
+        raise InputError(f"validation: has {parts[1][0].shape[1]} features, train has {features}")
+    low, high = box
+    if not 0 < low < high:
+        raise InputError(f"box={box}: needs 0 < low < high")
+    classes = 1 + max(int(labels.max()) for _, labels in parts)
+    network = perceptron(jax.random.key(seed), features, hidden, classes)
+    norms = np.asarray(group_norms(network, bounds))
+    x0 = np.maximum(norms, 1.0) if start is None else np.full(norms.shape, start)
+    x0 = np.clip(x0, low, high).astype(np.float32)
+
+    def upper(x: Array, y: Network, zeta: Images) -> Array:
+        del x
+        return cross_entropy(y, zeta)
+
+    def lower(x: Array, y: Network, xi: Images) -> Array:
+        del x
+        return cross_entropy(y, xi)
+
+    def constraints(x: Array, y: Network) -> Array:
+        return group_norms(y, bounds) - x
+
+    problem = Problem(
+        upper=upper,
+        lower=lower,
+        constraints=constraints,
+        x_set=Box(low, high),
+        zeta=Finite(parts[1]),
+        xi=Finite(parts[0]),
+    )
+    return Example(problem, x0=x0, y0=within(network, x0, bounds), solutions=[], source=SOURCE)
+
+
+def within(network: Network, x: Array, bounds: Bounds) -> Network:
+    """The nearest network that keeps the bounds x: every group scaled back to its ball."""
+    share = jnp.minimum(1.0, x / group_norms(network, bounds))
+    if bounds == "all":
+        return jax.tree.map(lambda leaf: share[0] * leaf, network)
+    leaves, tree = jax.tree.flatten(network)
+    each = share if bounds == "tensors" else jnp.repeat(share, 2, total_repeat_length=4)
+    return jax.tree.unflatten(tree, [factor * leaf for factor, leaf in zip(each, leaves, strict=True)])
+
+
+def _checked(name: str, images: Images) -> tuple[np.ndarray, np.ndarray]:
+    features, labels = np.asarray(images[0], np.float32), np.asarray(images[1])
+    if features.ndim != 2 or labels.shape != features.shape[:1] or features.size == 0:
+        raise InputError(
+            f"{name}: needs features of shape (n, d) and labels of shape (n,), got {features.shape} and {labels.shape}"
+        )
+    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
+        raise InputError(f"{name}: the labels must be whole numbers 0, 1, ..., got {labels.dtype}")
+    return features, labels.astype(np.int32)
