@@ -309,7 +309,10 @@ class Driver:
             return text + self.method.shorten
         for key, (used, most) in found.items():
             if np.isfinite(most) and used > most:
-                return text + f"{key}={used:.3g} exceeds 2/L ~ {most:.3g} there; lower it or leave it unset."
+                return text + (
+                    f"{key}={used:.3g} exceeds 2/L ~ {most:.3g} there; lower it or leave it unset (an estimate is made "
+                    "at the start only: where the curvature grows on the way, set a smaller step)."
+                )
         if not all(np.isfinite(most) for _, most in found.values()):
             return text + "The functions' derivatives are not finite there: restrict X and Y to where they are."
         return text + (self.method.otherwise or self.method.shorten)

@@ -1,11 +1,11 @@
 """Weight decay as a bilevel problem: norm bounds of a network, chosen on a validation set."""
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from hierax.errors import InputError
 from hierax.problem import Problem
@@ -18,7 +18,7 @@ SOURCE = (
     "bilevel optimization, weight decay tuning."
 )
 Bounds = Literal["all", "layers", "tensors"]
-Images = tuple[Float[Array, "rows features"], Int[Array, " rows"]]
+Images = tuple[Any, Any]  # features (rows, d) and labels (rows,), arrays of NumPy or JAX
 Network = dict[str, dict[str, Array]]
 
 

@@ -1,0 +1,123 @@
+"""Compiled steps of a method on a problem, timed and measured: what the benchmarks share."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+import hierax as hx
+from hierax import loop
+from hierax.trees import size
+
+FEATURES, CLASSES = 64, 10
+
+
+class Ready(NamedTuple):
+    """A method that has begun on a problem."""
+
+    problem: hx.Problem
+    method: Any
+    run: loop.Run
+
+
+def network(key: Array, hidden: int) -> dict[str, Array]:
+    """A two-layer perceptron in float32 with 75 hidden + 10 parameters."""
+    first, second = jax.random.split(key)
+    return {
+        "w1": jax.random.normal(first, (FEATURES, hidden), jnp.float32) / FEATURES**0.5,
+        "b1": jnp.zeros(hidden, jnp.float32),
+        "w2": jax.random.normal(second, (hidden, CLASSES), jnp.float32) / hidden**0.5,
+        "b2": jnp.zeros(CLASSES, jnp.float32),
+    }
+
+
+def loss(y: dict[str, Array], batch: tuple[Array, Array]) -> Array:
+    """Mean cross-entropy."""
+    features, labels = batch
+    scores = jnp.tanh(features @ y["w1"] + y["b1"]) @ y["w2"] + y["b2"]
+    return -jnp.mean(jax.nn.log_softmax(scores)[jnp.arange(labels.shape[0]), labels])
+
+
+def network_problem(p: int = 1, rows: int = 4096) -> hx.Problem:
+    """Weight decay: the squared norms of p equal pieces of the weights are bounded by x^2 / p."""
+    rng = np.random.default_rng(0)
+
+    def data() -> hx.Finite:
+        features = rng.normal(size=(rows, FEATURES)).astype(np.float32)
+        return hx.Finite((features, rng.integers(0, CLASSES, rows).astype(np.int32)))
+
+    def constraints(x: Array, y: dict[str, Array]) -> Array:
+        if p == 1:
+            return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(y)) - x**2
+        flat = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(y)])
+        pieces = flat[: flat.size // p * p].reshape(p, -1)
+        return jnp.sum(pieces**2, axis=1) - x**2 / p
+
+    return hx.Problem(
+        upper=lambda x, y, zeta: loss(y, zeta),
+        lower=lambda x, y, xi: loss(y, xi),
+        constraints=constraints,
+        x_set=hx.Box(1.0, 50.0),
+        zeta=data(),
+        xi=data(),
+    )
+
+
+def begun(problem: hx.Problem, x: Array, y: PyTree, method: Any) -> Ready:
+    """Estimate what is unset and make the state before the first step."""
+    key = jax.random.key(0)
+    method = eqx.filter_jit(lambda m, p, x, y, k: m.resolve(p, x, y, k))(method, problem, x, y, key)
+    state = eqx.filter_jit(lambda m, p, x, y, k: m.init(p, x, y, k))(method, problem, x, y, key)
+    return Ready(problem, method, loop.begin(problem, method, state, "last"))
+
+
+def stepper(steps: int) -> Callable[[Ready], loop.Run]:
+    """A compiled scan of steps, as the loop makes them."""
+
+    @eqx.filter_jit
+    def go(ready: Ready) -> loop.Run:
+        problem, method, run = ready
+
+        def body(run: loop.Run, _: None) -> tuple[loop.Run, None]:
+            return loop.advance(problem, method, "last", run, method.tickets(problem, run.state)), None
+
+        return jax.lax.scan(body, run, None, length=steps)[0]
+
+    return go
+
+
+def seconds_per_step(function: Any, steps: int, *args: PyTree, repeats: int = 5) -> float:
+    """Median seconds of one step, after a warm-up."""
+    jax.block_until_ready(function(*args))
+    taken = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        jax.block_until_ready(function(*args))
+        taken.append((time.perf_counter() - begin) / steps)
+    return statistics.median(taken)
+
+
+def step_bytes(ready: Ready) -> dict[str, int]:
+    """What one compiled step takes: its arguments (data apart) and its temporaries, in bytes."""
+    arrays, rest = eqx.partition(ready, eqx.is_array)
+
+    def go(arrays: PyTree) -> PyTree:
+        problem, method, run = eqx.combine(arrays, rest)
+        return eqx.filter(loop.advance(problem, method, "last", run, method.tickets(problem, run.state)), eqx.is_array)
+
+    used = jax.jit(go).lower(arrays).compile().memory_analysis()
+    state = sum(leaf.nbytes for leaf in jax.tree.leaves(eqx.filter(ready.run, eqx.is_array)) if hasattr(leaf, "nbytes"))
+    return {"state": state, "temporary": used.temp_size_in_bytes, "y": 4 * size(ready.run.state.point.y)}
+
+
+def slope(sizes: list[float], times: list[float], decades: float = 1.5) -> float:
+    """Least-squares slope on log-log axes over the top decades."""
+    across, up = np.log10(sizes), np.log10(times)
+    top = across >= across.max() - decades - 1e-9
+    return float(np.polyfit(across[top], up[top], 1)[0])

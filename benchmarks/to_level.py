@@ -1,0 +1,73 @@
+"""Seconds of each method until a certificate says that its point is good, on a problem that all of them can solve.
+
+A random quadratic problem with affine constraints, where LV-HBA's projection exists. Every method has the library's
+defaults; the certificate is asked after 1, 2, 4, ... hundredths of the longest run, and its time is not counted.
+"""
+
+from typing import Any
+
+import jax
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import hierax as hx
+from hierax.problems import random_qp
+
+LEVELS = (0.03, 0.01, 0.003)
+LONGEST = 12_800
+METHODS = {
+    "SALVF": lambda: hx.SALVF(),
+    "SALVF, exact inner": lambda: hx.SALVF(inner=hx.Exact()),
+    "BLOCC": lambda: hx.BLOCC(),
+    "LV-HBA": lambda: hx.LVHBA(),
+    "BiC-GAFFA": lambda: hx.BiCGAFFA(),
+    "GAM": lambda: hx.GAM(),
+}
+
+
+def _reached(method: Any) -> dict[float, tuple[float, int] | None]:
+    """By level: seconds (compilation apart) and steps until the certificate is ok at it."""
+    example = random_qp(0)
+    found: dict[float, tuple[float, int] | None] = dict.fromkeys(LEVELS)
+    hx.solve(example.problem, example.x0, example.y0, method, max_steps=1, progress=False, throw=False)  # compile
+    sol, steps = None, LONGEST // 1024 or 1
+    while True:
+        state = None if sol is None else sol.state
+        done = 0 if sol is None else sol.status.step
+        sol = hx.solve(
+            example.problem,
+            example.x0,
+            example.y0,
+            method if sol is None else None,
+            max_steps=steps - done,
+            state=state,
+            progress=False,
+            throw=False,
+        )
+        if sol.status.failed:
+            return found
+        for level in LEVELS:
+            if found[level] is None and sol.certificate.ok(level):
+                found[level] = (sol.counts.seconds, sol.status.step)
+        if all(found.values()) or steps >= LONGEST:
+            return found
+        steps *= 2
+
+
+def run(console: Console) -> dict[str, Any]:
+    """The table: seconds and steps to each level."""
+    jax.config.update("jax_enable_x64", True)
+    title = "random_qp(0): seconds (steps) until certificate.ok(level), nothing set"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("")
+    for level in LEVELS:
+        table.add_column(f"{level:g}", justify="right")
+    results = {}
+    for name, method in METHODS.items():
+        reached = _reached(method())
+        shown = [f"{one[0]:.2f} ({one[1]:,})" if one else f"not in {LONGEST:,}" for one in reached.values()]
+        table.add_row(name, *shown)
+        results[name] = {f"{level:g}": one for level, one in reached.items()}
+    console.print(table)
+    return results
