@@ -12,13 +12,14 @@ import numpy as np
 import optax
 
 import hierax as hx
+from hierax import datasets
 
 CLASSES, BOUND = 10, 8.0
 
 
 def make_data(rows: int, wrong: float, seed: int) -> tuple[tuple[np.ndarray, np.ndarray], tuple, tuple, np.ndarray]:
     """Digits: training rows with a share of wrong labels, as many clean ones to validate, the rest to test."""
-    data = hx.datasets.load("digits")
+    data = datasets.load("digits")
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(data.labels))
     features = (data.features[order] / 16.0).astype(np.float32)

@@ -56,6 +56,7 @@ class Experiment(StrEnum):
     toy = "toy"
     rates = "rates"
     svm = "svm"
+    weight_decay = "weight-decay"
     all = "all"
 
 
@@ -174,12 +175,13 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper and say which of its statements hold."""
     # Imported here: one experiment's imports should not delay, or break, the others.
-    names = [Experiment.toy, Experiment.rates, Experiment.svm] if experiment is Experiment.all else [experiment]
+    every = [name for name in Experiment if name is not Experiment.all]
+    names = every if experiment is Experiment.all else [experiment]
     with _one_line_errors():
         if weights and Experiment.svm not in names:
             raise InputError(f"--weights belongs to the experiment svm, not to {experiment}.")
         for name in names:
-            module = importlib.import_module(f"hierax.reproduce.{name}")
+            module = importlib.import_module(f"hierax.reproduce.{name.name}")
             more = {"weights": str(weights)} if weights and name is Experiment.svm else {}
             module.run(out / name, quick=quick, seeds=seeds, data_dir=data_dir, **more)
 

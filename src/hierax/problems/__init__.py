@@ -3,6 +3,7 @@
 Every factory returns an `Example`. The data come from `numpy.random.default_rng(seed)`; noise enters through the
 sources of the problem, so `sigma=0` gives the deterministic version of the same problem. `svm` takes the user's data:
 its minimisers are not known, but its lower level and its hyper-gradient are (`svm_reference`, `svm_hypergradient`).
+`weight_decay` takes images and labels; nothing about it is known beforehand.
 """
 
 from hierax.problems._svm_reference import SVMSolution as SVMSolution
@@ -19,6 +20,7 @@ from hierax.problems.svm import svm as svm
 from hierax.problems.synthetic import synthetic as synthetic
 from hierax.problems.toy import toy as toy
 from hierax.problems.toy import toy_inner_solution as toy_inner_solution
+from hierax.problems.weight_decay import weight_decay as weight_decay
 
 __all__ = [
     "Example",
@@ -35,4 +37,5 @@ __all__ = [
     "synthetic",
     "toy",
     "toy_inner_solution",
+    "weight_decay",
 ]

@@ -4,17 +4,9 @@ Methods and data sets are dealt out to as many processes as there are cores, one
 """
 
 import dataclasses
-import logging
-import os
-import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Console
 
@@ -25,9 +17,9 @@ from hierax.reproduce.svm_claims import summary, targets, verdicts
 from hierax.reproduce.svm_methods import ENTRIES
 from hierax.reproduce.svm_plain import plain_svm
 from hierax.reproduce.svm_runs import Size, run_method
+from hierax.reproduce.workers import Task, run_tasks
 
 QUICK = Size(seeds=2, steps=40, record_every=10, tuning_seeds=1, tuning_steps=10)
-ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 SLOWEST = ("GAM", "LV-HBA", "BLOCC", "SALVF, exact inner", "BiC-GAFFA", "SALVF-VR", "SALVF")
 WIDTH = 140  # of the tables where the output is a file
 
@@ -83,31 +75,10 @@ def _every_set(
     names: list[str], size: Size, weights: Weights, data_dir: Path | None, console: Console, parallel: bool
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Results by data set and method; the slowest methods come first, so that no core waits for a last long one."""
-    tasks = [(name, entry) for entry in sorted(ENTRIES, key=lambda entry: SLOWEST.index(entry.name)) for name in names]
-    began = time.perf_counter()
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def done(name: str, method: str, result: dict[str, Any]) -> None:
-        found[name, method] = result
-        after = time.perf_counter() - began
-        console.print(f"{after:4.0f} s: {name}, {method} ({len(found)} of {len(tasks)})", style="dim", highlight=False)
-
-    if not parallel:
-        for name, entry in tasks:
-            done(name, entry.name, run_method(name, entry, size, weights, data_dir))
-    else:
-        cache = jax.config.values["jax_compilation_cache_dir"]
-        spawn = get_context("spawn")
-        with (
-            _one_core(),
-            ProcessPoolExecutor(_cores(), mp_context=spawn, initializer=_settle, initargs=(cache,)) as pool,
-        ):
-            waiting = {
-                pool.submit(_by_name, name, entry.name, size, weights, data_dir): (name, entry.name)
-                for name, entry in tasks
-            }
-            for future in as_completed(waiting):
-                done(*waiting[future], future.result())
+    tasks: dict[tuple[str, ...], Task] = {
+        (name, method): (_by_name, (name, method, size, weights, data_dir)) for method in SLOWEST for name in names
+    }
+    found = run_tasks(tasks, console, parallel)
     return {name: {entry.name: found[name, entry.name] for entry in ENTRIES} for name in names}
 
 
@@ -115,38 +86,6 @@ def _by_name(name: str, method: str, size: Size, weights: Weights, data_dir: Pat
     """`run_method` in a worker: an entry holds functions, which cannot be sent to one."""
     (entry,) = (entry for entry in ENTRIES if entry.name == method)
     return run_method(name, entry, size, weights, data_dir)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    """Processes started inside keep to one core each: they read these variables when they load their libraries."""
-    wanted = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    wanted["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_CORE}".strip()
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _settle(cache: str | None) -> None:
-    """A worker computes as the command line does: in float64, with compiled programs kept.
-
-    Settings of the grid that fail are in the results; a line for each would only hide the progress.
-    """
-    logging.getLogger("hierax").setLevel(logging.ERROR)
-    jax.config.update("jax_enable_x64", True)
-    if cache is not None:
-        jax.config.update("jax_compilation_cache_dir", cache)
 
 
 def _write_curves(path: Path, every: dict[str, dict[str, dict[str, Any]]]) -> None:

@@ -36,8 +36,8 @@ class Size:
     seeds: int = 10
     steps: int = 200
     record_every: int = 10
-    tuning_seeds: int = 1
-    tuning_steps: int = 200
+    tuning_seeds: int = 2
+    tuning_steps: int = 100
 
 
 @dataclasses.dataclass

@@ -1,0 +1,79 @@
+"""Tasks of an experiment in as many processes as there are cores, one core each, so that seconds compare."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+import jax
+from rich.console import Console
+
+ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def run_tasks(tasks: Mapping[tuple[str, ...], Task], console: Console, parallel: bool) -> dict[tuple[str, ...], Any]:
+    """What each function gives for its arguments; starts them in the given order and prints a line when one ends.
+
+    Functions and arguments of parallel tasks are sent to other processes: functions of a module, plain data.
+    """
+    began = time.perf_counter()
+    found: dict[tuple[str, ...], Any] = {}
+
+    def done(name: tuple[str, ...], result: Any) -> None:
+        found[name] = result
+        after, text = time.perf_counter() - began, ", ".join(name)
+        console.print(f"{after:4.0f} s: {text} ({len(found)} of {len(tasks)})", style="dim", highlight=False)
+
+    if not parallel:
+        for name, (function, arguments) in tasks.items():
+            done(name, function(*arguments))
+        return found
+    cache = jax.config.values["jax_compilation_cache_dir"]
+    spawn = get_context("spawn")
+    with (
+        _one_core(),
+        ProcessPoolExecutor(_cores(), mp_context=spawn, initializer=_settle, initargs=(cache,)) as pool,
+    ):
+        waiting: dict[Future[Any], tuple[str, ...]] = {
+            pool.submit(function, *arguments): name for name, (function, arguments) in tasks.items()
+        }
+        for future in as_completed(waiting):
+            done(waiting[future], future.result())
+    return found
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """Processes started inside keep to one core each: they read these variables when they load their libraries."""
+    wanted = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    wanted["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_CORE}".strip()
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _settle(cache: str | None) -> None:
+    """A worker computes as the command line does: in float64, with compiled programs kept.
+
+    Settings that fail are in the results; a line for each would only hide the progress.
+    """
+    logging.getLogger("hierax").setLevel(logging.ERROR)
+    jax.config.update("jax_enable_x64", True)
+    if cache is not None:
+        jax.config.update("jax_compilation_cache_dir", cache)

@@ -1,0 +1,82 @@
+"""The worked examples run, at small size, and do what they say."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "examples"
+
+
+def example(name: str):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_equinox_module_is_trained_and_given_back(capsys):
+    module = example("equinox_module")
+    sol = module.main(steps=200)
+    assert type(sol.y).__name__ == "MLP"
+    assert "mean square on new data" in capsys.readouterr().out
+    before = module.mean_square(module.eqx.nn.MLP(1, 1, 32, 1, key=module.jax.random.key(0)), module.make_data(200, 2))
+    assert float(module.mean_square(sol.y, module.make_data(200, 2))) < float(before)
+
+
+def test_an_optax_chain_moves_x_and_y():
+    sol = example("optax_outer").main(steps=1500)
+    assert sol.x[1] > sol.x[0] + 1.0  # what does not matter is penalised more
+
+
+class LoaderStandIn:
+    """DataLoader's protocol: iterating yields lists of tensor-like batches, and iterating again starts over."""
+
+    class Tensor:
+        def __init__(self, values: np.ndarray) -> None:
+            self.values = values
+
+        def __array__(self, dtype=None, copy=None) -> np.ndarray:
+            return self.values if dtype is None else self.values.astype(dtype)
+
+    def __init__(self, data: tuple[np.ndarray, np.ndarray], batch: int) -> None:
+        self.data, self.batch, self.rng = data, batch, np.random.default_rng(0)
+
+    def __iter__(self):
+        order = self.rng.permutation(len(self.data[0]))
+        for first in range(0, len(order) - self.batch + 1, self.batch):
+            rows = order[first : first + self.batch]
+            yield [self.Tensor(part[rows]) for part in self.data]
+
+
+def test_batches_of_a_loader():
+    module = example("torch_loader")
+    loaders = [LoaderStandIn(module.make_data(128, seed), module.BATCH) for seed in (0, 1)]
+    sol = module.main(*loaders, steps=300)
+    assert abs(float(sol.x) - np.linalg.norm(np.arange(module.FEATURES))) < 1.0
+
+
+def test_batches_of_torch():
+    pytest.importorskip("torch", reason="torch is in no extra of hierax; the loader's protocol is tested above")
+    from torch import from_numpy
+    from torch.utils.data import DataLoader, TensorDataset
+
+    module = example("torch_loader")
+    parts = [TensorDataset(*map(from_numpy, module.make_data(128, seed))) for seed in (0, 1)]
+    sol = module.main(*(DataLoader(part, batch_size=module.BATCH, drop_last=True) for part in parts), steps=300)
+    assert abs(float(sol.x) - np.linalg.norm(np.arange(module.FEATURES))) < 1.0
+
+
+def test_hyper_cleaning_finds_wrong_labels():
+    report = example("hyper_cleaning").main(rows=100, steps=600)
+    assert report["precision"] > 0.6 and report["recall"] > 0.6
+    assert report["accuracy after"] > report["accuracy before"]
+
+
+def test_tolls_are_certified():
+    _, certificate = example("tolls").main(steps=300)
+    assert certificate.ok(1e-2), certificate.reasons(1e-2)
+    assert np.sum(np.asarray(certificate.y)) == pytest.approx(4.0)
