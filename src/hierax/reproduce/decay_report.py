@@ -64,12 +64,7 @@ def draw(folder: Path, every: dict[tuple[str, str], dict[str, list[Curve]]], sum
             curves,
             ROWS,
             COLUMNS,
-            {
-                row.field: {
-                    kind: summaries[name, labels][kind][row.field] for kind in ("grid search", "no weight decay")
-                }
-                for row in ROWS
-            },
+            {row.field: {kind: summaries[name, labels][kind][row.field] for kind in yardsticks} for row in ROWS},
         )
         for (name, labels), curves in every.items()
     ]
