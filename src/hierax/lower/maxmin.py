@@ -107,7 +107,9 @@ class MaxMin(AbstractLowerSolver):
             check_positive("MaxMin", name, getattr(self, name))
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
-        """The objective must be strongly convex in y."""
+        """The objective must be strongly convex in y; with both steps given the user vouches for it (a network)."""
+        if self.eta1 is not None and self.eta2 is not None:
+            return {}
         bottom, top = extreme_eigenvalues(hessian_product(lambda v: problem.lower(x, v, xi), y), y)
         flat = jnp.maximum(FLAT, 100 * jnp.finfo(dtype_of(y)).eps)
         return {NOT_STRONGLY_CONVEX: ~(bottom > flat * jnp.abs(top))}

@@ -12,15 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hierax.problems.weight_decay import group_norms, weight_decay
+from hierax.methods.protocol import AbstractMethod
+from hierax.problems.weight_decay import group_norms, perceptron, weight_decay
 from hierax.reproduce import decay_training as training
-from hierax.reproduce.decay_data import split
-from hierax.reproduce.decay_methods import BATCH, ENTRIES, Entry
+from hierax.reproduce.decay_data import CLASSES, split
+from hierax.reproduce.decay_methods import BATCH, ENTRIES, START, Entry
 from hierax.solve import solve
 
 NO_BOUND = 1e6  # never met
 SMALLEST, LARGEST = 2.0, 30.0  # of the grid search, geometric
 HIDDEN = 32
+COUNT = {"all": 1, "layers": 2, "tensors": 4}  # bounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,19 +52,23 @@ class Curve:
 def run_method(name: str, noise: float, method: str, size: Size, data_dir: Path | None) -> list[Curve]:
     """One run per seed."""
     (entry,) = (entry for entry in ENTRIES if entry.name == method)
-    return [_run(name, noise, entry, seed, size, data_dir) for seed in range(size.seeds)]
+    built = entry.build()  # once: programs are shared by runs with the same optax transformation, not with equal ones
+    return [_run(name, noise, entry, built, seed, size, data_dir) for seed in range(size.seeds)]
 
 
-def _run(name: str, noise: float, entry: Entry, seed: int, size: Size, data_dir: Path | None) -> Curve:
+def _run(
+    name: str, noise: float, entry: Entry, method: AbstractMethod, seed: int, size: Size, data_dir: Path | None
+) -> Curve:
     parts = split(name, seed, noise, data_dir)
-    example = weight_decay(parts.train, parts.validation, bounds=entry.bounds, hidden=HIDDEN, seed=seed)
+    start = START / COUNT[entry.bounds] ** 0.5
+    example = weight_decay(parts.train, parts.validation, bounds=entry.bounds, hidden=HIDDEN, start=start, seed=seed)
     steps = max(size.records, round(size.share * entry.steps))
     xs = [np.asarray(example.x0)]
     solution = solve(
         example.problem,
         example.x0,
         example.y0,
-        entry.build(),
+        method,
         max_steps=steps,
         record_every=steps // size.records,
         callback=lambda info: xs.append(np.asarray(info.x)),
@@ -73,8 +79,9 @@ def _run(name: str, noise: float, entry: Entry, seed: int, size: Size, data_dir:
     kept = len(xs) - 1
     xs += [xs[-1]] * (size.records + 1 - len(xs))  # a run that failed stays where it was
     caps = np.stack([*xs[: size.records + 1], np.asarray(solution.x)])
+    initial = perceptron(jax.random.key(seed), parts.train[0].shape[1], HIDDEN, CLASSES)
     networks = training.trained(
-        parts.train, example.y0, jnp.asarray(caps), jax.random.key(seed), entry.bounds, size.training
+        parts.train, initial, jnp.asarray(caps), jax.random.key(seed), entry.bounds, size.training
     )
     judged = training.score(networks, parts.test)
     own = training.score(jax.tree.map(lambda leaf: leaf[None], solution.y), parts.test)
@@ -113,10 +120,10 @@ def run_grid(name: str, noise: float, size: Size, data_dir: Path | None) -> list
 
 def _grid(name: str, noise: float, seed: int, size: Size, data_dir: Path | None) -> dict[str, Any]:
     parts = split(name, seed, noise, data_dir)
-    example = weight_decay(parts.train, parts.validation, hidden=HIDDEN, seed=seed)
+    initial = perceptron(jax.random.key(seed), parts.train[0].shape[1], HIDDEN, CLASSES)
     bounds = np.geomspace(SMALLEST, LARGEST, size.grid)
     caps = jnp.asarray(np.append(bounds, NO_BOUND)[:, None], jnp.float32)
-    networks = training.trained(parts.train, example.y0, caps, jax.random.key(seed), "all", size.training)
+    networks = training.trained(parts.train, initial, caps, jax.random.key(seed), "all", size.training)
     validated, tested = training.score(networks, parts.validation), training.score(networks, parts.test)
     best = int(np.argmin(validated.loss[:-1]))
 
