@@ -56,7 +56,8 @@ def test_batches_of_a_loader():
     module = example("torch_loader")
     loaders = [LoaderStandIn(module.make_data(128, seed), module.BATCH) for seed in (0, 1)]
     sol = module.main(*loaders, steps=300)
-    assert abs(float(sol.x) - np.linalg.norm(np.arange(module.FEATURES))) < 1.0
+    np.testing.assert_allclose(sol.y, np.arange(module.FEATURES), atol=0.3)
+    assert float(sol.x) > 5.0  # nothing is gained beyond the norm of the true coefficients, 5.5, nor lost
 
 
 def test_batches_of_torch():
@@ -67,13 +68,14 @@ def test_batches_of_torch():
     module = example("torch_loader")
     parts = [TensorDataset(*map(from_numpy, module.make_data(128, seed))) for seed in (0, 1)]
     sol = module.main(*(DataLoader(part, batch_size=module.BATCH, drop_last=True) for part in parts), steps=300)
-    assert abs(float(sol.x) - np.linalg.norm(np.arange(module.FEATURES))) < 1.0
+    np.testing.assert_allclose(sol.y, np.arange(module.FEATURES), atol=0.3)
+    assert float(sol.x) > 5.0  # nothing is gained beyond the norm of the true coefficients, 5.5, nor lost
 
 
 def test_hyper_cleaning_finds_wrong_labels():
-    report = example("hyper_cleaning").main(rows=100, steps=600)
-    assert report["precision"] > 0.6 and report["recall"] > 0.6
-    assert report["accuracy after"] > report["accuracy before"]
+    report = example("hyper_cleaning").main(rows=150, steps=500)
+    assert report["precision"] > 0.5 and report["recall"] > 0.8  # three in ten are wrong
+    assert report["accuracy after"] > report["accuracy before"] + 0.05
 
 
 def test_tolls_are_certified():

@@ -126,7 +126,7 @@ def _add(window: Window, metrics: Metrics) -> Window:
     numbers = jnp.stack(each)
     return window._replace(
         numbers=window.numbers + numbers.astype(window.numbers.dtype),
-        residual=optax.tree.add(window.residual, metrics.residual),
+        residual=jax.tree.map(lambda a, b: (a + b).astype(a.dtype), window.residual, metrics.residual),
     )
 
 

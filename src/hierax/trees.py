@@ -64,8 +64,8 @@ def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
 
 
 def move(tree: PyTree, step: Scalar | float, direction: PyTree) -> PyTree:
-    """`tree - step * direction`."""
-    return jax.tree.map(lambda a, d: a - step * d, tree, direction)
+    """`tree - step * direction`, every leaf in its own precision (x and y may differ)."""
+    return jax.tree.map(lambda a, d: (a - step * d).astype(a.dtype), tree, direction)
 
 
 def dtype_of(*trees: PyTree) -> jnp.dtype:
