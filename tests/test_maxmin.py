@@ -44,13 +44,13 @@ def parallel_problem(data):
 
 
 def plain_loop(data, dual_steps, primal_steps, at_half):
-    """Equations of the paper in NumPy; with the y-steps at mu_half, or at mu_t as its text can be read."""
+    """Equations of the paper in NumPy, mu_half kept >= 0; the y-steps at it, or at mu_t as its text can be read."""
     a, b, rows, level = (data[name] for name in ("a", "b", "rows", "level"))
     eta1, eta2 = data["steps"]
     y, mu = np.zeros(len(b)), np.zeros(len(level))
     before = mu
     for t in range(dual_steps):
-        half = mu + (t - 1) / (t + 2) * (mu - before)
+        half = np.maximum(mu + (t - 1) / (t + 2) * (mu - before), 0.0)
         for _ in range(primal_steps):
             y = y - eta1 * (a @ y - b + rows.T @ (half if at_half else mu))
         before, mu = mu, np.maximum(half + eta2 * (rows @ y - level), 0.0)
@@ -195,3 +195,13 @@ def test_extreme_eigenvalues(spectrum):
 def test_bad_settings(settings, text):
     with pytest.raises(hx.InputError, match=text):
         MaxMin(**settings)
+
+
+def test_a_ball_from_inside():
+    """The extrapolated multiplier must stay >= 0: below it the ball bends the minimum over y away to infinity."""
+    target = jnp.array([0.5, 1.0])
+    problem = lower_level(lambda x, y, xi: 0.5 * jnp.sum((y - target) ** 2), lambda x, y: jnp.sum(y**2) - 1.0)
+    found = MaxMin(300, 20, eta2=0.25).solve(problem, 0.0, jnp.full(2, 0.3))
+    np.testing.assert_allclose(found.y, target / jnp.linalg.norm(target), atol=1e-8)
+    far = MaxMin(300, 20).solve(problem, 0.0, jnp.full(2, 0.3))  # a dual step that suits y, not the boundary
+    assert float(jnp.linalg.norm(far.y)) < 2.0 and float(far.multipliers.inequalities) < 10.0

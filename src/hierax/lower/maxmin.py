@@ -172,7 +172,8 @@ class MaxMin(AbstractLowerSolver):
 
         def body(_: Array, at: _Carry) -> _Carry:
             momentum = (at.t - 1) / (at.t + 2)
-            half = jax.tree.map(lambda a, b: a + momentum * (a - b), at.mu, at.before)
+            # A negative multiplier of a curved constraint would bend the minimum over y the wrong way.
+            half = nonnegative(jax.tree.map(lambda a, b: a + momentum * (a - b), at.mu, at.before))
             eta1 = primal_step(half)
 
             def descend(_: Array, y: PyTree) -> PyTree:
