@@ -69,11 +69,14 @@ def network_problem(p: int = 1, rows: int = 4096) -> hx.Problem:
     )
 
 
+def estimated(problem: hx.Problem, x: Array, y: PyTree, method: Any) -> Any:
+    """The method with everything filled in."""
+    return eqx.filter_jit(lambda m, p, x, y, k: m.resolve(p, x, y, k))(method, problem, x, y, jax.random.key(0))
+
+
 def begun(problem: hx.Problem, x: Array, y: PyTree, method: Any) -> Ready:
-    """Estimate what is unset and make the state before the first step."""
-    key = jax.random.key(0)
-    method = eqx.filter_jit(lambda m, p, x, y, k: m.resolve(p, x, y, k))(method, problem, x, y, key)
-    state = eqx.filter_jit(lambda m, p, x, y, k: m.init(p, x, y, k))(method, problem, x, y, key)
+    """The state of an estimated method before its first step."""
+    state = eqx.filter_jit(lambda m, p, x, y, k: m.init(p, x, y, k))(method, problem, x, y, jax.random.key(0))
     return Ready(problem, method, loop.begin(problem, method, state, "last"))
 
 
@@ -103,17 +106,20 @@ def seconds_per_step(function: Any, steps: int, *args: PyTree, repeats: int = 5)
     return statistics.median(taken)
 
 
-def step_bytes(ready: Ready) -> dict[str, int]:
-    """What one compiled step takes: its arguments (data apart) and its temporaries, in bytes."""
+def compiled_step(ready: Ready) -> dict[str, float]:
+    """What one compiled step takes: its arguments (data apart) and temporaries in bytes, and the seconds to compile."""
     arrays, rest = eqx.partition(ready, eqx.is_array)
 
     def go(arrays: PyTree) -> PyTree:
         problem, method, run = eqx.combine(arrays, rest)
         return eqx.filter(loop.advance(problem, method, "last", run, method.tickets(problem, run.state)), eqx.is_array)
 
+    begin = time.perf_counter()
     used = jax.jit(go).lower(arrays).compile().memory_analysis()
+    seconds = time.perf_counter() - begin
     state = sum(leaf.nbytes for leaf in jax.tree.leaves(eqx.filter(ready.run, eqx.is_array)) if hasattr(leaf, "nbytes"))
-    return {"state": state, "temporary": used.temp_size_in_bytes, "y": 4 * size(ready.run.state.point.y)}
+    held = state + used.temp_size_in_bytes
+    return {"bytes": held, "copies": held / (4 * size(ready.run.state.point.y)), "compile_s": seconds}
 
 
 def slope(sizes: list[float], times: list[float], decades: float = 1.5) -> float:

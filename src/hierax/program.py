@@ -148,6 +148,20 @@ class Bound:
                 _remember(_traces_needed, form, tuple(needed))
                 return result
 
+    def ready(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> Callable[..., PyTree]:
+        """The program of `run` as a function of arrays shaped like `args`, for many calls in quick succession."""
+        self.run(name, function, *args, static=static)
+        call = _taken_apart(name, (self.problem, *args), static, False)
+        compiled, other = _programs[call.key]
+        own = call.rest[: len(jax.tree.leaves(self.problem, is_leaf=_is_number))]
+        whole = not jax.tree.leaves(other)
+
+        def quick(*args: PyTree) -> PyTree:
+            result = compiled([], [*own, *jax.tree.leaves(args)])
+            return result if whole else eqx.combine(result, other)
+
+        return quick
+
 
 _programs: OrderedDict[Hashable, Any] = OrderedDict()
 # Signatures that a program of this form turned out to need: the next problem of the form is traced there at once.

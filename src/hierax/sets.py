@@ -20,6 +20,13 @@ class Faces(NamedTuple):
     equalities: PyTree
 
 
+class Bounds(NamedTuple):
+    """A box: its lower and upper bounds, infinite where there is none."""
+
+    lower: PyTree
+    upper: PyTree
+
+
 class AbstractSet(eqx.Module):
     """A closed convex set that acts on a (sub)tree of arrays."""
 
@@ -33,6 +40,10 @@ class AbstractSet(eqx.Module):
             f"{type(self).__name__} does not state its faces, which exact lower solvers, GAM and certificates need: "
             "give it a method faces(tree) returning hierax.sets.Faces(inequalities, equalities)."
         )
+
+    def bounds(self, tree: PyTree) -> Bounds:
+        """The smallest box around the set, as far as it is known."""
+        return Bounds(jax.tree.map(jnp.negative, _infinite(tree)), _infinite(tree))
 
     def contains(self, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
         """Whether no entry of `tree` is further than `tol` from its projection."""
@@ -77,6 +88,10 @@ class Box(AbstractSet):
         """Clip every entry to its bounds."""
         return optax.projections.projection_box(tree, _bounds_like(self.lower, tree), _bounds_like(self.upper, tree))
 
+    def bounds(self, tree: PyTree) -> Bounds:
+        """Its own bounds."""
+        return Bounds(_bounds_like(self.lower, tree), _bounds_like(self.upper, tree))
+
     def faces(self, tree: PyTree) -> Faces:
         """lower - tree <= 0 and tree - upper <= 0; a bound at infinity is a row that is constantly -1."""
 
@@ -96,6 +111,10 @@ class NonNegative(AbstractSet):
         """Replace negative entries by zero."""
         return optax.projections.projection_non_negative(tree)
 
+    def bounds(self, tree: PyTree) -> Bounds:
+        """Zero and infinity."""
+        return Bounds(jax.tree.map(jnp.zeros_like, tree), _infinite(tree))
+
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0."""
         return Faces(jax.tree.map(jnp.negative, tree), None)
@@ -114,6 +133,12 @@ class Ball(AbstractSet):
     def project(self, tree: PyTree) -> PyTree:
         """Scale the joint vector back to the ball where it is outside."""
         return optax.projections.projection_l2_ball(tree, _scalar_like(self.radius, tree))
+
+    def bounds(self, tree: PyTree) -> Bounds:
+        """Minus the radius and the radius."""
+        radius = _scalar_like(self.radius, tree)
+        most = jax.tree.map(lambda leaf: jnp.full_like(leaf, radius), tree)
+        return Bounds(jax.tree.map(jnp.negative, most), most)
 
     def faces(self, tree: PyTree) -> Faces:
         """(||tree||^2 - radius^2) / (2 radius) <= 0: smooth, and of slope one on the sphere."""
@@ -136,6 +161,11 @@ class Simplex(AbstractSet):
         """The nearest point of the simplex (sorting, O(n log n))."""
         landed = optax.projections.projection_simplex(tree, _scalar_like(self.scale, tree))
         return jax.tree.map(lambda a, b: a.astype(b.dtype), landed, tree)  # optax counts in the default precision
+
+    def bounds(self, tree: PyTree) -> Bounds:
+        """Zero and the scale."""
+        scale = _scalar_like(self.scale, tree)
+        return Bounds(jax.tree.map(jnp.zeros_like, tree), jax.tree.map(lambda leaf: jnp.full_like(leaf, scale), tree))
 
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0 and sum - scale = 0."""
@@ -161,6 +191,14 @@ def faces(sets: PyTree, tree: PyTree) -> Faces:
     return Faces([part.inequalities for part in parts], [part.equalities for part in parts])
 
 
+def bounds(sets: PyTree, tree: PyTree) -> Bounds:
+    """The smallest box around a tree prefix of sets, its bounds as vectors in the order of the raveled tree."""
+    parts = jax.tree.map(lambda one, part: one.bounds(part), sets, tree, is_leaf=is_set)
+    boxes = jax.tree.leaves(parts, is_leaf=lambda node: isinstance(node, Bounds))
+    lower, upper = ([jnp.ravel(leaf) for box in boxes for leaf in jax.tree.leaves(box[i])] for i in (0, 1))
+    return Bounds(jnp.concatenate(lower), jnp.concatenate(upper))
+
+
 def contains(sets: PyTree, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
     """Whether the tree lies in a tree prefix of sets, up to `tol` in every entry."""
     inside = jax.tree.map(lambda one, part: one.contains(part, tol), sets, tree, is_leaf=is_set)
@@ -178,6 +216,10 @@ def _bounds_like(bound: PyTree, tree: PyTree) -> PyTree:
     if jax.tree_util.all_leaves([bound]):  # one bound for every leaf
         bound = jax.tree.map(lambda leaf: bound, tree)
     return jax.tree.map(lambda b, leaf: jnp.broadcast_to(jnp.asarray(b, leaf.dtype), leaf.shape), bound, tree)
+
+
+def _infinite(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), tree)
 
 
 def _scalar_like(value: PyTree, tree: PyTree) -> Array:

@@ -1,4 +1,4 @@
-r"""Exact: a convex lower level to machine-like precision, by the proximal method of multipliers.
+r"""Exact: the lower level to machine-like precision, by the proximal method of multipliers.
 
 With rows r (the constraints, the equalities and the faces of Y), penalties rho_i and a weight delta, each outer step
 minimises, by a semismooth Newton method with Armijo's rule,
@@ -18,11 +18,14 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax.errors import InputError
 from hierax.lower.kkt import Level, RowVector, Units, Vector, flat_level, reachable, residual, units_at
+from hierax.lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
+from hierax.lower.scatter import scattered
 from hierax.lower.solution import (
     INACCURATE,
     INFEASIBLE,
@@ -42,15 +45,10 @@ GAIN = 0.1  # ... this factor
 INNER = 0.5  # phi is minimised well enough when its gradient is this small against what the outer step will change
 ARMIJO = 1e-4
 SHORTEST = 2.0**-30  # step below which the line search gives up: phi is minimised as far as rounding allows
-CG_STEPS = 500
 FACE_STEPS = 20
 FAR = 1e8  # an iterate this many lengths away has run off
 _RUNNING = -1  # the status until the loop ends
 CLEAR = 1e-6  # violations (in lengths) below this are never called infeasible
-
-
-Newton = Callable[[Callable[[Vector], Vector], Vector, Scalar, Units], tuple[Vector, Bool[Array, ""]]]
-"""(product with the Hessian, gradient, damping, units) -> (direction, whether the Hessian failed to give one)"""
 
 
 class _Phi(NamedTuple):
@@ -100,8 +98,31 @@ class _State(NamedTuple):
     at_start: Scalar
 
 
+class Branches(NamedTuple):
+    """What was found from each of many starts (leading axis), all vectors flat.
+
+    Attributes:
+        v: the points.
+        mu: multipliers of all rows, faces of Y included.
+        value: G plus the multipliers times what is left of the violation: to first order the value at a feasible point.
+        violation: the largest, in the units of the rows.
+        status: of each; only SOLVED ones are KKT points.
+        slope: gradient of the value in x, raveled, by the envelope theorem: grad_x (G + mu.rows).
+    """
+
+    v: Float[Array, "starts n"]
+    mu: Float[Array, "starts rows"]
+    value: Float[Array, " starts"]
+    violation: Float[Array, " starts"]
+    status: Int[Array, " starts"]
+    slope: Float[Array, "starts nx"]
+
+
 class Exact(AbstractLowerSolver):
-    """Solver of convex lower levels: nonlinear constraints, equalities, any Y that states its faces.
+    """Solver of lower levels: nonlinear constraints, equalities, any Y that states its faces.
+
+    With one start it is meant for convex lower levels. With more, all of them are solved in one batched program, steps
+    take negative curvature into account, and the best KKT point found counts: v(x) is then the best of `starts`.
 
     The first derivatives of G and the constraints must be continuous. Matrices of size dim(y) are formed while dim(y)
     plus the number of constraints is at most `dense_limit`; above it Newton steps come from conjugate gradients.
@@ -115,6 +136,8 @@ class Exact(AbstractLowerSolver):
             times the rounding unit.
         max_steps: bound on the number of Newton steps.
         dense_limit: up to here matrices are formed.
+        starts: from how many points the lower level is solved: the given y and `starts` - 1 that cover Y (or the
+            surroundings of y). More than one for lower levels that are not convex.
 
     Examples:
         >>> import hierax as hx, jax.numpy as jnp
@@ -130,6 +153,7 @@ class Exact(AbstractLowerSolver):
     tol: Number = 1e-8
     max_steps: int = eqx.field(static=True, default=200)
     dense_limit: int = eqx.field(static=True, default=2000)
+    starts: int = eqx.field(static=True, default=1)
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
@@ -139,6 +163,7 @@ class Exact(AbstractLowerSolver):
         check_positive("Exact", "tol", self.tol)
         check_count("Exact", "max_steps", self.max_steps)
         check_count("Exact", "dense_limit", self.dense_limit)
+        check_count("Exact", "starts", self.starts)
 
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
@@ -149,9 +174,10 @@ class Exact(AbstractLowerSolver):
             mu = jnp.zeros(level.equal.size, level.start.dtype)
         else:
             mu = _with_faces(level, level.signed(level.multipliers(multipliers)))
-        tol = reachable(self.tol, level.start.dtype)
-        dense = level.start.size + int((~level.face).sum()) <= self.dense_limit
-        end = _minimise(level, level.start, mu, tol, self.max_steps, _cholesky if dense else _conjugate_gradients)
+        if self.starts == 1:
+            end = self._minimise(level, level.start, mu)
+        else:
+            end = _best(self._many(level, scattered(problem.y_set, y, self.starts), jnp.tile(mu, (self.starts, 1))))
         own, faces = level.split(end.mu)
         return LowerSolution(
             y=level.tree(end.v),
@@ -162,6 +188,43 @@ class Exact(AbstractLowerSolver):
             status=end.status,
             iterations=end.steps,
         )
+
+    def branches(
+        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, points: Float[Array, "starts n"], mu: Array
+    ) -> Branches:
+        """The lower level at x from each of the raveled points and multipliers (of all rows; y gives the structure)."""
+        level = flat_level(problem, x, y, xi)
+        end = self._many(level, points, mu)
+
+        def look(v: Vector, mu: RowVector) -> tuple[Scalar, Scalar, Array]:
+            def lagrangian(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
+                here = flat_level(problem, x, level.tree(v), xi)
+                rows, value = here.rows(v), here.objective(v)
+                beyond = jnp.where(here.equal, rows, jnp.maximum(rows, 0.0))
+                return value + mu @ rows, (value + mu @ beyond, jnp.max(jnp.abs(beyond), initial=0.0))
+
+            slope, (value, violation) = jax.grad(lagrangian, has_aux=True)(x)
+            return value, violation, jax.flatten_util.ravel_pytree(slope)[0]
+
+        value, violation, slope = jax.vmap(look)(end.v, end.mu)
+        return Branches(end.v, end.mu, value, violation, end.status, slope)
+
+    def _many(self, level: Level, points: Float[Array, "starts n"], mu: Array) -> _State:
+        return jax.vmap(lambda v, m: self._minimise(level, v, m))(points, mu)
+
+    def _minimise(self, level: Level, start: Vector, mu: RowVector) -> _State:
+        tol = reachable(self.tol, start.dtype)
+        dense = start.size + int((~level.face).sum()) <= self.dense_limit
+        newton = (cholesky if self.starts == 1 else eigenvectors) if dense else conjugate_gradients
+        return _minimise(level, start, mu, tol, self.max_steps, newton)
+
+
+def _best(ends: _State) -> _State:
+    """The solved one of lowest value; else one that proves unboundedness; else the most nearly solved."""
+    rank = jnp.where(ends.status == SOLVED, 1, jnp.where(ends.status == UNBOUNDED, 0, 2))
+    nearly = jnp.where(ends.status == INFEASIBLE, jnp.inf, ends.residual)
+    order = jnp.lexsort((jnp.where(rank == 1, ends.value, nearly), rank))
+    return jax.tree.map(lambda leaf: leaf[order[0]], ends)
 
 
 def _with_faces(level: Level, mu: RowVector) -> RowVector:
@@ -339,30 +402,3 @@ def _armijo(
     length, _, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), high, high))
     stuck = length <= SHORTEST
     return jnp.where(stuck, v, v + length * direction), stuck
-
-
-def _cholesky(
-    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units
-) -> tuple[Vector, Bool[Array, ""]]:
-    """Newton's direction from a factorisation; where the Hessian is not positive definite, a short way downhill."""
-    del units
-    n = slope.size
-    identity = jnp.eye(n, dtype=slope.dtype)
-    hessian = jax.vmap(curved)(identity)
-    typical = jnp.mean(jnp.abs(jnp.diag(hessian)))
-    factor = jnp.linalg.cholesky(hessian + (damping + 4 * n * jnp.finfo(slope.dtype).eps) * typical * identity)
-    direction = -jax.scipy.linalg.cho_solve((factor, True), slope)
-    failed = ~jnp.all(jnp.isfinite(direction))
-    return jnp.where(failed, -slope / jnp.linalg.norm(hessian), direction), failed
-
-
-def _conjugate_gradients(
-    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units
-) -> tuple[Vector, Bool[Array, ""]]:
-    """Newton's direction as far as it matters: the closer to the minimum, the more exact."""
-    enough = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope) / units.slope))
-    direction, _ = jax.scipy.sparse.linalg.cg(
-        lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=CG_STEPS
-    )
-    downhill = jnp.vdot(direction, slope) < 0
-    return jnp.where(downhill, direction, -slope / units.curvature), ~downhill

@@ -1,0 +1,165 @@
+"""A problem as the small route sees it: NumPy vectors in, values and derivatives out, two compiled programs.
+
+Everything is in double precision and on all of the data. The unknowns are x, y and mu, the multipliers of the lower
+level's rows in the order of `hierax.lower.kkt.Level.rows`: the constraints, the faces of Y, the equalities, those of Y.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from hierax import sets
+from hierax.lower.exact import Branches, Exact
+from hierax.lower.kkt import flat_level
+from hierax.lower.scatter import scattered
+from hierax.problem import Problem
+from hierax.reference import Setting
+
+POOL = 24  # starts of every lower solve: a single batch shape, so a single program
+
+
+class Values(NamedTuple):
+    """All functions at (x, y, mu) and their Jacobians in (x, y).
+
+    Attributes:
+        upper: F.
+        lower: f.
+        above: upper constraints, then the inequalities of X.
+        above_equal: the equalities of X.
+        rows: of the lower level.
+        stationarity: grad_y (f + mu.rows).
+    """
+
+    upper: np.ndarray
+    lower: np.ndarray
+    above: np.ndarray
+    above_equal: np.ndarray
+    rows: np.ndarray
+    stationarity: np.ndarray
+
+
+class Flat:
+    """The compiled problem, and what is known of its structure."""
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self.setting = setting
+        self.x0, self.y0 = (np.asarray(jax.flatten_util.ravel_pytree(tree)[0]) for tree in (setting.x, setting.y))
+        self.nx, self.ny = self.x0.size, self.y0.size
+        shapes = setting.bound.problem
+        level = flat_level(shapes, setting.x, setting.y, setting.xi.rows)
+        self.equal, face = level.equal, level.face
+        self._seed = seed
+        mu = np.zeros(self.equal.size)
+        batches = (setting.x, setting.y, setting.zeta.rows, setting.xi.rows)
+        values = setting.bound.ready("values", _table, self.x0, self.y0, mu, *batches)
+        sizes = jax.eval_shape(lambda: _functions(shapes, self.x0, self.y0, mu, *batches))
+        self._ends = np.cumsum([part.size for part in sizes])[:-1]
+        pool = np.asarray(scattered(shapes.y_set, setting.y, POOL, seed))
+        mus = np.zeros((POOL, mu.size))
+        branches = setting.bound.ready("branches", _branches, self.x0, pool, mus, *batches, static=POOL)
+        self._values = lambda x, y, mu: values(x, y, mu, *batches)
+        self._branches = lambda x, ys, mus: branches(x, ys, mus, *batches)
+        self._nothing = mus
+        self.pool = pool
+        self.x_bounds, self.y_bounds = (
+            tuple(np.asarray(side) for side in sets.bounds(convex, tree))
+            for convex, tree in ((shapes.x_set, setting.x), (shapes.y_set, setting.y))
+        )
+        self._look_at_structure(face)
+
+    def _look_at_structure(self, face: np.ndarray) -> None:
+        """Which rows are mere bounds (kept by the boxes), and which are none at all (bounds at infinity)."""
+        xs = np.asarray(scattered(self.setting.bound.problem.x_set, self.setting.x, 3, self._seed + 1))
+        looks = [self.at(x, y, np.zeros(self.equal.size))[1] for x, y in zip(xs, self.pool, strict=False)]
+        single = np.all([np.count_nonzero(look.rows, axis=1) == 1 for look in looks], axis=0)
+        nothing = np.all([~look.rows.any(axis=1) for look in looks], axis=0)
+        above = np.all([np.count_nonzero(look.above, axis=1) <= 1 for look in looks], axis=0)
+        own = above.size - self._faces_of_x()
+        self.live = ~(face & nothing)
+        self.curved = self.live & ~(face & single & ~self.equal)  # rows that boxes do not keep
+        self.above = ~(above & (np.arange(above.size) >= own))
+
+    def _faces_of_x(self) -> int:
+        shapes = jax.eval_shape(lambda x: sets.faces(self.setting.bound.problem.x_set, x), self.setting.x)
+        return sum(leaf.size for leaf in jax.tree.leaves(shapes.inequalities))
+
+    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values, Values]:
+        """Values and Jacobians."""
+        table = np.asarray(self._values(x, y, mu))
+        return self._cut(table[:, 0]), self._cut(table[:, 1:])
+
+    def _cut(self, table: np.ndarray) -> Values:
+        upper, lower, *rest = np.split(table, self._ends)
+        return Values(upper[0], lower[0], *rest)
+
+    def branches(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray | None = None) -> Branches:
+        """The lower level at x from up to POOL points; fewer are completed by the pool's, or repeated where mu is given.
+
+        Without mu the result always has POOL entries; with it as many as there are points.
+        """
+        count = len(points)
+        if mu is None:
+            points = np.concatenate([points, self.pool])[:POOL]
+            return _unpacked(self._branches(x, points, self._nothing), self.ny, self.equal.size, POOL)
+        turns = np.arange(POOL) % count
+        return _unpacked(self._branches(x, points[turns], mu[turns]), self.ny, self.equal.size, count)
+
+    def violation(self, x: np.ndarray, y: np.ndarray, values: Values) -> float:
+        """The largest violation of anything, in the user's units."""
+        rows = np.where(self.equal, np.abs(values.rows), values.rows)
+        (x_low, x_high), (y_low, y_high) = self.x_bounds, self.y_bounds
+        parts = (rows, values.above, np.abs(values.above_equal), x_low - x, x - x_high, y_low - y, y - y_high)
+        worst = max(float(np.max(part, initial=0.0)) for part in parts)
+        return worst if all(np.isfinite(part).all() for part in parts[:3]) else np.inf
+
+
+def _unpacked(table: Array, ny: int, rows: int, count: int) -> Branches:
+    v, mu, value, violation, status, slope = np.split(np.asarray(table)[:count], np.cumsum([ny, rows, 1, 1, 1]), axis=1)
+    return Branches(v, mu, value[:, 0], violation[:, 0], status[:, 0].astype(int), slope)
+
+
+def _functions(
+    problem: Problem, x: Array, y: Array, mu: Array, x_like: PyTree, y_like: PyTree, zeta: PyTree, xi: PyTree
+) -> Values:
+    """All functions at a point, each as a vector."""
+    (_, x_tree), (_, y_tree) = jax.flatten_util.ravel_pytree(x_like), jax.flatten_util.ravel_pytree(y_like)
+
+    def joined(tree: PyTree) -> Array:
+        return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf) for leaf in jax.tree.leaves(tree))])
+
+    at_x, at_y = x_tree(x), y_tree(y)
+    level, face = flat_level(problem, at_x, at_y, xi), sets.faces(problem.x_set, at_x)
+    rows, pull = jax.vjp(level.rows, y)
+    lower, slope = jax.value_and_grad(level.objective)(y)
+    return Values(
+        problem.upper(at_x, at_y, zeta)[None],
+        lower[None],
+        joined((problem.upper_constraints(at_x, at_y), face.inequalities)),
+        joined(face.equalities),
+        rows,
+        slope + pull(mu)[0],
+    )
+
+
+def _table(problem: Problem, x: Array, y: Array, *rest: PyTree) -> Array:
+    """One line per function: its value, then its derivatives in (x, y). A single array, because every array that a
+    program returns costs as much as a small problem's functions."""
+
+    def values(point: Array) -> Array:
+        return jnp.concatenate(_functions(problem, point[: x.size], point[x.size :], *rest))
+
+    point = jnp.concatenate([x, y])
+    return jnp.concatenate([values(point)[:, None], jax.jacfwd(values)(point)], axis=1)
+
+
+def _branches(
+    problem: Problem, x: Array, points: Array, mu: Array, x_like: PyTree, y_like: PyTree, zeta: PyTree, xi: PyTree
+) -> Array:
+    del zeta
+    _, x_tree = jax.flatten_util.ravel_pytree(x_like)
+    found = Exact(starts=POOL).branches(problem, x_tree(x), y_like, xi, points, mu)
+    return jnp.concatenate([part if part.ndim == 2 else part[:, None].astype(x.dtype) for part in found], axis=1)

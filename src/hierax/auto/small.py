@@ -1,0 +1,196 @@
+"""The small route: multi-start SQP, every point validated by the lower level solved from many starts.
+
+From each start the lower level is solved first; from there F is minimised over the relaxed KKT system of the lower
+level. A KKT point need not be a minimum: whenever the validation finds a better branch of lower-level solutions, its
+value becomes a cut f <= v_j(x), and the search goes on from the start, from the point, and from the better branch. A
+second search, against the value function alone, needs no multipliers. The best validated point wins.
+"""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from hierax.auto.flat import Flat
+from hierax.auto.polish import Cuts, Point, Scales, kkt_polish, no_cuts, value_polish
+from hierax.lower.exact import Branches
+from hierax.lower.scatter import scattered
+from hierax.lower.solution import INFEASIBLE, SOLVED, UNBOUNDED
+
+STARTS = 16
+FEASIBLE = 1e-6  # violation of a lower-level solution that counts as feasible
+CUT = 1e-6  # relative gap above which a branch becomes a cut
+DEEP, SOLVES = 3, 6  # cuts in a row, and polishes, per start
+ACCEPTED = (1e-6, 1e-5)  # violation and relative gap of a point that may win ...
+TIGHT = 1e-7  # ... unless one with both below this is ...
+NEAR = 1e-2  # ... this close in F
+LAST = (1e-3, 1e-6, 1e-9)
+SAME = 1e-4  # relative difference in F of points that agree
+
+
+class Judged(NamedTuple):
+    """A point with what the validation says of it.
+
+    Attributes:
+        point: the point.
+        upper: F.
+        violation: the largest, in the user's units.
+        gap: (f - v) / (1 + |v|); infinite where no lower-level solution was found.
+        value: v.
+        better: the best lower-level solution found at its x.
+        sure: whether v is that of a KKT point.
+        start: number of the start it came from.
+        way: "kkt" or "value".
+    """
+
+    point: Point
+    upper: float
+    violation: float
+    gap: float
+    value: float
+    better: Point
+    sure: bool
+    start: int
+    way: str
+
+
+class Search(NamedTuple):
+    """What a search found: the points in the order of the search, and the lower level's statuses at the starts."""
+
+    points: list[Judged]
+    statuses: np.ndarray
+    timed_out: bool
+
+
+def lowest(found: Branches) -> int | None:
+    """The branch of lowest value: among the solved ones, or else among the feasible ones; None where there is none."""
+    for usable in ((found.status == SOLVED) & (found.violation <= FEASIBLE), found.violation <= FEASIBLE):
+        if (usable & np.isfinite(found.value)).any():
+            return int(np.argmin(np.where(usable & np.isfinite(found.value), found.value, np.inf)))
+    return None
+
+
+def judge(flat: Flat, point: Point, start: int, way: str) -> Judged:
+    """Solve the lower level at the point's x from many starts, its y among them."""
+    values, _ = flat.at(*point)
+    found = flat.branches(point.x, point.y[None])
+    best = lowest(found)
+    violation, upper = flat.violation(point.x, point.y, values), float(values.upper)
+    if best is None or not np.isfinite(upper):
+        return Judged(point, upper, violation, np.inf, np.nan, point, False, start, way)
+    value = float(found.value[best])
+    sure = bool(found.status[best] == SOLVED)
+    if violation <= FEASIBLE and values.lower < value:  # the point itself is the best that is known
+        value, sure = float(values.lower), False
+    gap = (float(values.lower) - value) / (1 + abs(value))
+    better = Point(point.x, found.v[best], found.mu[best])
+    return Judged(point, upper, violation, gap, value, better, sure, start, way)
+
+
+def scales_of(flat: Flat, xs: np.ndarray, ys: np.ndarray) -> Scales:
+    """Units of the variables from their bounds or their size; those of F and f from their gradients at the starts."""
+
+    def widths(bounds: tuple[np.ndarray, np.ndarray], at: np.ndarray) -> np.ndarray:
+        half = 0.5 * (bounds[1] - bounds[0])
+        size = np.where(np.isfinite(half) & (half > 0), half, 1 + np.abs(at))
+        return np.minimum(size, 10 * (1 + np.abs(at)))
+
+    x, y = widths(flat.x_bounds, flat.x0), widths(flat.y_bounds, flat.y0)
+    both, nothing = np.concatenate([x, y]), np.zeros(flat.equal.size)
+    slopes = [flat.at(a, b, nothing)[1] for a, b in zip(xs, ys, strict=True)]
+
+    def typical(gradients: list[np.ndarray]) -> float:
+        norms = [norm for norm in (np.linalg.norm(both * g) for g in gradients) if np.isfinite(norm)]
+        return float(np.clip(np.median(norms), 1e-3, 1e6)) if norms else 1.0
+
+    return Scales(x, y, typical([s.upper for s in slopes]), typical([s.lower for s in slopes]))
+
+
+class SmallSearch:
+    """One search: its starts, its clock, and the points so far."""
+
+    def __init__(self, flat: Flat, starts: int, seconds: float, seed: int) -> None:
+        problem, setting = flat.setting.bound.problem, flat.setting
+        self.flat = flat
+        self.xs = np.asarray(scattered(problem.x_set, setting.x, starts, seed + 1))
+        self.ys = np.asarray(scattered(problem.y_set, setting.y, starts, seed + 2))
+        self.scales = scales_of(flat, self.xs, self.ys)
+        self.end = time.perf_counter() + seconds
+        self.points: list[Judged] = []
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return time.perf_counter() > self.end
+
+    def run(self) -> Search:
+        """Search from every start, then once more from the best point."""
+        statuses = []
+        for number, (x, y) in enumerate(zip(self.xs, self.ys, strict=True)):
+            if self.late:
+                break
+            first, status = self._first(x, y)
+            statuses.append(status)
+            self._from(first, number)
+        best = select(self.points)
+        if best is not None and not self.late:
+            self._kkt(best.point, best.start, LAST)
+            self._value(best.point, best.start)
+        return Search(self.points, np.asarray(statuses), self.late)
+
+    def _first(self, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
+        """The lower level solved at a start's x; where there is no solution, the start itself."""
+        found = self.flat.branches(x, y[None])
+        best = lowest(found)
+        if best is None:
+            status = INFEASIBLE if (found.status == INFEASIBLE).all() else int(np.max(found.status))
+            return Point(x, y, np.zeros(self.flat.equal.size)), status
+        status = UNBOUNDED if (found.status == UNBOUNDED).any() else SOLVED
+        return Point(x, found.v[best], found.mu[best]), status
+
+    def _from(self, first: Point, number: int) -> None:
+        self._kkt(first, number)
+        if not self.late:
+            self._value(first, number)
+
+    def _add(self, point: Point, number: int, way: str) -> Judged:
+        judged = judge(self.flat, point, number, way)
+        self.points.append(judged)
+        return judged
+
+    def _kkt(self, first: Point, number: int, relaxed: tuple[float, ...] | None = None) -> None:
+        """Polish, and again with a cut for every better branch found."""
+        extra = {} if relaxed is None else {"relaxed": relaxed}
+        waiting: list[tuple[Point, Cuts]] = [(first, no_cuts(self.flat))]
+        solves = 0
+        while waiting and solves < SOLVES and not self.late:
+            start, cuts = waiting.pop(0)
+            judged = self._add(kkt_polish(self.flat, self.scales, start, cuts, **extra), number, "kkt")
+            solves += 1
+            if CUT < judged.gap < np.inf and len(cuts.v) < DEEP:
+                more = cuts.and_also(judged.better.y, judged.better.mu)
+                waiting += [(place, more) for place in (first, judged.point, judged.better)]
+
+    def _value(self, first: Point, number: int) -> None:
+        """Minimise against the value function; where the validation finds a better branch, once more with it."""
+        cuts = no_cuts(self.flat).and_also(first.y, first.mu)
+        judged = self._add(value_polish(self.flat, self.scales, first, cuts), number, "value")
+        if CUT < judged.gap < np.inf and not self.late:
+            cuts = cuts.and_also(judged.better.y, judged.better.mu)
+            self._add(value_polish(self.flat, self.scales, judged.point, cuts), number, "value")
+
+
+def select(points: list[Judged]) -> Judged | None:
+    """The lowest F among accepted points; a tight point instead where one is nearly as low.
+
+    Value polishes use up their tolerance: the lowest F of all may owe its last digits to a gap. Points without
+    multipliers, on the other hand, never get tight.
+    """
+    accepted = [p for p in points if p.violation <= ACCEPTED[0] and p.gap <= ACCEPTED[1]]
+    if not accepted:
+        return None
+    best = min(accepted, key=lambda p: p.upper)
+    tight = [
+        p for p in accepted if max(p.violation, p.gap) <= TIGHT and p.upper <= best.upper + NEAR * (1 + abs(best.upper))
+    ]
+    return min(tight, key=lambda p: p.upper) if tight else best
