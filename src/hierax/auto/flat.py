@@ -58,6 +58,7 @@ class Flat:
         values = setting.bound.ready("values", _table, self.x0, self.y0, mu, *batches)
         sizes = jax.eval_shape(lambda: _functions(shapes, self.x0, self.y0, mu, *batches))
         self._ends = np.cumsum([part.size for part in sizes])[:-1]
+        self.above_count = sizes.above.size
         pool = np.asarray(scattered(shapes.y_set, setting.y, POOL, seed))
         mus = np.zeros((POOL, mu.size))
         branches = setting.bound.ready("branches", _branches, self.x0, pool, mus, *batches, static=POOL)
@@ -97,7 +98,7 @@ class Flat:
         return Values(upper[0], lower[0], *rest)
 
     def branches(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray | None = None) -> Branches:
-        """The lower level at x from up to POOL points; fewer are completed by the pool's, or repeated where mu is given.
+        """The lower level at x from up to POOL points: completed by the pool's, or repeated where mu is given.
 
         Without mu the result always has POOL entries; with it as many as there are points.
         """
@@ -147,7 +148,8 @@ def _functions(
 
 def _table(problem: Problem, x: Array, y: Array, *rest: PyTree) -> Array:
     """One line per function: its value, then its derivatives in (x, y). A single array, because every array that a
-    program returns costs as much as a small problem's functions."""
+    program returns costs as much as a small problem's functions.
+    """
 
     def values(point: Array) -> Array:
         return jnp.concatenate(_functions(problem, point[: x.size], point[x.size :], *rest))

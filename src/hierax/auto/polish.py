@@ -64,7 +64,7 @@ def kkt_polish(flat: Flat, scales: Scales, start: Point, cuts: Cuts, relaxed: tu
 
     t falls from stage to stage, each started from the last one's end.
     """
-    live, curved, nx, ny = flat.live, flat.curved, flat.nx, flat.ny
+    live, curved, nx = flat.live, flat.curved, flat.nx
     equal, n = flat.equal[live], flat.nx + flat.ny
     units = np.concatenate([scales.x, scales.y, np.full(live.sum(), scales.lower)])
     pairs = np.flatnonzero(~equal)  # complementary pairs, among the live rows
