@@ -28,6 +28,7 @@ from hierax.problem import Problem
 from hierax.samples import Fed, Sampler, Stream
 
 CACHE_SIZE = 64
+QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 FUNCTIONS = ("upper", "lower", "constraints", "equalities", "upper_constraints")
 
 
@@ -126,8 +127,18 @@ class Bound:
         trace, _ = self._known[name][signature]
         return jax.tree.unflatten(trace.out_tree, trace.jaxpr.outvars)
 
-    def run(self, name: str, function: Callable, *args: PyTree, static: Hashable = (), donate: bool = False) -> PyTree:
+    def run(
+        self,
+        name: str,
+        function: Callable,
+        *args: PyTree,
+        static: Hashable = (),
+        donate: bool = False,
+        quick: bool = False,
+    ) -> PyTree:
         """Call `function(problem, *args)` compiled; with `donate` the first of args may be overwritten.
+
+        `quick` spends a quarter of the time on compiling, for code that takes two to three times as long to run.
 
         `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
         that meets a user function at a new signature is started again once that is traced.
@@ -139,7 +150,7 @@ class Bound:
         while True:
             call = _taken_apart(name, (self.problem, *args), static, donate)
             try:
-                result, seconds = _cached_call(function, call, donate)
+                result, seconds = _cached_call(function, call, donate, quick)
             except MissingTrace as missing:
                 self.trace(missing.name, missing.args_)
                 needed.append((missing.name, missing.args_))
@@ -149,8 +160,8 @@ class Bound:
                 return result
 
     def ready(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> Callable[..., PyTree]:
-        """The program of `run` as a function of arrays shaped like `args`, for many calls in quick succession."""
-        self.run(name, function, *args, static=static)
+        """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
+        self.run(name, function, *args, static=static, quick=True)
         call = _taken_apart(name, (self.problem, *args), static, False)
         compiled, other = _programs[call.key]
         own = call.rest[: len(jax.tree.leaves(self.problem, is_leaf=_is_number))]
@@ -208,7 +219,7 @@ def _taken_apart(name: str, args: tuple, static: Hashable, donate: bool) -> _Cal
     return _Call(key, arrays[first:last], arrays[:first] + arrays[last:], rebuild)
 
 
-def _cached_call(function: Callable, call: _Call, donate: bool) -> tuple[PyTree, float]:
+def _cached_call(function: Callable, call: _Call, donate: bool, quick: bool) -> tuple[PyTree, float]:
     """The result, and the seconds spent compiling."""
     seconds = 0.0
     if call.key not in _programs:
@@ -220,12 +231,23 @@ def _cached_call(function: Callable, call: _Call, donate: bool) -> tuple[PyTree,
             others.append(other)
             return result
 
-        compiled = jax.jit(flat, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest).compile()
+        lowered = jax.jit(flat, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
+        compiled = _quickly(lowered) if quick else lowered.compile()
         _remember(_programs, call.key, (compiled, others[-1]))
         seconds = time.perf_counter() - begin
     _programs.move_to_end(call.key)
     compiled, other = _programs[call.key]
     return eqx.combine(compiled(call.given, call.rest), other), seconds
+
+
+def _quickly(lowered: Any) -> Any:
+    """Compiled without optimisation, where this XLA knows how."""
+    try:
+        return lowered.compile(compiler_options=QUICK)
+    except Exception as error:
+        if not any(name in str(error) for name in QUICK):
+            raise
+        return lowered.compile()
 
 
 def _strong(leaf: Any) -> Any:

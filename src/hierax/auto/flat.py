@@ -4,6 +4,7 @@ Everything is in double precision and on all of the data. The unknowns are x, y 
 level's rows in the order of `hierax.lower.kkt.Level.rows`: the constraints, the faces of Y, the equalities, those of Y.
 """
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ from jaxtyping import Array, PyTree
 from hierax import sets
 from hierax.lower.exact import Branches, Exact
 from hierax.lower.kkt import flat_level
-from hierax.lower.scatter import scattered
+from hierax.lower.scatter import scattered, unit_cube
 from hierax.problem import Problem
 from hierax.reference import Setting
 
@@ -45,37 +46,34 @@ class Values(NamedTuple):
 class Flat:
     """The compiled problem, and what is known of its structure."""
 
-    def __init__(self, setting: Setting, seed: int) -> None:
+    def __init__(self, setting: Setting, starts: int, seed: int) -> None:
         self.setting = setting
         self.x0, self.y0 = (np.asarray(jax.flatten_util.ravel_pytree(tree)[0]) for tree in (setting.x, setting.y))
         self.nx, self.ny = self.x0.size, self.y0.size
-        shapes = setting.bound.problem
-        level = flat_level(shapes, setting.x, setting.y, setting.xi.rows)
-        self.equal, face = level.equal, level.face
-        self._seed = seed
-        mu = np.zeros(self.equal.size)
-        batches = (setting.x, setting.y, setting.zeta.rows, setting.xi.rows)
-        values = setting.bound.ready("values", _table, self.x0, self.y0, mu, *batches)
-        sizes = jax.eval_shape(lambda: _functions(shapes, self.x0, self.y0, mu, *batches))
-        self._ends = np.cumsum([part.size for part in sizes])[:-1]
-        self.above_count = sizes.above.size
-        pool = np.asarray(scattered(shapes.y_set, setting.y, POOL, seed))
-        mus = np.zeros((POOL, mu.size))
-        branches = setting.bound.ready("branches", _branches, self.x0, pool, mus, *batches, static=POOL)
-        self._values = lambda x, y, mu: values(x, y, mu, *batches)
-        self._branches = lambda x, ys, mus: branches(x, ys, mus, *batches)
-        self._nothing = mus
-        self.pool = pool
-        self.x_bounds, self.y_bounds = (
-            tuple(np.asarray(side) for side in sets.bounds(convex, tree))
-            for convex, tree in ((shapes.x_set, setting.x), (shapes.y_set, setting.y))
+        problem = setting.bound.problem
+        level = flat_level(problem, setting.x, setting.y, setting.xi.rows)
+        self.equal, mu = level.equal, np.zeros(level.equal.size)
+        self.batches = (setting.x, setting.y, setting.zeta.rows, setting.xi.rows)
+        cubes = (
+            unit_cube(self.ny + 1, POOL - 1, seed),
+            unit_cube(self.nx + 1, starts - 1, seed + 1),
+            unit_cube(self.ny + 1, starts - 1, seed + 2),
         )
-        self._look_at_structure(face)
+        boxes, points = setting.bound.run("spread", _spread, setting.x, setting.y, *cubes, quick=True)
+        self.pool, self.xs, self.ys = (np.asarray(part) for part in points)
+        self.x_bounds, self.y_bounds = (tuple(np.asarray(side) for side in box) for box in boxes)
+        self._nothing = np.zeros((POOL, mu.size))
+        self._values = setting.bound.ready("values", _table, self.x0, self.y0, mu, *self.batches)
+        self._branches = setting.bound.ready("branches", _branches, self.x0, self.pool, self._nothing, *self.batches)
+        sizes = jax.eval_shape(lambda: _functions(problem, self.x0, self.y0, mu, *self.batches))
+        ends = np.cumsum([0, *(part.size for part in sizes)])
+        self._parts = [slice(low, high) for low, high in itertools.pairwise(ends[2:])]
+        self.above_count = sizes.above.size
+        self._look_at_structure(level.face)
 
     def _look_at_structure(self, face: np.ndarray) -> None:
         """Which rows are mere bounds (kept by the boxes), and which are none at all (bounds at infinity)."""
-        xs = np.asarray(scattered(self.setting.bound.problem.x_set, self.setting.x, 3, self._seed + 1))
-        looks = [self.at(x, y, np.zeros(self.equal.size))[1] for x, y in zip(xs, self.pool, strict=False)]
+        looks = [self.at(x, y, np.zeros(self.equal.size))[1] for x, y in zip(self.xs[-3:], self.pool[-3:], strict=True)]
         single = np.all([np.count_nonzero(look.rows, axis=1) == 1 for look in looks], axis=0)
         nothing = np.all([~look.rows.any(axis=1) for look in looks], axis=0)
         above = np.all([np.count_nonzero(look.above, axis=1) <= 1 for look in looks], axis=0)
@@ -90,12 +88,11 @@ class Flat:
 
     def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values, Values]:
         """Values and Jacobians."""
-        table = np.asarray(self._values(x, y, mu))
+        table = np.asarray(self._values(x, y, mu, *self.batches))
         return self._cut(table[:, 0]), self._cut(table[:, 1:])
 
     def _cut(self, table: np.ndarray) -> Values:
-        upper, lower, *rest = np.split(table, self._ends)
-        return Values(upper[0], lower[0], *rest)
+        return Values(table[0], table[1], *(table[part] for part in self._parts))
 
     def branches(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray | None = None) -> Branches:
         """The lower level at x from up to POOL points: completed by the pool's, or repeated where mu is given.
@@ -105,9 +102,9 @@ class Flat:
         count = len(points)
         if mu is None:
             points = np.concatenate([points, self.pool])[:POOL]
-            return _unpacked(self._branches(x, points, self._nothing), self.ny, self.equal.size, POOL)
+            return _unpacked(self._branches(x, points, self._nothing, *self.batches), self.ny, self.equal.size, POOL)
         turns = np.arange(POOL) % count
-        return _unpacked(self._branches(x, points[turns], mu[turns]), self.ny, self.equal.size, count)
+        return _unpacked(self._branches(x, points[turns], mu[turns], *self.batches), self.ny, self.equal.size, count)
 
     def violation(self, x: np.ndarray, y: np.ndarray, values: Values) -> float:
         """The largest violation of anything, in the user's units."""
@@ -121,6 +118,16 @@ class Flat:
 def _unpacked(table: Array, ny: int, rows: int, count: int) -> Branches:
     v, mu, value, violation, status, slope = np.split(np.asarray(table)[:count], np.cumsum([ny, rows, 1, 1, 1]), axis=1)
     return Branches(v, mu, value[:, 0], violation[:, 0], status[:, 0].astype(int), slope)
+
+
+def _spread(problem: Problem, x: PyTree, y: PyTree, pool: Array, xs: Array, ys: Array) -> tuple[tuple, tuple]:
+    """The boxes around X and Y, and the points that cover them."""
+    boxes = sets.bounds(problem.x_set, x), sets.bounds(problem.y_set, y)
+    points = tuple(
+        scattered(convex, tree, cube)
+        for convex, tree, cube in ((problem.y_set, y, pool), (problem.x_set, x, xs), (problem.y_set, y, ys))
+    )
+    return boxes, points
 
 
 def _functions(

@@ -22,7 +22,6 @@ from hierax.auto.flat import Flat
 from hierax.auto.polish import Point
 from hierax.auto.small import Judged, Search, judge
 from hierax.lower.exact import Branches, Exact
-from hierax.lower.scatter import scattered
 from hierax.lower.solution import SOLVED
 from hierax.problem import Problem
 
@@ -51,22 +50,17 @@ class Met(NamedTuple):
 class PenaltySearch:
     """One run of the route."""
 
-    def __init__(self, flat: Flat, starts: int, seconds: float, seed: int) -> None:
-        setting, problem = flat.setting, flat.setting.bound.problem
+    def __init__(self, flat: Flat, seconds: float) -> None:
         self.flat, self.end = flat, time.perf_counter() + seconds
-        self.xs = np.asarray(scattered(problem.x_set, setting.x, starts, seed + 1))
-        ys = np.asarray(scattered(problem.y_set, setting.y, starts, seed + 2))
-        count, rows = flat.above_count, flat.equal.size
+        self.xs, ys = flat.xs, flat.ys
+        starts, count, rows = len(ys), flat.above_count, flat.equal.size
         self.nu, self.c, self.c2 = np.zeros((starts, count)), 1.0, FIRST_AL
         mus = np.zeros((starts, rows))
         self.met = Met(np.full(starts, np.inf), np.zeros_like(self.xs), ys, mus, ys, mus, self.nu)
         self.statuses = np.zeros(starts, int)
-        batches = (setting.x, setting.y, setting.zeta.rows, setting.xi.rows)
-        pool = flat.pool[1:3]
-        program = setting.bound.ready(
-            "penalty", _phi, self.xs, ys, mus, ys, mus, self.nu, 1.0, 1.0, pool, *batches, static=starts
-        )
-        self._program = lambda *args: program(*args, pool, *batches)
+        rest = (flat.pool[1 : FROM - 1], *flat.batches)
+        program = flat.setting.bound.ready("penalty", _phi, self.xs, ys, mus, ys, mus, self.nu, 1.0, 1.0, *rest)
+        self._program = lambda *args: program(*args, *rest)
 
     def run(self) -> Search:
         """All weights, then the points: y as penalised, and y as the lower level has it."""
@@ -142,7 +136,7 @@ def _where(flags: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
 
 
 def _bfgs(inverse: np.ndarray, s: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """The update of every start's inverse Hessian from a step s and a change t of the gradient; skipped where s.t <= 0."""
+    """The inverse Hessian of every start after a step s that changed the gradient by t; as it was where s.t <= 0."""
     product = np.sum(s * t, axis=1)
     fine = product > 1e-12 * np.linalg.norm(s, axis=1) * np.linalg.norm(t, axis=1)
     rho = np.where(fine, 1 / np.where(fine, product, 1.0), 0.0)[:, None, None]

@@ -11,6 +11,8 @@ RELAXED = (1e-1, 1e-3, 1e-5, 1e-8)  # bounds on -mu_i row_i, one after another
 WITHIN = (1e-2, 1e-4, 1e-6, 1e-8)  # distances of f from the value function, in units of f
 SLACK = 1e-7  # of a value cut beside the KKT system
 ITERATIONS = 60
+ENOUGH = 1e-12  # change of F, in its unit, at which a stage ends ...
+NOISE = 1e-9  # ... and where value functions take part, which are known to about this accuracy
 
 
 class Scales(NamedTuple):
@@ -106,7 +108,7 @@ def kkt_polish(flat: Flat, scales: Scales, start: Point, cuts: Cuts, relaxed: tu
     high = np.concatenate([flat.x_bounds[1], flat.y_bounds[1], np.full(live.sum(), np.inf)]) / units
     u = np.concatenate([start.x, start.y, start.mu[live]]) / units
     for t in relaxed:
-        u = slsqp(lambda u, t=t: evaluate(u, t), u, (low, high), ITERATIONS)
+        u = slsqp(lambda u, t=t: evaluate(u, t), u, (low, high), ITERATIONS, NOISE if len(cuts.v) else ENOUGH)
     mu = np.zeros(live.size)
     mu[live] = (u * units)[n:]
     return Point((u * units)[:nx], (u * units)[nx:n], mu)
@@ -138,5 +140,5 @@ def value_polish(flat: Flat, scales: Scales, start: Point, cuts: Cuts, within: t
     low, high = (np.concatenate([a, b]) / units for a, b in zip(flat.x_bounds, flat.y_bounds, strict=True))
     u = np.concatenate([start.x, start.y]) / units
     for slack in within:
-        u = slsqp(lambda u, slack=slack: evaluate(u, slack), u, (low, high), ITERATIONS)
+        u = slsqp(lambda u, slack=slack: evaluate(u, slack), u, (low, high), ITERATIONS // 2, NOISE)
     return Point((u * units)[:nx], (u * units)[nx:], nothing)

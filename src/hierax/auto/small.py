@@ -14,13 +14,13 @@ import numpy as np
 from hierax.auto.flat import Flat
 from hierax.auto.polish import Cuts, Point, Scales, kkt_polish, no_cuts, value_polish
 from hierax.lower.exact import Branches
-from hierax.lower.scatter import scattered
 from hierax.lower.solution import INFEASIBLE, SOLVED, UNBOUNDED
 
 STARTS = 16
 FEASIBLE = 1e-6  # violation of a lower-level solution that counts as feasible
-CUT = 1e-6  # relative gap above which a branch becomes a cut
+CUT = 1e-5  # relative gap above which a branch becomes a cut: a smaller one is no other branch, only t
 DEEP, SOLVES = 3, 6  # cuts in a row, and polishes, per start
+VALUE_STARTS = 5  # starts from which F is minimised against the value function
 ACCEPTED = (1e-6, 1e-5)  # violation and relative gap of a point that may win ...
 TIGHT = 1e-7  # ... unless one with both below this is ...
 NEAR = 1e-2  # ... this close in F
@@ -87,7 +87,7 @@ def judge(flat: Flat, point: Point, start: int, way: str) -> Judged:
     return Judged(point, upper, violation, gap, value, better, sure, start, way)
 
 
-def scales_of(flat: Flat, xs: np.ndarray, ys: np.ndarray) -> Scales:
+def scales_of(flat: Flat) -> Scales:
     """Units of the variables from their bounds or their size; those of F and f from their gradients at the starts."""
 
     def widths(bounds: tuple[np.ndarray, np.ndarray], at: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ def scales_of(flat: Flat, xs: np.ndarray, ys: np.ndarray) -> Scales:
 
     x, y = widths(flat.x_bounds, flat.x0), widths(flat.y_bounds, flat.y0)
     both, nothing = np.concatenate([x, y]), np.zeros(flat.equal.size)
-    slopes = [flat.at(a, b, nothing)[1] for a, b in zip(xs, ys, strict=True)]
+    slopes = [flat.at(a, b, nothing)[1] for a, b in zip(flat.xs, flat.ys, strict=True)]
 
     def typical(gradients: list[np.ndarray]) -> float:
         norms = [norm for norm in (np.linalg.norm(both * g) for g in gradients) if np.isfinite(norm)]
@@ -109,12 +109,9 @@ def scales_of(flat: Flat, xs: np.ndarray, ys: np.ndarray) -> Scales:
 class SmallSearch:
     """One search: its starts, its clock, and the points so far."""
 
-    def __init__(self, flat: Flat, starts: int, seconds: float, seed: int) -> None:
-        problem, setting = flat.setting.bound.problem, flat.setting
+    def __init__(self, flat: Flat, seconds: float) -> None:
         self.flat = flat
-        self.xs = np.asarray(scattered(problem.x_set, setting.x, starts, seed + 1))
-        self.ys = np.asarray(scattered(problem.y_set, setting.y, starts, seed + 2))
-        self.scales = scales_of(flat, self.xs, self.ys)
+        self.scales = scales_of(flat)
         self.end = time.perf_counter() + seconds
         self.points: list[Judged] = []
 
@@ -124,19 +121,30 @@ class SmallSearch:
         return time.perf_counter() > self.end
 
     def run(self) -> Search:
-        """Search from every start, then once more from the best point."""
-        statuses = []
-        for number, (x, y) in enumerate(zip(self.xs, self.ys, strict=True)):
+        """Search from every start, against the value function from a few, then once more from the best point."""
+        firsts, statuses = [], []
+        for number, (x, y) in enumerate(zip(self.flat.xs, self.flat.ys, strict=True)):
             if self.late:
                 break
             first, status = self._first(x, y)
+            firsts.append(first)
             statuses.append(status)
-            self._from(first, number)
+            self._kkt(first, number)
+        for number in self._promising(len(firsts)):
+            if not self.late:
+                self._value(firsts[number], number)
         best = select(self.points)
         if best is not None and not self.late:
             self._kkt(best.point, best.start, LAST)
             self._value(best.point, best.start)
         return Search(self.points, np.asarray(statuses), self.late)
+
+    def _promising(self, count: int) -> list[int]:
+        """Starts for the value function: that of the best point, those that ended nowhere, then the others."""
+        best = select(self.points)
+        arrived = {p.start for p in self.points if accepted(p)}
+        order = ([] if best is None else [best.start]) + sorted(range(count), key=lambda number: number in arrived)
+        return list(dict.fromkeys(order))[:VALUE_STARTS]
 
     def _first(self, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
         """The lower level solved at a start's x; where there is no solution, the start itself."""
@@ -147,11 +155,6 @@ class SmallSearch:
             return Point(x, y, np.zeros(self.flat.equal.size)), status
         status = UNBOUNDED if (found.status == UNBOUNDED).any() else SOLVED
         return Point(x, found.v[best], found.mu[best]), status
-
-    def _from(self, first: Point, number: int) -> None:
-        self._kkt(first, number)
-        if not self.late:
-            self._value(first, number)
 
     def _add(self, point: Point, number: int, way: str) -> Judged:
         judged = judge(self.flat, point, number, way)
@@ -180,17 +183,21 @@ class SmallSearch:
             self._add(value_polish(self.flat, self.scales, judged.point, cuts), number, "value")
 
 
+def accepted(point: Judged) -> bool:
+    """Whether a point may win."""
+    return point.violation <= ACCEPTED[0] and point.gap <= ACCEPTED[1]
+
+
 def select(points: list[Judged]) -> Judged | None:
     """The lowest F among accepted points; a tight point instead where one is nearly as low.
 
     Value polishes use up their tolerance: the lowest F of all may owe its last digits to a gap. Points without
     multipliers, on the other hand, never get tight.
     """
-    accepted = [p for p in points if p.violation <= ACCEPTED[0] and p.gap <= ACCEPTED[1]]
-    if not accepted:
+    fine = [p for p in points if accepted(p)]
+    if not fine:
         return None
-    best = min(accepted, key=lambda p: p.upper)
-    tight = [
-        p for p in accepted if max(p.violation, p.gap) <= TIGHT and p.upper <= best.upper + NEAR * (1 + abs(best.upper))
-    ]
+    best = min(fine, key=lambda p: p.upper)
+    near = best.upper + NEAR * (1 + abs(best.upper))
+    tight = [p for p in fine if max(p.violation, p.gap) <= TIGHT and p.upper <= near]
     return min(tight, key=lambda p: p.upper) if tight else best

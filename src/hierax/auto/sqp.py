@@ -30,30 +30,24 @@ def slsqp(
     start: np.ndarray,
     bounds: tuple[np.ndarray, np.ndarray],
     iterations: int,
+    enough: float,
 ) -> np.ndarray:
-    """The last iterate; the caller judges it."""
+    """The last iterate; the caller judges it. `enough`: change of the objective at which to stop."""
     known: dict[str, tuple[np.ndarray, Evaluated]] = {}
 
     def at(u: np.ndarray) -> Evaluated:
         if "last" not in known or not np.array_equal(known["last"][0], u):
             if not np.all(np.abs(u) < LARGE):
                 raise RunOff
-            found = Evaluated(*(np.nan_to_num(part, nan=LARGE, posinf=LARGE, neginf=-LARGE) for part in evaluate(u)))
+            found = evaluate(u)
+            if not all(np.isfinite(part).all() for part in found):
+                found = Evaluated(*(np.nan_to_num(part, nan=LARGE, posinf=LARGE, neginf=-LARGE) for part in found))
             known["last"] = (u.copy(), found)
         return known["last"][1]
 
     start = np.clip(start, *bounds)
-    constraints = []
-    for kind, name in (("ineq", "above"), ("eq", "equal")):
-        if getattr(at(start), name).size:
-            constraints.append(
-                {
-                    "type": kind,
-                    "fun": lambda u, name=name: getattr(at(u), name),
-                    "jac": lambda u, name=name: getattr(at(u), f"{name}_slope"),
-                }
-            )
     try:
+        kinds = [(kind, name) for kind, name in (("ineq", "above"), ("eq", "equal")) if getattr(at(start), name).size]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             found = minimize(
@@ -61,10 +55,17 @@ def slsqp(
                 start,
                 jac=True,
                 bounds=np.stack(bounds, axis=1),
-                constraints=constraints,
+                constraints=[
+                    {
+                        "type": kind,
+                        "fun": lambda u, name=name: getattr(at(u), name),
+                        "jac": lambda u, name=name: getattr(at(u), f"{name}_slope"),
+                    }
+                    for kind, name in kinds
+                ],
                 method="SLSQP",
-                options={"maxiter": iterations, "ftol": 1e-12},
+                options={"maxiter": iterations, "ftol": enough},
             )
     except RunOff:
-        return known["last"][0]
+        return known["last"][0] if known else start
     return found.x if np.isfinite(found.x).all() else known["last"][0]

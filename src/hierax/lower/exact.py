@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from hierax.errors import InputError
 from hierax.lower.kkt import Level, RowVector, Units, Vector, flat_level, reachable, residual, units_at
 from hierax.lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
-from hierax.lower.scatter import scattered
+from hierax.lower.scatter import scattered, unit_cube
 from hierax.lower.solution import (
     INACCURATE,
     INFEASIBLE,
@@ -44,7 +44,7 @@ GROWTH = 10.0  # of the penalty, and decrease of the proximal weight, where an o
 GAIN = 0.1  # ... this factor
 INNER = 0.5  # phi is minimised well enough when its gradient is this small against what the outer step will change
 ARMIJO = 1e-4
-SHORTEST = 2.0**-30  # step below which the line search gives up: phi is minimised as far as rounding allows
+SHORTEST = 2.0**-44  # step below which the line search gives up: phi is minimised as far as rounding allows
 FACE_STEPS = 20
 FAR = 1e8  # an iterate this many lengths away has run off
 _RUNNING = -1  # the status until the loop ends
@@ -177,7 +177,8 @@ class Exact(AbstractLowerSolver):
         if self.starts == 1:
             end = self._minimise(level, level.start, mu)
         else:
-            end = _best(self._many(level, scattered(problem.y_set, y, self.starts), jnp.tile(mu, (self.starts, 1))))
+            cube = unit_cube(level.start.size + 1, self.starts - 1)
+            end = _best(self._many(level, scattered(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
         own, faces = level.split(end.mu)
         return LowerSolution(
             y=level.tree(end.v),
@@ -294,7 +295,9 @@ def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_ste
     small = 0.1 * tol * phi.units.slope / phi.units.curvature
     ready = state.stuck | (inner <= jnp.maximum(INNER * jnp.maximum(moved_mu, moved_v), small))
 
-    slow_mu, slow_v = moved_mu > GAIN * state.moved_mu, moved_v > GAIN * state.moved_v
+    # What moved by less than the tolerance is not slow: a penalty raised for rounding errors only spoils the Hessian.
+    slow_mu = moved_mu > jnp.maximum(GAIN * state.moved_mu, 0.01 * tol * units.length)
+    slow_v = moved_v > GAIN * state.moved_v
     # Beyond the largest penalty rounding in a row, times the penalty, exceeds the tolerance.
     largest = 0.2 * tol * units.slope / (units.curvature * eps * jnp.maximum(1.0, jnp.max(jnp.abs(v), initial=0.0)))
     grown = jnp.where(slow_mu, jnp.minimum(GROWTH * phi.penalty, largest), phi.penalty)

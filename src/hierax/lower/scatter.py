@@ -14,20 +14,20 @@ NEAR, FAR = 10**-0.5, 10.0  # distances of the points from the start, in units o
 MOST_SOBOL = 1000  # dimensions; beyond, plain random numbers (a sequence would be longer than its use)
 
 
-def scattered(convex_set: PyTree, tree: PyTree, count: int, seed: int = 0) -> Float[Array, "count n"]:
-    """`count` raveled points: the tree itself first, then scrambled Sobol points.
+def scattered(
+    convex_set: PyTree, tree: PyTree, cube: Float[np.ndarray, "count n+1"] | Array
+) -> Float[Array, "count+1 n"]:
+    """Raveled points: the tree itself first, then one for each point of the unit cube (`unit_cube`).
 
     Entries with two finite bounds are uniform between them. Others are normal around the tree's own entry, at
     distances from a third to ten times 1 + |entry| (the same for all entries of a point), reflected at a single bound.
     """
     flat, unravel = jax.flatten_util.ravel_pytree(tree)
-    if count == 1:
-        return flat[None]
-    cube = jnp.asarray(_cube(flat.size + 1, count - 1, seed), flat.dtype)
-    distance, place = cube[:, :1], cube[:, 1:]
+    cube = jnp.asarray(cube, flat.dtype)
+    distance, place = NEAR * (FAR / NEAR) ** cube[:, :1], cube[:, 1:]
     low, high = sets.bounds(convex_set, tree)
     closed = jnp.isfinite(low) & jnp.isfinite(high)
-    around = flat + NEAR * (FAR / NEAR) ** distance * (1 + jnp.abs(flat)) * ndtri(place)
+    around = flat + distance * (1 + jnp.abs(flat)) * ndtri(place)
     around = jnp.where(around < low, 2 * low - around, around)
     around = jnp.where(around > high, 2 * high - around, around)
     inside = jnp.where(closed, low, 0.0) + place * jnp.where(closed, high - low, 0.0)
@@ -39,8 +39,8 @@ def scattered(convex_set: PyTree, tree: PyTree, count: int, seed: int = 0) -> Fl
     return jnp.concatenate([flat[None], jax.vmap(land)(points)])
 
 
-def _cube(dimensions: int, count: int, seed: int) -> np.ndarray:
-    """Points of the open unit cube."""
+def unit_cube(dimensions: int, count: int, seed: int = 0) -> np.ndarray:
+    """Points that cover the open unit cube."""
     if dimensions > MOST_SOBOL:
         return np.random.default_rng(seed).uniform(1e-6, 1 - 1e-6, (count, dimensions))
     sobol = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
