@@ -1,6 +1,7 @@
 """hierax: bilevel optimisation with a constrained lower level, from noisy samples, on JAX."""
 
 from hierax.assumptions import check as check
+from hierax.auto.auto import Auto as Auto
 from hierax.certificate import Certificate as Certificate
 from hierax.certificate import certify as certify
 from hierax.driver import Info as Info

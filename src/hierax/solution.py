@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hierax.certificate import Certificate, Certificates
 
 FAILURES = frozenset({"nonfinite", "diverged", "infeasible", "unbounded_lower", "unbounded_upper", "data_error"})
-FINE = frozenset({"converged", "max_steps", "seconds", "stopped"})
+FINE = frozenset({"converged", "max_steps", "seconds", "stopped", "best_of_branches", "no_multiplier"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +99,7 @@ class Solution:
         state: everything needed to go on: `solve(..., state=sol.state)`.
         method: the method with every unset value filled in.
         problem: the problem as it was given, for `certificate`; keeps its data alive as long as the solution.
+        log: what `Auto` tried and found, in words.
     """
 
     x: PyTree
@@ -110,6 +111,7 @@ class Solution:
     state: Any
     method: Any
     problem: Problem | None = None
+    log: tuple[str, ...] = ()
 
     @functools.cached_property
     def certificate(self) -> "Certificate | Certificates":

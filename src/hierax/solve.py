@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax import loop, samples
+from hierax.auto.auto import Auto, solve_auto
 from hierax.driver import Call, Driver, Info, State
 from hierax.errors import InputError, RunFailed
 from hierax.feeds import Exhausted
@@ -23,6 +24,7 @@ from hierax.solution import Solution
 from hierax.trees import size
 from hierax.validate import Prepared, finite_values, prepare, refuse_doubtful, refuse_nonfinite
 
+MAX_STEPS = 10_000
 VMAP_UP_TO = 4096  # starts with more variables than this are stepped one after another
 
 logger = logging.getLogger("hierax")
@@ -32,9 +34,9 @@ def solve(
     problem: Problem,
     x0: PyTree,
     y0: PyTree,
-    method: AbstractMethod | None = None,
+    method: AbstractMethod | Auto | None = None,
     *,
-    max_steps: int = 10_000,
+    max_steps: int | None = None,
     seconds: float | None = None,
     seed: int | PRNGKeyArray = 0,
     tol: float | None = None,
@@ -51,9 +53,9 @@ def solve(
         problem: the problem.
         x0: start of the upper variable: an array, a float or a pytree of them.
         y0: start of the lower variable.
-        method: `SALVF(...)`, `SALVF_VR(...)`, `BLOCC(...)`, `LVHBA(...)`, `BiCGAFFA(...)`, `GAM(...)`; None: `SALVF()`
-            with everything estimated.
-        max_steps: outer steps (with `state`: further outer steps).
+        method: None: `Auto()`, which needs no settings; or a method by name, `SALVF(...)`, `SALVF_VR(...)`,
+            `BLOCC(...)`, `LVHBA(...)`, `BiCGAFFA(...)`, `GAM(...)`, which makes steps as asked below.
+        max_steps: outer steps (with `state`: further outer steps); None: 10,000.
         seconds: stop after this long, compilation not counted.
         seed: a whole number; or a JAX key, to repeat a start of `solve_many`.
         tol: stop once violation, inner residual and stationarity are all below it at two records in a row.
@@ -74,17 +76,42 @@ def solve(
         ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
         ...     constraints=lambda x, y: y - x,
         ... )
-        >>> sol = hx.solve(problem, 0.5, 0.5, max_steps=10_000)
-        >>> sol.status.name
-        'max_steps'
-        >>> bool(abs(sol.x - 1 / 1.1) < 0.01)
-        True
+        >>> sol = hx.solve(problem, 0.5, 0.5)
+        >>> sol.status.name, bool(abs(sol.x - 1 / 1.1) < 1e-5)
+        ('converged', True)
+        >>> sol = hx.solve(problem, 0.5, 0.5, hx.SALVF(), max_steps=10_000)
+        >>> sol.status.name, bool(abs(sol.x - 1 / 1.1) < 0.01)
+        ('max_steps', True)
     """
-    call = Call(max_steps, seconds, tol, record_every, callback, output, progress, state)
-    solution = _run(problem, x0, y0, method, seed, call, None)
+    if isinstance(method, Auto) or (method is None and state is None):
+        steered = {"max_steps": max_steps, "tol": tol, "record_every": record_every, "callback": callback}
+        _refuse_steering({**steered, "state": state, "output": None if output == "last" else output})
+        auto = method or Auto()
+        auto = auto if seconds is None else dataclasses.replace(auto, seconds=seconds)
+        solution = solve_auto(problem, x0, y0, auto, _whole_seed(seed), progress)
+    else:
+        steps = MAX_STEPS if max_steps is None else max_steps
+        call = Call(steps, seconds, tol, record_every, callback, output, progress, state)
+        solution = _run(problem, x0, y0, method, seed, call, None)
     if throw and solution.status.failed:
         raise RunFailed(solution.status.message, solution)
     return solution
+
+
+def _refuse_steering(given: dict[str, Any]) -> None:
+    """`Auto` has no steps to steer."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{name}: belongs to methods that make steps, and no method was named. Give one, for example "
+                f"hx.SALVF(), or leave {name} out (`Auto` takes seconds=)."
+            )
+
+
+def _whole_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"seed={seed!r}: Auto needs a whole number >= 0.")
+    return seed
 
 
 def solve_many(
@@ -93,7 +120,7 @@ def solve_many(
     y0s: PyTree,
     method: AbstractMethod | None = None,
     *,
-    max_steps: int = 10_000,
+    max_steps: int = MAX_STEPS,
     seconds: float | None = None,
     seed: int | PRNGKeyArray = 0,
     tol: float | None = None,
@@ -108,8 +135,11 @@ def solve_many(
 
     Every leaf of x0s and y0s has a leading axis of starts, and so have the leaves of the result; `status` is a list and
     `counts` are per start. Start i has the key `fold_in(key(seed), i)`. Small problems are vectorised over the starts;
-    large ones are stepped one after another inside the same program. Other arguments: see `solve`.
+    large ones are stepped one after another inside the same program. `method` None: `SALVF()`; other arguments: see
+    `solve`.
     """
+    if isinstance(method, Auto):
+        raise InputError("method: Auto draws its own starts; call hx.solve, or name a method, for example hx.SALVF().")
     call = Call(max_steps, seconds, tol, record_every, callback, output, progress, state)
     count = np.shape(jax.tree.leaves(x0s)[0])[:1]
     solution = _run(problem, x0s, y0s, method, seed, call, count[0] if count else 0)

@@ -1,1 +1,1 @@
-"""The solver without settings."""
+"""The solver without settings: routes, oracle and validation behind `hierax.Auto`."""

@@ -20,7 +20,7 @@ from jaxtyping import Array, PyTree
 from hierax import sets
 from hierax.auto.flat import Flat
 from hierax.auto.polish import Point
-from hierax.auto.small import Judged, Search, judge
+from hierax.auto.small import Judged, Search, judge, scales_of
 from hierax.lower.exact import Branches, Exact
 from hierax.lower.solution import SOLVED
 from hierax.problem import Problem
@@ -51,7 +51,7 @@ class PenaltySearch:
     """One run of the route."""
 
     def __init__(self, flat: Flat, seconds: float) -> None:
-        self.flat, self.end = flat, time.perf_counter() + seconds
+        self.flat, self.scales, self.end = flat, scales_of(flat), time.perf_counter() + seconds
         self.xs, ys = flat.xs, flat.ys
         starts, count, rows = len(ys), flat.above_count, flat.equal.size
         self.nu, self.c, self.c2 = np.zeros((starts, count)), 1.0, FIRST_AL

@@ -12,15 +12,17 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax.auto.flat import Flat
-from hierax.auto.polish import Cuts, Point, Scales, kkt_polish, no_cuts, value_polish
+from hierax.auto.polish import RELAXED, Cuts, Point, Scales, kkt_polish, no_cuts, value_polish
 from hierax.lower.exact import Branches
 from hierax.lower.solution import INFEASIBLE, SOLVED, UNBOUNDED
 
 STARTS = 16
 FEASIBLE = 1e-6  # violation of a lower-level solution that counts as feasible
+DIFFERENT = 1e-4  # relative difference of values of different local solutions
 CUT = 1e-5  # relative gap above which a branch becomes a cut: a smaller one is no other branch, only t
+BESIDE = 1e-2  # distance, in units of y, of points of the same branch
 DEEP, SOLVES = 3, 6  # cuts in a row, and polishes, per start
-VALUE_STARTS = 5  # starts from which F is minimised against the value function
+FEW, MORE = 2, 5  # starts from which F is minimised against the value function: where all arrived somewhere, or not
 ACCEPTED = (1e-6, 1e-5)  # violation and relative gap of a point that may win ...
 TIGHT = 1e-7  # ... unless one with both below this is ...
 NEAR = 1e-2  # ... this close in F
@@ -39,6 +41,7 @@ class Judged(NamedTuple):
         value: v.
         better: the best lower-level solution found at its x.
         sure: whether v is that of a KKT point.
+        kinds: how many different values the lower level's local solutions at its x have.
         start: number of the start it came from.
         way: "kkt" or "value".
     """
@@ -50,6 +53,7 @@ class Judged(NamedTuple):
     value: float
     better: Point
     sure: bool
+    kinds: int
     start: int
     way: str
 
@@ -70,21 +74,28 @@ def lowest(found: Branches) -> int | None:
     return None
 
 
+def kinds(found: Branches) -> int:
+    """How many different values the solved branches have."""
+    values = np.sort(found.value[(found.status == SOLVED) & (found.violation <= FEASIBLE)])
+    return int(values.size > 0) + int(np.sum(np.diff(values) > DIFFERENT * (1 + np.abs(values[1:]))))
+
+
 def judge(flat: Flat, point: Point, start: int, way: str) -> Judged:
     """Solve the lower level at the point's x from many starts, its y among them."""
     values, _ = flat.at(*point)
     found = flat.branches(point.x, point.y[None])
     best = lowest(found)
     violation, upper = flat.violation(point.x, point.y, values), float(values.upper)
-    if best is None or not np.isfinite(upper):
-        return Judged(point, upper, violation, np.inf, np.nan, point, False, start, way)
+    if best is None or not np.isfinite(upper) or (found.status == UNBOUNDED).any():
+        return Judged(point, upper, violation, np.inf, np.nan, point, False, 0, start, way)
     value = float(found.value[best])
     sure = bool(found.status[best] == SOLVED)
     if violation <= FEASIBLE and values.lower < value:  # the point itself is the best that is known
-        value, sure = float(values.lower), False
+        sure &= value - float(values.lower) <= FEASIBLE * (1 + abs(value))
+        value = float(values.lower)
     gap = (float(values.lower) - value) / (1 + abs(value))
     better = Point(point.x, found.v[best], found.mu[best])
-    return Judged(point, upper, violation, gap, value, better, sure, start, way)
+    return Judged(point, upper, violation, gap, value, better, sure, kinds(found), start, way)
 
 
 def scales_of(flat: Flat) -> Scales:
@@ -122,29 +133,34 @@ class SmallSearch:
 
     def run(self) -> Search:
         """Search from every start, against the value function from a few, then once more from the best point."""
-        firsts, statuses = [], []
-        for number, (x, y) in enumerate(zip(self.flat.xs, self.flat.ys, strict=True)):
-            if self.late:
-                break
-            first, status = self._first(x, y)
-            firsts.append(first)
-            statuses.append(status)
-            self._kkt(first, number)
-        for number in self._promising(len(firsts)):
+        firsts, statuses = zip(
+            *(self._first(*start) for start in zip(self.flat.xs, self.flat.ys, strict=True)), strict=True
+        )
+        if all(status == UNBOUNDED for status in statuses):
+            self._add(firsts[0], 0, "kkt")
+            return Search(self.points, np.asarray(statuses), False)
+        for number, first in enumerate(firsts):
+            if not self.late:
+                self._kkt(first, number)
+        for number in self._promising([number for number, status in enumerate(statuses) if status == SOLVED]):
             if not self.late:
                 self._value(firsts[number], number)
         best = select(self.points)
         if best is not None and not self.late:
             self._kkt(best.point, best.start, LAST)
-            self._value(best.point, best.start)
+            if best.way == "value" or not tight(best):
+                self._value(best.point, best.start)
         return Search(self.points, np.asarray(statuses), self.late)
 
-    def _promising(self, count: int) -> list[int]:
-        """Starts for the value function: that of the best point, those that ended nowhere, then the others."""
+    def _promising(self, solved: list[int]) -> list[int]:
+        """Starts for the value function, of those with a lower-level solution.
+
+        First that of the best point, then those that ended nowhere, then the others.
+        """
         best = select(self.points)
         arrived = {p.start for p in self.points if accepted(p)}
-        order = ([] if best is None else [best.start]) + sorted(range(count), key=lambda number: number in arrived)
-        return list(dict.fromkeys(order))[:VALUE_STARTS]
+        order = sorted(solved, key=lambda number: (best is None or number != best.start, number in arrived))
+        return order[: FEW if len(arrived) == len(self.flat.xs) else MORE]
 
     def _first(self, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
         """The lower level solved at a start's x; where there is no solution, the start itself."""
@@ -161,18 +177,25 @@ class SmallSearch:
         self.points.append(judged)
         return judged
 
-    def _kkt(self, first: Point, number: int, relaxed: tuple[float, ...] | None = None) -> None:
+    def _kkt(self, first: Point, number: int, relaxed: tuple[float, ...] = RELAXED) -> None:
         """Polish, and again with a cut for every better branch found."""
-        extra = {} if relaxed is None else {"relaxed": relaxed}
         waiting: list[tuple[Point, Cuts]] = [(first, no_cuts(self.flat))]
         solves = 0
         while waiting and solves < SOLVES and not self.late:
             start, cuts = waiting.pop(0)
-            judged = self._add(kkt_polish(self.flat, self.scales, start, cuts, **extra), number, "kkt")
+            judged = self._add(kkt_polish(self.flat, self.scales, start, cuts, relaxed), number, "kkt")
             solves += 1
+            if TIGHT < judged.gap < np.inf and self._same_branch(judged):  # t was too large for the units of f
+                sharper = (relaxed[-1] * 0.1 * TIGHT / judged.gap,)
+                judged = self._add(kkt_polish(self.flat, self.scales, judged.point, cuts, sharper), number, "kkt")
+                solves += 1
             if CUT < judged.gap < np.inf and len(cuts.v) < DEEP:
                 more = cuts.and_also(judged.better.y, judged.better.mu)
                 waiting += [(place, more) for place in (first, judged.point, judged.better)]
+
+    def _same_branch(self, judged: Judged) -> bool:
+        """Whether the lower level's best solution is right beside the point."""
+        return bool(np.max(np.abs(judged.better.y - judged.point.y) / self.scales.y) <= BESIDE)
 
     def _value(self, first: Point, number: int) -> None:
         """Minimise against the value function; where the validation finds a better branch, once more with it."""
@@ -188,6 +211,11 @@ def accepted(point: Judged) -> bool:
     return point.violation <= ACCEPTED[0] and point.gap <= ACCEPTED[1]
 
 
+def tight(point: Judged) -> bool:
+    """Whether nothing of its F is owed to a tolerance."""
+    return max(point.violation, point.gap) <= TIGHT
+
+
 def select(points: list[Judged]) -> Judged | None:
     """The lowest F among accepted points; a tight point instead where one is nearly as low.
 
@@ -199,5 +227,5 @@ def select(points: list[Judged]) -> Judged | None:
         return None
     best = min(fine, key=lambda p: p.upper)
     near = best.upper + NEAR * (1 + abs(best.upper))
-    tight = [p for p in fine if max(p.violation, p.gap) <= TIGHT and p.upper <= near]
-    return min(tight, key=lambda p: p.upper) if tight else best
+    close = [p for p in fine if tight(p) and p.upper <= near]
+    return min(close, key=lambda p: p.upper) if close else best

@@ -336,7 +336,7 @@ def _newton_step(level: Level, state: _State, newton: Newton) -> _State:
         return slope, both
 
     slope, curved, here = jax.linearize(derivative, state.v, has_aux=True)
-    direction, failed = newton(curved, slope, state.damping, state.phi.units)
+    direction, failed = newton(curved, slope, state.damping, state.phi.units, state.v)
     v, stuck = _armijo(value, state.v, here, direction, jnp.vdot(slope, direction))
     damping = jnp.where(failed, jnp.maximum(10 * state.damping, 1e-8), 0.1 * state.damping)
     return state._replace(v=v, steps=state.steps + 1, stuck=stuck, damping=damping)

@@ -10,17 +10,17 @@ from hierax.lower.kkt import Units, Vector
 
 CG_STEPS = 500
 FLOOR = 1e-13  # eigenvalues below this part of the largest count as this
-LONGEST = 50.0  # step along one eigenvector, in lengths of y
+LONGEST = 10.0  # step along one eigenvector, in sizes of y
 
-Newton = Callable[[Callable[[Vector], Vector], Vector, Scalar, Units], tuple[Vector, Bool[Array, ""]]]
-"""(product with the Hessian, gradient, damping, units) -> (direction, whether the Hessian failed to give one)"""
+Newton = Callable[[Callable[[Vector], Vector], Vector, Scalar, Units, Vector], tuple[Vector, Bool[Array, ""]]]
+"""(product with the Hessian, gradient, damping, units, point) -> (direction, whether the Hessian failed to give one)"""
 
 
 def cholesky(
-    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units
+    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units, v: Vector
 ) -> tuple[Vector, Bool[Array, ""]]:
     """Newton's direction from a factorisation; where the Hessian is not positive definite, a short way downhill."""
-    del units
+    del units, v
     n = slope.size
     identity = jnp.eye(n, dtype=slope.dtype)
     hessian = jax.vmap(curved)(identity)
@@ -32,7 +32,7 @@ def cholesky(
 
 
 def eigenvectors(
-    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units
+    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units, v: Vector
 ) -> tuple[Vector, Bool[Array, ""]]:
     """Newton's direction with the magnitudes of the eigenvalues: downhill also where the Hessian is indefinite.
 
@@ -45,14 +45,16 @@ def eigenvectors(
     hessian = jnp.where(failed, units.curvature * jnp.eye(slope.size, dtype=slope.dtype), hessian)
     values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
     magnitudes = jnp.maximum(jnp.abs(values), FLOOR * jnp.max(jnp.abs(values)) + jnp.finfo(slope.dtype).tiny)
-    along = jnp.clip(-(vectors.T @ slope) / magnitudes, -LONGEST * units.length, LONGEST * units.length)
+    longest = LONGEST * (units.length + jnp.max(jnp.abs(v)))
+    along = jnp.clip(-(vectors.T @ slope) / magnitudes, -longest, longest)
     return vectors @ along, failed
 
 
 def conjugate_gradients(
-    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units
+    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units, v: Vector
 ) -> tuple[Vector, Bool[Array, ""]]:
     """Newton's direction as far as it matters: the closer to the minimum, the more exact."""
+    del v
     enough = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope) / units.slope))
     direction, _ = jax.scipy.sparse.linalg.cg(
         lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=CG_STEPS
