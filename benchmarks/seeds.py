@@ -14,9 +14,9 @@ import hierax as hx
 from benchmarks.stepping import network, network_problem
 from hierax.trees import size
 
-SEEDS, ROUNDS = 8, 3
-HIDDEN, BATCHES = (1, 4, 16, 64, 256, 1024), (1, 32, 256)
-SECONDS = 0.4  # of one timed call of the loop, about
+SEEDS, ROUNDS = 8, 2
+HIDDEN, BATCHES = (1, 8, 64, 512), (1, 32, 256)
+SECONDS = 1.0  # of one timed call of the loop, about
 
 
 def _timed(function: Any, steps: int) -> float:
@@ -39,7 +39,7 @@ def _measured(hidden: int, batch: int) -> dict[str, float]:
         hx.solve_many(problem, xs, ys, method, max_steps=steps, record_every=steps, progress=False)
 
     loop(2), many(2)  # compile
-    steps = 8
+    steps = 64
     while (taken := _timed(loop, steps)) < SECONDS:
         steps *= max(2, min(16, int(SECONDS / taken)))
     both = [(_timed(many, steps), _timed(loop, steps)) for _ in range(ROUNDS)]

@@ -18,7 +18,7 @@ def problem(**changes):
     return hx.Problem(**{**{name: getattr(TOY, name) for name in names}, **changes})
 
 
-def call(stated=TOY, x0=1.0, y0=1.0, method=None, **settings):
+def call(stated=TOY, x0=1.0, y0=1.0, method=hx.SALVF(), **settings):
     return lambda: hx.solve(stated, x0, y0, method, **settings)
 
 

@@ -95,14 +95,14 @@ def test_other_units_give_the_same_path(units):
     paths = []
     for example in (toy(0.0), toy(0.0, **units)):
         t = 10.0 if example.x0 > 10 else 1.0
-        sol = hx.solve(example.problem, 1.2 * t, 1.2 * t, max_steps=200)
+        sol = hx.solve(example.problem, 1.2 * t, 1.2 * t, hx.SALVF(), max_steps=200)
         paths.append((sol.x / t, sol.y / t))
     np.testing.assert_allclose(paths[0], paths[1], rtol=1e-4)
 
 
 def test_no_knobs_at_all():
     example = toy(0.1)
-    sol = hx.solve(example.problem, 1.2, 1.2, max_steps=2500)
+    sol = hx.solve(example.problem, 1.2, 1.2, hx.SALVF(), max_steps=2500)
     assert sol.counts.zeta == 2500
     np.testing.assert_allclose(sol.x, 0.98622, atol=0.05)
     np.testing.assert_allclose(sol.y, sol.x, atol=0.02)
@@ -123,7 +123,7 @@ def test_optax_transformations_as_steps():
 
 def test_rows_and_scales_round_trip_through_the_multipliers():
     """Multipliers are reported in the user's units: H scaled by 50 has lam / 50."""
-    ends = [hx.solve(toy(0.0, scale_constraint=k).problem, 1.2, 1.2, max_steps=300) for k in (1.0, 50.0)]
+    ends = [hx.solve(toy(0.0, scale_constraint=k).problem, 1.2, 1.2, hx.SALVF(), max_steps=300) for k in (1.0, 50.0)]
     close(
         Rows(ends[0].multipliers.inequalities, None),
         Rows(50.0 * ends[1].multipliers.inequalities, None),

@@ -168,7 +168,7 @@ def test_labels_of_the_output_are_part_of_a_program():
             lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
             constraints=lambda x, y: dict(zip(names, (y - x, y - 3.0), strict=True)),
         )
-        return set(hx.solve(problem, 0.5, 0.5, max_steps=2).multipliers.inequalities)
+        return set(hx.solve(problem, 0.5, 0.5, hx.SALVF(), max_steps=2).multipliers.inequalities)
 
     assert answer("ab") == {"a", "b"}
     assert answer("cd") == {"c", "d"}

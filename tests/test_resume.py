@@ -82,7 +82,7 @@ def test_another_output_is_collected_anew():
 
 def test_a_run_that_converged_can_go_on():
     easy = hx.Problem(upper=lambda x, y, zeta: (x - 1.0) ** 2 + y**2, lower=lambda x, y, xi: (y - x) ** 2)
-    done = hx.solve(easy, 0.0, 0.0, tol=1e-2, max_steps=5000, record_every=50)
+    done = hx.solve(easy, 0.0, 0.0, hx.SALVF(), tol=1e-2, max_steps=5000, record_every=50)
     assert done.status.name == "converged"
     on = hx.solve(easy, 0.0, 0.0, max_steps=7, state=done.state)
     assert on.status.name == "max_steps"

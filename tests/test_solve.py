@@ -279,7 +279,7 @@ def test_an_active_bound_of_x_alone_is_not_a_corner():
     problem = hx.Problem(
         upper=lambda x, y, zeta: x + (y - 1.0) ** 2, lower=lambda x, y, xi: (y - 1.0) ** 2, x_set=hx.Box(0.0, 1.0)
     )
-    sol = hx.solve(problem, 0.5, 0.0, tol=1e-6, max_steps=3000, record_every=50)
+    sol = hx.solve(problem, 0.5, 0.0, hx.SALVF(), tol=1e-6, max_steps=3000, record_every=50)
     assert sol.status.name == "converged"
     assert sol.x == 0.0
 

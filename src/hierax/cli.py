@@ -20,6 +20,7 @@ from rich.table import Table
 
 import hierax
 from hierax import checkpoint, report
+from hierax.auto.auto import Auto
 from hierax.errors import InputError, MissingExtra, RunFailed
 from hierax.methods.blocc import BLOCC
 from hierax.methods.gaffa import BiCGAFFA
@@ -37,9 +38,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks on external problems.")
+app.add_typer(bench_app, name="bench")
 
 COMPILE_SECONDS = 0.5  # programs that compile faster than this are not worth a file
-METHODS: dict[str, Callable[[], AbstractMethod]] = {
+METHODS: dict[str, Callable[[], AbstractMethod | Auto]] = {
+    "auto": Auto,
     "salvf": SALVF,
     "salvf-vr": SALVF_VR,
     "blocc": BLOCC,
@@ -70,6 +74,7 @@ class SampleWeights(StrEnum):
 class Method(StrEnum):
     """The methods of `hierax solve`."""
 
+    auto = "auto"
     salvf = "salvf"
     salvf_vr = "salvf-vr"
     blocc = "blocc"
@@ -216,6 +221,33 @@ def datasets(
         Console().print(table, highlight=False, markup=False)
 
 
+# -- bench ------------------------------------------------------------------------------------------------------------
+
+
+@bench_app.command("bolib")
+def bench_bolib(
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
+    solver: Annotated[
+        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
+    ] = None,
+    problem: Annotated[
+        list[str] | None, typer.Option(help="A problem, may be given again; unset: all 71.", show_default=False)
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Solve the 71 problems of BOLIB with Auto and the other solvers; every answer is judged by SciPy's SLSQP."""
+    from hierax.bench import bolib as suite
+    from hierax.problems import bolib
+
+    with _one_line_errors():
+        for given, known, what in ((solver, suite.SOLVERS, "solver"), (problem, bolib.CASES, "problem")):
+            for name in given or []:
+                if name not in known:
+                    raise InputError(f"--{what} {name}: unknown; there are {', '.join(known)}.")
+        folder = out or Path("out") / "bolib"
+        suite.run(Console(), seeds, solver or list(suite.SOLVERS), problem or list(bolib.CASES), folder)
+
+
 # -- solve ------------------------------------------------------------------------------------------------------------
 
 
@@ -229,9 +261,13 @@ def solve(
         ),
     ],
     method: Annotated[
-        Method | None, typer.Option(help="The method; unset: salvf, or that of the run to resume.", show_default=False)
+        Method | None, typer.Option(help="The method; unset: auto, or that of the run to resume.", show_default=False)
     ] = None,
-    max_steps: Annotated[int, typer.Option(min=1, help="Outer steps; with --resume, further ones.")] = 10_000,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Outer steps of a method (10000 unless set); with --resume, further ones."),
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Time limit, compilation apart.", show_default=False)] = None,
     seed: Seed = 0,
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the state saved in the folder.")] = False,
@@ -240,14 +276,17 @@ def solve(
     with _one_line_errors():
         file, name = _split(target)
         folder = out or Path("out") / name
-        chosen = str(method) if method else _earlier_method(folder) if resume else "salvf"
+        chosen = str(method) if method else _earlier_method(folder) if resume else "auto"
         stated = _stated(_loaded(file), file, name)
         state = _saved_state(folder, stated, chosen, seed) if resume else None
-        solution = run_solver(*stated, METHODS[chosen](), max_steps=max_steps, seed=seed, throw=False, state=state)
+        solution = run_solver(
+            *stated, METHODS[chosen](), max_steps=max_steps, seconds=seconds, seed=seed, throw=False, state=state
+        )
         settings = {"target": target, "method": chosen, "max_steps": max_steps, "seed": seed, "resumed": resume}
         report.write_run(folder, solution, settings, resume)
-        checkpoint.save(folder / STATE, solution.state)
-        report.draw_or_say(lambda: report.draw_history(folder), print)
+        if not isinstance(solution.method, Auto):
+            checkpoint.save(folder / STATE, solution.state)
+            report.draw_or_say(lambda: report.draw_history(folder), print)
         if solution.status.failed:
             raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
         _print_solution(solution, folder)
@@ -353,5 +392,7 @@ def _print_solution(solution: Solution, folder: Path) -> None:
     table.add_row("samples", f"{counts.zeta} of zeta, {counts.xi} of xi")
     table.add_row("seconds", f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile")
     table.add_row("status", f"{solution.status.name}: {solution.status.message}")
-    table.add_row("results", f"{folder} (go on with --resume)")
+    table.add_row("results", str(folder) if isinstance(solution.method, Auto) else f"{folder} (go on with --resume)")
+    for line in solution.log:
+        print(line)
     Console().print(table, highlight=False, markup=False)

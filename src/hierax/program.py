@@ -190,6 +190,11 @@ def compiled_programs() -> int:
     return len(_programs)
 
 
+def forget_all() -> None:
+    """Drop every compiled program."""
+    _programs.clear()
+
+
 class _Call(NamedTuple):
     """A call taken apart: the key of its program, and the arrays to call it with."""
 

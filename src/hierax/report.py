@@ -87,6 +87,7 @@ def write_run(out: Path, solution: Solution, settings: dict[str, Any], resumed: 
         "versions": versions(),
         "status": solution.status,
         "counts": solution.counts,
+        "log": solution.log,
     }
     write_json(out / "run.json", content)
     earlier = _rows(out / "history.csv") if resumed else []

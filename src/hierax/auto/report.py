@@ -11,7 +11,7 @@ from hierax.lower.solution import INFEASIBLE, UNBOUNDED
 
 SAME = 1e-3  # relative difference in F of points that agree
 FAR = 1e5  # lengths: a point out there belongs to a search that ran off
-STEEP = 1e6  # multipliers beyond this, in units of f per row, stand for none
+STEEP = 1e3  # multipliers beyond this, in units of f per row, stand for none
 LISTED = 4  # other local optima named in the log
 
 

@@ -22,7 +22,8 @@ DIFFERENT = 1e-4  # relative difference of values of different local solutions
 CUT = 1e-5  # relative gap above which a branch becomes a cut: a smaller one is no other branch, only t
 BESIDE = 1e-2  # distance, in units of y, of points of the same branch
 DEEP, SOLVES = 3, 6  # cuts in a row, and polishes, per start
-FEW, MORE = 2, 5  # starts from which F is minimised against the value function: where all arrived somewhere, or not
+ASIDE = 0.3  # step to either side of the best point, in units of x
+FEW, MORE = 1, 5  # starts from which F is minimised against the value function: where all arrived somewhere, or not
 ACCEPTED = (1e-6, 1e-5)  # violation and relative gap of a point that may win ...
 TIGHT = 1e-7  # ... unless one with both below this is ...
 NEAR = 1e-2  # ... this close in F
@@ -145,12 +146,25 @@ class SmallSearch:
         for number in self._promising([number for number, status in enumerate(statuses) if status == SOLVED]):
             if not self.late:
                 self._value(firsts[number], number)
+        self._step_aside()
         best = select(self.points)
         if best is not None and not self.late:
             self._kkt(best.point, best.start, LAST)
             if best.way == "value" or not tight(best):
                 self._value(best.point, best.start)
         return Search(self.points, np.asarray(statuses), self.late)
+
+    def _step_aside(self) -> None:
+        """Against the value function from both sides of the best point: F may have an inflection there."""
+        best = select(self.points)
+        if best is None:
+            return
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], self.flat.nx)
+        for side in (ASIDE, -ASIDE):
+            x = np.clip(best.point.x + side * signs * self.scales.x, *self.flat.x_bounds)
+            first, status = self._first(x, best.point.y)
+            if status == SOLVED and not self.late:
+                self._value(first, best.start)
 
     def _promising(self, solved: list[int]) -> list[int]:
         """Starts for the value function, of those with a lower-level solution.

@@ -1,0 +1,128 @@
+"""`solve` without a method: routes, answers, statuses, and what it says."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hierax as hx
+from hierax.problems import bolib, toy
+
+
+def quadratic(**changes):
+    stated = {
+        "upper": lambda x, y, zeta: (x - 1.0) ** 2 + (y - 2.0) ** 2,
+        "lower": lambda x, y, xi: (y - 2.0 * x) ** 2,
+        "constraints": lambda x, y: y - x,
+    }
+    return hx.Problem(**{**stated, **changes})
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("Bard1988Ex1", "converged"),  # two local optima
+        ("DempeFranke2014Ex38", "converged"),  # a linear lower level whose solution jumps
+        ("CalamaiVicente1994c", "converged"),  # badly scaled
+        ("Vogel2012", "best_of_branches"),  # the optimum is at a tie of two branches
+        ("Dempe1992b", "no_multiplier"),
+    ],
+)
+def test_external_problems(name, status):
+    case = bolib.load(name)
+    sol = hx.solve(case.problem(), *case.x0y0())
+    best = case.values[0]
+    assert sol.status.name == status
+    assert sol.status.ok
+    assert abs(case.upper(sol.x, sol.y) - best) <= 1e-3 * (1 + abs(best))
+    assert sol.method.route == "small"
+    assert sol.log[0].startswith("Route small: deterministic")
+    assert "agree on F" in " ".join(sol.log)
+    assert sol.log[-1] == sol.status.message
+    assert sol.history["violation"].shape == sol.history["gap"].shape
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"constraints": lambda x, y: jnp.stack([y - x, x - y + 1.0])}, "infeasible"),
+        ({"lower": lambda x, y, xi: -y + 0 * x, "constraints": lambda x, y: -y - x}, "unbounded_lower"),
+        ({"lower": lambda x, y, xi: -(y**2) + 0 * x, "constraints": lambda x, y: -y - x}, "unbounded_lower"),
+        ({"upper": lambda x, y, zeta: -x + 0 * y}, "unbounded_upper"),
+        ({"constraints": None, "equalities": lambda x, y: jnp.stack([y - x, y - x - 1.0])}, "infeasible"),
+        ({"upper_constraints": lambda x, y: jnp.stack([x - 1.0, 2.0 - x])}, "infeasible"),
+        ({"upper_constraints": lambda x, y: x - y + 1.0}, "infeasible"),
+    ],
+)
+def test_wrong_problems(changes, status):
+    problem = quadratic(**changes)
+    with pytest.raises(hx.RunFailed, match=status) as failed:
+        hx.solve(problem, 0.5, 0.5, hx.Auto(starts=4))
+    assert failed.value.solution.status.name == status
+    assert not failed.value.solution.status.ok
+
+
+def test_functions_that_are_not_finite():
+    with pytest.raises(hx.InputError, match="upper is not finite at"):
+        hx.solve(quadratic(upper=lambda x, y, zeta: jnp.log(x - 1.0)), 0.5, 0.5)
+    sol = hx.solve(quadratic(upper=lambda x, y, zeta: (x - 1.0) ** 2 - jnp.log(y + 0.5)), 0.5, 0.5, hx.Auto(starts=6))
+    assert sol.status.ok
+    np.testing.assert_allclose(sol.x, (1 + 17**0.5) / 4, atol=1e-4)  # 2 (x - 1) (x + 1/2) = 1
+
+
+def test_trees_equalities_and_single_precision():
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (x["a"] - 1.0) ** 2 + jnp.sum(y["u"] ** 2) + 0.1 * y["v"] ** 2,
+        lower=lambda x, y, xi: jnp.sum((y["u"] - x["a"]) ** 2) + (y["v"] - 1.0) ** 2,
+        equalities=lambda x, y: jnp.sum(y["u"]) - y["v"],
+        x_set={"a": hx.Box(0.0, 4.0)},
+    )
+    start = {"a": np.float32(3.0)}, {"u": np.zeros(2, np.float32), "v": np.float32(0.0)}
+    sol = hx.solve(problem, *start, hx.Auto(starts=4))
+    assert sol.x["a"].dtype == jnp.float32
+    # y*(a): u = a + t, v = 1 - t with 2 (a + t) = 1 - t, so t = (1 - 2 a)/3.
+    t = (1 - 2 * sol.x["a"]) / 3
+    np.testing.assert_allclose(sol.y["u"], np.full(2, sol.x["a"] + t), atol=1e-5)
+    np.testing.assert_allclose(sol.y["v"], 1 - t, atol=1e-5)
+    grid = jnp.linspace(0.0, 4.0, 40001)
+    curve = (grid - 1) ** 2 + 2 * ((grid + 1) / 3) ** 2 + 0.1 * ((2 + 2 * grid) / 3) ** 2
+    np.testing.assert_allclose(sol.x["a"], grid[jnp.argmin(curve)], atol=2e-4)
+    assert sol.multipliers.equalities.shape == ()
+    assert sol.certificate.ok(1e-3)
+
+
+def test_penalty_route():
+    case = bolib.load("ShimizuEtal1997a")
+    sol = hx.solve(case.problem(), *case.x0y0(), hx.Auto(route="penalty", starts=4))
+    assert sol.log[0].startswith("Route penalty: asked for; by itself it would be small")
+    np.testing.assert_allclose(case.upper(sol.x, sol.y), case.values[0], rtol=1e-3)
+
+
+def test_large_route_on_the_toy():
+    example = toy(sigma=1.0)
+    sol = hx.solve(example.problem, 1.2, 1.2, hx.Auto(seconds=5.0))
+    assert sol.method.route == "large"
+    assert sol.status.ok
+    known = np.array([float(one.x) for one in example.solutions])
+    assert np.abs(known - float(sol.x)).min() < 0.05
+    assert sol.log[0] == "Route large: zeta and xi are sampled."
+    assert sol.counts.zeta > 0
+
+
+def test_what_auto_refuses():
+    stated = quadratic()
+    for settings, text in (
+        ({"route": "fast"}, r"Auto\(route='fast'\): choose 'small', 'penalty', 'large' or None"),
+        ({"seconds": 0}, r"Auto\(seconds=0\): needs a positive number"),
+        ({"starts": 0}, r"Auto\(starts=0\): needs a whole number >= 1"),
+    ):
+        with pytest.raises(hx.InputError, match=text):
+            hx.Auto(**settings)
+    with pytest.raises(hx.InputError, match=r"max_steps: belongs to methods that make steps.*hx.SALVF\(\)"):
+        hx.solve(stated, 0.5, 0.5, max_steps=10)
+    with pytest.raises(hx.InputError, match=r"output: belongs to methods"):
+        hx.solve(stated, 0.5, 0.5, hx.Auto(), output="tail")
+    with pytest.raises(hx.InputError, match=r"(?s)seed=.*Auto needs a whole number"):
+        hx.solve(stated, 0.5, 0.5, seed=jax.random.key(0))
+    with pytest.raises(hx.InputError, match="Auto draws its own starts"):
+        hx.solve_many(stated, np.zeros(2), np.zeros(2), hx.Auto())
