@@ -2,37 +2,53 @@
 
 A stage makes two runs from the best point so far, with the x-step that did best and with one several times longer, and
 keeps whichever ends lower in F(x, y), y being the lower level's own solution at the final x (`repair`). A run that
-diverges counts as no run: the next stage starts from the last good point with a shorter step. Stages get longer; when
-one gains nothing, the weight c1 of the value function is raised, which removes the bias that a finite c1 leaves.
-Everything else is estimated anew from the problem at every stage's start.
+diverges counts as no run: the next stage starts from the last good point with a shorter step. Stages get longer. The
+weight c1 of the value function starts far below its estimate, where steps are long, and is raised whenever nothing is
+gained any more, which removes the bias that a small c1 leaves. Everything else is estimated anew at every stage's
+start. In the end the lower level is solved exactly at the final x, where its size allows.
 """
 
 import dataclasses
 import time
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from hierax import samples
+from hierax.lower.exact import Exact
 from hierax.lower.salm import SALM
+from hierax.lower.solution import MEANING, SOLVED
 from hierax.methods.salvf import SALVF
 from hierax.methods.steps import Decay, Steps
-from hierax.problem import Problem
+from hierax.problem import Multipliers, Problem
+from hierax.reference import double_precision, on_host, solve_lower
 from hierax.samples import Stream
 from hierax.solution import Counts, History, Solution, Status
+from hierax.trees import size, split_variable
 
 SECONDS = 120.0
 FIRST = 250  # steps of the first stage
 LONGER = 1.5  # growth of the stages
-RACE = 5.0  # ratio of the two x-steps
+RACE, LEAST = 10.0, 1.8  # ratio of the two x-steps at first, and at least
+DAMP = 0.25  # of the inner steps after a run that diverged
 REPAIR = 300  # inner steps that bring y to the lower level's solution
-RAISE, RAISES = 4.0, 2  # growth of c1, and how often
+RAISE, LOWEST, HIGHEST = 4.0, -4, 1  # growth of c1, and its first and last power, relative to the estimate
 GAIN = 2e-3  # relative decrease of F that counts as progress
 IDLE = 2  # stages without progress before c1 grows
 SAMPLES = 4096  # for the value of F where the expectation is not known
+EXACT_UP_TO = 2000  # entries of y and multipliers for which the lower level is solved exactly in the end
 INNER = 50  # inner steps where the lower level is known exactly
+
+
+class Estimates(NamedTuple):
+    """What the first stage estimated, the unit of what later ones try: c1, x-step, and cap of the inner steps."""
+
+    c1: float
+    step: float
+    inner: float
 
 
 class Stage(NamedTuple):
@@ -54,7 +70,9 @@ class LargeRun:
         self.problem, self.auto, self.seed, self.solve, self.log = problem, auto, seed, solve, log
         self.begin, self.seconds = time.perf_counter(), auto.seconds or SECONDS
         self.compiling, self.x, self.y = 0.0, x0, y0
-        self.unit: tuple[float, float] | None = None
+        self.unit: Estimates | None = None
+        self.damping = 1.0
+        self.best: Stage | None = None
         self.stages: list[Stage] = []
         self.counts = Counts()
         self._value = jax.jit(self._upper)
@@ -72,25 +90,34 @@ class LargeRun:
 
     def run(self) -> None:
         """Stages until the budget is spent or nothing improves any more."""
-        best, factor, raised, idle, steps = self._stage(1.0, 0, FIRST), 1.0, 0, 0, FIRST
-        while not self.spent and raised <= RAISES:
+        steps, factor, ratio, raised, idle = FIRST, 1.0, RACE, 0, 0
+        self._keep(self._stage(factor, raised, steps))
+        raised = LOWEST
+        while not self.spent and raised <= HIGHEST:
             steps = int(LONGER * steps)
-            short, long = self._stage(factor, raised, steps), self._stage(RACE * factor, raised, steps)
-            fine = [stage for stage in (short, long) if stage is not None]
-            if not fine:
-                factor /= RACE
-                idle += 1
-            else:
-                ahead = min(fine, key=lambda stage: stage.upper)
-                factor = ahead.factor
-                gained = best is None or ahead.upper < best.upper - GAIN * (1 + abs(best.upper))
-                if best is None or ahead.upper < best.upper:
-                    best = ahead
-                    self.x, self.y = ahead.solution.x, ahead.solution.y
-                idle = 0 if gained else idle + 1
+            pair = self._stage(factor, raised, steps), self._stage(ratio * factor, raised, steps)
+            fine = [stage for stage in pair if stage is not None]
+            ahead = min(fine, key=lambda stage: stage.upper, default=None)
+            gained = self._keep(ahead)
+            if len(fine) < 2:
+                self.damping *= DAMP
+            longer = ahead is not None and ahead.factor > factor
+            if longer:
+                factor *= ratio
+            else:  # the longer step is too long; without any gain the shorter one is, too
+                ratio = max(ratio**0.5, LEAST)
+                factor /= 1.0 if gained else ratio
+            idle = 0 if gained or longer else idle + 1
             if idle >= IDLE:
                 raised, idle = raised + 1, 0
-        self.best = best
+
+    def _keep(self, stage: Stage | None) -> bool:
+        """Go on from a stage that is better; whether it is clearly so."""
+        if stage is None or (self.best is not None and stage.upper >= self.best.upper):
+            return False
+        gained = self.best is None or stage.upper < self.best.upper - GAIN * (1 + abs(self.best.upper))
+        self.best, self.x, self.y = stage, stage.solution.x, stage.solution.y
+        return gained
 
     def _stage(self, factor: float, raised: int, steps: int) -> Stage | None:
         """One run from the best point; None where it failed."""
@@ -109,8 +136,8 @@ class LargeRun:
         )
         self._account(solution)
         if self.unit is None:
-            resolved = solution.method
-            self.unit = float(resolved.c1), float(resolved.steps.x.scale)
+            found = solution.method
+            self.unit = Estimates(float(found.c1), float(found.steps.x.scale), float(found.inner.eta_max))
         if solution.status.failed:
             self.log.append(
                 f"x-step {factor:g}, c1 {RAISE**raised:g} times the estimate: {solution.status.name}; undone."
@@ -129,14 +156,15 @@ class LargeRun:
         return stage
 
     def _method(self, factor: float, raised: int) -> SALVF:
+        """SALVF as the stage runs it; what is not given here is estimated at the stage's start."""
         exact = self.problem.xi is None
-        settings: dict[str, Any] = {"repair": REPAIR}
-        if exact:
-            settings |= {"inner": SALM(steps=INNER), "follow": True}
-        if self.unit is not None:
-            c1, step = self.unit
-            settings |= {"c1": c1 * RAISE**raised, "steps": Steps(x=Decay(step * factor, 2.0))}
-        return SALVF(**settings)
+        inner = SALM(steps=INNER) if exact else SALM()
+        if self.unit is None:
+            return SALVF(inner=inner, follow=exact or None, repair=REPAIR)
+        inner = dataclasses.replace(inner, eta_max=self.unit.inner * self.damping)
+        weight = RAISE**raised
+        steps = Steps(x=Decay(self.unit.step * factor / weight, 2.0))  # the longest stable step is about 1/(c1 L)
+        return SALVF(c1=self.unit.c1 * weight, steps=steps, inner=inner, follow=exact or None, repair=REPAIR)
 
     def _upper(self, x: PyTree, y: PyTree, zeta: PyTree) -> tuple[jax.Array, jax.Array]:
         problem = self.problem
@@ -164,6 +192,22 @@ class LargeRun:
         )
 
 
+def _settled(problem: Problem, solution: Solution, log: list[str]) -> Solution:
+    """The solution with y and multipliers from an exact lower solve on all of the data, where that is possible."""
+    if isinstance(problem.xi, Stream) or size((solution.y, solution.multipliers)) > EXACT_UP_TO:
+        return solution
+    with double_precision(problem, solution.x, solution.y, SAMPLES, 0) as setting:
+        found = on_host(solve_lower(setting, Exact(), setting.x, setting.y))
+    if int(found.status) != SOLVED:
+        log.append(f"The lower level at the final x: {MEANING[int(found.status)]}; y is that of the last stage.")
+        return solution
+    log.append("y is the lower level's exact solution at the final x.")
+    arrays, rest = split_variable("y", solution.y)
+    y = jax.tree.map(lambda new, old: jax.numpy.asarray(new, old.dtype), found.y, arrays)
+    own = Multipliers(found.multipliers.inequalities, found.multipliers.equalities, solution.multipliers.upper)
+    return dataclasses.replace(solution, y=eqx.combine(y, rest), multipliers=own)
+
+
 def run_large(
     problem: Problem, x0: PyTree, y0: PyTree, auto: Any, seed: int, progress: bool | None, first: str
 ) -> Solution:
@@ -178,7 +222,7 @@ def run_large(
         solution = solve(problem, x0, y0, SALVF(), max_steps=1, seed=seed, progress=False, throw=False)
         status = Status("diverged", "diverged: every stage failed, at the shortest step too; the start is returned.", 0)
     else:
-        solution = best.solution
+        solution = _settled(problem, best.solution, run.log)
         text = f"F = {best.upper:.6g} on the data, violation {best.violation:.2g}, after {len(run.stages)} stages."
         name = "seconds" if run.spent else "converged"
         status = Status(name, f"{name}: {text} `sol.certificate` says how good that is.", sum(1 for _ in run.stages))
