@@ -1,11 +1,12 @@
 """The large route: SALVF in stages, for sampled problems and for sizes at which nothing else is possible.
 
 A stage makes two runs from the best point so far, with the x-step that did best and with one several times longer, and
-keeps whichever ends lower in F(x, y), y being the lower level's own solution at the final x (`repair`). A run that
-diverges counts as no run: the next stage starts from the last good point with a shorter step. Stages get longer. The
-weight c1 of the value function starts far below its estimate, where steps are long, and is raised whenever nothing is
-gained any more, which removes the bias that a small c1 leaves. Everything else is estimated anew at every stage's
-start. In the end the lower level is solved exactly at the final x, where its size allows.
+keeps whichever ends lower in F(x, y), y being the lower level's own solution at the final x (exact for small problems,
+else from `repair`). A run that diverges counts as no run: the next stage starts from the last good point with a shorter
+step. Stages get longer. The weight c1 of the value function is chosen by a first race (its estimate, and two values far
+below it, with which steps are longer) and raised whenever nothing is gained any more, which removes the bias that a
+small c1 leaves. Everything else is estimated anew at every stage's start. In the end the lower level is solved exactly
+at the final x, where its size allows.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from jaxtyping import PyTree
 from hierax import samples
 from hierax.lower.exact import Exact
 from hierax.lower.salm import SALM
-from hierax.lower.solution import MEANING, SOLVED
+from hierax.lower.solution import SOLVED
 from hierax.methods.salvf import SALVF
 from hierax.methods.steps import Decay, Steps
 from hierax.problem import Multipliers, Problem
@@ -35,10 +36,11 @@ LONGER = 1.5  # growth of the stages
 RACE, LEAST = 10.0, 1.8  # ratio of the two x-steps at first, and at least
 DAMP = 0.25  # of the inner steps after a run that diverged
 REPAIR = 300  # inner steps that bring y to the lower level's solution
-RAISE, LOWEST, HIGHEST = 4.0, -4, 1  # growth of c1, and its first and last power, relative to the estimate
+RAISE, POWERS, HIGHEST = 4.0, (0, -2, -4), 1  # growth of c1; its powers in the first race, and the highest in the end
 GAIN = 2e-3  # relative decrease of F that counts as progress
 IDLE = 2  # stages without progress before c1 grows
 SAMPLES = 4096  # for the value of F where the expectation is not known
+JUDGED_EXACTLY = 200  # entries of y and multipliers up to which every stage is judged at the exact y*(x)
 EXACT_UP_TO = 2000  # entries of y and multipliers for which the lower level is solved exactly in the end
 INNER = 50  # inner steps where the lower level is known exactly
 
@@ -90,9 +92,11 @@ class LargeRun:
 
     def run(self) -> None:
         """Stages until the budget is spent or nothing improves any more."""
-        steps, factor, ratio, raised, idle = FIRST, 1.0, RACE, 0, 0
-        self._keep(self._stage(factor, raised, steps))
-        raised = LOWEST
+        steps, factor, ratio, idle = FIRST, 1.0, RACE, 0
+        first = [stage for stage in (self._stage(factor, power, steps) for power in POWERS) if stage is not None]
+        ahead = min(first, key=lambda stage: stage.upper, default=None)
+        self._keep(ahead)
+        raised = POWERS[0] if ahead is None else ahead.raised
         while not self.spent and raised <= HIGHEST:
             steps = int(LONGER * steps)
             pair = self._stage(factor, raised, steps), self._stage(ratio * factor, raised, steps)
@@ -143,6 +147,7 @@ class LargeRun:
                 f"x-step {factor:g}, c1 {RAISE**raised:g} times the estimate: {solution.status.name}; undone."
             )
             return None
+        solution = _settled(self.problem, solution, JUDGED_EXACTLY)
         zeta = self._batch(self.problem.zeta)
         upper, violation = (float(part) for part in self._value(solution.x, solution.y, zeta))
         if not np.isfinite(upper):
@@ -192,16 +197,14 @@ class LargeRun:
         )
 
 
-def _settled(problem: Problem, solution: Solution, log: list[str]) -> Solution:
+def _settled(problem: Problem, solution: Solution, most: int) -> Solution:
     """The solution with y and multipliers from an exact lower solve on all of the data, where that is possible."""
-    if isinstance(problem.xi, Stream) or size((solution.y, solution.multipliers)) > EXACT_UP_TO:
+    if isinstance(problem.xi, Stream) or size((solution.y, solution.multipliers)) > most:
         return solution
     with double_precision(problem, solution.x, solution.y, SAMPLES, 0) as setting:
         found = on_host(solve_lower(setting, Exact(), setting.x, setting.y))
     if int(found.status) != SOLVED:
-        log.append(f"The lower level at the final x: {MEANING[int(found.status)]}; y is that of the last stage.")
         return solution
-    log.append("y is the lower level's exact solution at the final x.")
     arrays, rest = split_variable("y", solution.y)
     y = jax.tree.map(lambda new, old: jax.numpy.asarray(new, old.dtype), found.y, arrays)
     own = Multipliers(found.multipliers.inequalities, found.multipliers.equalities, solution.multipliers.upper)
@@ -222,7 +225,9 @@ def run_large(
         solution = solve(problem, x0, y0, SALVF(), max_steps=1, seed=seed, progress=False, throw=False)
         status = Status("diverged", "diverged: every stage failed, at the shortest step too; the start is returned.", 0)
     else:
-        solution = _settled(problem, best.solution, run.log)
+        solution = _settled(problem, best.solution, EXACT_UP_TO)
+        if solution is not best.solution or size(solution.y) <= JUDGED_EXACTLY:
+            run.log.append("y is the lower level's exact solution at the final x.")
         text = f"F = {best.upper:.6g} on the data, violation {best.violation:.2g}, after {len(run.stages)} stages."
         name = "seconds" if run.spent else "converged"
         status = Status(name, f"{name}: {text} `sol.certificate` says how good that is.", sum(1 for _ in run.stages))
