@@ -5,7 +5,7 @@ level's rows in the order of `hierax.lower.kkt.Level.rows`: the constraints, the
 """
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.flatten_util
@@ -19,6 +19,9 @@ from hierax.lower.kkt import flat_level
 from hierax.lower.scatter import scattered, unit_cube
 from hierax.problem import Problem
 from hierax.reference import Setting
+
+Numbers = Any
+"""An array: NumPy's on the host, JAX's inside a program."""
 
 POOL = 24  # starts of every lower solve: a single batch shape, so a single program
 
@@ -35,12 +38,12 @@ class Values(NamedTuple):
         stationarity: grad_y (f + mu.rows).
     """
 
-    upper: np.ndarray
-    lower: np.ndarray
-    above: np.ndarray
-    above_equal: np.ndarray
-    rows: np.ndarray
-    stationarity: np.ndarray
+    upper: Numbers
+    lower: Numbers
+    above: Numbers
+    above_equal: Numbers
+    rows: Numbers
+    stationarity: Numbers
 
 
 class Flat:
@@ -131,7 +134,7 @@ def _spread(problem: Problem, x: PyTree, y: PyTree, pool: Array, xs: Array, ys: 
 
 
 def _functions(
-    problem: Problem, x: Array, y: Array, mu: Array, x_like: PyTree, y_like: PyTree, zeta: PyTree, xi: PyTree
+    problem: Problem, x: Numbers, y: Numbers, mu: Numbers, x_like: PyTree, y_like: PyTree, zeta: PyTree, xi: PyTree
 ) -> Values:
     """All functions at a point, each as a vector."""
     (_, x_tree), (_, y_tree) = jax.flatten_util.ravel_pytree(x_like), jax.flatten_util.ravel_pytree(y_like)

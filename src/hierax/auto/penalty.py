@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax import sets
-from hierax.auto.flat import Flat
+from hierax.auto.flat import Flat, Numbers
 from hierax.auto.polish import Point
 from hierax.auto.small import Judged, Search, judge, scales_of
 from hierax.lower.exact import Branches, Exact
@@ -38,13 +38,13 @@ FEASIBLE = 1e-6
 class Met(NamedTuple):
     """phi_c at a point of every start (leading axis), with what the next evaluation starts from."""
 
-    value: np.ndarray
-    slope: np.ndarray
-    y: np.ndarray
-    y_mu: np.ndarray
-    w: np.ndarray
-    w_mu: np.ndarray
-    above: np.ndarray
+    value: Numbers
+    slope: Numbers
+    y: Numbers
+    y_mu: Numbers
+    w: Numbers
+    w_mu: Numbers
+    above: Numbers
 
 
 class PenaltySearch:

@@ -1,10 +1,11 @@
 """The two polishes of the small route: SQP on the relaxed KKT system, and SQP against the value function."""
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
-from hierax.auto.flat import Flat
+from hierax.auto.flat import Flat, Numbers
 from hierax.auto.sqp import Evaluated, slsqp
 
 RELAXED = (1e-1, 1e-3, 1e-5, 1e-8)  # bounds on -mu_i row_i, one after another
@@ -27,9 +28,9 @@ class Scales(NamedTuple):
 class Point(NamedTuple):
     """A point of the small route: x, y and the multipliers of the lower level's rows."""
 
-    x: np.ndarray
-    y: np.ndarray
-    mu: np.ndarray
+    x: Numbers
+    y: Numbers
+    mu: Numbers
 
 
 class Cuts(NamedTuple):
@@ -38,10 +39,10 @@ class Cuts(NamedTuple):
     A fixed point w would be a valid cut only where the constraints do not depend on x.
     """
 
-    v: np.ndarray
-    mu: np.ndarray
+    v: Numbers
+    mu: Numbers
 
-    def and_also(self, v: np.ndarray, mu: np.ndarray) -> "Cuts":
+    def and_also(self, v: Numbers, mu: Numbers) -> "Cuts":
         """One branch more."""
         return Cuts(np.concatenate([self.v, v[None]]), np.concatenate([self.mu, mu[None]]))
 
@@ -53,7 +54,7 @@ def no_cuts(flat: Flat) -> Cuts:
 
 def _cut_rows(
     flat: Flat, scales: Scales, cuts: Cuts, x: np.ndarray, value: np.ndarray, slope: np.ndarray, slack: float
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Numbers, Numbers]:
     """(v_j(x) - f)/unit + slack >= 0, with Jacobians in (x, y)."""
     found = flat.branches(x, cuts.v, cuts.mu)
     level = np.zeros((len(cuts.v), flat.nx + flat.ny))
@@ -108,7 +109,7 @@ def kkt_polish(flat: Flat, scales: Scales, start: Point, cuts: Cuts, relaxed: tu
     high = np.concatenate([flat.x_bounds[1], flat.y_bounds[1], np.full(live.sum(), np.inf)]) / units
     u = np.concatenate([start.x, start.y, start.mu[live]]) / units
     for t in relaxed:
-        u = slsqp(lambda u, t=t: evaluate(u, t), u, (low, high), ITERATIONS, NOISE if len(cuts.v) else ENOUGH)
+        u = slsqp(functools.partial(evaluate, t=t), u, (low, high), ITERATIONS, NOISE if len(cuts.v) else ENOUGH)
     mu = np.zeros(live.size)
     mu[live] = (u * units)[n:]
     return Point((u * units)[:nx], (u * units)[nx:n], mu)
@@ -140,5 +141,5 @@ def value_polish(flat: Flat, scales: Scales, start: Point, cuts: Cuts, within: t
     low, high = (np.concatenate([a, b]) / units for a, b in zip(flat.x_bounds, flat.y_bounds, strict=True))
     u = np.concatenate([start.x, start.y]) / units
     for slack in within:
-        u = slsqp(lambda u, slack=slack: evaluate(u, slack), u, (low, high), ITERATIONS // 2, NOISE)
+        u = slsqp(functools.partial(evaluate, slack=slack), u, (low, high), ITERATIONS // 2, NOISE)
     return Point((u * units)[:nx], (u * units)[nx:], nothing)

@@ -102,7 +102,7 @@ def judge(flat: Flat, point: Point, start: int, way: str) -> Judged:
 def scales_of(flat: Flat) -> Scales:
     """Units of the variables from their bounds or their size; those of F and f from their gradients at the starts."""
 
-    def widths(bounds: tuple[np.ndarray, np.ndarray], at: np.ndarray) -> np.ndarray:
+    def widths(bounds: tuple[np.ndarray, ...], at: np.ndarray) -> np.ndarray:
         half = 0.5 * (bounds[1] - bounds[0])
         size = np.where(np.isfinite(half) & (half > 0), half, 1 + np.abs(at))
         return np.minimum(size, 10 * (1 + np.abs(at)))

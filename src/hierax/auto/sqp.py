@@ -13,7 +13,7 @@ LARGE = 1e8  # a point beyond this has run off; what is not a number counts as t
 class Evaluated(NamedTuple):
     """An objective, inequalities >= 0 and equalities = 0 at a point, each with its Jacobian."""
 
-    value: float
+    value: np.ndarray | float
     slope: np.ndarray
     above: np.ndarray
     above_slope: np.ndarray

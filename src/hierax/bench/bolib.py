@@ -30,7 +30,7 @@ def measure(name: str, solver: str, seeds: int) -> list[dict[str, Any]]:
     """
     case, judge = bolib.load(name), Judge(bolib.load(name))
     clear_programs()
-    records = []
+    records: list[dict[str, Any]] = []
     for seed in [*range(seeds), 0]:
         begin = time.process_time()
         x, y, ended = SOLVERS[solver](case, seed)

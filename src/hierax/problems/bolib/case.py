@@ -56,13 +56,13 @@ class Case:
 
     def problem(self) -> Problem:
         """The problem as hierax takes it."""
+        stated = {"constraints": self.rows, "upper_constraints": self.upper_rows}
         return Problem(
             upper=lambda x, y, zeta: self.upper(x, y),
             lower=lambda x, y, xi: self.lower(x, y),
-            constraints=_stacked(self.rows),
-            upper_constraints=_stacked(self.upper_rows),
             x_set=self.x_set,
             y_set=self.y_set,
+            **{name: _stacked(rows) for name, rows in stated.items() if rows is not None},
         )
 
     def x0y0(self) -> tuple[Vector, Vector]:
@@ -71,5 +71,5 @@ class Case:
         return sets.project(self.x_set, x), sets.project(self.y_set, y)
 
 
-def _stacked(rows: Callable[[Vector, Vector], Sequence[Scalar]] | None) -> Callable[[Vector, Vector], Vector] | None:
-    return None if rows is None else lambda x, y: jnp.stack(rows(x, y))
+def _stacked(rows: Callable[[Vector, Vector], Sequence[Scalar]]) -> Callable[[Vector, Vector], Vector]:
+    return lambda x, y: jnp.stack(rows(x, y))
