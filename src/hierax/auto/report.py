@@ -80,7 +80,8 @@ NOT_CERTIFIED = (
 
 
 def _end(judged: Judged, name: str, message: str, log: list[str]) -> Verdict:
-    return Verdict(judged.point, name, message, [*log, message])
+    """The verdict on a point, with the multipliers of the lower level's best solution at its x."""
+    return Verdict(judged.point._replace(mu=judged.better.mu), name, message, [*log, message])
 
 
 def _nothing(found: Search, log: list[str]) -> Verdict:
