@@ -97,8 +97,8 @@ def test_demo_finds_the_global_minimiser_and_draws_it(cli, tmp_path):
 
 
 def test_solve_writes_the_run_and_resumes_it_exactly(cli, tmp_path):
-    assert cli("solve", "model.py:stated", "--max-steps", "40", "--out", "whole").exit_code == 0
-    first = cli("solve", "model.py:problem", "--max-steps", "20", "--out", "parts")
+    assert cli("solve", "model.py:stated", "--method", "salvf", "--max-steps", "40", "--out", "whole").exit_code == 0
+    first = cli("solve", "model.py:problem", "--method", "salvf", "--max-steps", "20", "--out", "parts")
     assert first.exit_code == 0, first.output
     again = cli("solve", "model.py:problem", "--max-steps", "20", "--out", "parts", "--resume")
     assert again.exit_code == 0, again.output
@@ -150,20 +150,31 @@ def test_mistakes_are_one_line(cli, tmp_path, args, text):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
+def test_solve_without_a_method_is_auto_and_says_what_it_did(cli, tmp_path):
+    result = cli("solve", "model.py:problem", "--out", "auto")
+    assert result.exit_code == 0, result.output
+    assert "Route " in result.stdout and "agree on F" in result.stdout
+    saved = json.loads((tmp_path / "auto" / "run.json").read_text())
+    assert saved["settings"]["method"] == "auto" and saved["log"][0].startswith("Route ")
+    refused = cli("solve", "model.py:problem", "--max-steps", "5")
+    assert refused.exit_code == 1
+    assert "--max-steps: belongs to a method that makes steps; give one (--method salvf)" in refused.stderr
+
+
 def test_a_failed_run_is_written_and_reported(cli, tmp_path):
     (tmp_path / "runs_off.py").write_text(
         "import hierax as hx, jax.numpy as jnp\n"
         "problem = hx.Problem(upper=lambda x, y, _: jnp.sqrt(x), lower=lambda x, y, _: (y - x) ** 2)\n"
         "x0, y0 = 0.05, 0.0\n"
     )
-    result = cli("solve", "runs_off.py:problem", "--max-steps", "300", "--out", "off")
+    result = cli("solve", "runs_off.py:problem", "--method", "salvf", "--max-steps", "300", "--out", "off")
     assert result.exit_code == 1
     assert "nonfinite" in result.stderr and "What was computed is in off" in result.stderr
     assert json.loads((tmp_path / "off" / "run.json").read_text())["status"]["name"] == "nonfinite"
 
 
 def test_a_state_of_another_problem_or_method_is_refused(tmp_path):
-    def state(size, method=None):
+    def state(size, method=hx.SALVF()):
         problem = hx.Problem(
             upper=lambda x, y, _: (y**2).sum() + (x**2).sum(),
             lower=lambda x, y, _: ((y - x) ** 2).sum(),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sockets import drop_sockets
 from typer.testing import CliRunner
 
 from hierax import datasets
@@ -236,6 +237,7 @@ def server(monkeypatch):
         yield running
         running.shutdown()
         thread.join()
+    drop_sockets()
 
 
 def test_download_only_when_asked_and_once(server, tmp_path):
@@ -285,6 +287,7 @@ def test_offline_is_told(monkeypatch):
             datasets.MissingData, match=r"could not be downloaded .*ConnectionError.*data_dir=.*HIERAX_DATA"
         ):
             datasets.load("fourclass", download=True)
+    drop_sockets()
 
 
 def test_missing_packages_print_the_pip_line(monkeypatch):

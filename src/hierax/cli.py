@@ -277,6 +277,10 @@ def solve(
         file, name = _split(target)
         folder = out or Path("out") / name
         chosen = str(method) if method else _earlier_method(folder) if resume else "auto"
+        if chosen == "auto" and max_steps is not None:
+            raise InputError(
+                "--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds."
+            )
         stated = _stated(_loaded(file), file, name)
         state = _saved_state(folder, stated, chosen, seed) if resume else None
         solution = run_solver(

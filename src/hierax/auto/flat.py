@@ -119,8 +119,11 @@ class Flat:
 
 
 def _unpacked(table: Array, ny: int, rows: int, count: int) -> Branches:
-    v, mu, value, violation, status, slope = np.split(np.asarray(table)[:count], np.cumsum([ny, rows, 1, 1, 1]), axis=1)
-    return Branches(v, mu, value[:, 0], violation[:, 0], status[:, 0].astype(int), slope)
+    lines: Numbers = np.asarray(table)[:count]
+    end = ny + rows
+    parts: list[Numbers] = [lines[:, :ny], lines[:, ny:end], lines[:, end], lines[:, end + 1]]
+    parts += [lines[:, end + 2].astype(int), lines[:, end + 3 :]]
+    return Branches(*parts)
 
 
 def _spread(problem: Problem, x: PyTree, y: PyTree, pool: Array, xs: Array, ys: Array) -> tuple[tuple, tuple]:

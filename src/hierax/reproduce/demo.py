@@ -6,6 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from hierax.methods.salvf import SALVF
 from hierax.problems import toy
 from hierax.problems.toy import hyper_objective, local_minimisers
 from hierax.report import draw_or_say, new_figure, save_figure
@@ -33,7 +34,7 @@ def run(out: Path, console: Console) -> Solution:
     def remember(info: Info) -> None:
         path.append(float(info.x))
 
-    solution = solve(example.problem, *START, max_steps=STEPS, callback=remember)
+    solution = solve(example.problem, *START, SALVF(), max_steps=STEPS, callback=remember)
     console.print(STATED, highlight=False, soft_wrap=True)
     console.print(_table(solution), highlight=False)
     figure = out / "figures" / "demo.png"
