@@ -1,12 +1,13 @@
 """The large route: SALVF in stages, for sampled problems and for sizes at which nothing else is possible.
 
 A stage makes two runs from the best point so far, with the x-step that did best and with one several times longer, and
-keeps whichever ends lower in F(x, y), y being the lower level's own solution at the final x (exact for small problems,
-else from `repair`). A run that diverges counts as no run: the next stage starts from the last good point with a shorter
-step. Stages get longer. The weight c1 of the value function is chosen by a first race (its estimate, and two values far
-below it, with which steps are longer) and raised whenever nothing is gained any more, which removes the bias that a
-small c1 leaves. Everything else is estimated anew at every stage's start. In the end the lower level is solved exactly
-at the final x, where its size allows.
+keeps whichever ends lower in F(x, w), w being the inner solver's answer at the final x (the exact one for small
+problems): the iterate y is drawn towards low F, which for a network means that it has seen the validation data. A run
+that diverges counts as no run: the next stage starts from the last good point with a shorter step. Stages get longer.
+The weight c1 of the value function is chosen by a first race (its estimate, and two values far below it, with which
+steps are longer) and raised whenever nothing is gained any more, which removes the bias that a small c1 leaves.
+Everything else is estimated anew at every stage's start. In the end the lower level is solved exactly at the final x,
+where its size allows.
 """
 
 import dataclasses
@@ -35,7 +36,6 @@ FIRST = 250  # steps of the first stage
 LONGER = 1.5  # growth of the stages
 RACE, LEAST = 10.0, 1.8  # ratio of the two x-steps at first, and at least
 DAMP = 0.25  # of the inner steps after a run that diverged
-REPAIR = 300  # inner steps that bring y to the lower level's solution
 RAISE, POWERS, HIGHEST = 4.0, (0, -2, -4), 1  # growth of c1; its powers in the first race, and the highest in the end
 GAIN = 2e-3  # relative decrease of F that counts as progress
 IDLE = 2  # stages without progress before c1 grows
@@ -147,7 +147,7 @@ class LargeRun:
                 f"x-step {factor:g}, c1 {RAISE**raised:g} times the estimate: {solution.status.name}; undone."
             )
             return None
-        solution = _settled(self.problem, solution, JUDGED_EXACTLY)
+        solution = _settled(self.problem, _at_inner_solution(solution), JUDGED_EXACTLY)
         zeta = self._batch(self.problem.zeta)
         upper, violation = (float(part) for part in self._value(solution.x, solution.y, zeta))
         if not np.isfinite(upper):
@@ -165,11 +165,11 @@ class LargeRun:
         exact = self.problem.xi is None
         inner = SALM(steps=INNER) if exact else SALM()
         if self.unit is None:
-            return SALVF(inner=inner, follow=exact or None, repair=REPAIR)
+            return SALVF(inner=inner, follow=exact or None)
         inner = dataclasses.replace(inner, eta_max=self.unit.inner * self.damping)
         weight = RAISE**raised
         steps = Steps(x=Decay(self.unit.step * factor / weight, 2.0))  # the longest stable step is about 1/(c1 L)
-        return SALVF(c1=self.unit.c1 * weight, steps=steps, inner=inner, follow=exact or None, repair=REPAIR)
+        return SALVF(c1=self.unit.c1 * weight, steps=steps, inner=inner, follow=exact or None)
 
     def _upper(self, x: PyTree, y: PyTree, zeta: PyTree) -> tuple[jax.Array, jax.Array]:
         problem = self.problem
@@ -195,6 +195,12 @@ class LargeRun:
                 for a, b in zip(dataclasses.astuple(self.counts), dataclasses.astuple(solution.counts), strict=True)
             )
         )
+
+
+def _at_inner_solution(solution: Solution) -> Solution:
+    """The solution with y replaced by the inner solver's answer."""
+    _, rest = split_variable("y", solution.y)
+    return dataclasses.replace(solution, y=eqx.combine(solution.state.run.state.w, rest))
 
 
 def _settled(problem: Problem, solution: Solution, most: int) -> Solution:
