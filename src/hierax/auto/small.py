@@ -112,7 +112,8 @@ def scales_of(flat: Flat) -> Scales:
     slopes = [flat.at(a, b, nothing)[1] for a, b in zip(flat.xs, flat.ys, strict=True)]
 
     def typical(gradients: list[np.ndarray]) -> float:
-        norms = [norm for norm in (np.linalg.norm(both * g) for g in gradients) if np.isfinite(norm)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = [norm for norm in (np.linalg.norm(both * g) for g in gradients) if np.isfinite(norm)]
         return float(np.clip(np.median(norms), 1e-3, 1e6)) if norms else 1.0
 
     return Scales(x, y, typical([s.upper for s in slopes]), typical([s.lower for s in slopes]))
