@@ -73,8 +73,7 @@ def double_precision(problem: Problem, x: PyTree, y: PyTree, samples: int, seed:
         y, y_rest = split_variable("y", y)
         x, y = doubled((x, y))
         bound = Bound(dataclasses.replace(problem, **sources), x_rest, y_rest)
-        keys = jax.random.split(jax.random.key(seed))
-        zeta, xi = (_batch(bound, name, key, samples) for name, key in zip(("zeta", "xi"), keys, strict=True))
+        zeta, xi = (_batch(bound, name, seed, which, samples) for which, name in enumerate(("zeta", "xi")))
         setting = Setting(bound, x, y, x_rest, y_rest, zeta, xi)
         _trace(setting)
         yield setting
@@ -133,7 +132,7 @@ def _doubled_source(source: Any) -> Any:
     return source
 
 
-def _batch(bound: Bound, name: str, key: PRNGKeyArray, samples: int) -> Batch:
+def _batch(bound: Bound, name: str, seed: int, which: int, samples: int) -> Batch:
     source = getattr(bound.problem, name)
     if source is None:
         return Batch(None, False, f"{name}: none")
@@ -142,6 +141,7 @@ def _batch(bound: Bound, name: str, key: PRNGKeyArray, samples: int) -> Batch:
     if source.exact is not None:
         return Batch(source.exact, False, f"{name}: the exact expectation")
     count = samples - samples % GROUPS
+    key = jax.random.split(jax.random.key(seed))[which]
 
     def draw(problem: Problem, key: PRNGKeyArray) -> PyTree:
         return getattr(problem, name).draw(key, count)

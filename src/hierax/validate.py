@@ -178,14 +178,14 @@ def _check_dtype(name: str, got: Any, expected: Any) -> None:
 def _into_sets(problem: Problem, x: PyTree, y: PyTree, many: bool) -> tuple[PyTree, PyTree]:
     moved = []
     for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
-        if not bool(all_finite(tree)):
+        if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(tree)):
             raise InputError(f"{name}0: holds NaN or infinite entries; start from a finite point.")
 
         def land(part: PyTree, convex_set: PyTree = convex_set) -> PyTree:
             return sets.project(convex_set, part)
 
-        landed = jax.vmap(land)(tree) if many else land(tree)
-        gap = _farthest(jax.tree.map(jnp.subtract, tree, landed))
+        landed = jax.jit(jax.vmap(land) if many else land)(tree)  # one program: op by op it would be a dozen
+        gap = _farthest(jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), tree, landed))
         if not np.isfinite(gap):
             raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
         if gap > 1e3 * float(jnp.finfo(dtype_of(tree)).eps) * (1 + _farthest(tree)):
@@ -199,7 +199,7 @@ def _into_sets(problem: Problem, x: PyTree, y: PyTree, many: bool) -> tuple[PyTr
 
 
 def _farthest(tree: PyTree) -> float:
-    return max(float(jnp.max(jnp.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(tree))
+    return max(float(np.max(np.abs(np.asarray(leaf)), initial=0.0)) for leaf in jax.tree.leaves(tree))
 
 
 def finite_values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, jax.Array]:

@@ -6,13 +6,12 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 from threadpoolctl import threadpool_limits
 
-from hierax.auto.flat import Flat
+from hierax.auto.flat import Flat, unraveled
 from hierax.auto.large import run_large
 from hierax.auto.penalty import PenaltySearch
 from hierax.auto.report import verdict
@@ -120,13 +119,12 @@ def _deterministic(
         found = search.run()
         end = verdict(flat, search, found, [first, f"{starts} starts, the given one first."])
         level = flat_level(setting.bound.problem, setting.x, setting.y, setting.xi.rows)
-        own, _ = level.split(jnp.asarray(end.point.mu))
-        x, y = _unraveled(setting.x, end.point.x), level.tree(jnp.asarray(end.point.y))
+        own, _ = level.split(end.point.mu)
+        x, y = unraveled(setting.x, end.point.x), unraveled(setting.y, end.point.y)
         upper = jax.tree.map(
             lambda row: np.zeros(row.aval.shape), setting.bound.trace("upper_constraints", (setting.x, setting.y))
         )
         compiling = setting.bound.compile_seconds
-        x, y, own = jax.tree.map(np.asarray, (x, y, own))
     counts = Counts(seconds=time.perf_counter() - begin - compiling, compile_seconds=compiling)
     multipliers = Multipliers(own.inequalities, own.equalities, upper)
     return Solution(
@@ -158,10 +156,6 @@ def _history(points: list[Any]) -> History:
     names = ("start", "upper", "violation", "gap")
     columns = {name: np.array([getattr(point, name) for point in points]) for name in names}
     return History({"step": np.arange(1, len(points) + 1), **columns})
-
-
-def _unraveled(like: PyTree, vector: np.ndarray) -> PyTree:
-    return jax.flatten_util.ravel_pytree(like)[1](jnp.asarray(vector))
 
 
 def _like(tree: PyTree, like: PyTree) -> PyTree:

@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from hierax import sets
 from hierax.lower.exact import Branches, Exact
 from hierax.lower.kkt import flat_level
-from hierax.lower.scatter import scattered, unit_cube
+from hierax.lower.scatter import Cube, scattered, unit_cube
 from hierax.problem import Problem
 from hierax.reference import Setting
 
@@ -46,21 +46,33 @@ class Values(NamedTuple):
     stationarity: Numbers
 
 
+def raveled(tree: PyTree) -> np.ndarray:
+    """The tree as one vector, without compiling anything."""
+    return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
+
+
+def unraveled(like: PyTree, vector: np.ndarray) -> PyTree:
+    """A vector in the structure of a tree, likewise."""
+    leaves, structure = jax.tree.flatten(like)
+    parts = np.split(vector, np.cumsum([leaf.size for leaf in leaves])[:-1])
+    return jax.tree.unflatten(structure, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+
+
 class Flat:
     """The compiled problem, and what is known of its structure."""
 
     def __init__(self, setting: Setting, starts: int, seed: int) -> None:
         self.setting = setting
-        self.x0, self.y0 = (np.asarray(jax.flatten_util.ravel_pytree(tree)[0]) for tree in (setting.x, setting.y))
+        self.x0, self.y0 = (raveled(tree) for tree in (setting.x, setting.y))
         self.nx, self.ny = self.x0.size, self.y0.size
         problem = setting.bound.problem
         level = flat_level(problem, setting.x, setting.y, setting.xi.rows)
         self.equal, mu = level.equal, np.zeros(level.equal.size)
         self.batches = (setting.x, setting.y, setting.zeta.rows, setting.xi.rows)
         cubes = (
-            unit_cube(self.ny + 1, POOL - 1, seed),
-            unit_cube(self.nx + 1, starts - 1, seed + 1),
-            unit_cube(self.ny + 1, starts - 1, seed + 2),
+            unit_cube(self.ny, POOL - 1, seed),
+            unit_cube(self.nx, starts - 1, seed + 1),
+            unit_cube(self.ny, starts - 1, seed + 2),
         )
         boxes, points = setting.bound.run("spread", _spread, setting.x, setting.y, *cubes, quick=True)
         self.pool, self.xs, self.ys = (np.asarray(part) for part in points)
@@ -126,7 +138,7 @@ def _unpacked(table: Array, ny: int, rows: int, count: int) -> Branches:
     return Branches(*parts)
 
 
-def _spread(problem: Problem, x: PyTree, y: PyTree, pool: Array, xs: Array, ys: Array) -> tuple[tuple, tuple]:
+def _spread(problem: Problem, x: PyTree, y: PyTree, pool: Cube, xs: Cube, ys: Cube) -> tuple[tuple, tuple]:
     """The boxes around X and Y, and the points that cover them."""
     boxes = sets.bounds(problem.x_set, x), sets.bounds(problem.y_set, y)
     points = tuple(

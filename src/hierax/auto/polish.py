@@ -9,7 +9,7 @@ from hierax.auto.flat import Flat, Numbers
 from hierax.auto.sqp import Evaluated, slsqp
 
 RELAXED = (1e-1, 1e-3, 1e-5, 1e-8)  # bounds on -mu_i row_i, one after another
-WITHIN = (1e-2, 1e-4, 1e-6, 1e-8)  # distances of f from the value function, in units of f
+WITHIN = (1e-2, 1e-5, 1e-8)  # distances of f from the value function, in units of f
 SLACK = 1e-7  # of a value cut beside the KKT system
 ITERATIONS = 60
 ENOUGH = 1e-12  # change of F, in its unit, at which a stage ends ...

@@ -177,7 +177,7 @@ class Exact(AbstractLowerSolver):
         if self.starts == 1:
             end = self._minimise(level, level.start, mu)
         else:
-            cube = unit_cube(level.start.size + 1, self.starts - 1)
+            cube = unit_cube(level.start.size, self.starts - 1)
             end = _best(self._many(level, scattered(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
         own, faces = level.split(end.mu)
         return LowerSolution(
