@@ -245,7 +245,9 @@ def bench_bolib(
                 if name not in known:
                     raise InputError(f"--{what} {name}: unknown; there are {', '.join(known)}.")
         folder = out or Path("out") / "bolib"
-        suite.run(Console(), seeds, solver or list(suite.SOLVERS), problem or list(bolib.CASES), folder)
+        console = Console()
+        console = Console(width=max(140, console.width))  # the table needs the room, also in a file
+        suite.run(console, seeds, solver or list(suite.SOLVERS), problem or list(bolib.CASES), folder)
 
 
 # -- solve ------------------------------------------------------------------------------------------------------------
