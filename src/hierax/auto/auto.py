@@ -90,7 +90,7 @@ def choose_route(problem: Problem, ready: Prepared) -> tuple[Route, str]:
     return ("penalty", text) if variables <= PENALTY else ("large", text)
 
 
-def solve_auto(problem: Problem, x0: PyTree, y0: PyTree, auto: Auto, seed: int, progress: bool | None) -> Solution:
+def solve_auto(problem: Problem, x0: PyTree, y0: PyTree, auto: Auto, seed: int) -> Solution:
     """Solve a problem by the route that fits it."""
     begin = time.perf_counter()
     ready = prepare(problem, x0, y0, SALVF(), SALVF(), many=False)
@@ -99,7 +99,7 @@ def solve_auto(problem: Problem, x0: PyTree, y0: PyTree, auto: Auto, seed: int, 
         route, reason = auto.route, f"asked for; by itself it would be {route}: {reason}"
     first = f"Route {route}: {reason}."
     if route == "large":
-        return run_large(problem, x0, y0, auto, seed, progress, first)
+        return run_large(problem, x0, y0, auto, seed, first)
     return _deterministic(problem, ready, auto, route, seed, first, begin)
 
 

@@ -148,8 +148,7 @@ class LargeRun:
             )
             return None
         solution = _settled(self.problem, _at_inner_solution(solution), JUDGED_EXACTLY)
-        zeta = self._batch(self.problem.zeta)
-        upper, violation = (float(part) for part in self._value(solution.x, solution.y, zeta))
+        upper, violation = self._judged(solution)
         if not np.isfinite(upper):
             return None
         stage = Stage(solution, upper, violation, factor, raised)
@@ -178,14 +177,19 @@ class LargeRun:
         worst = [jax.numpy.max(leaf, initial=0.0) for leaf in jax.tree.leaves((rows, equal))]
         return problem.upper(x, y, zeta), jax.numpy.max(jax.numpy.stack([jax.numpy.zeros(()), *worst]))
 
-    def _batch(self, source: Any) -> PyTree:
-        if source is None:
-            return None
+    def _judged(self, solution: Solution) -> tuple[float, float]:
+        """F and the largest violation at the solution; of a Stream, never seen as a whole, F as the run met it."""
+        source = self.problem.zeta
         if isinstance(source, Stream):
-            return next(iter(source.iterable)) if hasattr(source, "iterable") else None
+            return float(solution.history["upper"][-1]), float(solution.history["violation"][-1])
         if isinstance(source, samples.Finite):
-            return source.full()
-        return source.exact if source.exact is not None else source.draw(jax.random.key(self.seed + 10_000), SAMPLES)
+            zeta = source.full()
+        elif source is not None and source.exact is None:
+            zeta = source.draw(jax.random.key(self.seed + 10_000), SAMPLES)
+        else:
+            zeta = None if source is None else source.exact
+        upper, violation = self._value(solution.x, solution.y, zeta)
+        return float(upper), float(violation)
 
     def _account(self, solution: Solution) -> None:
         self.compiling += solution.counts.compile_seconds
@@ -217,13 +221,10 @@ def _settled(problem: Problem, solution: Solution, most: int) -> Solution:
     return dataclasses.replace(solution, y=eqx.combine(y, rest), multipliers=own)
 
 
-def run_large(
-    problem: Problem, x0: PyTree, y0: PyTree, auto: Any, seed: int, progress: bool | None, first: str
-) -> Solution:
+def run_large(problem: Problem, x0: PyTree, y0: PyTree, auto: Any, seed: int, first: str) -> Solution:
     """The best point of all stages."""
     from hierax.solve import solve  # here, because `solve` calls this
 
-    del progress
     run = LargeRun(problem, x0, y0, auto, seed, [first], solve)
     run.run()
     best = run.best
