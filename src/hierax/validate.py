@@ -184,7 +184,7 @@ def _into_sets(problem: Problem, x: PyTree, y: PyTree, many: bool) -> tuple[PyTr
         def land(part: PyTree, convex_set: PyTree = convex_set) -> PyTree:
             return sets.project(convex_set, part)
 
-        landed = jax.jit(jax.vmap(land) if many else land)(tree)  # one program: op by op it would be a dozen
+        landed = jax.vmap(land)(tree) if many else land(tree)
         gap = _farthest(jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), tree, landed))
         if not np.isfinite(gap):
             raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
