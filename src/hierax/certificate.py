@@ -104,45 +104,51 @@ class Certificate:
         stationarity: float | None = None,
     ) -> list[str]:
         """Why `ok` says no: one sentence per test that fails."""
-        allowed = {"violation": violation, "gap": gap, "stationarity": stationarity}
-        limits = {name: tol if value is None else value for name, value in allowed.items()}
-        found = []
+        return [text for text, _ in self._failures(tol, violation=violation, gap=gap, stationarity=stationarity)]
+
+    def refuted(self, tol: float = 1e-3) -> bool:
+        """Whether a test fails beyond doubt: by more than twice its standard error, where it has one."""
+        return any(sure for _, sure in self._failures(tol))
+
+    def _failures(self, tol: float, **allowed: float | None) -> list[tuple[str, bool]]:
+        """The tests that fail, in words, and whether more samples could not change that."""
+        names = ("violation", "gap", "stationarity")
+        limits = {name: tol if (limit := allowed.get(name)) is None else limit for name in names}
+        found: list[tuple[str, bool]] = []
         if not self.max_violation <= limits["violation"]:
-            found.append(f"infeasible: {self.worst} is violated by {self.max_violation:.3g}.")
+            found.append((f"infeasible: {self.worst} is violated by {self.max_violation:.3g}.", True))
         status = int(self.reference.status)
         if status != SOLVED:
-            found.append(f"the lower level has no reference solution at this x: {MEANING[status]}.")
+            found.append((f"the lower level has no reference solution at this x: {MEANING[status]}.", True))
         most = limits["gap"] * (1 + abs(float(self.reference.value)))
         if status == SOLVED and self.lower_gap is not None and not abs(self.lower_gap) <= most:
-            doubt = self._doubt(abs(self.lower_gap), self.lower_gap_se, most)
             what = "not optimal below" if self.lower_gap > 0 else "better than optimal below, so infeasible"
-            found.append(f"{what}: |G(x, y) - v(x)| = {abs(self.lower_gap):.3g} exceeds {most:.3g}{doubt}.")
+            text = f"{what}: |G(x, y) - v(x)| = {abs(self.lower_gap):.3g} exceeds {most:.3g}"
+            found.append(self._weighed(text, abs(self.lower_gap), self.lower_gap_se, most))
         if status == SOLVED and limits["stationarity"] < math.inf:
             found.extend(self._above(limits["stationarity"]))
         return found
 
-    def _above(self, tol: float) -> list[str]:
+    def _above(self, tol: float) -> list[tuple[str, bool]]:
         if self.hypergradient_norm is None:
-            return [f"stationarity above is not known: {self.notes['hypergradient_norm']}."]
+            return [(f"stationarity above is not known: {self.notes['hypergradient_norm']}.", True)]
         found, most = [], tol * (1 + self.hypergradient_scale)
         if not self.hypergradient_norm <= most:
-            doubt = self._doubt(self.hypergradient_norm, self.hypergradient_norm_se, most)
-            found.append(
+            text = (
                 f"not stationary above: the hyper-gradient's projected norm {self.hypergradient_norm:.3g} exceeds "
-                f"{most:.3g}{doubt}."
+                f"{most:.3g}"
             )
+            found.append(self._weighed(text, self.hypergradient_norm, self.hypergradient_norm_se, most))
         if not self.complementarity <= most:
-            found.append(
-                f"not stationary above: an upper constraint with a multiplier is not active, nu H = "
-                f"{self.complementarity:.3g}."
-            )
+            text = f"an upper constraint with a multiplier is not active, nu H = {self.complementarity:.3g}"
+            found.append((f"not stationary above: {text}.", True))
         return found
 
     @staticmethod
-    def _doubt(value: float, error: float | None, most: float) -> str:
+    def _weighed(text: str, value: float, error: float | None, most: float) -> tuple[str, bool]:
         if error is None or value - SURE * error > most:
-            return ""
-        return f" by less than {SURE:g} standard errors ({error:.2g}); more samples would tell"
+            return f"{text}.", True
+        return f"{text} by less than {SURE:g} standard errors ({error:.2g}); more samples would tell.", False
 
     def __repr__(self) -> str:
         names = ("max_violation", "lower_gap", "distance", "kkt_residual", "hypergradient_norm", "stationarity")
@@ -220,12 +226,13 @@ def certify(
     """
     with double_precision(problem, x, y, samples, seed) as setting:
         given = None if multipliers is None else _fitting(setting, multipliers)
-        return _certificate(setting, lower or Exact(), given, state, seed)
+        return certificate_in(setting, lower or Exact(), given, state, seed)
 
 
-def _certificate(
+def certificate_in(
     setting: Setting, lower: AbstractLowerSolver, given: Multipliers | None, state: State | None, seed: int
 ) -> Certificate:
+    """The certificate of the setting's point; to be called in double precision."""
     found, notes = judge.reference(setting, lower, seed)
     looked = judge.look_at(setting, found, given)
     parts = [of_psi(setting, lower, state)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hierax.certificate import Certificate, Certificates
 
 FAILURES = frozenset({"nonfinite", "diverged", "infeasible", "unbounded_lower", "unbounded_upper", "data_error"})
-FINE = frozenset({"converged", "max_steps", "seconds", "stopped", "best_of_branches", "no_multiplier"})
+FINE = frozenset({"converged", "max_steps", "seconds", "samples", "stopped", "best_of_branches", "no_multiplier"})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from hierax.auto.flat import Flat, unraveled
 from hierax.auto.large import run_large
+from hierax.auto.multipliers import upper_multipliers
 from hierax.auto.penalty import PenaltySearch
 from hierax.auto.report import verdict
 from hierax.auto.small import SmallSearch
@@ -121,9 +122,8 @@ def _deterministic(
         level = flat_level(setting.bound.problem, setting.x, setting.y, setting.xi.rows)
         own, _ = level.split(end.point.mu)
         x, y = unraveled(setting.x, end.point.x), unraveled(setting.y, end.point.y)
-        upper = jax.tree.map(
-            lambda row: np.zeros(row.aval.shape), setting.bound.trace("upper_constraints", (setting.x, setting.y))
-        )
+        shapes = setting.bound.trace("upper_constraints", (setting.x, setting.y))
+        upper = unraveled(jax.tree.map(lambda row: row.aval, shapes), upper_multipliers(flat, search.scales, end.point))
         compiling = setting.bound.compile_seconds
     counts = Counts(seconds=time.perf_counter() - begin - compiling, compile_seconds=compiling)
     multipliers = Multipliers(own.inequalities, own.equalities, upper)

@@ -54,8 +54,10 @@ def raveled(tree: PyTree) -> np.ndarray:
 def unraveled(like: PyTree, vector: np.ndarray) -> PyTree:
     """A vector in the structure of a tree, likewise."""
     leaves, structure = jax.tree.flatten(like)
-    parts = np.split(vector, np.cumsum([leaf.size for leaf in leaves])[:-1])
-    return jax.tree.unflatten(structure, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    return jax.tree.unflatten(
+        structure, [vector[end - leaf.size : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
+    )
 
 
 class Flat:
@@ -92,10 +94,10 @@ class Flat:
         single = np.all([np.count_nonzero(look.rows, axis=1) == 1 for look in looks], axis=0)
         nothing = np.all([~look.rows.any(axis=1) for look in looks], axis=0)
         above = np.all([np.count_nonzero(look.above, axis=1) <= 1 for look in looks], axis=0)
-        own = above.size - self._faces_of_x()
+        self.own_above = above.size - self._faces_of_x()  # upper constraints, before the faces of X
         self.live = ~(face & nothing)
         self.curved = self.live & ~(face & single & ~self.equal)  # rows that boxes do not keep
-        self.above = ~(above & (np.arange(above.size) >= own))
+        self.above = ~(above & (np.arange(above.size) >= self.own_above))
 
     def _faces_of_x(self) -> int:
         shapes = jax.eval_shape(lambda x: sets.faces(self.setting.bound.problem.x_set, x), self.setting.x)

@@ -1,33 +1,39 @@
 """The large route: SALVF in stages, for sampled problems and for sizes at which nothing else is possible.
 
-A stage makes two runs from the best point so far, with the x-step that did best and with one several times longer, and
-keeps whichever ends lower in F(x, w), w being the inner solver's answer at the final x (the exact one for small
-problems): the iterate y is drawn towards low F, which for a network means that it has seen the validation data. A run
-that diverges counts as no run: the next stage starts from the last good point with a shorter step. Stages get longer.
-The weight c1 of the value function is chosen by a first race (its estimate, and two values far below it, with which
-steps are longer) and raised whenever nothing is gained any more, which removes the bias that a small c1 leaves.
-Everything else is estimated anew at every stage's start. In the end the lower level is solved exactly at the final x,
-where its size allows.
+The first stage is a race over the weight c1 of the value function (its estimate, and two values far below it, with
+which steps are longer), for small problems from several starts side by side. Every further stage makes two runs from
+the best point so far, with the x-step that did best and with one several times longer, and keeps whichever ends lower
+in F(x, w), w being the lower level's own answer at the final x (`referee.py`): the iterate y is drawn towards low F,
+which for a network means that it has seen the validation data. A run that diverges counts as no run: the next stage
+starts from the last good point with a shorter step. Stages get longer.
+
+The certificate of the best point decides what comes next: where it has nothing to object beyond its standard errors,
+the route ends; where it objects although F no longer falls, c1 is raised, to remove the bias that a small c1 leaves.
+Problems too large for a certificate at every stage go by F alone. Steps and weights are in units that SALVF estimates
+from curvature and noise at the first stage's start; everything else is estimated anew at every stage's start.
 """
 
 import dataclasses
 import time
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.flatten_util
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
-from hierax import samples
-from hierax.lower.exact import Exact
+from hierax.auto.referee import EXACT_UP_TO, Referee, Seen, sees
+from hierax.auto.report import NO_BOUND, NO_LOWER, UNBOUNDED_ABOVE
+from hierax.certificate import Certificate
 from hierax.lower.salm import SALM
-from hierax.lower.solution import SOLVED
+from hierax.lower.scatter import Cube, scattered, unit_cube
+from hierax.lower.solution import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax.methods.salvf import SALVF
 from hierax.methods.steps import Decay, Steps
 from hierax.problem import Multipliers, Problem
-from hierax.reference import double_precision, on_host, solve_lower
-from hierax.samples import Stream
 from hierax.solution import Counts, History, Solution, Status
 from hierax.trees import size, split_variable
 
@@ -39,10 +45,11 @@ DAMP = 0.25  # of the inner steps after a run that diverged
 RAISE, POWERS, HIGHEST = 4.0, (0, -2, -4), 1  # growth of c1; its powers in the first race, and the highest in the end
 GAIN = 2e-3  # relative decrease of F that counts as progress
 IDLE = 2  # stages without progress before c1 grows
-SAMPLES = 4096  # for the value of F where the expectation is not known
-JUDGED_EXACTLY = 200  # entries of y and multipliers up to which every stage is judged at the exact y*(x)
-EXACT_UP_TO = 2000  # entries of y and multipliers for which the lower level is solved exactly in the end
 INNER = 50  # inner steps where the lower level is known exactly
+STARTS, SEVERAL_UP_TO = 8, 200  # starts of the first race, for problems of up to so many variables
+TOLERANCE = 1e-3  # of the certificate that ends the route
+ALLOWED, WEIGHT = 1e-3, 10.0  # violation of upper constraints that is let pass, and what more of it costs in F
+FAR = 1e5  # lengths: a point out there belongs to a search that ran off
 
 
 class Estimates(NamedTuple):
@@ -54,54 +61,87 @@ class Estimates(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A finished run: its solution, F there on all of the data (or many samples), and the largest violation."""
+    """A finished run: its end as the referee sees it, and what it was run with."""
 
-    solution: Solution
-    upper: float
-    violation: float
+    seen: Seen
     factor: float
     raised: int
+
+    @property
+    def merit(self) -> float:
+        """F, and a price for upper constraints that are not kept."""
+        steep = max(
+            (float(np.max(np.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(self.multipliers.upper)), default=0.0
+        )
+        return self.seen.upper + WEIGHT * max(1.0, steep) * max(self.seen.above - ALLOWED, 0.0)
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """Of the end."""
+        return self.seen.multipliers
 
 
 class LargeRun:
     """The stages of one problem."""
 
     def __init__(
-        self, problem: Problem, x0: PyTree, y0: PyTree, auto: Any, seed: int, log: list[str], solve: Any
+        self, problem: Problem, x0: PyTree, y0: PyTree, auto: Any, seed: int, log: list[str], solvers: tuple[Any, Any]
     ) -> None:
-        self.problem, self.auto, self.seed, self.solve, self.log = problem, auto, seed, solve, log
+        self.problem, self.auto, self.seed, self.log = problem, auto, seed, log
+        self.solve, self.solve_many = solvers
         self.begin, self.seconds = time.perf_counter(), auto.seconds or SECONDS
-        self.compiling, self.x, self.y = 0.0, x0, y0
+        self.compiling, self.x, self.y, self.x0 = 0.0, x0, y0, x0
+        self.referee = Referee(problem, x0, y0, seed) if sees(problem) else None
+        several = self.referee is not None and size(split_variable("x", x0)[0]) + self.referee.entries <= SEVERAL_UP_TO
+        self.starts = (auto.starts or (STARTS if several else 1)) if self.referee is not None else 1
         self.unit: Estimates | None = None
         self.damping = 1.0
         self.best: Stage | None = None
         self.stages: list[Stage] = []
+        self.below: set[int] = set()  # how exact solves of the lower level ended
+        self.certificate: Certificate | None = None
         self.counts = Counts()
-        self._value = jax.jit(self._upper)
+        self.runs, self.made = 0, 0  # so far: runs, and steps of all starts
 
     @property
     def elapsed(self) -> float:
         """Seconds, compilation apart."""
-        return time.perf_counter() - self.begin - self.compiling
+        judging = 0.0 if self.referee is None else self.referee.setting.bound.compile_seconds
+        return time.perf_counter() - self.begin - self.compiling - judging
+
+    @property
+    def drawn(self) -> int:
+        """Samples so far, of all starts."""
+        return self.counts.zeta + self.counts.xi
 
     @property
     def spent(self) -> bool:
         """Whether the budget is used up."""
-        drawn = self.counts.zeta + self.counts.xi
-        return self.elapsed > self.seconds or (self.auto.samples is not None and drawn >= self.auto.samples)
+        return self.elapsed > self.seconds or (self.auto.samples is not None and self.drawn >= self.auto.samples)
+
+    @property
+    def ran_off(self) -> bool:
+        """Whether the best point is out of all proportion to the start."""
+        if self.best is None:
+            return False
+        x, x0 = (jax.flatten_util.ravel_pytree(split_variable("x", tree)[0])[0] for tree in (self.x, self.x0))
+        return bool(jnp.linalg.norm(x - x0) > FAR * (1 + jnp.linalg.norm(x0)))
 
     def run(self) -> None:
-        """Stages until the budget is spent or nothing improves any more."""
+        """Stages until the certificate agrees, the budget is spent, or nothing improves any more."""
         steps, factor, ratio, idle = FIRST, 1.0, RACE, 0
-        first = [stage for stage in (self._stage(factor, power, steps) for power in POWERS) if stage is not None]
-        ahead = min(first, key=lambda stage: stage.upper, default=None)
+        lanes = self._lanes() if self.starts > 1 else None
+        first = [stage for stage in (self._stage(factor, power, steps, lanes) for power in POWERS) if stage is not None]
+        ahead = min(first, key=lambda stage: stage.merit, default=None)
         self._keep(ahead)
+        if self.below and SOLVED not in self.below:
+            return
         raised = POWERS[0] if ahead is None else ahead.raised
-        while not self.spent and raised <= HIGHEST:
+        while not (self._certified() or self.ran_off or self.spent):
             steps = int(LONGER * steps)
             pair = self._stage(factor, raised, steps), self._stage(ratio * factor, raised, steps)
             fine = [stage for stage in pair if stage is not None]
-            ahead = min(fine, key=lambda stage: stage.upper, default=None)
+            ahead = min(fine, key=lambda stage: stage.merit, default=None)
             gained = self._keep(ahead)
             if len(fine) < 2:
                 self.damping *= DAMP
@@ -113,51 +153,112 @@ class LargeRun:
                 factor /= 1.0 if gained else ratio
             idle = 0 if gained or longer else idle + 1
             if idle >= IDLE:
-                raised, idle = raised + 1, 0
+                if raised == HIGHEST and not self._objected:
+                    break
+                raised, idle = min(raised + 1, HIGHEST), 0
+
+    def _lanes(self) -> tuple[PyTree, PyTree]:
+        """The starts, stacked: the given one and points that cover X and Y."""
+        (x, x_rest), (y, y_rest) = split_variable("x", self.x), split_variable("y", self.y)
+        cubes = [unit_cube(size(tree), self.starts - 1, self.seed + k) for k, tree in enumerate((x, y))]
+        assert self.referee is not None
+        stacked = self.referee.setting.bound.run("lanes", _scattered, x, y, *cubes)
+        return eqx.combine(stacked[0], x_rest), eqx.combine(stacked[1], y_rest)
 
     def _keep(self, stage: Stage | None) -> bool:
         """Go on from a stage that is better; whether it is clearly so."""
-        if stage is None or (self.best is not None and stage.upper >= self.best.upper):
+        if stage is None or (self.best is not None and stage.merit >= self.best.merit):
             return False
-        gained = self.best is None or stage.upper < self.best.upper - GAIN * (1 + abs(self.best.upper))
-        self.best, self.x, self.y = stage, stage.solution.x, stage.solution.y
+        gained = self.best is None or stage.merit < self.best.merit - GAIN * (1 + abs(self.best.merit))
+        self.best, self.x, self.y = stage, stage.seen.x, stage.seen.y
+        self.certificate = None
         return gained
 
-    def _stage(self, factor: float, raised: int, steps: int) -> Stage | None:
-        """One run from the best point; None where it failed."""
+    def _certified(self) -> bool:
+        """Whether the certificate of the best point has nothing to object beyond its standard errors."""
+        if self.referee is None or self.best is None:
+            return False
+        if self.certificate is None:
+            self.certificate = self.referee.certificate(self.best.seen)
+            if self.certificate is not None:
+                self.log.append(f"Certificate of the best point: {said(self.certificate)}")
+        return self.certificate is not None and not self.certificate.refuted(TOLERANCE)
+
+    @property
+    def _objected(self) -> bool:
+        """Whether the certificate names a slope that remains: not where it has nothing to say, as at a kink."""
+        return self.certificate is not None and self.certificate.hypergradient_norm is not None
+
+    def _stage(
+        self, factor: float, raised: int, steps: int, lanes: tuple[PyTree, PyTree] | None = None
+    ) -> Stage | None:
+        """One run from the best point, or one from each start; its best end, or None where all failed."""
         if self.spent and self.stages:
             return None
-        solution = self.solve(
+        count = self.starts if lanes is not None else 1
+        solver = self.solve if lanes is None else self.solve_many
+        solution = solver(
             self.problem,
-            self.x,
-            self.y,
+            *(lanes or (self.x, self.y)),
             self._method(factor, raised),
-            max_steps=steps,
+            max_steps=self._affordable(steps, count),
             seconds=max(1.0, self.seconds - self.elapsed),
-            seed=self.seed + len(self.stages),
+            seed=self.seed + self.runs,
+            output=self._output,
             progress=False,
             throw=False,
         )
-        self._account(solution)
+        self.runs += 1
+        self._account(solution, count)
         if self.unit is None:
-            found = solution.method
+            found = solution.method if lanes is None else _of_start(solution.method, 0)
             self.unit = Estimates(float(found.c1), float(found.steps.x.scale), float(found.inner.eta_max))
-        if solution.status.failed:
-            self.log.append(
-                f"x-step {factor:g}, c1 {RAISE**raised:g} times the estimate: {solution.status.name}; undone."
-            )
+        ends = [Stage(seen, factor, raised) for seen in self._ends(solution, lanes is not None)]
+        self.below |= {stage.seen.below for stage in ends if stage.seen.below is not None}
+        fine = [end for end in ends if np.isfinite(end.merit) and end.seen.below not in (INFEASIBLE, UNBOUNDED)]
+        settings = f"x-step {factor:g} and c1 {RAISE**raised:g} times the estimate"
+        if not fine:
+            self.log.append(f"{steps} steps with {settings}: {_failure(solution)}; undone.")
             return None
-        solution = _settled(self.problem, _at_inner_solution(solution), JUDGED_EXACTLY)
-        upper, violation = self._judged(solution)
-        if not np.isfinite(upper):
-            return None
-        stage = Stage(solution, upper, violation, factor, raised)
-        self.stages.append(stage)
+        best = min(fine, key=lambda end: end.merit)
+        self.stages.append(best)
+        whence = "" if lanes is None else f" from {count} starts"
+        others = "" if lanes is None else f" (others up to {max(end.merit for end in fine):.6g})"
         self.log.append(
-            f"{steps} steps with x-step {factor:g} and c1 {RAISE**raised:g} times the estimate: F = {upper:.6g}, "
-            f"violation {violation:.2g}."
+            f"{steps} steps{whence} with {settings}: F = {best.seen.upper:.6g}{others}, violation "
+            f"{best.seen.violation:.2g}, gap of the iterate {best.seen.gap:.2g}."
         )
-        return stage
+        return best
+
+    def _affordable(self, steps: int, count: int) -> int:
+        """As many of the steps as the budget of samples allows, going by what a step has cost so far."""
+        if self.auto.samples is None or not self.made:
+            return steps
+        return int(np.clip((self.auto.samples - self.drawn) * self.made // max(self.drawn, 1) // count, 1, steps))
+
+    def _ends(self, solution: Solution, many: bool) -> Iterator[Seen]:
+        """Where the starts that did not fail ended: the average of each, and its last point."""
+        statuses = solution.status if many else [solution.status]
+        for i, status in enumerate(statuses):
+            if status.failed:
+                continue
+            last = solution.state.run.state
+            parts = (solution.x, solution.y, last.w, solution.multipliers, last.point.x)
+            x, iterate, w, multipliers, last_x = _of_start(parts, i) if many else parts
+            w = eqx.combine(w, split_variable("y", iterate)[1])
+            if self.referee is None:
+                upper, violation = (float(solution.history[name][-1]) for name in ("upper", "violation"))
+                yield Seen(x, w, multipliers, upper, violation, 0.0, np.nan, None)
+                continue
+            yield self.referee.look(x, iterate, w, multipliers)
+            if self._output == "tail":
+                last_x = eqx.combine(last_x, split_variable("x", x)[1])
+                yield self.referee.look(last_x, iterate, w, multipliers)
+
+    @property
+    def _output(self) -> Literal["last", "tail"]:
+        """The average over a run's second half is worth a look where y is solved for anew at every x anyway."""
+        return "tail" if self.referee is not None and self.referee.exact else "last"
 
     def _method(self, factor: float, raised: int) -> SALVF:
         """SALVF as the stage runs it; what is not given here is estimated at the stage's start."""
@@ -170,86 +271,106 @@ class LargeRun:
         steps = Steps(x=Decay(self.unit.step * factor / weight, 2.0))  # the longest stable step is about 1/(c1 L)
         return SALVF(c1=self.unit.c1 * weight, steps=steps, inner=inner, follow=exact or None)
 
-    def _upper(self, x: PyTree, y: PyTree, zeta: PyTree) -> tuple[jax.Array, jax.Array]:
-        problem = self.problem
-        rows = (problem.constraints(x, y), problem.upper_constraints(x, y))
-        equal = jax.tree.map(abs, problem.equalities(x, y))
-        worst = [jax.numpy.max(leaf, initial=0.0) for leaf in jax.tree.leaves((rows, equal))]
-        return problem.upper(x, y, zeta), jax.numpy.max(jax.numpy.stack([jax.numpy.zeros(()), *worst]))
-
-    def _judged(self, solution: Solution) -> tuple[float, float]:
-        """F and the largest violation at the solution; of a Stream, never seen as a whole, F as the run met it."""
-        source = self.problem.zeta
-        if isinstance(source, Stream):
-            return float(solution.history["upper"][-1]), float(solution.history["violation"][-1])
-        if isinstance(source, samples.Finite):
-            zeta = source.full()
-        elif source is not None and source.exact is None:
-            zeta = source.draw(jax.random.key(self.seed + 10_000), SAMPLES)
-        else:
-            zeta = None if source is None else source.exact
-        upper, violation = self._value(solution.x, solution.y, zeta)
-        return float(upper), float(violation)
-
-    def _account(self, solution: Solution) -> None:
+    def _account(self, solution: Solution, count: int) -> None:
+        """Add up what a run cost; its counts are per start."""
         self.compiling += solution.counts.compile_seconds
-        self.counts = Counts(
-            *(
-                a + b
-                for a, b in zip(dataclasses.astuple(self.counts), dataclasses.astuple(solution.counts), strict=True)
-            )
-        )
+        added = dataclasses.astuple(dataclasses.replace(solution.counts, seconds=0.0, compile_seconds=0.0))
+        self.counts = Counts(*(a + count * b for a, b in zip(dataclasses.astuple(self.counts), added, strict=True)))
+        statuses = solution.status if isinstance(solution.status, list) else [solution.status]
+        self.made += sum(status.step for status in statuses)
 
 
-def _at_inner_solution(solution: Solution) -> Solution:
-    """The solution with y replaced by the inner solver's answer."""
-    _, rest = split_variable("y", solution.y)
-    return dataclasses.replace(solution, y=eqx.combine(solution.state.run.state.w, rest))
+def _scattered(problem: Problem, x: PyTree, y: PyTree, x_cube: Cube, y_cube: Cube) -> tuple[PyTree, PyTree]:
+    def stacked(convex: PyTree, tree: PyTree, cube: Cube) -> PyTree:
+        return jax.vmap(jax.flatten_util.ravel_pytree(tree)[1])(scattered(convex, tree, cube))
+
+    return stacked(problem.x_set, x, x_cube), stacked(problem.y_set, y, y_cube)
 
 
-def _settled(problem: Problem, solution: Solution, most: int) -> Solution:
-    """The solution with y and multipliers from an exact lower solve on all of the data, where that is possible."""
-    if isinstance(problem.xi, Stream) or size((solution.y, solution.multipliers)) > most:
-        return solution
-    with double_precision(problem, solution.x, solution.y, SAMPLES, 0) as setting:
-        found = on_host(solve_lower(setting, Exact(), setting.x, setting.y))
-    if int(found.status) != SOLVED:
-        return solution
-    arrays, rest = split_variable("y", solution.y)
-    y = jax.tree.map(lambda new, old: jax.numpy.asarray(new, old.dtype), found.y, arrays)
-    own = Multipliers(found.multipliers.inequalities, found.multipliers.equalities, solution.multipliers.upper)
-    return dataclasses.replace(solution, y=eqx.combine(y, rest), multipliers=own)
+def _of_start(tree: PyTree, i: int) -> PyTree:
+    def pick(leaf: Any) -> Any:
+        return leaf[i] if isinstance(leaf, Array | np.ndarray) and leaf.ndim else leaf
+
+    return jax.tree.map(pick, tree)
+
+
+def _failure(solution: Solution) -> str:
+    status = solution.status[0] if isinstance(solution.status, list) else solution.status
+    return status.name if status.failed else "no lower-level solution there"
+
+
+def said(certificate: Certificate) -> str:
+    """The certificate in a sentence."""
+    norm, error = certificate.hypergradient_norm, certificate.hypergradient_norm_se
+    above = "hyper-gradient unknown" if norm is None else f"hyper-gradient {norm:.2g}"
+    above += "" if error is None else f" +- {error:.1g}"
+    gap = "unknown" if certificate.lower_gap is None else f"{certificate.lower_gap:.2g}"
+    verdict = certificate.reasons(TOLERANCE)
+    return (
+        f"violation {certificate.max_violation:.2g}, lower gap {gap}, {above} (its terms: "
+        f"{certificate.hypergradient_scale:.2g}); {'ok' if not verdict else verdict[0]}"
+    )
+
+
+def _status(run: LargeRun) -> Status:
+    """How the route ended, in words."""
+    done, best = len(run.stages), run.best
+    for only, name, text in ((INFEASIBLE, "infeasible", NO_LOWER), (UNBOUNDED, "unbounded_lower", NO_BOUND)):
+        if run.below == {only}:
+            return Status(name, text, done)
+    if best is None:
+        return Status("diverged", "diverged: every stage failed, at the shortest step too; the start is returned.", 0)
+    if run.ran_off:
+        return Status("unbounded_upper", UNBOUNDED_ABOVE.format(upper=best.seen.upper), done)
+    known = run.certificate
+    agreed = known is not None and not known.refuted(TOLERANCE)
+    if best.seen.above > ALLOWED:
+        text = f"the upper constraints are violated by {best.seen.above:.3g} at the best point; check their signs."
+        return Status("not_certified", f"not_certified: {text}", done)
+    name = "converged" if agreed or not run.spent else "seconds" if run.elapsed > run.seconds else "samples"
+    text = f"F = {best.seen.upper:.6g} on the data, violation {best.seen.violation:.2g}, after {done} stages."
+    if agreed:
+        text += " The certificate agrees."
+    elif known is not None:
+        text += f" The certificate objects: {known.reasons(TOLERANCE)[0]} More seconds may help."
+    else:
+        text += " `sol.certificate` says how good that is."
+    return Status(name, f"{name}: {text}", done)
 
 
 def run_large(problem: Problem, x0: PyTree, y0: PyTree, auto: Any, seed: int, first: str) -> Solution:
     """The best point of all stages."""
-    from hierax.solve import solve  # here, because `solve` calls this
+    from hierax.solve import solve, solve_many  # here, because `solve` calls this
 
-    run = LargeRun(problem, x0, y0, auto, seed, [first], solve)
+    run = LargeRun(problem, x0, y0, auto, seed, [first], (solve, solve_many))
     run.run()
-    best = run.best
-    if best is None:
-        solution = solve(problem, x0, y0, SALVF(), max_steps=1, seed=seed, progress=False, throw=False)
-        status = Status("diverged", "diverged: every stage failed, at the shortest step too; the start is returned.", 0)
+    status = _status(run)
+    if run.best is None:
+        end = solve(problem, x0, y0, SALVF(), max_steps=1, seed=seed, progress=False, throw=False)
+        x, y, multipliers = end.x, end.y, end.multipliers
     else:
-        solution = _settled(problem, best.solution, EXACT_UP_TO)
-        if solution is not best.solution or size(solution.y) <= JUDGED_EXACTLY:
-            run.log.append("y is the lower level's exact solution at the final x.")
-        text = f"F = {best.upper:.6g} on the data, violation {best.violation:.2g}, after {len(run.stages)} stages."
-        name = "seconds" if run.spent else "converged"
-        status = Status(name, f"{name}: {text} `sol.certificate` says how good that is.", sum(1 for _ in run.stages))
-    columns = {
-        "step": np.arange(1, len(run.stages) + 1),
-        "upper": np.array([stage.upper for stage in run.stages]),
-        "violation": np.array([stage.violation for stage in run.stages]),
-        "factor": np.array([stage.factor for stage in run.stages]),
-    }
-    return dataclasses.replace(
-        solution,
+        x, y, multipliers = _settled(run, run.best.seen)
+    seen = [stage.seen for stage in run.stages]
+    columns = {name: np.array([getattr(one, name) for one in seen]) for name in ("upper", "violation", "gap")}
+    columns["factor"] = np.array([stage.factor for stage in run.stages])
+    return Solution(
+        x=x,
+        y=y,
+        multipliers=multipliers,
         status=status,
-        history=History(columns),
+        history=History({"step": np.arange(1, len(seen) + 1), **columns}),
         counts=dataclasses.replace(run.counts, seconds=run.elapsed, compile_seconds=run.compiling),
-        method=dataclasses.replace(auto, route="large", seconds=run.seconds),
+        state=None,
+        method=dataclasses.replace(auto, route="large", seconds=run.seconds, starts=run.starts),
         log=(*run.log, status.message),
         problem=problem,
     )
+
+
+def _settled(run: LargeRun, seen: Seen) -> tuple[PyTree, PyTree, Multipliers]:
+    """The best point with y and multipliers from an exact lower solve, where that is possible."""
+    if run.referee is not None and not run.referee.exact:
+        seen = run.referee.look(seen.x, seen.y, seen.y, seen.multipliers, EXACT_UP_TO)
+    if seen.below == SOLVED:
+        run.log.append("y is the lower level's exact solution at the final x.")
+    return seen.x, seen.y, seen.multipliers

@@ -26,7 +26,7 @@ class Verdict(NamedTuple):
 
 def verdict(flat: Flat, search: Any, found: Search, log: list[str]) -> Verdict:
     """Choose the point, name the status, and complete the log."""
-    best = select(found.points)
+    best = select(found.points, search.scales)
     log = [*log, _counted(found)]
     if found.timed_out:
         log.append("The time was up before the search was complete; Auto(seconds=...) gives it more.")

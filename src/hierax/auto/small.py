@@ -28,7 +28,7 @@ ACCEPTED = (1e-6, 1e-5)  # violation and relative gap of a point that may win ..
 TIGHT = 1e-7  # ... unless one with both below this is ...
 NEAR = 1e-2  # ... this close in F
 LAST = (1e-3, 1e-6, 1e-9)
-SAME = 1e-4  # relative difference in F of points that agree
+OWED = 1e-3  # what the F of a tight point may owe to its gap
 
 
 class Judged(NamedTuple):
@@ -148,7 +148,7 @@ class SmallSearch:
             if not self.late:
                 self._value(firsts[number], number)
         self._step_aside()
-        best = select(self.points)
+        best = select(self.points, self.scales)
         if best is not None and not self.late:
             self._kkt(best.point, best.start, LAST)
             if best.way == "value" or not tight(best):
@@ -157,7 +157,7 @@ class SmallSearch:
 
     def _step_aside(self) -> None:
         """Against the value function from both sides of the best point: F may have an inflection there."""
-        best = select(self.points)
+        best = select(self.points, self.scales)
         if best is None:
             return
         signs = np.random.default_rng(0).choice([-1.0, 1.0], self.flat.nx)
@@ -172,7 +172,7 @@ class SmallSearch:
 
         First that of the best point, then those that ended nowhere, then the others.
         """
-        best = select(self.points)
+        best = select(self.points, self.scales)
         arrived = {p.start for p in self.points if accepted(p)}
         order = sorted(solved, key=lambda number: (best is None or number != best.start, number in arrived))
         return order[: FEW if len(arrived) == len(self.flat.xs) else MORE]
@@ -231,16 +231,24 @@ def tight(point: Judged) -> bool:
     return max(point.violation, point.gap) <= TIGHT
 
 
-def select(points: list[Judged]) -> Judged | None:
+def select(points: list[Judged], scales: Scales) -> Judged | None:
     """The lowest F among accepted points; a tight point instead where one is nearly as low.
 
-    Value polishes use up their tolerance: the lowest F of all may owe its last digits to a gap. Points without
-    multipliers, on the other hand, never get tight.
+    Value polishes use up their tolerance: the lowest F of all may owe its last digits to a gap, and a gap e moves y by
+    the square root of e. So of the points of one local optimum a KKT point is preferred, where there is one. Points
+    without multipliers, on the other hand, never get tight.
     """
     fine = [p for p in points if accepted(p)]
     if not fine:
         return None
     best = min(fine, key=lambda p: p.upper)
-    near = best.upper + NEAR * (1 + abs(best.upper))
-    close = [p for p in fine if tight(p) and p.upper <= near]
-    return min(close, key=lambda p: p.upper) if close else best
+    close = [p for p in fine if tight(p) and p.upper <= best.upper + NEAR * (1 + abs(best.upper))]
+    if not close:
+        return best
+    best = min(close, key=lambda p: p.upper)
+
+    def beside(p: Judged) -> bool:
+        near = np.max(np.abs(p.point.x - best.point.x) / scales.x, initial=0.0) <= BESIDE
+        return p.way == "kkt" and bool(near) and p.upper <= best.upper + OWED * (1 + abs(best.upper))
+
+    return min(filter(beside, close), key=lambda p: p.upper, default=best)
