@@ -16,8 +16,8 @@ import hierax as hx
 from hierax import judge
 from hierax.certificate import certify
 from hierax.lower.solution import INFEASIBLE, UNBOUNDED
-from hierax.problem import Rows
-from hierax.problems import Known, synthetic, toy_inner_solution
+from hierax.problem import Multipliers, Rows
+from hierax.problems import Known, bolib, synthetic, toy_inner_solution
 from hierax.problems.toy import hyper_objective
 from hierax.program import compiled_programs
 from hierax.reformulation.penalty import Inner, Weights, psi_gradient, stationarity
@@ -305,3 +305,25 @@ def test_the_page_shows_what_is_printed():
     page = (Path(__file__).parent.parent / "docs" / "certificate.md").read_text()
     printed = str(certify(TOY.problem, 1.5, 1.4))
     assert "\n".join(f"    {line}" for line in printed.splitlines()) in page
+
+
+def test_a_kink_with_degenerate_pieces_is_not_called_wrong():
+    # The best known point of AnEtal2009 lies at a kink where only one of four active sets has a gradient, of norm 303.
+    case = bolib.load("AnEtal2009")
+    below = certify(case.problem(), *case.best).reference.multipliers
+    multipliers = Multipliers(*below, np.zeros(4))
+    certificate = certify(case.problem(), *case.best, multipliers=multipliers)
+    assert certificate.hypergradient_norm is None
+    assert "active sets degenerate" in certificate.notes["hypergradient_norm"]
+    assert any("stationarity above is not known" in reason for reason in certificate.reasons())
+
+
+def test_refuted_only_beyond_the_standard_errors():
+    known = certify(TOY.problem, 0.98622, 1.08622)
+    assert known.refuted()  # no standard error: every failure is sure
+    sampled = dataclasses.replace(
+        certify(TOY.problem, TOY.solutions[1].x, TOY.solutions[1].y), hypergradient_norm=0.1, hypergradient_norm_se=0.06
+    )
+    assert not sampled.ok() and not sampled.refuted()
+    assert "more samples would tell" in sampled.reasons()[0]
+    assert dataclasses.replace(sampled, hypergradient_norm_se=0.01).refuted()

@@ -34,6 +34,7 @@ SEGMENTS = 32  # random segments on which convexity is sampled
 MOST_WEAK = 4  # weakly active rows whose combinations are all tried
 NEARBY = 1e-3  # step, relative to 1 + ||x||, over which the curvature of F(x, y*(x)) is measured
 ACTIVE = 1e-6  # an upper constraint above minus this is active
+ZERO = 1e-3  # relative norm of a hyper-gradient that counts as zero where not all of its pieces are known
 ACCURATE = 1e-8  # what the KKT residual calls zero
 TOO_LARGE = f"not computed: too large (the KKT matrix of the lower level exceeds order {implicit.MOST})"
 
@@ -178,10 +179,14 @@ def above(
     curvature = 0.0 if len(weak) else _curvature(setting, solver, found, here, nu)
     gradient, norm = _projected(setting, jax.tree.map(lambda leaf: leaf[regular], gradients), curvature)
     direct = flat(here.direct)
+    scale = float(np.linalg.norm(direct) + np.linalg.norm(flat(gradient) - direct))
+    if not regular.all() and norm > ZERO * (1 + scale):
+        text = f"not differentiable here: {named} weakly active, and {(~regular).sum()} of {regular.size} active sets "
+        return Part({}, {"hypergradient_norm": f"{text}degenerate; the others' gradients alone decide nothing"})
     numbers = {
         "hypergradient": on_host(gradient),
         "hypergradient_norm": norm,
-        "hypergradient_scale": float(np.linalg.norm(direct) + np.linalg.norm(flat(gradient) - direct)),
+        "hypergradient_scale": scale,
         "complementarity": float(np.max(np.abs(flat(nu) * flat(looked.upper)), initial=0.0)),
     }
     if setting.sampled:

@@ -19,6 +19,7 @@ from hierax.lower.kkt import flat_level
 from hierax.lower.scatter import Cube, scattered, unit_cube
 from hierax.problem import Problem
 from hierax.reference import Setting
+from hierax.trees import size
 
 Numbers = Any
 """An array: NumPy's on the host, JAX's inside a program."""
@@ -82,10 +83,12 @@ class Flat:
         self._nothing = np.zeros((POOL, mu.size))
         self._values = setting.bound.ready("values", _table, self.x0, self.y0, mu, *self.batches)
         self._branches = setting.bound.ready("branches", _branches, self.x0, self.pool, self._nothing, *self.batches)
-        sizes = jax.eval_shape(lambda: _functions(problem, self.x0, self.y0, mu, *self.batches))
-        ends = np.cumsum([0, *(part.size for part in sizes)])
-        self._parts = [slice(low, high) for low, high in itertools.pairwise(ends[2:])]
-        self.above_count = sizes.above.size
+        faces = jax.eval_shape(lambda x: sets.faces(problem.x_set, x), setting.x)
+        own = setting.bound.trace("upper_constraints", (setting.x, setting.y))
+        self.own_above = sum(row.aval.size for row in jax.tree.leaves(own))  # upper constraints, before the faces of X
+        self.above_count = self.own_above + size(faces.inequalities)
+        counts = (1, 1, self.above_count, size(faces.equalities), mu.size, self.ny)  # of the parts of `Values`
+        self._parts = [slice(low, high) for low, high in itertools.pairwise(np.cumsum([0, *counts])[2:])]
         self._look_at_structure(level.face)
 
     def _look_at_structure(self, face: np.ndarray) -> None:
@@ -94,14 +97,9 @@ class Flat:
         single = np.all([np.count_nonzero(look.rows, axis=1) == 1 for look in looks], axis=0)
         nothing = np.all([~look.rows.any(axis=1) for look in looks], axis=0)
         above = np.all([np.count_nonzero(look.above, axis=1) <= 1 for look in looks], axis=0)
-        self.own_above = above.size - self._faces_of_x()  # upper constraints, before the faces of X
         self.live = ~(face & nothing)
         self.curved = self.live & ~(face & single & ~self.equal)  # rows that boxes do not keep
         self.above = ~(above & (np.arange(above.size) >= self.own_above))
-
-    def _faces_of_x(self) -> int:
-        shapes = jax.eval_shape(lambda x: sets.faces(self.setting.bound.problem.x_set, x), self.setting.x)
-        return sum(leaf.size for leaf in jax.tree.leaves(shapes.inequalities))
 
     def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values, Values]:
         """Values and Jacobians."""

@@ -14,19 +14,22 @@ from curvature and noise at the first stage's start; everything else is estimate
 """
 
 import dataclasses
+import logging
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.flatten_util
-import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, PyTree
 
+from hierax import sets
 from hierax.auto.referee import EXACT_UP_TO, Referee, Seen, sees
-from hierax.auto.report import NO_BOUND, NO_LOWER, UNBOUNDED_ABOVE
+from hierax.auto.report import NO_BOUND, NO_LOWER, NO_UPPER, UNBOUNDED_ABOVE
 from hierax.certificate import Certificate
 from hierax.lower.salm import SALM
 from hierax.lower.scatter import Cube, scattered, unit_cube
@@ -39,17 +42,18 @@ from hierax.trees import size, split_variable
 
 SECONDS = 120.0
 FIRST = 250  # steps of the first stage
-LONGER = 1.5  # growth of the stages
+LONGER, LONGEST = 1.5, 100_000  # growth of the stages
 RACE, LEAST = 10.0, 1.8  # ratio of the two x-steps at first, and at least
 DAMP = 0.25  # of the inner steps after a run that diverged
-RAISE, POWERS, HIGHEST = 4.0, (0, -2, -4), 1  # growth of c1; its powers in the first race, and the highest in the end
+RAISE, POWERS = 4.0, (0, -2, -4)  # growth of c1, and its powers in the first race
+HIGHEST, HIGHER = 1, 3  # power of c1 at which the route ends, and up to which it goes while the certificate objects
 GAIN = 2e-3  # relative decrease of F that counts as progress
 IDLE = 2  # stages without progress before c1 grows
 INNER = 50  # inner steps where the lower level is known exactly
 STARTS, SEVERAL_UP_TO = 8, 200  # starts of the first race, for problems of up to so many variables
 TOLERANCE = 1e-3  # of the certificate that ends the route
 ALLOWED, WEIGHT = 1e-3, 10.0  # violation of upper constraints that is let pass, and what more of it costs in F
-FAR = 1e5  # lengths: a point out there belongs to a search that ran off
+AWAY, FURTHER = 30.0, (10.0, 100.0, 1000.0)  # lengths from the start beyond which F is looked at further along
 
 
 class Estimates(NamedTuple):
@@ -70,15 +74,7 @@ class Stage(NamedTuple):
     @property
     def merit(self) -> float:
         """F, and a price for upper constraints that are not kept."""
-        steep = max(
-            (float(np.max(np.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(self.multipliers.upper)), default=0.0
-        )
-        return self.seen.upper + WEIGHT * max(1.0, steep) * max(self.seen.above - ALLOWED, 0.0)
-
-    @property
-    def multipliers(self) -> Multipliers:
-        """Of the end."""
-        return self.seen.multipliers
+        return self.seen.upper + WEIGHT * (1 + abs(self.seen.upper)) * max(self.seen.above - ALLOWED, 0.0)
 
 
 class LargeRun:
@@ -100,6 +96,7 @@ class LargeRun:
         self.stages: list[Stage] = []
         self.below: set[int] = set()  # how exact solves of the lower level ended
         self.certificate: Certificate | None = None
+        self.ran_off = False
         self.counts = Counts()
         self.runs, self.made = 0, 0  # so far: runs, and steps of all starts
 
@@ -115,17 +112,32 @@ class LargeRun:
         return self.counts.zeta + self.counts.xi
 
     @property
+    def least_above(self) -> float:
+        """The least violation of the upper constraints that was met."""
+        return min((stage.seen.above for stage in self.stages), default=0.0)
+
+    @property
     def spent(self) -> bool:
         """Whether the budget is used up."""
         return self.elapsed > self.seconds or (self.auto.samples is not None and self.drawn >= self.auto.samples)
 
-    @property
-    def ran_off(self) -> bool:
-        """Whether the best point is out of all proportion to the start."""
-        if self.best is None:
+    def _ran_off(self) -> bool:
+        """Whether F falls without an end: where the best point is far away, on along the ray from the start as well."""
+        if self.best is None or self.referee is None:
             return False
-        x, x0 = (jax.flatten_util.ravel_pytree(split_variable("x", tree)[0])[0] for tree in (self.x, self.x0))
-        return bool(jnp.linalg.norm(x - x0) > FAR * (1 + jnp.linalg.norm(x0)))
+        (x, rest), (x0, _) = split_variable("x", self.x), split_variable("x", self.x0)
+        way = optax.tree.sub(x, x0)
+        if optax.tree.norm(way) < AWAY * (1 + optax.tree.norm(x0)):
+            return False
+        seen = self.best.seen
+        for stretch in FURTHER:
+            further = sets.project(self.problem.x_set, optax.tree.add_scale(x0, stretch, way))
+            before = seen.upper
+            seen = self.referee.look(eqx.combine(further, rest), seen.y, seen.y, seen.multipliers)
+            if not (seen.upper < before - abs(before) and seen.above <= ALLOWED and seen.below in (SOLVED, None)):
+                return False
+        self.ran_off = True
+        return True
 
     def run(self) -> None:
         """Stages until the certificate agrees, the budget is spent, or nothing improves any more."""
@@ -137,8 +149,8 @@ class LargeRun:
         if self.below and SOLVED not in self.below:
             return
         raised = POWERS[0] if ahead is None else ahead.raised
-        while not (self._certified() or self.ran_off or self.spent):
-            steps = int(LONGER * steps)
+        while not (self._ran_off() or self._certified() or self.spent):
+            steps = min(int(LONGER * steps), LONGEST)
             pair = self._stage(factor, raised, steps), self._stage(ratio * factor, raised, steps)
             fine = [stage for stage in pair if stage is not None]
             ahead = min(fine, key=lambda stage: stage.merit, default=None)
@@ -152,10 +164,12 @@ class LargeRun:
                 ratio = max(ratio**0.5, LEAST)
                 factor /= 1.0 if gained else ratio
             idle = 0 if gained or longer else idle + 1
+            if idle >= IDLE and self.least_above > ALLOWED:
+                break
             if idle >= IDLE:
-                if raised == HIGHEST and not self._objected:
+                if raised >= HIGHEST and not self._objected():
                     break
-                raised, idle = min(raised + 1, HIGHEST), 0
+                raised, idle = min(raised + 1, HIGHER), 0
 
     def _lanes(self) -> tuple[PyTree, PyTree]:
         """The starts, stacked: the given one and points that cover X and Y."""
@@ -184,10 +198,10 @@ class LargeRun:
                 self.log.append(f"Certificate of the best point: {said(self.certificate)}")
         return self.certificate is not None and not self.certificate.refuted(TOLERANCE)
 
-    @property
     def _objected(self) -> bool:
         """Whether the certificate names a slope that remains: not where it has nothing to say, as at a kink."""
-        return self.certificate is not None and self.certificate.hypergradient_norm is not None
+        agreed = self._certified()
+        return not agreed and self.certificate is not None and self.certificate.hypergradient_norm is not None
 
     def _stage(
         self, factor: float, raised: int, steps: int, lanes: tuple[PyTree, PyTree] | None = None
@@ -197,17 +211,18 @@ class LargeRun:
             return None
         count = self.starts if lanes is not None else 1
         solver = self.solve if lanes is None else self.solve_many
-        solution = solver(
-            self.problem,
-            *(lanes or (self.x, self.y)),
-            self._method(factor, raised),
-            max_steps=self._affordable(steps, count),
-            seconds=max(1.0, self.seconds - self.elapsed),
-            seed=self.seed + self.runs,
-            output=self._output,
-            progress=False,
-            throw=False,
-        )
+        with _failures_untold():
+            solution = solver(
+                self.problem,
+                *(lanes or (self.x, self.y)),
+                self._method(factor, raised),
+                max_steps=self._affordable(steps, count),
+                seconds=max(1.0, self.seconds - self.elapsed),
+                seed=self.seed + self.runs,
+                output=self._output,
+                progress=False,
+                throw=False,
+            )
         self.runs += 1
         self._account(solution, count)
         if self.unit is None:
@@ -280,6 +295,21 @@ class LargeRun:
         self.made += sum(status.step for status in statuses)
 
 
+@contextmanager
+def _failures_untold() -> Iterator[None]:
+    """Without warnings about runs that failed: they are part of a race, and the route's own log tells of them."""
+    logger = logging.getLogger("hierax")
+    logger.addFilter(_no_warning)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_no_warning)
+
+
+def _no_warning(record: logging.LogRecord) -> bool:
+    return record.levelno != logging.WARNING
+
+
 def _scattered(problem: Problem, x: PyTree, y: PyTree, x_cube: Cube, y_cube: Cube) -> tuple[PyTree, PyTree]:
     def stacked(convex: PyTree, tree: PyTree, cube: Cube) -> PyTree:
         return jax.vmap(jax.flatten_util.ravel_pytree(tree)[1])(scattered(convex, tree, cube))
@@ -324,9 +354,8 @@ def _status(run: LargeRun) -> Status:
         return Status("unbounded_upper", UNBOUNDED_ABOVE.format(upper=best.seen.upper), done)
     known = run.certificate
     agreed = known is not None and not known.refuted(TOLERANCE)
-    if best.seen.above > ALLOWED:
-        text = f"the upper constraints are violated by {best.seen.above:.3g} at the best point; check their signs."
-        return Status("not_certified", f"not_certified: {text}", done)
+    if run.least_above > ALLOWED:
+        return Status("infeasible", NO_UPPER.format(violation=run.least_above), done)
     name = "converged" if agreed or not run.spent else "seconds" if run.elapsed > run.seconds else "samples"
     text = f"F = {best.seen.upper:.6g} on the data, violation {best.seen.violation:.2g}, after {done} stages."
     if agreed:

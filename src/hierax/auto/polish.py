@@ -8,7 +8,7 @@ import numpy as np
 from hierax.auto.flat import Flat, Numbers
 from hierax.auto.sqp import Evaluated, slsqp
 
-RELAXED = (1e-1, 1e-3, 1e-5, 1e-8)  # bounds on -mu_i row_i, one after another
+RELAXED = (1e-1, 1e-4, 1e-8)  # bounds on -mu_i row_i, one after another
 WITHIN = (1e-2, 1e-5, 1e-8)  # distances of f from the value function, in units of f
 SLACK = 1e-7  # of a value cut beside the KKT system
 ITERATIONS = 60
@@ -115,11 +115,11 @@ def kkt_polish(flat: Flat, scales: Scales, start: Point, cuts: Cuts, relaxed: tu
     return Point((u * units)[:nx], (u * units)[nx:n], mu)
 
 
-def value_polish(flat: Flat, scales: Scales, start: Point, cuts: Cuts, within: tuple[float, ...] = WITHIN) -> Point:
+def value_polish(flat: Flat, scales: Scales, start: Point, cuts: Cuts, beat: float = np.inf) -> Point:
     """min F subject to the upper and the lower constraints and f <= v_j + e for every cut, e falling.
 
     Needs no multiplier: it reaches solutions at which the lower level has none, and it chooses y freely among the lower
-    level's solutions.
+    level's solutions. F only rises as e falls: a stage that ends above `beat` is the last.
     """
     curved, nx = flat.curved, flat.nx
     units, nothing = np.concatenate([scales.x, scales.y]), np.zeros(flat.equal.size)
@@ -140,6 +140,9 @@ def value_polish(flat: Flat, scales: Scales, start: Point, cuts: Cuts, within: t
 
     low, high = (np.concatenate([a, b]) / units for a, b in zip(flat.x_bounds, flat.y_bounds, strict=True))
     u = np.concatenate([start.x, start.y]) / units
-    for slack in within:
+    for slack in WITHIN:
         u = slsqp(functools.partial(evaluate, slack=slack), u, (low, high), ITERATIONS // 2, NOISE)
+        point = u * units
+        if flat.at(point[:nx], point[nx:], nothing)[0].upper > beat:
+            break
     return Point((u * units)[:nx], (u * units)[nx:], nothing)

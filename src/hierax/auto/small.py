@@ -156,7 +156,7 @@ class SmallSearch:
         return Search(self.points, np.asarray(statuses), self.late)
 
     def _step_aside(self) -> None:
-        """Against the value function from both sides of the best point: F may have an inflection there."""
+        """Look at both sides of the best point, where F may have an inflection, and go on from where it is lower."""
         best = select(self.points, self.scales)
         if best is None:
             return
@@ -164,7 +164,10 @@ class SmallSearch:
         for side in (ASIDE, -ASIDE):
             x = np.clip(best.point.x + side * signs * self.scales.x, *self.flat.x_bounds)
             first, status = self._first(x, best.point.y)
-            if status == SOLVED and not self.late:
+            if status != SOLVED or self.late:
+                continue
+            values, _ = self.flat.at(*first)
+            if values.upper < best.upper and self.flat.violation(first.x, first.y, values) <= ACCEPTED[0]:
                 self._value(first, best.start)
 
     def _promising(self, solved: list[int]) -> list[int]:
@@ -213,12 +216,17 @@ class SmallSearch:
         return bool(np.max(np.abs(judged.better.y - judged.point.y) / self.scales.y) <= BESIDE)
 
     def _value(self, first: Point, number: int) -> None:
-        """Minimise against the value function; where the validation finds a better branch, once more with it."""
+        """Minimise against the value function; where the validation finds a better branch, again with it."""
+        best = select(self.points, self.scales)
+        beat = np.inf if best is None or not tight(best) else best.upper
         cuts = no_cuts(self.flat).and_also(first.y, first.mu)
-        judged = self._add(value_polish(self.flat, self.scales, first, cuts), number, "value")
-        if CUT < judged.gap < np.inf and not self.late:
-            cuts = cuts.and_also(judged.better.y, judged.better.mu)
-            self._add(value_polish(self.flat, self.scales, judged.point, cuts), number, "value")
+        judged = self._add(value_polish(self.flat, self.scales, first, cuts, beat), number, "value")
+        if not CUT < judged.gap < np.inf or judged.upper > beat:
+            return
+        cuts = cuts.and_also(judged.better.y, judged.better.mu)
+        for place in (judged.point, judged.better):
+            if not self.late and not accepted(self.points[-1]):
+                self._add(value_polish(self.flat, self.scales, place, cuts, beat), number, "value")
 
 
 def accepted(point: Judged) -> bool:

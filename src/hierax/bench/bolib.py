@@ -51,7 +51,8 @@ def run(console: Console, seeds: int, solvers: list[str], names: list[str], out:
         for solver in solvers
         for name in names
     }
-    found = run_tasks(tasks, console, parallel)
+    out.mkdir(parents=True, exist_ok=True)
+    found = run_tasks(tasks, console, parallel, lambda found: _write(found, out))
     console.print(_by_class(found, solvers, names))
     if "Auto" in solvers:
         console.print(_by_problem(found, names))
@@ -64,10 +65,12 @@ def run(console: Console, seeds: int, solvers: list[str], names: list[str], out:
     for text, measured, met in targets:
         table.add_row(text, measured, "[green]met[/green]" if met else "[red]not met[/red]")
     console.print(table)
-    out.mkdir(parents=True, exist_ok=True)
-    rows = [{"solver": solver, "problem": name, **row} for (solver, name), found_ in found.items() for row in found_]
-    (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
     return all(met for _, _, met in targets)
+
+
+def _write(found: dict[Any, Any], out: Path) -> None:
+    rows = [{"solver": solver, "problem": name, **row} for (solver, name), runs in found.items() for row in runs]
+    (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def _solved(found: dict[Any, Any], solver: str, names: list[str]) -> list[int]:

@@ -16,10 +16,16 @@ ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-def run_tasks(tasks: Mapping[tuple[str, ...], Task], console: Console, parallel: bool) -> dict[tuple[str, ...], Any]:
+def run_tasks(
+    tasks: Mapping[tuple[str, ...], Task],
+    console: Console,
+    parallel: bool,
+    keep: Callable[[dict[tuple[str, ...], Any]], None] | None = None,
+) -> dict[tuple[str, ...], Any]:
     """What each function gives for its arguments; starts them in the given order and prints a line when one ends.
 
-    Functions and arguments of parallel tasks are sent to other processes: functions of a module, plain data.
+    Functions and arguments of parallel tasks are sent to other processes: functions of a module, plain data. `keep` is
+    called with all results so far whenever a task ends, so that nothing is lost where a long run is ended.
     """
     began = time.perf_counter()
     found: dict[tuple[str, ...], Any] = {}
@@ -28,6 +34,8 @@ def run_tasks(tasks: Mapping[tuple[str, ...], Task], console: Console, parallel:
         found[name] = result
         after, text = time.perf_counter() - began, ", ".join(name)
         console.print(f"{after:4.0f} s: {text} ({len(found)} of {len(tasks)})", style="dim", highlight=False)
+        if keep is not None:
+            keep(found)
 
     if not parallel:
         for name, (function, arguments) in tasks.items():
