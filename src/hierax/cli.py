@@ -250,6 +250,22 @@ def bench_bolib(
         suite.run(console, seeds, solver or list(suite.SOLVERS), problem or list(bolib.CASES), folder)
 
 
+@bench_app.command("stochastic")
+def bench_stochastic(
+    seeds: Annotated[int, typer.Option(min=1, help="Divisions of the data sets.")] = 3,
+    starts: Annotated[int, typer.Option(min=1, max=200, help="Starts of the toy.")] = 200,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets; unset: HIERAX_DATA.")] = None,
+    out: Out = None,
+) -> None:
+    """Solve sampled problems with Auto, nothing set: toy, synthetic, SVM, weight decay with wrong labels."""
+    from hierax.bench import stochastic as suite
+
+    with _one_line_errors():
+        console = Console()
+        console = Console(width=max(140, console.width))
+        suite.run(console, seeds, starts, data_dir, out or Path("out") / "stochastic")
+
+
 # -- solve ------------------------------------------------------------------------------------------------------------
 
 

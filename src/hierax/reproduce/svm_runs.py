@@ -71,7 +71,7 @@ class Judge:
     def __call__(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """phi, test accuracy at y*(x) and v(x) for every row of xs."""
         parts = self.parts
-        found = _exact(parts.train, parts.validation, _unit(parts) * xs, self.weights)
+        found = _exact(parts.train, parts.validation, unit(parts) * xs, self.weights)
         phi, w, b, value = (np.asarray(part) for part in found)
         scores = parts.test[0] @ w.T + b
         return phi, np.mean(np.sign(scores) == parts.test[1][:, None], axis=0), value
@@ -93,7 +93,7 @@ def _exact(train: Data, validation: Data, cs: jax.Array, weights: Weights) -> tu
     return jax.lax.map(one, cs)
 
 
-def _unit(parts: Split) -> float:
+def unit(parts: Split) -> float:
     """Of the upper variable: x = c / sqrt(N), so that one step length suits x and y (LV-HBA has only one)."""
     return float(len(parts.train[1]) ** 0.5)
 
@@ -136,7 +136,7 @@ def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Weights) -> t
 def _run(
     method: Any, parts: Split, seed: int, steps: int, size: Size, weights: Weights, judge_only: bool = False
 ) -> Curve:
-    example: Example = svm(parts.train, parts.validation, weights, unit=_unit(parts))
+    example: Example = svm(parts.train, parts.validation, weights, unit=unit(parts))
     xs = [np.asarray(example.x0)]
     solution = solve(
         example.problem,
