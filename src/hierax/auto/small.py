@@ -23,12 +23,13 @@ CUT = 1e-5  # relative gap above which a branch becomes a cut: a smaller one is 
 BESIDE = 1e-2  # distance, in units of y, of points of the same branch
 DEEP, SOLVES = 3, 6  # cuts in a row, and polishes, per start
 ASIDE = 0.3  # step to either side of the best point, in units of x
-FEW, MORE = 1, 5  # starts from which F is minimised against the value function: where all arrived somewhere, or not
+FEW, SOME, MORE = 1, 3, 5  # starts of value polishes: where all arrived, likewise with a flat lower level, where not
+FLAT = 1e-9  # relative curvature that counts as none
 ACCEPTED = (1e-6, 1e-5)  # violation and relative gap of a point that may win ...
 TIGHT = 1e-7  # ... unless one with both below this is ...
 NEAR = 1e-2  # ... this close in F
+OWED = 1e-3  # relative difference in F that tight points without multipliers owe to their gaps
 LAST = (1e-3, 1e-6, 1e-9)
-OWED = 1e-3  # what the F of a tight point may owe to its gap
 
 
 class Judged(NamedTuple):
@@ -178,7 +179,16 @@ class SmallSearch:
         best = select(self.points, self.scales)
         arrived = {p.start for p in self.points if accepted(p)}
         order = sorted(solved, key=lambda number: (best is None or number != best.start, number in arrived))
-        return order[: FEW if len(arrived) == len(self.flat.xs) else MORE]
+        if len(arrived) < len(self.flat.xs):
+            return order[:MORE]
+        return order[: SOME if best is not None and self._flat_below(best.point) else FEW]
+
+    def _flat_below(self, point: Point) -> bool:
+        """Whether the lower level has no curvature in some direction: its solutions may jump, and then F does."""
+        _, slopes = self.flat.at(*point)
+        curved = slopes.stationarity[:, self.flat.nx :]
+        sizes = np.abs(np.linalg.eigvalsh(0.5 * (curved + curved.T))) if np.isfinite(curved).all() else np.zeros(1)
+        return bool(sizes.min() <= FLAT * sizes.max())
 
     def _first(self, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
         """The lower level solved at a start's x; where there is no solution, the start itself."""
@@ -243,8 +253,8 @@ def select(points: list[Judged], scales: Scales) -> Judged | None:
     """The lowest F among accepted points; a tight point instead where one is nearly as low.
 
     Value polishes use up their tolerance: the lowest F of all may owe its last digits to a gap, and a gap e moves y by
-    the square root of e. So of the points of one local optimum a KKT point is preferred, where there is one. Points
-    without multipliers, on the other hand, never get tight.
+    the square root of e. So of the points of one local optimum a KKT point is preferred, where there is one, and else
+    the tightest. Points without multipliers, on the other hand, may never get tight.
     """
     fine = [p for p in points if accepted(p)]
     if not fine:
@@ -255,8 +265,11 @@ def select(points: list[Judged], scales: Scales) -> Judged | None:
         return best
     best = min(close, key=lambda p: p.upper)
 
-    def beside(p: Judged) -> bool:
+    def beside(p: Judged, most: float) -> bool:
         near = np.max(np.abs(p.point.x - best.point.x) / scales.x, initial=0.0) <= BESIDE
-        return p.way == "kkt" and bool(near) and p.upper <= best.upper + OWED * (1 + abs(best.upper))
+        return bool(near) and p.upper <= best.upper + most * (1 + abs(best.upper))
 
-    return min(filter(beside, close), key=lambda p: p.upper, default=best)
+    known = [p for p in close if p.way == "kkt" and beside(p, NEAR)]
+    if known:
+        return min(known, key=lambda p: p.upper)
+    return min((p for p in close if beside(p, OWED)), key=lambda p: max(p.violation, p.gap))
