@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+SHOWN = ("upper", "violation", "gap", "stationarity")
+Show = Callable[[int, dict[str, Any] | None], None]
+
 
 @contextmanager
-def progress_bar(wanted: bool | None, total: int) -> Iterator[Callable[[int, dict[str, Any] | None], None]]:
+def progress_bar(wanted: bool | None, total: int) -> Iterator[Show]:
     """A function `show(steps_done, record)`; it does nothing where no bar is wanted."""
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda done, record: None
@@ -28,13 +31,8 @@ def progress_bar(wanted: bool | None, total: int) -> Iterator[Callable[[int, dic
         task = bar.add_task("", total=total, text="")
 
         def show(done: int, record: dict[str, Any] | None) -> None:
-            text = (
-                ""
-                if record is None
-                else "  ".join(
-                    f"{name} {float(np.median(record[name])):.3g}" for name in ("upper", "violation", "stationarity")
-                )
-            )
+            known = [name for name in SHOWN if record is not None and name in record]
+            text = "  ".join(f"{name} {float(np.median((record or {})[name])):.3g}" for name in known)
             bar.update(task, completed=done, text=text)
 
         yield show

@@ -62,7 +62,7 @@ def solve(
         record_every: outer steps between records of the history; None: about 100 records.
         callback: called as `callback(info)` at every record; returning True stops the run.
         output: "last" iterate, "tail" average, "best" record, or "random" as in the paper.
-        progress: show a progress bar of the steps; None: where stderr is a terminal.
+        progress: show a progress bar (of the steps; of `Auto`'s starts or seconds); None: where stderr is a terminal.
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
 
@@ -88,7 +88,7 @@ def solve(
         _refuse_steering({**steered, "state": state, "output": None if output == "last" else output})
         auto = method or Auto()
         auto = auto if seconds is None else dataclasses.replace(auto, seconds=seconds)
-        solution = solve_auto(problem, x0, y0, auto, _whole_seed(seed))
+        solution = solve_auto(problem, x0, y0, auto, _whole_seed(seed), progress)
     else:
         steps = MAX_STEPS if max_steps is None else max_steps
         call = Call(steps, seconds, tol, record_every, callback, output, progress, state)

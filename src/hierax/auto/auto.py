@@ -21,6 +21,7 @@ from hierax.errors import InputError
 from hierax.lower.kkt import flat_level
 from hierax.methods.salvf import SALVF
 from hierax.problem import Multipliers, Problem
+from hierax.progress import Show, progress_bar
 from hierax.reference import double_precision
 from hierax.solution import Counts, History, Solution, Status
 from hierax.trees import size
@@ -91,7 +92,9 @@ def choose_route(problem: Problem, ready: Prepared) -> tuple[Route, str]:
     return ("penalty", text) if variables <= PENALTY else ("large", text)
 
 
-def solve_auto(problem: Problem, x0: PyTree, y0: PyTree, auto: Auto, seed: int) -> Solution:
+def solve_auto(
+    problem: Problem, x0: PyTree, y0: PyTree, auto: Auto, seed: int, progress: bool | None = None
+) -> Solution:
     """Solve a problem by the route that fits it."""
     begin = time.perf_counter()
     ready = prepare(problem, x0, y0, SALVF(), SALVF(), many=False)
@@ -100,12 +103,13 @@ def solve_auto(problem: Problem, x0: PyTree, y0: PyTree, auto: Auto, seed: int) 
         route, reason = auto.route, f"asked for; by itself it would be {route}: {reason}"
     first = f"Route {route}: {reason}."
     if route == "large":
-        return run_large(problem, x0, y0, auto, seed, first)
-    return _deterministic(problem, ready, auto, route, seed, first, begin)
+        return run_large(problem, x0, y0, auto, seed, first, progress)
+    with progress_bar(progress, auto.starts or STARTS[route]) as show:
+        return _deterministic(problem, ready, auto, route, seed, first, begin, show)
 
 
 def _deterministic(
-    problem: Problem, ready: Prepared, auto: Auto, route: Route, seed: int, first: str, begin: float
+    problem: Problem, ready: Prepared, auto: Auto, route: Route, seed: int, first: str, begin: float, show: Show
 ) -> Solution:
     starts, seconds = auto.starts or STARTS[route], auto.seconds or SECONDS[route]
     with (
@@ -117,7 +121,7 @@ def _deterministic(
         flat = Flat(setting, starts, seed)
         _refuse_nonfinite(flat)
         search = SmallSearch(flat, seconds) if route == "small" else PenaltySearch(flat, seconds)
-        found = search.run()
+        found = search.run(show)
         end = verdict(flat, search, found, [first, f"{starts} starts, the given one first."])
         level = flat_level(setting.bound.problem, setting.x, setting.y, setting.xi.rows)
         own, _ = level.split(end.point.mu)

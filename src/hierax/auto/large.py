@@ -37,6 +37,7 @@ from hierax.lower.solution import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax.methods.salvf import SALVF
 from hierax.methods.steps import Decay, Steps
 from hierax.problem import Multipliers, Problem
+from hierax.progress import Show, progress_bar
 from hierax.solution import Counts, History, Solution, Status
 from hierax.trees import size, split_variable
 
@@ -99,6 +100,7 @@ class LargeRun:
         self.ran_off = False
         self.counts = Counts()
         self.runs, self.made = 0, 0  # so far: runs, and steps of all starts
+        self.show: Show = lambda done, record: None
 
     @property
     def elapsed(self) -> float:
@@ -237,6 +239,8 @@ class LargeRun:
             return None
         best = min(fine, key=lambda end: end.merit)
         self.stages.append(best)
+        leader = self.best or best
+        self.show(int(self.elapsed), {"upper": leader.seen.upper, "violation": leader.seen.violation})
         whence = "" if lanes is None else f" from {count} starts"
         others = "" if lanes is None else f" (others up to {max(end.merit for end in fine):.6g})"
         self.log.append(
@@ -367,12 +371,15 @@ def _status(run: LargeRun) -> Status:
     return Status(name, f"{name}: {text}", done)
 
 
-def run_large(problem: Problem, x0: PyTree, y0: PyTree, auto: Any, seed: int, first: str) -> Solution:
+def run_large(
+    problem: Problem, x0: PyTree, y0: PyTree, auto: Any, seed: int, first: str, progress: bool | None
+) -> Solution:
     """The best point of all stages."""
     from hierax.solve import solve, solve_many  # here, because `solve` calls this
 
     run = LargeRun(problem, x0, y0, auto, seed, [first], (solve, solve_many))
-    run.run()
+    with progress_bar(progress, int(run.seconds)) as run.show:
+        run.run()
     status = _status(run)
     if run.best is None:
         end = solve(problem, x0, y0, SALVF(), max_steps=1, seed=seed, progress=False, throw=False)

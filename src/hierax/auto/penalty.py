@@ -24,6 +24,7 @@ from hierax.auto.small import Judged, Search, judge, scales_of
 from hierax.lower.exact import Branches, Exact
 from hierax.lower.solution import SOLVED
 from hierax.problem import Problem
+from hierax.progress import Show
 
 WEIGHTS = tuple(5.0**k for k in range(6))  # c
 ROUNDS = 2  # updates of nu per weight
@@ -62,7 +63,7 @@ class PenaltySearch:
         program = flat.setting.bound.ready("penalty", _phi, self.xs, ys, mus, ys, mus, self.nu, 1.0, 1.0, *rest)
         self._program = lambda *args: program(*args, *rest)
 
-    def run(self) -> Search:
+    def run(self, show: Show) -> Search:
         """All weights, then the points: y as penalised, and y as the lower level has it."""
         x = self.xs
         self.met = self._at(x)
@@ -75,6 +76,7 @@ class PenaltySearch:
                     break
                 x = self._descend(x)
                 self.nu = np.maximum(self.nu + self.c2 * self.met.above, 0.0)
+            show((k + 1) * len(x) // len(WEIGHTS), None)
         points: list[Judged] = []
         for number, (at, y, mu, w, w_mu) in enumerate(
             zip(x, self.met.y, self.met.y_mu, self.met.w, self.met.w_mu, strict=True)

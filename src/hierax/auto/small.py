@@ -15,6 +15,7 @@ from hierax.auto.flat import Flat
 from hierax.auto.polish import RELAXED, Cuts, Point, Scales, kkt_polish, no_cuts, value_polish
 from hierax.lower.exact import Branches
 from hierax.lower.solution import INFEASIBLE, SOLVED, UNBOUNDED
+from hierax.progress import Show
 
 STARTS = 16
 FEASIBLE = 1e-6  # violation of a lower-level solution that counts as feasible
@@ -134,7 +135,7 @@ class SmallSearch:
         """Whether the time is up."""
         return time.perf_counter() > self.end
 
-    def run(self) -> Search:
+    def run(self, show: Show) -> Search:
         """Search from every start, against the value function from a few, then once more from the best point."""
         firsts, statuses = zip(
             *(self._first(*start) for start in zip(self.flat.xs, self.flat.ys, strict=True)), strict=True
@@ -145,6 +146,7 @@ class SmallSearch:
         for number, first in enumerate(firsts):
             if not self.late:
                 self._kkt(first, number)
+                show(number + 1, shown(self.points))
         for number in self._promising([number for number, status in enumerate(statuses) if status == SOLVED]):
             if not self.late:
                 self._value(firsts[number], number)
@@ -237,6 +239,12 @@ class SmallSearch:
         for place in (judged.point, judged.better):
             if not self.late and not accepted(self.points[-1]):
                 self._add(value_polish(self.flat, self.scales, place, cuts, beat), number, "value")
+
+
+def shown(points: list[Judged]) -> dict[str, float] | None:
+    """The best point so far, for the progress bar."""
+    best = min(filter(accepted, points), key=lambda p: p.upper, default=None)
+    return None if best is None else {name: getattr(best, name) for name in ("upper", "violation", "gap")}
 
 
 def accepted(point: Judged) -> bool:
