@@ -32,7 +32,6 @@ from hierax.auto.referee import EXACT_UP_TO, Referee, Seen, sees
 from hierax.auto.report import NO_BOUND, NO_LOWER, NO_UPPER, UNBOUNDED_ABOVE
 from hierax.certificate import Certificate
 from hierax.lower.salm import SALM
-from hierax.lower.scatter import Cube, scattered, unit_cube
 from hierax.lower.solution import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax.methods.salvf import SALVF
 from hierax.methods.steps import Decay, Steps
@@ -144,7 +143,7 @@ class LargeRun:
     def run(self) -> None:
         """Stages until the certificate agrees, the budget is spent, or nothing improves any more."""
         steps, factor, ratio, idle = FIRST, 1.0, RACE, 0
-        lanes = self._lanes() if self.starts > 1 else None
+        lanes = self.referee.starts(self.x, self.y, self.starts) if self.referee and self.starts > 1 else None
         first = [stage for stage in (self._stage(factor, power, steps, lanes) for power in POWERS) if stage is not None]
         ahead = min(first, key=lambda stage: stage.merit, default=None)
         self._keep(ahead)
@@ -172,14 +171,6 @@ class LargeRun:
                 if raised >= HIGHEST and not self._objected():
                     break
                 raised, idle = min(raised + 1, HIGHER), 0
-
-    def _lanes(self) -> tuple[PyTree, PyTree]:
-        """The starts, stacked: the given one and points that cover X and Y."""
-        (x, x_rest), (y, y_rest) = split_variable("x", self.x), split_variable("y", self.y)
-        cubes = [unit_cube(size(tree), self.starts - 1, self.seed + k) for k, tree in enumerate((x, y))]
-        assert self.referee is not None
-        stacked = self.referee.setting.bound.run("lanes", _scattered, x, y, *cubes)
-        return eqx.combine(stacked[0], x_rest), eqx.combine(stacked[1], y_rest)
 
     def _keep(self, stage: Stage | None) -> bool:
         """Go on from a stage that is better; whether it is clearly so."""
@@ -312,13 +303,6 @@ def _failures_untold() -> Iterator[None]:
 
 def _no_warning(record: logging.LogRecord) -> bool:
     return record.levelno != logging.WARNING
-
-
-def _scattered(problem: Problem, x: PyTree, y: PyTree, x_cube: Cube, y_cube: Cube) -> tuple[PyTree, PyTree]:
-    def stacked(convex: PyTree, tree: PyTree, cube: Cube) -> PyTree:
-        return jax.vmap(jax.flatten_util.ravel_pytree(tree)[1])(scattered(convex, tree, cube))
-
-    return stacked(problem.x_set, x, x_cube), stacked(problem.y_set, y, y_cube)
 
 
 def _of_start(tree: PyTree, i: int) -> PyTree:

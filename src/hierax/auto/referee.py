@@ -4,18 +4,21 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax.certificate import Certificate, certificate_in
 from hierax.lower.exact import Exact
+from hierax.lower.scatter import Cube, scattered, unit_cube
 from hierax.lower.solution import SOLVED
 from hierax.problem import Multipliers, Problem
 from hierax.reference import Setting, double_precision, doubled, on_host, solve_lower
 from hierax.reformulation.penalty import all_constraints, violation
 from hierax.samples import Stream
-from hierax.trees import largest, size, split_variable
+from hierax.trees import largest, select, size, split_variable
+from hierax.validate import finite_values
 
 SAMPLES = 4096  # stand for an expectation that is not known
 JUDGED_EXACTLY = 200  # entries of y and multipliers up to which every stage is judged at the exact y*(x)
@@ -80,6 +83,21 @@ class Referee:
         upper, worst, above, gap = map(float, numbers)
         return Seen(x, eqx.combine(settled, rest), multipliers, upper, worst, above, gap, below)
 
+    def starts(self, x0: PyTree, y0: PyTree, count: int) -> tuple[PyTree, PyTree]:
+        """(x0, y0) and points that cover X and Y, stacked; where a function is not finite the point is (x0, y0)."""
+        variables = split_variable("x", x0), split_variable("y", y0)
+        cubes = [unit_cube(size(tree), count - 1, self.seed + k) for k, (tree, _) in enumerate(variables)]
+        with jax.enable_x64(True):
+            x, y = doubled(tuple(tree for tree, _ in variables))
+            stacked = self.setting.bound.run(
+                "starts", _scattered, x, y, *cubes, self.setting.zeta.rows, self.setting.xi.rows
+            )
+            found = [
+                jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), new, old)
+                for new, (old, _) in zip(stacked, variables, strict=True)
+            ]
+        return eqx.combine(found[0], variables[0][1]), eqx.combine(found[1], variables[1][1])
+
     def certificate(self, seen: Seen) -> Certificate | None:
         """The certificate of a point; None where the problem is too large to make one at every stage."""
         if self.entries > EXACT_UP_TO:
@@ -99,6 +117,19 @@ def sees(problem: Problem) -> bool:
 
 def _has_aval(leaf: Any) -> bool:
     return hasattr(leaf, "aval")
+
+
+def _scattered(
+    problem: Problem, x: PyTree, y: PyTree, x_cube: Cube, y_cube: Cube, zeta: PyTree, xi: PyTree
+) -> tuple[PyTree, PyTree]:
+    def stacked(convex: PyTree, tree: PyTree, cube: Cube) -> PyTree:
+        return jax.vmap(jax.flatten_util.ravel_pytree(tree)[1])(scattered(convex, tree, cube))
+
+    def usable(at: PyTree, below: PyTree) -> tuple[PyTree, PyTree]:
+        fine = jnp.stack(list(finite_values(problem, at, below, zeta, xi).values()))
+        return select(jnp.all(fine), (at, below), (x, y))
+
+    return jax.vmap(usable)(stacked(problem.x_set, x, x_cube), stacked(problem.y_set, y, y_cube))
 
 
 def _stage(problem: Problem, x: PyTree, y: PyTree, iterate: PyTree, data: tuple[PyTree, PyTree]) -> Array:
