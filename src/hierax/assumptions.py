@@ -19,6 +19,8 @@ from hierax.errors import HieraxWarning, InputError
 from hierax.estimate import hessian_product
 from hierax.lower.exact import Exact
 from hierax.lower.maxmin import extreme_eigenvalues
+from hierax.lower.scatter import Cube, unit_cube
+from hierax.lower.scatter import scattered as cover
 from hierax.lower.solution import MEANING, SOLVED, AbstractLowerSolver, LowerSolution
 from hierax.methods.salvf import SALVF
 from hierax.problem import Problem
@@ -32,6 +34,7 @@ ROUNDING = 1e-9  # excess over a chord, relative to the values, that counts as r
 FLAT = 1e-8  # eigenvalues and singular values below this part of the largest count as zero
 STRICT = 1e-6  # a largest row below minus this, in units of y, makes a Slater point
 ELSEWHERE = 3  # further points x at which a Slater point is looked for
+SHORT = 0.1  # half length of short segments, relative to one plus the size of an entry
 AT_ONCE = 2**22  # numbers in all sampled points together: a large y gets fewer of them
 LISTED = 4  # rows named in one text
 
@@ -186,9 +189,19 @@ class Looks(NamedTuple):
 
 
 def look_around(setting: Setting, y: PyTree, points: int, rng: np.random.Generator, away: float = 0.0) -> Looks:
-    """Random segments in Y around y, at x and (every second one, up to the relative distance `away`) around it."""
+    """Random segments in Y, at x and (every second one, up to the relative distance `away`) around it.
 
-    def program(problem: Problem, xs: PyTree, ends: PyTree, xi: PyTree) -> Looks:
+    Two of three are around y, of all lengths; the others are short, about points that cover Y: a hill between two
+    valleys is seen from neither side, and on a long segment it counts for nothing.
+    """
+
+    def program(problem: Problem, xs: PyTree, ends: PyTree, y: PyTree, cube: Cube, ways: Array, xi: PyTree) -> Looks:
+        _, unravel = jax.flatten_util.ravel_pytree(y)
+        centres = cover(problem.y_set, y, cube)[1:]
+        short = jnp.stack([centres - ways, centres + ways], axis=1)
+        covering = jax.vmap(jax.vmap(unravel))(short)
+        ends = jax.tree.map(lambda p, q: jnp.concatenate([p, q]), ends, covering)
+
         def one(x: PyTree, ends: PyTree) -> Looks:
             x = sets.project(problem.x_set, x)
             a, b = (sets.project(problem.y_set, jax.tree.map(lambda leaf, i=i: leaf[i], ends)) for i in (0, 1))
@@ -200,10 +213,14 @@ def look_around(setting: Setting, y: PyTree, points: int, rng: np.random.Generat
         return jax.vmap(one)(xs, ends)
 
     points = max(2, min(points, AT_ONCE // size(y)))
-    radius = np.where(np.arange(points) % 2, away * np.logspace(-2, 0, points), 0.0)
+    more = points // 2
+    radius = np.where(np.arange(points + more) % 2, away * np.logspace(-2, 0, points + more), 0.0)
     xs = scattered(setting.x, radius[:, None], rng)
     ends = scattered(y, np.repeat(np.logspace(-2, 0.5, points), 2).reshape(points, 2, 1), rng)
-    return on_host(setting.bound.run("look around", program, xs, ends, setting.xi.rows))
+    flat = np.asarray(jax.flatten_util.ravel_pytree(y)[0])
+    ways = SHORT * (1 + np.abs(flat)) * rng.standard_normal((more, flat.size)) / flat.size**0.5
+    cube = unit_cube(flat.size, more, int(rng.integers(2**31)))
+    return on_host(setting.bound.run("look around", program, xs, ends, y, cube, ways, setting.xi.rows))
 
 
 def scattered(tree: PyTree, radius: np.ndarray, rng: np.random.Generator) -> PyTree:

@@ -16,6 +16,7 @@ from curvature and noise at the first stage's start; everything else is estimate
 import dataclasses
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
@@ -31,6 +32,7 @@ from hierax import sets
 from hierax.auto.referee import EXACT_UP_TO, Referee, Seen, sees
 from hierax.auto.report import NO_BOUND, NO_LOWER, NO_UPPER, UNBOUNDED_ABOVE
 from hierax.certificate import Certificate
+from hierax.judge import STARTS as LOWER_STARTS
 from hierax.lower.salm import SALM
 from hierax.lower.solution import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax.methods.salvf import SALVF
@@ -48,7 +50,7 @@ DAMP = 0.25  # of the inner steps after a run that diverged
 RAISE, POWERS = 4.0, (0, -2, -4)  # growth of c1, and its powers in the first race
 HIGHEST, HIGHER = 1, 3  # power of c1 at which the route ends, and up to which it goes while the certificate objects
 GAIN = 2e-3  # relative decrease of F that counts as progress
-IDLE = 2  # stages without progress before c1 grows
+IDLE, STALE = 2, 6  # stages without progress before c1 grows: where the longer step does not win either, and at all
 INNER = 50  # inner steps where the lower level is known exactly
 STARTS, SEVERAL_UP_TO = 8, 200  # starts of the first race, for problems of up to so many variables
 TOLERANCE = 1e-3  # of the certificate that ends the route
@@ -70,6 +72,7 @@ class Stage(NamedTuple):
     seen: Seen
     factor: float
     raised: int
+    text: str = ""
 
     @property
     def merit(self) -> float:
@@ -89,11 +92,14 @@ class LargeRun:
         self.compiling, self.x, self.y, self.x0 = 0.0, x0, y0, x0
         self.referee = Referee(problem, x0, y0, seed) if sees(problem) else None
         several = self.referee is not None and size(split_variable("x", x0)[0]) + self.referee.entries <= SEVERAL_UP_TO
+        if self.referee is not None and self.referee.bent is not None:
+            log.append(f"The lower level is {self.referee.bent}: y is the best of {LOWER_STARTS} solves at every x.")
         self.starts = (auto.starts or (STARTS if several else 1)) if self.referee is not None else 1
         self.unit: Estimates | None = None
         self.damping = 1.0
         self.best: Stage | None = None
         self.stages: list[Stage] = []
+        self.failures: Counter[str] = Counter()  # of stages that came to nothing, why
         self.below: set[int] = set()  # how exact solves of the lower level ended
         self.certificate: Certificate | None = None
         self.ran_off = False
@@ -142,10 +148,11 @@ class LargeRun:
 
     def run(self) -> None:
         """Stages until the certificate agrees, the budget is spent, or nothing improves any more."""
-        steps, factor, ratio, idle = FIRST, 1.0, RACE, 0
+        steps, factor, ratio, idle, stale = FIRST, 1.0, RACE, 0, 0
         lanes = self.referee.starts(self.x, self.y, self.starts) if self.referee and self.starts > 1 else None
         first = [stage for stage in (self._stage(factor, power, steps, lanes) for power in POWERS) if stage is not None]
         ahead = min(first, key=lambda stage: stage.merit, default=None)
+        self.log += [stage.text for stage in first]
         self._keep(ahead)
         if self.below and SOLVED not in self.below:
             return
@@ -156,6 +163,8 @@ class LargeRun:
             fine = [stage for stage in pair if stage is not None]
             ahead = min(fine, key=lambda stage: stage.merit, default=None)
             gained = self._keep(ahead)
+            if ahead is not None and ahead is self.best:
+                self.log.append(ahead.text)
             if len(fine) < 2:
                 self.damping *= DAMP
             longer = ahead is not None and ahead.factor > factor
@@ -164,13 +173,11 @@ class LargeRun:
             else:  # the longer step is too long; without any gain the shorter one is, too
                 ratio = max(ratio**0.5, LEAST)
                 factor /= 1.0 if gained else ratio
-            idle = 0 if gained or longer else idle + 1
-            if idle >= IDLE and self.least_above > ALLOWED:
-                break
-            if idle >= IDLE:
-                if raised >= HIGHEST and not self._objected():
+            idle, stale = 0 if gained or longer else idle + 1, 0 if gained else stale + 1
+            if idle >= IDLE or stale >= STALE:
+                if self.least_above > ALLOWED or (raised >= HIGHEST and not self._objected()):
                     break
-                raised, idle = min(raised + 1, HIGHER), 0
+                raised, idle, stale = min(raised + 1, HIGHER), 0, 0
 
     def _keep(self, stage: Stage | None) -> bool:
         """Go on from a stage that is better; whether it is clearly so."""
@@ -226,7 +233,7 @@ class LargeRun:
         fine = [end for end in ends if np.isfinite(end.merit) and end.seen.below not in (INFEASIBLE, UNBOUNDED)]
         settings = f"x-step {factor:g} and c1 {RAISE**raised:g} times the estimate"
         if not fine:
-            self.log.append(f"{steps} steps with {settings}: {_failure(solution)}; undone.")
+            self.failures[_failure(solution)] += 1
             return None
         best = min(fine, key=lambda end: end.merit)
         self.stages.append(best)
@@ -234,11 +241,10 @@ class LargeRun:
         self.show(int(self.elapsed), {"upper": leader.seen.upper, "violation": leader.seen.violation})
         whence = "" if lanes is None else f" from {count} starts"
         others = "" if lanes is None else f" (others up to {max(end.merit for end in fine):.6g})"
-        self.log.append(
-            f"{steps} steps{whence} with {settings}: F = {best.seen.upper:.6g}{others}, violation "
+        return best._replace(
+            text=f"{steps} steps{whence} with {settings}: F = {best.seen.upper:.6g}{others}, violation "
             f"{best.seen.violation:.2g}, gap of the iterate {best.seen.gap:.2g}."
         )
-        return best
 
     def _affordable(self, steps: int, count: int) -> int:
         """As many of the steps as the budget of samples allows, going by what a step has cost so far."""
@@ -345,6 +351,8 @@ def _status(run: LargeRun) -> Status:
     if run.least_above > ALLOWED:
         return Status("infeasible", NO_UPPER.format(violation=run.least_above), done)
     name = "converged" if agreed or not run.spent else "seconds" if run.elapsed > run.seconds else "samples"
+    if name == "converged" and run.referee is not None and run.referee.bent is not None:
+        name = "best_of_branches"
     text = f"F = {best.seen.upper:.6g} on the data, violation {best.seen.violation:.2g}, after {done} stages."
     if agreed:
         text += " The certificate agrees."
@@ -365,6 +373,8 @@ def run_large(
     with progress_bar(progress, int(run.seconds)) as run.show:
         run.run()
     status = _status(run)
+    failed = ", ".join(f"{count} {name}" for name, count in run.failures.items())
+    run.log.append(f"{run.runs} runs in all" + (f", undone: {failed}." if failed else "."))
     if run.best is None:
         end = solve(problem, x0, y0, SALVF(), max_steps=1, seed=seed, progress=False, throw=False)
         x, y, multipliers = end.x, end.y, end.multipliers

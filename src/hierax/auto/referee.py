@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from hierax.assumptions import bends, look_around
 from hierax.certificate import Certificate, certificate_in
+from hierax.judge import SEGMENTS, STARTS
 from hierax.lower.exact import Exact
 from hierax.lower.scatter import Cube, scattered, unit_cube
 from hierax.lower.solution import SOLVED
@@ -58,6 +60,10 @@ class Referee:
             self.setting = setting
             rows = [setting.bound.trace(name, (setting.x, setting.y)) for name in ("constraints", "equalities")]
             self.entries = size(setting.y) + sum(row.aval.size for row in jax.tree.leaves(rows, is_leaf=_has_aval))
+            self.bent = None  # how samples show that the lower level is not convex
+            if self.exact:
+                self.bent = bends(look_around(setting, setting.y, SEGMENTS, np.random.default_rng(seed)))
+        self.lower = Exact() if self.bent is None else Exact(starts=STARTS)
 
     @property
     def exact(self) -> bool:
@@ -71,7 +77,7 @@ class Referee:
         with jax.enable_x64(True):
             at, y, last = doubled((own, guess, split_variable("y", iterate)[0]))
             if self.entries <= most:
-                found = solve_lower(self.setting, Exact(), at, y)
+                found = solve_lower(self.setting, self.lower, at, y)
                 below = int(found.status)
                 if below == SOLVED:
                     y = found.y
