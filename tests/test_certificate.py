@@ -327,3 +327,17 @@ def test_refuted_only_beyond_the_standard_errors():
     assert not sampled.ok() and not sampled.refuted()
     assert "more samples would tell" in sampled.reasons()[0]
     assert dataclasses.replace(sampled, hypergradient_norm_se=0.01).refuted()
+
+
+def test_the_other_valley_is_found():
+    # G has valleys near y = 1 and y = -1; at x = 0.5 the second is deeper, and nothing near the first shows it.
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (x - 0.5) ** 2 + 2.0 * (y - 1.0) ** 2,
+        lower=lambda x, y, xi: (y**2 - 1.0) ** 2 + 0.5 * x * y,
+        x_set=hx.Box(-2.0, 2.0),
+        y_set=hx.Box(-2.0, 2.0),
+    )
+    certificate = certify(problem, 0.495, 0.96731)
+    assert certificate.lower_gap == pytest.approx(0.49, abs=0.01)
+    assert "not optimal below" in certificate.reasons()[0]
+    assert "best of 25 solves" in certificate.notes["lower_gap"]
