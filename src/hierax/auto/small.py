@@ -17,7 +17,6 @@ from hierax.lower.exact import Branches
 from hierax.lower.solution import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax.progress import Show
 
-STARTS = 16
 FEASIBLE = 1e-6  # violation of a lower-level solution that counts as feasible
 DIFFERENT = 1e-4  # relative difference of values of different local solutions
 CUT = 1e-5  # relative gap above which a branch becomes a cut: a smaller one is no other branch, only t
