@@ -45,7 +45,7 @@ class Auto:
             and constraints; "penalty": the value function as a penalty, for larger deterministic ones; "large": SALVF
             in stages, for sampled problems and large ones. None: by form and size of the problem.
         seconds: time limit, compilation apart; None: 30, 60 or 120 by route.
-        starts: how many starts there are, the given one first; None: 16, on the large route 8 for small problems, else 1.
+        starts: how many, the given one first; None: 16, on the large route 8 for small problems and 1 for others.
         samples: bound on the samples of the large route; None: no bound but the time.
 
     Examples:
