@@ -15,7 +15,7 @@ from rich.console import Console
 
 import hierax as hx
 from benchmarks.stepping import Ready, begun, estimated, network, network_problem, seconds_per_step, stepper
-from hierax.trees import size
+from hierax._base.trees import size
 
 INNER, BATCH, HIDDEN = 10, 256, 13333
 STEPS, ROUNDS = 2, 3

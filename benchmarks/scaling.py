@@ -22,8 +22,8 @@ from benchmarks.stepping import (
     slope,
     stepper,
 )
+from hierax._base.trees import size
 from hierax.report import new_figure, save_figure
-from hierax.trees import size
 
 RESULTS = Path(__file__).parent / "results"
 SWEEPS: dict[str, tuple[int, ...]] = {

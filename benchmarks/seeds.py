@@ -12,7 +12,7 @@ from rich.table import Table
 
 import hierax as hx
 from benchmarks.stepping import network, network_problem
-from hierax.trees import size
+from hierax._base.trees import size
 
 SEEDS, ROUNDS = 8, 2
 HIDDEN, BATCHES = (1, 8, 64, 512), (1, 32, 256)

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 import hierax as hx
-from hierax import loop
-from hierax.trees import size
+from hierax._base.trees import size
+from hierax._run import device as loop
 
 FEATURES, CLASSES = 64, 10
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import hierax as hx
 from benchmarks.numpy_toy import inlined_loop, plain_loop, vectorised
-from hierax import loop
+from hierax._run import device as loop
 from hierax.problems import toy
 
 STARTS, STEPS, INNER, SIGMA, REPEATS = 200, 2500, 10, 0.1, 5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax.auto.referee import Referee
+from hierax._auto.referee import Referee
 from hierax.problems import bolib, toy
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax import sets
-from hierax.bench.judge import Judge
+from hierax._problem import sets
+from hierax.experiments.bench.outside_judge import Judge
 from hierax.problems import bolib
 
 

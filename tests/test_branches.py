@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax.lower.kkt import flat_level
-from hierax.lower.scatter import scattered, unit_cube
-from hierax.lower.solution import SOLVED, UNBOUNDED
+from hierax._lower.base import SOLVED, UNBOUNDED
+from hierax._math.lower_level import flat_level
+from hierax._math.scatter import scattered, unit_cube
 from hierax.problems import bolib
 
 STARTS = 24

@@ -13,14 +13,14 @@ from cases import METHOD, TOY, close
 from qp_family import PAIR, at, family
 
 import hierax as hx
-from hierax import judge
-from hierax.certificate import certify
-from hierax.lower.solution import INFEASIBLE, UNBOUNDED
-from hierax.problem import Multipliers, Rows
+from hierax._compile.programs import compiled_programs
+from hierax._judge import numbers as judge
+from hierax._judge.certificate import certify
+from hierax._lower.base import INFEASIBLE, UNBOUNDED
+from hierax._math.psi import Inner, Weights, psi_gradient, stationarity
+from hierax._problem.problem import Multipliers, Rows
 from hierax.problems import Known, bolib, synthetic, toy_inner_solution
 from hierax.problems.toy import hyper_objective
-from hierax.program import compiled_programs
-from hierax.reformulation.penalty import Inner, Weights, psi_gradient, stationarity
 
 SYNTHETIC = synthetic(0.5)
 

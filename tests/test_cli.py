@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import hierax as hx
-from hierax import checkpoint, report
+from hierax import report
+from hierax._run import checkpoint
 from hierax.cli import _cache_folder, _keep_programs, app
 
 STATED = """
@@ -206,7 +207,7 @@ def test_without_matplotlib_the_pip_line_is_printed(monkeypatch):
 
 def test_reproduce_hands_over_its_options(cli, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr("hierax.reproduce.toy.run", lambda out, **options: calls.append((out, options)))
+    monkeypatch.setattr("hierax.experiments.reproduce.toy_run.run", lambda out, **options: calls.append((out, options)))
     result = cli("reproduce", "toy", "--quick", "--seeds", "7", "--out", "there")
     assert result.exit_code == 0, result.output
     (out, options) = calls[0]

@@ -12,11 +12,12 @@ import pytest
 from lower_levels import INSTANCES, STACKED, START, by_clarabel, by_exact, by_scipy, problem_of, same_as
 
 import hierax as hx
-from hierax.errors import InputError
-from hierax.lower import _cones, conic
-from hierax.lower.conic import Conic
-from hierax.lower.kkt import flat_level
-from hierax.lower.solution import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._base.errors import InputError
+from hierax._lower import cones as _cones
+from hierax._lower import conic
+from hierax._lower.base import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._lower.conic import Conic
+from hierax._math.lower_level import flat_level
 from hierax.problems import toy
 from hierax.report import MissingExtra
 

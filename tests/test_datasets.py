@@ -17,9 +17,9 @@ from sockets import drop_sockets
 from typer.testing import CliRunner
 
 from hierax import datasets
+from hierax._base.errors import HieraxWarning, InputError, MissingExtra
 from hierax.cli import app
-from hierax.datasets import files, loading
-from hierax.errors import HieraxWarning, InputError, MissingExtra
+from hierax.experiments.datasets import files, loading
 
 ROOT = Path(__file__).parent.parent
 OUTSIDE = os.environ.get("HIERAX_DATA")
@@ -32,7 +32,7 @@ def alone(tmp_path, monkeypatch):
     """No data folder, no earlier downloads, no proxy between a test and its own server."""
     for name in ("HIERAX_DATA", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("hierax.datasets.files._cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("hierax.experiments.datasets.files._cache", lambda: tmp_path / "cache")
 
 
 def offline(*args, **kwargs):
@@ -155,7 +155,7 @@ def test_only_bundled_files_are_shipped():
 
 
 def test_a_damaged_file_is_not_read(monkeypatch):
-    monkeypatch.setattr("hierax.datasets.files._bundled", lambda source: b"preg\n")
+    monkeypatch.setattr("hierax.experiments.datasets.files._bundled", lambda source: b"preg\n")
     with pytest.raises(datasets.MissingData, match=r"the bundled diabetes\.csv is not the file .* its sha256 is .*"):
         datasets.load("diabetes")
 

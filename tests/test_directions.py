@@ -8,10 +8,10 @@ import optax
 import pytest
 
 import hierax as hx
-from hierax.estimate import Curvature
-from hierax.methods.defaults import filled
-from hierax.problem import Rows
-from hierax.reformulation.penalty import Point, PsiGradient
+from hierax._math.curvature import Curvature
+from hierax._math.psi import Point, PsiGradient
+from hierax._methods.defaults import filled
+from hierax._problem.problem import Rows
 
 MULTIPLIER = hx.Multipliers(None, None, None)
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy import optimize, sparse
 
 import hierax as hx
-from hierax.problem import Rows
+from hierax._math.envelope import best_multiplier, eliminated_value, joint_gamma
+from hierax._math.lagrangian import saddle_gradient, saddle_value
+from hierax._math.psi import Inner, Point, Weights, psi_gradient
+from hierax._problem.problem import Rows
 from hierax.problems import toy, toy_inner_solution
-from hierax.reformulation.envelope import best_multiplier, eliminated_value, joint_gamma
-from hierax.reformulation.lagrangian import saddle_gradient, saddle_value
-from hierax.reformulation.penalty import Inner, Point, Weights, psi_gradient
 
 N, P, Q = 4, 3, 1
 SEEDS = st.integers(0, 10**6)

@@ -9,8 +9,8 @@ from cases import close, random_data, random_problem
 from jax.flatten_util import ravel_pytree
 
 import hierax as hx
-from hierax import estimate
-from hierax.problem import Rows
+from hierax._math import curvature as estimate
+from hierax._problem.problem import Rows
 from hierax.problems import toy
 
 

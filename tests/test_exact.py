@@ -12,11 +12,11 @@ from cases import close
 from lower_levels import INSTANCES, STACKED, START, by_clarabel, by_exact, by_scipy, problem_of, same_as
 
 import hierax as hx
-from hierax.errors import InputError
-from hierax.lower.exact import Exact
-from hierax.lower.kkt import flat_level, residual_at
-from hierax.lower.solution import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
-from hierax.problem import Rows
+from hierax._base.errors import InputError
+from hierax._lower.base import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._lower.exact import Exact
+from hierax._math.lower_level import flat_level, residual_at
+from hierax._problem.problem import Rows
 from hierax.problems import ellipsoid_qp, toy
 
 TOY = toy(0.0).problem

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hierax as hx
-from hierax.methods.gaffa import BiCGAFFA
-from hierax.problem import Rows
+from hierax._math.gap import best_multiplier, gap_gradient, gap_value, proximal_gradient, proximal_lagrangian
+from hierax._methods.gaffa import BiCGAFFA
+from hierax._problem.problem import Rows
 from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
-from hierax.reformulation.gap import best_multiplier, gap_gradient, gap_value, proximal_gradient, proximal_lagrangian
 
 STARTS = np.array([0.1, 0.5, 0.8, 1.2, 1.6, 2.0, 2.6, 2.95])
 

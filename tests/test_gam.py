@@ -11,14 +11,14 @@ import pytest
 from cases import EXACT, TOY
 
 import hierax as hx
-from hierax import sets
-from hierax.lower.exact import Exact
-from hierax.lower.solution import INACCURATE, INFEASIBLE, SOLVED, AbstractLowerSolver, LowerSolution
-from hierax.methods.gam import DEPENDENT, FLAT, GAM, least_norm_weights
-from hierax.problem import Rows
+from hierax._lower.base import INACCURATE, INFEASIBLE, SOLVED, AbstractLowerSolver, LowerSolution
+from hierax._lower.exact import Exact
+from hierax._math.hypergradient import MOST
+from hierax._methods.gam import DEPENDENT, FLAT, GAM, least_norm_weights
+from hierax._problem import sets
+from hierax._problem.problem import Rows
 from hierax.problems import kinked, lvhba_toy, random_qp, synthetic
 from hierax.problems.toy import local_minimisers
-from hierax.reformulation.hypergradient import MOST
 
 STARTS = np.linspace(0.1, 2.95, 8)
 

@@ -10,12 +10,12 @@ import pytest
 from cases import EXACT, close, random_data, random_problem
 
 import hierax as hx
-from hierax import sets
-from hierax.lower.solution import LowerSolution
-from hierax.problem import Rows
+from hierax._lower.base import LowerSolution
+from hierax._math.hypergradient import Hypergradient, active_rows, fits, hypergradient, kkt_system, rows_at
+from hierax._problem import sets
+from hierax._problem.problem import Rows
+from hierax._problem.sets import Faces
 from hierax.problems.toy import hyper_objective
-from hierax.reformulation.hypergradient import Hypergradient, active_rows, fits, hypergradient, kkt_system, rows_at
-from hierax.sets import Faces
 
 
 def found_at(y: Any, multipliers: Rows, faces: Faces) -> LowerSolution:

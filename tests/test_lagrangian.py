@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
 import hierax as hx
-from hierax.problem import Rows
-from hierax.reformulation.lagrangian import (
+from hierax._math.lagrangian import (
     augmented_lagrangian,
     augmented_term,
     nonnegative,
@@ -22,6 +21,7 @@ from hierax.reformulation.lagrangian import (
     saddle_value,
     shifted_multiplier,
 )
+from hierax._problem.problem import Rows
 
 SHAPES = st.sampled_from([(1, 2, 1, 1), (3, 4, 5, 2)])
 LEVELS = st.sampled_from([-100.0, 0.0, 100.0])  # no constraint active, some, all

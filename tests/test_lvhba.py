@@ -12,19 +12,19 @@ import scipy.optimize
 from cases import EXACT, TOY, close, random_data, random_problem
 
 import hierax as hx
-from hierax.lower.exact import Exact
-from hierax.lower.solution import SOLVED
-from hierax.methods.lvhba import LVHBA, NOT_AFFINE, NOT_CONVEX
-from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic
-from hierax.problems.toy import local_minimisers
-from hierax.reformulation.joint_set import (
+from hierax._lower.base import SOLVED
+from hierax._lower.exact import Exact
+from hierax._math.joint_set import (
     is_linear_space,
     joint_convexity,
     onto_linear_space,
     projection_problem,
 )
-from hierax.reformulation.proximal import Centre, Saddle, inner_gradient, outer_gradient, saddle_function
-from hierax.validate import refuse_doubtful
+from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient, saddle_function
+from hierax._methods.lvhba import LVHBA, NOT_AFFINE, NOT_CONVEX
+from hierax._run.prepare import refuse_doubtful
+from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic
+from hierax.problems.toy import local_minimisers
 
 STARTS = np.linspace(0.1, 2.95, 8)
 

@@ -14,13 +14,13 @@ import pytest
 from cases import same
 
 import hierax as hx
-from hierax.lower.exact import Exact
-from hierax.lower.maxmin import MaxMin
-from hierax.methods.blocc import BLOCC
-from hierax.methods.gaffa import BiCGAFFA
-from hierax.methods.gam import GAM
-from hierax.methods.lvhba import LVHBA
-from hierax.methods.protocol import Costs
+from hierax._lower.exact import Exact
+from hierax._lower.maxmin import MaxMin
+from hierax._methods.blocc import BLOCC
+from hierax._methods.gaffa import BiCGAFFA
+from hierax._methods.gam import GAM
+from hierax._methods.lvhba import LVHBA
+from hierax._run.method import Costs
 
 SHORT = MaxMin(dual_steps=20, primal_steps=5)
 

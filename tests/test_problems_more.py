@@ -15,9 +15,9 @@ import pytest
 from scipy import optimize, sparse
 from test_problems import expected, residuals
 
-from hierax import sets
-from hierax.errors import InputError
-from hierax.problem import Problem
+from hierax._base.errors import InputError
+from hierax._problem import sets
+from hierax._problem.problem import Problem
 from hierax.problems import (
     Example,
     gaffa_toy,

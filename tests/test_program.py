@@ -12,9 +12,9 @@ import pytest
 from jax import monitoring
 
 import hierax as hx
-from hierax import program
-from hierax.program import Bound, compiled_programs
-from hierax.trees import split_variable
+from hierax._base.trees import split_variable
+from hierax._compile import programs as program
+from hierax._compile.programs import Bound, compiled_programs
 
 METHOD = hx.SALVF(c1=5.0, c2=100.0, inner=hx.SALM(steps=3))
 SHAPE = (37, 11)  # unlike any other array of the suite, so that a leaked one is recognised

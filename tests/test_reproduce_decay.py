@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hierax.reproduce import decay_claims, decay_report
-from hierax.reproduce.decay_methods import ENTRIES
-from hierax.reproduce.decay_runs import Curve, Size, run_grid, run_method
+from hierax.experiments.reproduce import decay_claims, decay_report
+from hierax.experiments.reproduce.decay_methods import ENTRIES
+from hierax.experiments.reproduce.decay_runs import Curve, Size, run_grid, run_method
 
 SMALL = Size(seeds=2, records=2, training=40, grid=3, share=0.05)
 

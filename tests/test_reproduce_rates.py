@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from hierax import SALM
-from hierax.problem import Rows
-from hierax.reformulation.envelope import eliminated_value
-from hierax.reproduce import rates, rates_floors, rates_inner, rates_outer, rates_vr
-from hierax.reproduce.rates_fit import as_json, fit
-from hierax.reproduce.rates_sizes import Sizes, choose
+from hierax._math.envelope import eliminated_value
+from hierax._problem.problem import Rows
+from hierax.experiments.reproduce import rates_floors, rates_inner, rates_outer, rates_vr
+from hierax.experiments.reproduce import rates_run as rates
+from hierax.experiments.reproduce.rates_fit import as_json, fit
+from hierax.experiments.reproduce.rates_sizes import Sizes, choose
 
 
 def test_fit_recovers_slope_and_its_error() -> None:

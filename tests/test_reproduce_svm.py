@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hierax.reproduce import svm_claims, svm_data, svm_report
-from hierax.reproduce.svm_methods import ENTRIES
-from hierax.reproduce.svm_plain import plain_svm
-from hierax.reproduce.svm_runs import Curve, Size, run_method
+from hierax.experiments.reproduce import svm_claims, svm_data, svm_report
+from hierax.experiments.reproduce.svm_methods import ENTRIES
+from hierax.experiments.reproduce.svm_plain import plain_svm
+from hierax.experiments.reproduce.svm_runs import Curve, Size, run_method
 
 SMALL = Size(seeds=2, steps=20, record_every=10, tuning_seeds=1, tuning_steps=10)
 

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 import hierax as hx
+from hierax._math.psi import psi
+from hierax.experiments.reproduce import toy_run as experiment
 from hierax.problems import toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers
-from hierax.reformulation.penalty import psi
-from hierax.reproduce import toy as experiment
 
 STARTS = 3.0 * np.random.default_rng(1).random((6, 2))
 STEPS = 60

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 import hierax as hx
-from hierax import sets
+from hierax._problem import sets
 
 LOW, HIGH = np.array([-1.0, 0.0, 0.5]), np.array([1.0, 0.0, 2.0])
 SETS = {

@@ -11,8 +11,8 @@ from cases import EXACT, METHOD, TOY, VR, same
 from scipy import optimize, stats
 
 import hierax as hx
-from hierax import driver
-from hierax.methods.salvf import START_ROUNDS
+from hierax._methods.salvf import START_ROUNDS
+from hierax._run import host as driver
 from hierax.problems.toy import local_minimisers
 
 

@@ -9,7 +9,7 @@ from cases import METHOD, TOY, same
 
 import hierax as hx
 
-LOOP = sys.modules["hierax.solve"]
+LOOP = sys.modules["hierax.solving"]
 STARTS = np.array([0.4, 1.3, 2.6])
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax.feeds import Exhausted, Feeder
-from hierax.methods.salvf import START_ROUNDS
-from hierax.program import Bound
-from hierax.samples import Tickets
+from hierax._compile.programs import Bound
+from hierax._methods.salvf import START_ROUNDS
+from hierax._problem.samples import Tickets
+from hierax._run.streams import Exhausted, Feeder
 
 BATCH, INNER = 4, 2
 START = START_ROUNDS * INNER  # batches of xi before the first step

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hierax import problems
-from hierax.errors import InputError
+from hierax._base.errors import InputError
+from hierax.experiments.reproduce import decay_training as training
+from hierax.experiments.reproduce.decay_data import split
 from hierax.problems.weight_decay import cross_entropy, group_norms, perceptron, weight_decay, within
-from hierax.reproduce import decay_training as training
-from hierax.reproduce.decay_data import split
 
 
 @pytest.fixture(scope="module")

@@ -19,18 +19,19 @@ from rich.console import Console
 from rich.table import Table
 
 import hierax
-from hierax import checkpoint, report
-from hierax.auto.auto import Auto
-from hierax.errors import InputError, MissingExtra, RunFailed
-from hierax.methods.blocc import BLOCC
-from hierax.methods.gaffa import BiCGAFFA
-from hierax.methods.gam import GAM
-from hierax.methods.lvhba import LVHBA
-from hierax.methods.protocol import AbstractMethod
-from hierax.methods.salvf import SALVF, SALVF_VR
-from hierax.problem import Problem
-from hierax.solution import Solution
-from hierax.solve import solve as run_solver
+from hierax import report
+from hierax._auto.auto import Auto
+from hierax._base.errors import InputError, MissingExtra, RunFailed
+from hierax._methods.blocc import BLOCC
+from hierax._methods.gaffa import BiCGAFFA
+from hierax._methods.gam import GAM
+from hierax._methods.lvhba import LVHBA
+from hierax._methods.salvf import SALVF, SALVF_VR
+from hierax._problem.problem import Problem
+from hierax._run import checkpoint
+from hierax._run.method import AbstractMethod
+from hierax._run.solution import Solution
+from hierax.solving import solve as run_solver
 
 app = typer.Typer(
     help="Bilevel optimisation with a constrained lower level, from noisy samples.",
@@ -52,6 +53,7 @@ METHODS: dict[str, Callable[[], AbstractMethod | Auto]] = {
     "gam": GAM,
 }
 STATE, SETTINGS = "state.npz", "run.json"
+RUNNERS = {"toy": "toy_run", "rates": "rates_run", "svm": "svm_run", "weight-decay": "decay_run"}
 
 
 class Experiment(StrEnum):
@@ -155,7 +157,7 @@ def _one_line_errors() -> Iterator[None]:
 @app.command()
 def demo(out: Out = None) -> None:
     """Solve the paper's toy problem with nothing set, in seconds; print the solution and draw it."""
-    from hierax.reproduce import demo as example
+    from hierax.experiments.reproduce import demo as example
 
     with _one_line_errors():
         example.run(out or Path("out") / "demo", Console())
@@ -186,7 +188,7 @@ def reproduce(
         if weights and Experiment.svm not in names:
             raise InputError(f"--weights belongs to the experiment svm, not to {experiment}.")
         for name in names:
-            module = importlib.import_module(f"hierax.reproduce.{name.name}")
+            module = importlib.import_module(f"hierax.experiments.reproduce.{name.name}")
             more = {"weights": str(weights)} if weights and name is Experiment.svm else {}
             module.run(out / name, quick=quick, seeds=seeds, data_dir=data_dir, **more)
 
@@ -202,7 +204,7 @@ def datasets(
     data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets; unset: HIERAX_DATA.")] = None,
 ) -> None:
     """List the data sets: size, origin, licence, hash, and whether each can be loaded now."""
-    from hierax import datasets as data
+    from hierax.experiments import datasets as data
 
     with _one_line_errors():
         if download is not None:
@@ -236,7 +238,7 @@ def bench_bolib(
     out: Out = None,
 ) -> None:
     """Solve the 71 problems of BOLIB with Auto and the other solvers; every answer is judged by SciPy's SLSQP."""
-    from hierax.bench import bolib as suite
+    from hierax.experiments.bench import external as suite
     from hierax.problems import bolib
 
     with _one_line_errors():
@@ -258,7 +260,7 @@ def bench_stochastic(
     out: Out = None,
 ) -> None:
     """Solve sampled problems with Auto, nothing set: toy, synthetic, SVM, weight decay with wrong labels."""
-    from hierax.bench import stochastic as suite
+    from hierax.experiments.bench import sampled as suite
 
     with _one_line_errors():
         console = Console()

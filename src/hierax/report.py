@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 import hierax
-from hierax.errors import MissingExtra
-from hierax.solution import Solution
+from hierax._base.errors import MissingExtra
+from hierax._run.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
-from hierax.errors import InputError
-from hierax.samples import Sampler
+from hierax._base.errors import InputError
+from hierax._problem.samples import Sampler
 
 
 def gaussian(sigma: float, size: int) -> Sampler | None:

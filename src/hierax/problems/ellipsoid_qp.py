@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax.errors import InputError
-from hierax.problem import Problem
+from hierax._base.errors import InputError
+from hierax._problem.problem import Problem
+from hierax._problem.sets import Box
 from hierax.problems._ellipsoids import (
     planted_multipliers,
     planted_slack,
@@ -15,7 +16,6 @@ from hierax.problems._ellipsoids import (
 )
 from hierax.problems._noise import batch_mean, gaussian
 from hierax.problems.example import Example, Known
-from hierax.sets import Box
 
 SOURCE = "hierax: random quadratic problem over ellipsoids with a planted solution, for rates of inner solvers."
 

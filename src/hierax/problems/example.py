@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from hierax.problem import Problem
+from hierax._problem.problem import Problem
 
 
 class Known(NamedTuple):
@@ -27,7 +27,7 @@ class Example(NamedTuple):
     """A problem, a starting point and its known solutions.
 
     Attributes:
-        problem: the problem as `hierax.solve` takes it.
+        problem: the problem as `hierax.solving` takes it.
         x0: start of the upper variable; not chosen with any method in mind.
         y0: start of the lower variable.
         solutions: local minimisers, the best one not necessarily first; empty where none is known.

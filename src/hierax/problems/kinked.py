@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax.problem import Problem
+from hierax._problem.problem import Problem
+from hierax._problem.sets import Box
 from hierax.problems.example import Example, Known
-from hierax.sets import Box
 
 SOURCE = "hierax: smallest problem with a weakly active solution, for methods that differentiate the lower level."
 

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax.errors import InputError
-from hierax.problem import Problem
+from hierax._base.errors import InputError
+from hierax._problem.problem import Problem
+from hierax._problem.sets import Box
 from hierax.problems._ellipsoids import (
     Matrix,
     Vector,
@@ -17,7 +18,6 @@ from hierax.problems._ellipsoids import (
     random_factor,
 )
 from hierax.problems.example import Example, Known
-from hierax.sets import Box
 
 SOURCE = "hierax: random bilevel problem with a quadratic lower level and affine constraints around a planted solution."
 

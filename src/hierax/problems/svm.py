@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float64, PyTree
 
-from hierax.errors import InputError
-from hierax.problem import Problem
+from hierax._base.errors import InputError
+from hierax._problem.problem import Problem
+from hierax._problem.samples import Finite
+from hierax._problem.sets import Box
 from hierax.problems._svm_reference import Data, Weights, sample_weights
 from hierax.problems.example import Example
-from hierax.samples import Finite
-from hierax.sets import Box
 
 SOURCE = (
     "H. Nie, J. Li, Z. Wen: An augmented Lagrangian value function method for lower-level constrained stochastic "

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax.errors import InputError
-from hierax.problem import Problem
+from hierax._base.errors import InputError
+from hierax._problem.problem import Problem
+from hierax._problem.sets import Box
 from hierax.problems._ellipsoids import (
     Ellipsoids,
     Matrix,
@@ -20,7 +21,6 @@ from hierax.problems._ellipsoids import (
 )
 from hierax.problems._noise import batch_mean, gaussian, linear_term, uniform
 from hierax.problems.example import Example, Known
-from hierax.sets import Box
 
 SOURCE = "hierax: random bilevel problem with quadratic objectives and coupled ellipsoids around a planted solution."
 

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from hierax.errors import InputError
-from hierax.problem import Problem
+from hierax._base.errors import InputError
+from hierax._problem.problem import Problem
+from hierax._problem.samples import Finite
+from hierax._problem.sets import Box
 from hierax.problems.example import Example
-from hierax.samples import Finite
-from hierax.sets import Box
 
 SOURCE = (
     "H. Nie, J. Li, Z. Wen: An augmented Lagrangian value function method for lower-level constrained stochastic "

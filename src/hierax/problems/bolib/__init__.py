@@ -5,7 +5,7 @@ Formulas, starts and published solutions are restated from there and from the pa
 published point is not optimal, `Case.best` is a better one.
 """
 
-from hierax.errors import InputError
+from hierax._base.errors import InputError
 from hierax.problems.bolib import convex, nonconvex, strongly_convex
 from hierax.problems.bolib.case import Case
 

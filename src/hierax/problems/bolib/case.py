@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Scalar
 
-from hierax import sets
-from hierax.problem import Problem
-from hierax.sets import Box, Free
+from hierax._problem import sets
+from hierax._problem.problem import Problem
+from hierax._problem.sets import Box, Free
 
 INF = float("inf")
 

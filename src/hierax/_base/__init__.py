@@ -1,0 +1,1 @@
+"""What everything stands on: errors, trees, checks of settings, words and tables."""

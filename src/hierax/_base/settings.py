@@ -1,0 +1,32 @@
+"""Checks of settings, shared by the methods; each error names the setting, what it got and what it needs."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from hierax._base.errors import InputError
+
+
+def check_positive(owner: str, name: str, value: Any) -> None:
+    """Refuse what is neither None nor a positive, finite number (traced numbers cannot be looked at)."""
+    if value is None or isinstance(value, jax.core.Tracer):
+        return
+    try:
+        fine = bool(np.all(np.isfinite(value)) and np.all(np.asarray(value) > 0))
+    except TypeError:
+        fine = False
+    if not fine:
+        raise InputError(f"{owner}({name}={value!r}): needs a positive, finite number, or None to have it estimated.")
+
+
+def check_count(owner: str, name: str, value: Any) -> None:
+    """Refuse what is neither None nor a whole number >= 1."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise InputError(f"{owner}({name}={value!r}): needs a whole number >= 1, or None for the default.")
+
+
+def check_choice(owner: str, name: str, value: Any, choices: tuple) -> None:
+    """Refuse what is not one of the choices."""
+    if value not in choices:
+        raise InputError(f"{owner}({name}={value!r}): choose one of {', '.join(map(repr, choices))}.")

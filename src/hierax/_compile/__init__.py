@@ -1,0 +1,1 @@
+"""How user functions become compiled programs."""

@@ -1,0 +1,255 @@
+"""Conic: lower levels that are quadratic in y, by an interior-point solver on the host (Clarabel, or ECOS).
+
+The solver's matrices are read off the user's functions by automatic differentiation, inside the traced code; only the
+solve itself leaves JAX (`jax.pure_callback`), so that `Conic` compiles and maps like everything else.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
+
+from hierax._base.errors import InputError
+from hierax._base.settings import check_choice, check_count, check_positive
+from hierax._base.trees import Number
+from hierax._lower import cones as _cones
+from hierax._lower.base import INACCURATE, SOLVED, AbstractLowerSolver, LowerSolution
+from hierax._math.lower_level import Level, RowVector, Vector, flat_level, reachable, residual_at
+from hierax._problem.problem import Problem, Rows
+
+LARGEST = 5 * 10**7  # numbers in the Hessians of all curved rows together (400 MB)
+POINTS = 4  # at which second derivatives are compared
+ACCEPTED = 100.0  # times tol: the largest KKT residual of a point that is called solved
+
+BATCH = {"clarabel": _cones.clarabel_batch, "ecos": _cones.ecos_batch}
+
+NOT_QUADRATIC = "Conic: lower(x, y, xi) is not quadratic in y (its Hessian changes between points); use hx.Exact()."
+NOT_CONVEX = (
+    "Conic: lower(x, y, xi) is not convex in y (its Hessian has a negative eigenvalue), and interior-point solvers for "
+    "convex problems find no minimiser of it."
+)
+ROWS_NOT_QUADRATIC = (
+    "Conic: constraints(x, y), or the faces of y_set, are neither affine nor quadratic in y (their second derivatives "
+    "change between points); use hx.Exact()."
+)
+ROWS_NOT_CONVEX = "Conic: a quadratic row of constraints(x, y) is not convex in y: what it allows is not a convex set."
+NOT_AFFINE = "Conic: equalities(x, y) are not affine in y; no convex solver can treat them."
+
+
+class Conic(AbstractLowerSolver):
+    """Solver of convex quadratic lower levels: an interior-point method on the host.
+
+    Accepted are a G that is quadratic in y (positive semidefinite, or linear), equalities affine in y, constraints
+    affine in y or convex quadratic in y (ellipsoids, ||Ay - b||^2 - r^2; not the norm itself), and the sets of hierax.
+    Which constraints are affine is seen from how they are written: keep affine and quadratic ones in different leaves
+    of the constraints' tree where there are many, because a leaf with a quadratic entry costs a Hessian per entry.
+    `doubts` checks all this at a few points; a call outside `jit` runs it.
+
+    An interior-point method profits from no start: y only says where the matrices are read off, `multipliers` are
+    ignored. The host computes in double precision whatever the precision of y.
+
+    Args:
+        solver: "clarabel", or "ecos" where it is installed.
+        tol: tolerance handed to the solver (gap and feasibility). Where the solver gives up, 1e-10, 1e-9 and 1e-8 are
+            tried in turn. The status is SOLVED where the KKT residual is at most 100 tol.
+        max_steps: bound on its iterations.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> from hierax._lower.conic import Conic
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: y, lower=lambda x, y, xi: (y - 2 * x) ** 2, constraints=lambda x, y: y - x
+        ... )
+        >>> found = Conic().solve(problem, jnp.asarray(1.5), jnp.asarray(0.0))
+        >>> round(float(found.y), 4), round(float(found.multipliers.inequalities), 4)
+        (1.5, 3.0)
+    """
+
+    solver: Literal["clarabel", "ecos"] = eqx.field(static=True, default="clarabel")
+    tol: Number = 1e-9
+    max_steps: int = eqx.field(static=True, default=200)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense."""
+        check_choice("Conic", "solver", self.solver, tuple(BATCH))
+        for name in ("tol", "max_steps"):
+            if getattr(self, name) is None:
+                raise InputError(f"Conic({name}=None): needs a number; leave it out for the default.")
+        check_positive("Conic", "tol", self.tol)
+        check_count("Conic", "max_steps", self.max_steps)
+
+    def solve(
+        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
+    ) -> LowerSolution:
+        """y*(x) and its multipliers on the batch xi."""
+        del multipliers
+        _cones.package(self.solver)
+        level = flat_level(problem, x, y, xi)
+        curved = _curved_rows(level)
+        if not _is_traced(level):
+            for text, flag in _doubts(level, curved).items():
+                if flag:
+                    raise InputError(text)
+        return self._solve(level, curved)
+
+    def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None) -> dict[str, Bool[Array, ""]]:
+        """What speaks against this solver: texts, and whether they apply, from second derivatives at a few points."""
+        level = flat_level(problem, x, y, xi)
+        return _doubts(level, _curved_rows(level))
+
+    def _solve(self, level: Level, curved: np.ndarray) -> LowerSolution:
+        form = _quadratic_form(level, curved)
+        n, rows, dtype = level.start.size, level.equal.size, level.start.dtype
+        shapes = (
+            jax.ShapeDtypeStruct((n,), dtype),
+            jax.ShapeDtypeStruct((rows,), dtype),
+            jax.ShapeDtypeStruct((), np.int32),
+            jax.ShapeDtypeStruct((), np.int32),
+        )
+        step, mu, status, iterations = jax.pure_callback(
+            BATCH[self.solver],
+            shapes,
+            *form,
+            level.equal,
+            curved,
+            jnp.asarray(self.tol, dtype),
+            np.int32(self.max_steps),
+            vmap_method="expand_dims",
+        )
+        v = level.start + step
+        left = residual_at(level, v, mu, reachable(self.tol, dtype))
+        # Only the solver knows that there is no solution; that a point is one, its residual says.
+        judged = jnp.where(left <= reachable(ACCEPTED * self.tol, dtype), SOLVED, INACCURATE)
+        own, faces = level.split(mu)
+        return LowerSolution(
+            y=level.tree(v),
+            multipliers=own,
+            faces=faces,
+            value=level.objective(v),
+            residual=left,
+            status=jnp.where((status == SOLVED) | (status == INACCURATE), judged, status),
+            iterations=iterations,
+        )
+
+
+class _QuadraticForm(NamedTuple):
+    """G and the rows around the start, as functions of the step: 1/2 d'Pd + q'd, and r + Jd + 1/2 d'Q_i d.
+
+    `slopes` is J transposed: the host's sparse matrices are stored by columns.
+    """
+
+    hessian: Float[Array, "n n"]
+    linear: Vector
+    slopes: Float[Array, "n rows"]
+    values: RowVector
+    curved: Float[Array, "curved n n"]
+
+
+def _quadratic_form(level: Level, curved: np.ndarray) -> _QuadraticForm:
+    v, rows = level.start, level.equal.size
+    basis = jnp.eye(v.size, dtype=v.dtype)
+    linear, bend = jax.linearize(jax.grad(level.objective), v)
+    if rows <= v.size:
+        values, pull = jax.vjp(level.rows, v)
+        slopes = jax.vmap(lambda unit: pull(unit)[0], out_axes=1)(jnp.eye(rows, dtype=v.dtype))
+    else:
+        values, push = jax.linearize(level.rows, v)
+        slopes = jax.vmap(push)(basis)
+    return _QuadraticForm(jax.vmap(bend)(basis), linear, slopes, values, _row_hessians(level, curved))
+
+
+def _row_hessians(level: Level, curved: np.ndarray) -> Float[Array, "curved n n"]:
+    """Q of the curved rows."""
+    v, index = level.start, np.flatnonzero(curved)
+    if index.size * v.size**2 > LARGEST:
+        raise InputError(
+            f"Conic: {index.size} constraints are not affine in y as written, and their Hessians have "
+            f"{index.size} x {v.size} x {v.size} entries, which is too many. Put affine and quadratic constraints in "
+            "different leaves of the tree that constraints(x, y) returns, or use hx.Exact()."
+        )
+    if not index.size:
+        return jnp.zeros((0, v.size, v.size), v.dtype)
+    return jax.hessian(lambda w: level.rows(w)[index])(v)
+
+
+def _curved_rows(level: Level) -> np.ndarray:
+    """Which rows may have a second derivative, from the way they are written: a fact of the trace, not of numbers.
+
+    JAX knows derivatives that vanish identically as symbolic zeros. A function that hands its argument on unchanged,
+    and notes when a derivative other than such a zero passes through it, tells for every leaf.
+    """
+    shapes = jax.tree.leaves(jax.eval_shape(level.blocks, level.start))
+    curved = [False] * len(shapes)
+
+    def watched(place: int) -> Callable[[Array], Array]:
+        @jax.custom_jvp
+        def same(leaf: Array) -> Array:
+            return leaf
+
+        def rule(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+            zero = isinstance(tangents[0], SymbolicZero)
+            curved[place] |= not zero
+            return primals[0], jnp.zeros(primals[0].shape, primals[0].dtype) if zero else tangents[0]
+
+        same.defjvp(rule, symbolic_zeros=True)
+        return same
+
+    def slopes(v: Vector) -> list[Array]:
+        _, along = jax.jvp(level.blocks, (v,), (jnp.ones_like(v),))
+        return [watched(place)(leaf) for place, leaf in enumerate(jax.tree.leaves(along))]
+
+    jax.eval_shape(lambda v: jax.jvp(slopes, (v,), (v,)), level.start)
+    return np.repeat(np.array(curved, bool), [leaf.size for leaf in shapes])
+
+
+def _is_traced(level: Level) -> bool:
+    """Whether values are not known yet: under jit or vmap, be it of x and y or of what the functions close over."""
+    values = level.objective(level.start), level.rows(level.start)
+    return any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
+    v = level.start
+    place = jnp.arange(1, v.size + 1, dtype=v.dtype)
+    which = jnp.arange(1, POINTS + 1, dtype=v.dtype)[:, None]
+    points = v + jnp.maximum(1.0, jnp.max(jnp.abs(v))) * jnp.sin(1.7 * which * place + which**2)
+    along = jnp.cos(2.3 * place)
+    small = 100 * jnp.sqrt(jnp.finfo(v.dtype).eps)
+
+    def seconds(w: Vector) -> tuple[Vector, RowVector, RowVector]:
+        def slope(t: Scalar) -> RowVector:
+            return jax.jvp(lambda s: level.rows(w + s * along), (t,), (jnp.ones_like(t),))[1]
+
+        zero = jnp.zeros((), v.dtype)
+        first, second = jax.jvp(slope, (zero,), (jnp.ones_like(zero),))
+        return jax.jvp(jax.grad(level.objective), (w,), (along,))[1], first, second
+
+    bend, first, second = jax.vmap(seconds)(points)
+    rows = jnp.max(jnp.abs(first), 0, initial=0.0) + jnp.max(jnp.abs(second), 0, initial=0.0)
+
+    def steady(values: Array, size: Array) -> Bool[Array, ""]:
+        return jnp.all(jnp.abs(values - values[0]) <= small * size)
+
+    equal = jnp.asarray(level.equal)
+    allowed = _row_hessians(level, curved)[~level.equal[curved]]
+    hessian = jax.vmap(jax.linearize(jax.grad(level.objective), v)[1])(jnp.eye(v.size, dtype=v.dtype))
+    return {
+        NOT_QUADRATIC: ~steady(bend, jnp.max(jnp.abs(bend))),
+        NOT_CONVEX: ~_semidefinite(hessian, small),
+        ROWS_NOT_QUADRATIC: ~steady(jnp.where(equal, 0.0, second), rows),
+        ROWS_NOT_CONVEX: ~jnp.all(jax.vmap(lambda one: _semidefinite(one, small))(allowed)),
+        NOT_AFFINE: ~jnp.all(jnp.where(equal, jnp.abs(second), 0.0) <= small * rows),
+    }
+
+
+def _semidefinite(matrix: Float[Array, "n n"], small: Scalar) -> Bool[Array, ""]:
+    """Whether a factorisation succeeds after a shift that rounding can explain."""
+    size = jnp.max(jnp.abs(matrix))
+    shift = small * jnp.where(size > 0, size, 1.0)
+    factor = jnp.linalg.cholesky(matrix + shift * jnp.eye(matrix.shape[0], dtype=matrix.dtype))
+    return jnp.all(jnp.isfinite(factor))

@@ -1,0 +1,407 @@
+r"""Exact: the lower level to machine-like precision, by the proximal method of multipliers.
+
+With rows r (the constraints, the equalities and the faces of Y), penalties rho_i and a weight delta, each outer step
+minimises, by a semismooth Newton method with Armijo's rule,
+
+    phi(v) = G(v) + sum_i ([mu_i + rho_i r_i(v)]_+^2 - mu_i^2) / (2 rho_i) + delta/2 ||v - centre||^2
+
+and then sets mu <- [mu + rho r]_+ (equalities: without [.]_+) and centre <- v. The proximal term is what makes it work
+where G is merely convex: linear in some coordinates, or flat. Near the solution mu and the set of active rows settle,
+and one Newton step per outer step is a step of Newton's method on the KKT system.
+
+Everything is one loop of Newton steps (an outer step is made within a Newton step whenever phi is minimised well
+enough), so that many problems can be mapped over at once without waiting for each other's inner loops.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+
+from hierax._base.errors import InputError
+from hierax._base.settings import check_count, check_positive
+from hierax._base.trees import Number
+from hierax._lower.base import (
+    INACCURATE,
+    INFEASIBLE,
+    SOLVED,
+    UNBOUNDED,
+    AbstractLowerSolver,
+    LowerSolution,
+)
+from hierax._lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
+from hierax._math.lower_level import Level, RowVector, Units, Vector, flat_level, reachable, residual, units_at
+from hierax._math.scatter import scattered, unit_cube
+from hierax._problem.problem import Problem, Rows
+
+PENALTY = 30.0  # first penalty, in units of curvature of G per squared gradient of the row
+PROXIMAL = 1e-4  # first proximal weight, in units of curvature of G
+GROWTH = 10.0  # of the penalty, and decrease of the proximal weight, where an outer step gained less than ...
+GAIN = 0.1  # ... this factor
+INNER = 0.5  # phi is minimised well enough when its gradient is this small against what the outer step will change
+ARMIJO = 1e-4
+SHORTEST = 2.0**-44  # step below which the line search gives up: phi is minimised as far as rounding allows
+FACE_STEPS = 20
+FAR = 1e8  # an iterate this many lengths away has run off
+_RUNNING = -1  # the status until the loop ends
+CLEAR = 1e-6  # violations (in lengths) below this are never called infeasible
+
+
+class _Phi(NamedTuple):
+    """What phi is made of; changes with outer steps only."""
+
+    centre: Vector
+    mu: RowVector
+    units: Units
+    penalty: Scalar
+    proximal: Scalar
+
+    @property
+    def weights(self) -> RowVector:
+        """rho, a number per row."""
+        return self.penalty * self.units.curvature / self.units.row**2
+
+
+class _State(NamedTuple):
+    """The iterate, what is known about it, and phi.
+
+    Attributes:
+        v: the point.
+        mu: the multipliers that go with it.
+        value: G there.
+        residual: of the KKT conditions at (v, mu).
+        status: one of `lower.solution`, or _RUNNING.
+        steps: Newton steps so far.
+        stuck: whether the last line search found nothing better.
+        damping: added to the Hessian of phi, relative to its diagonal, after a factorisation failed.
+        phi: the function being minimised.
+        moved_mu: change of mu in the last outer step, as a violation in lengths.
+        moved_v: what the proximal term contributed to the gradient then.
+        at_start: G at the start.
+    """
+
+    v: Vector
+    mu: RowVector
+    value: Scalar
+    residual: Scalar
+    status: Int[Array, ""]
+    steps: Int[Array, ""]
+    stuck: Bool[Array, ""]
+    damping: Scalar
+    phi: _Phi
+    moved_mu: Scalar
+    moved_v: Scalar
+    at_start: Scalar
+
+
+class Branches(NamedTuple):
+    """What was found from each of many starts (leading axis), all vectors flat.
+
+    Attributes:
+        v: the points.
+        mu: multipliers of all rows, faces of Y included.
+        value: G plus the multipliers times what is left of the violation: to first order the value at a feasible point.
+        violation: the largest, in the units of the rows.
+        status: of each; only SOLVED ones are KKT points.
+        slope: gradient of the value in x, raveled, by the envelope theorem: grad_x (G + mu.rows).
+    """
+
+    v: Float[Array, "starts n"]
+    mu: Float[Array, "starts rows"]
+    value: Float[Array, " starts"]
+    violation: Float[Array, " starts"]
+    status: Int[Array, " starts"]
+    slope: Float[Array, "starts nx"]
+
+
+class Exact(AbstractLowerSolver):
+    """Solver of lower levels: nonlinear constraints, equalities, any Y that states its faces.
+
+    With one start it is meant for convex lower levels. With more, all of them are solved in one batched program, steps
+    take negative curvature into account, and the best KKT point found counts: v(x) is then the best of `starts`.
+
+    The first derivatives of G and the constraints must be continuous. Matrices of size dim(y) are formed while dim(y)
+    plus the number of constraints is at most `dense_limit`; above it Newton steps come from conjugate gradients.
+
+    SOLVED is said only where the KKT residual at the returned point is at most `tol`. INFEASIBLE: the point minimises
+    the squared violation and still violates (for convex constraints, proof that no feasible point is anywhere near).
+    UNBOUNDED: feasible iterates of falling objective went 1e8 times further than the start (or than one).
+
+    Args:
+        tol: KKT residual (see `hierax._math.lower_level.residual`) that counts as solved; in single precision at least 200
+            times the rounding unit.
+        max_steps: bound on the number of Newton steps.
+        dense_limit: up to here matrices are formed.
+        starts: from how many points the lower level is solved: the given y and `starts` - 1 that cover Y (or the
+            surroundings of y). More than one for lower levels that are not convex.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> from hierax._lower.exact import Exact
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: y, lower=lambda x, y, xi: (y - 2 * x) ** 2, constraints=lambda x, y: y - x
+        ... )
+        >>> found = Exact().solve(problem, jnp.asarray(1.5), jnp.asarray(0.0))
+        >>> round(float(found.y), 3), round(float(found.multipliers.inequalities), 3)
+        (1.5, 3.0)
+    """
+
+    tol: Number = 1e-8
+    max_steps: int = eqx.field(static=True, default=200)
+    dense_limit: int = eqx.field(static=True, default=2000)
+    starts: int = eqx.field(static=True, default=1)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense."""
+        for name in ("tol", "max_steps"):
+            if getattr(self, name) is None:
+                raise InputError(f"Exact({name}=None): needs a number; leave it out for the default.")
+        check_positive("Exact", "tol", self.tol)
+        check_count("Exact", "max_steps", self.max_steps)
+        check_count("Exact", "dense_limit", self.dense_limit)
+        check_count("Exact", "starts", self.starts)
+
+    def solve(
+        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
+    ) -> LowerSolution:
+        """y*(x) and its multipliers on the batch xi, from y and, where given, good multipliers."""
+        level = flat_level(problem, x, y, xi)
+        if multipliers is None:
+            mu = jnp.zeros(level.equal.size, level.start.dtype)
+        else:
+            mu = _with_faces(level, level.signed(level.multipliers(multipliers)))
+        if self.starts == 1:
+            end = self._minimise(level, level.start, mu)
+        else:
+            cube = unit_cube(level.start.size, self.starts - 1)
+            end = _best(self._many(level, scattered(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
+        own, faces = level.split(end.mu)
+        return LowerSolution(
+            y=level.tree(end.v),
+            multipliers=own,
+            faces=faces,
+            value=end.value,
+            residual=end.residual,
+            status=end.status,
+            iterations=end.steps,
+        )
+
+    def branches(
+        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, points: Float[Array, "starts n"], mu: Array
+    ) -> Branches:
+        """The lower level at x from each of the raveled points and multipliers (of all rows; y gives the structure)."""
+        level = flat_level(problem, x, y, xi)
+        end = self._many(level, points, mu)
+
+        def look(v: Vector, mu: RowVector) -> tuple[Scalar, Scalar, Array]:
+            def lagrangian(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
+                here = flat_level(problem, x, level.tree(v), xi)
+                rows, value = here.rows(v), here.objective(v)
+                beyond = jnp.where(here.equal, rows, jnp.maximum(rows, 0.0))
+                return value + mu @ rows, (value + mu @ beyond, jnp.max(jnp.abs(beyond), initial=0.0))
+
+            slope, (value, violation) = jax.grad(lagrangian, has_aux=True)(x)
+            return value, violation, jax.flatten_util.ravel_pytree(slope)[0]
+
+        value, violation, slope = jax.vmap(look)(end.v, end.mu)
+        return Branches(end.v, end.mu, value, violation, end.status, slope)
+
+    def _many(self, level: Level, points: Float[Array, "starts n"], mu: Array) -> _State:
+        return jax.vmap(lambda v, m: self._minimise(level, v, m))(points, mu)
+
+    def _minimise(self, level: Level, start: Vector, mu: RowVector) -> _State:
+        tol = reachable(self.tol, start.dtype)
+        dense = start.size + int((~level.face).sum()) <= self.dense_limit
+        newton = (cholesky if self.starts == 1 else eigenvectors) if dense else conjugate_gradients
+        return _minimise(level, start, mu, tol, self.max_steps, newton)
+
+
+def _best(ends: _State) -> _State:
+    """The solved one of lowest value; else one that proves unboundedness; else the most nearly solved."""
+    rank = jnp.where(ends.status == SOLVED, 1, jnp.where(ends.status == UNBOUNDED, 0, 2))
+    nearly = jnp.where(ends.status == INFEASIBLE, jnp.inf, ends.residual)
+    order = jnp.lexsort((jnp.where(rank == 1, ends.value, nearly), rank))
+    return jax.tree.map(lambda leaf: leaf[order[0]], ends)
+
+
+def _with_faces(level: Level, mu: RowVector) -> RowVector:
+    """Multipliers of the constraints, completed by those of the active faces that balance the Lagrangian's gradient.
+
+    The least-squares solution, by conjugate gradients: the faces of Y are orthogonal, or nearly, and take few steps.
+    """
+    if not level.face.any():
+        return mu
+    rows, push = jax.linearize(level.rows, level.start)
+    pull = jax.linear_transpose(push, level.start)
+    active = level.face & (level.equal | (rows >= -CLEAR))
+    gradient = jax.grad(level.objective)(level.start) + pull(mu)[0]
+
+    def normal(m: RowVector) -> RowVector:
+        return jnp.where(active, push(pull(jnp.where(active, m, 0.0))[0]), m)
+
+    faces, _ = jax.scipy.sparse.linalg.cg(normal, jnp.where(active, -push(gradient), 0.0), maxiter=FACE_STEPS)
+    return level.signed(mu + jnp.where(active, faces, 0.0))
+
+
+def _minimise(level: Level, start: Vector, mu: RowVector, tol: Scalar, max_steps: int, newton: Newton) -> _State:
+    """The loop, from one start."""
+    one = jnp.ones((), start.dtype)
+
+    def body(state: _State) -> _State:
+        state = _outer_step(level, state, start, tol, max_steps)
+        return jax.lax.cond(state.status == _RUNNING, lambda: _newton_step(level, state, newton), lambda: state)
+
+    unknown = Units(jnp.ones_like(mu), one, one, one)
+    begin = _State(
+        v=start,
+        mu=mu,
+        value=one,
+        residual=jnp.inf * one,
+        status=jnp.asarray(_RUNNING, jnp.int32),
+        steps=jnp.asarray(-1, jnp.int32),
+        stuck=jnp.asarray(True),
+        damping=0 * one,
+        phi=_Phi(start, mu, unknown, PENALTY * one, PROXIMAL * one),
+        moved_mu=jnp.inf * one,
+        moved_v=jnp.inf * one,
+        at_start=one,
+    )
+    return jax.lax.while_loop(lambda state: state.status == _RUNNING, body, begin)
+
+
+def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_steps: int) -> _State:
+    """Judge the point, and where phi is minimised well enough go on to the next phi."""
+    v, phi, eps = state.v, state.phi, jnp.finfo(state.v.dtype).eps
+    first = state.steps < 0
+    rows, pull = jax.vjp(level.rows, v)
+    value, downhill = jax.value_and_grad(level.objective)(v)
+    mu = jnp.where(first, phi.mu, level.signed(phi.mu + phi.weights * rows))
+    along = pull(mu)[0]
+    units = units_at(level, v, rows, downhill, tol)
+    # Multipliers from elsewhere that do not even balance G's gradient are worse than none.
+    useless = first & (jnp.linalg.norm(downhill + along) > jnp.linalg.norm(downhill) + units.slope)
+    mu, along = jnp.where(useless, 0.0, mu), jnp.where(useless, 0.0, along)
+    gradient = downhill + along
+    left = residual(level, units, rows, mu, gradient)
+
+    pulled = phi.proximal * (v - phi.centre)
+    inner = jnp.max(jnp.abs(gradient / phi.units.curvature + pulled), initial=0.0)
+    moved_mu = jnp.where(first, jnp.inf, jnp.max(jnp.abs(mu - phi.mu) / (phi.weights * phi.units.row), initial=0.0))
+    moved_v = jnp.where(first, jnp.inf, jnp.max(jnp.abs(pulled), initial=0.0))
+    small = 0.1 * tol * phi.units.slope / phi.units.curvature
+    ready = state.stuck | (inner <= jnp.maximum(INNER * jnp.maximum(moved_mu, moved_v), small))
+
+    # What moved by less than the tolerance is not slow: a penalty raised for rounding errors only spoils the Hessian.
+    slow_mu = moved_mu > jnp.maximum(GAIN * state.moved_mu, 0.01 * tol * units.length)
+    slow_v = moved_v > GAIN * state.moved_v
+    # Beyond the largest penalty rounding in a row, times the penalty, exceeds the tolerance.
+    largest = 0.2 * tol * units.slope / (units.curvature * eps * jnp.maximum(1.0, jnp.max(jnp.abs(v), initial=0.0)))
+    grown = jnp.where(slow_mu, jnp.minimum(GROWTH * phi.penalty, largest), phi.penalty)
+    grown = jnp.where(first, jnp.minimum(phi.penalty * jnp.clip(0.1 / left, 1.0, 1e3), largest), grown)  # a good start
+    weaker = jnp.where(slow_v, jnp.maximum(phi.proximal / GROWTH, jnp.maximum(1e-10, 10 * eps)), phi.proximal)
+    following = state._replace(phi=_Phi(v, mu, units, grown, weaker), moved_mu=moved_mu, moved_v=moved_v)
+
+    violation = level.signed(rows) / units.row
+    in_vain = (phi.penalty >= largest) & (moved_mu > 0.9 * state.moved_mu)
+    hopeless = ready & _hopeless(violation, pull(violation / units.row)[0], v, units.length, in_vain, tol)
+    at_start = jnp.where(first, value, state.at_start)
+    gone = _gone(v, start, violation) & (value < at_start)
+    status = jnp.where(state.steps < max_steps, _RUNNING, INACCURATE)
+    # Convergence is superlinear by then: one more step for a tenth of the tolerance, which G pays multipliers times.
+    solved = (left <= 0.1 * tol) | ((left <= tol) & ((state.residual <= tol) | (state.steps >= max_steps)))
+    status = jnp.where(solved, SOLVED, jnp.where(hopeless, INFEASIBLE, jnp.where(gone, UNBOUNDED, status)))
+    state = jax.tree.map(lambda a, b: jnp.where(ready, a, b), following, state)
+    return state._replace(
+        mu=mu,
+        value=value,
+        residual=left,
+        status=status.astype(state.status.dtype),
+        steps=jnp.maximum(state.steps, 0),
+        at_start=at_start,
+    )
+
+
+def _newton_step(level: Level, state: _State, newton: Newton) -> _State:
+    """One step of the semismooth Newton method on phi."""
+
+    def value(v: Vector) -> tuple[Scalar, Scalar]:
+        return _phi(level, state.phi, v)
+
+    def derivative(v: Vector) -> tuple[Vector, tuple[Scalar, Scalar]]:
+        both, slope = jax.value_and_grad(value, has_aux=True)(v)
+        return slope, both
+
+    slope, curved, here = jax.linearize(derivative, state.v, has_aux=True)
+    direction, failed = newton(curved, slope, state.damping, state.phi.units, state.v)
+    v, stuck = _armijo(value, state.v, here, direction, jnp.vdot(slope, direction))
+    damping = jnp.where(failed, jnp.maximum(10 * state.damping, 1e-8), 0.1 * state.damping)
+    return state._replace(v=v, steps=state.steps + 1, stuck=stuck, damping=damping)
+
+
+def _phi(level: Level, phi: _Phi, v: Vector) -> tuple[Scalar, Scalar]:
+    """phi(v), and the sum of its terms' magnitudes (for the size of rounding errors)."""
+    objective = level.objective(v)
+    shifted = level.signed(phi.mu + phi.weights * level.rows(v))
+    away = v - phi.centre
+    rest = 0.5 * (jnp.sum(shifted**2 / phi.weights) + phi.proximal * phi.units.curvature * jnp.vdot(away, away))
+    return objective + rest, jnp.abs(objective) + rest
+
+
+def _hopeless(
+    violation: RowVector, push: Vector, v: Vector, length: Scalar, in_vain: Bool[Array, ""], tol: Scalar
+) -> Bool[Array, ""]:
+    """Whether v is stationary for the squared violation (`push` is its gradient) and yet violates.
+
+    For convex rows and u >= 0, u.rows(y) >= u.rows(v) + (J'u).(y - v). With u the violation at v, no y closer to v than
+    |u|^2 / |J'u| is feasible: a huge radius is a proof of infeasibility. Where curved rows exclude each other the
+    radius grows slowly; there a large one is enough once the penalty has been raised to its limit in vain.
+    """
+    size = jnp.linalg.norm(violation)
+    huge = jnp.minimum(1e7, 0.1 / jnp.finfo(v.dtype).eps)
+    radius = jnp.where(in_vain, 1e3, huge) * jnp.maximum(1.0, jnp.linalg.norm(v))
+    return (size > jnp.maximum(CLEAR, tol) * length) & (radius * jnp.linalg.norm(push) <= size**2)
+
+
+def _gone(v: Vector, start: Vector, violation: RowVector) -> Bool[Array, ""]:
+    """Whether v has run off along feasible points."""
+    distance = jnp.max(jnp.abs(v), initial=0.0)
+    far = distance > FAR * jnp.maximum(1.0, jnp.max(jnp.abs(start), initial=0.0))
+    feasible = jnp.max(jnp.abs(violation), initial=0.0) <= CLEAR * distance
+    return far & feasible
+
+
+def _armijo(
+    function: Callable[[Vector], tuple[Scalar, Scalar]],
+    v: Vector,
+    here: tuple[Scalar, Scalar],
+    direction: Vector,
+    slope: Scalar,
+) -> tuple[Vector, Bool[Array, ""]]:
+    """The point after the first of the steps 1, 1/2, 1/4, ... that lowers the function enough, and whether none did.
+
+    `here` is the function at v: its value, and the size of what it was summed from. Close to the minimum the values are
+    too blunt to judge by, as their last digits are noise. Where they differ by less than half their digits the slope
+    after the step decides (Hager and Zhang's approximate rule: both rules agree for quadratic functions). A value that
+    is not a number never passes.
+    """
+    noise = jnp.sqrt(jnp.finfo(v.dtype).eps) * here[1]
+
+    def too_high(carry: tuple[Scalar, Scalar, Scalar]) -> Bool[Array, ""]:
+        length, reached, after = carry
+        lower = reached <= here[0] + ARMIJO * length * slope
+        flatter = (reached <= here[0] + noise) & (after <= (2 * ARMIJO - 1) * slope)
+        return ~(lower | flatter) & (length > SHORTEST)
+
+    def halve(carry: tuple[Scalar, Scalar, Scalar]) -> tuple[Scalar, Scalar, Scalar]:
+        length = 0.5 * carry[0]
+        (reached, _), (after, _) = jax.jvp(function, (v + length * direction,), (direction,))
+        return length, reached, after
+
+    high = jnp.full((), jnp.inf, v.dtype)
+    length, _, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), high, high))
+    stuck = length <= SHORTEST
+    return jnp.where(stuck, v, v + length * direction), stuck

@@ -1,0 +1,63 @@
+"""Directions of Newton's method on the function that `Exact` minimises."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Scalar
+
+from hierax._math.lower_level import Units, Vector
+
+CG_STEPS = 500
+FLOOR = 1e-13  # eigenvalues below this part of the largest count as this
+LONGEST = 10.0  # step along one eigenvector, in sizes of y
+
+Newton = Callable[[Callable[[Vector], Vector], Vector, Scalar, Units, Vector], tuple[Vector, Bool[Array, ""]]]
+"""(product with the Hessian, gradient, damping, units, point) -> (direction, whether the Hessian failed to give one)"""
+
+
+def cholesky(
+    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units, v: Vector
+) -> tuple[Vector, Bool[Array, ""]]:
+    """Newton's direction from a factorisation; where the Hessian is not positive definite, a short way downhill."""
+    del units, v
+    n = slope.size
+    identity = jnp.eye(n, dtype=slope.dtype)
+    hessian = jax.vmap(curved)(identity)
+    typical = jnp.mean(jnp.abs(jnp.diag(hessian)))
+    factor = jnp.linalg.cholesky(hessian + (damping + 4 * n * jnp.finfo(slope.dtype).eps) * typical * identity)
+    direction = -jax.scipy.linalg.cho_solve((factor, True), slope)
+    failed = ~jnp.all(jnp.isfinite(direction))
+    return jnp.where(failed, -slope / jnp.linalg.norm(hessian), direction), failed
+
+
+def eigenvectors(
+    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units, v: Vector
+) -> tuple[Vector, Bool[Array, ""]]:
+    """Newton's direction with the magnitudes of the eigenvalues: downhill also where the Hessian is indefinite.
+
+    Each component along an eigenvector is held back for itself. A bound on the whole step would let the huge component
+    of a flat direction (a linear lower level has them) shrink the useful ones.
+    """
+    del damping
+    hessian = jax.vmap(curved)(jnp.eye(slope.size, dtype=slope.dtype))
+    failed = ~jnp.all(jnp.isfinite(hessian))
+    hessian = jnp.where(failed, units.curvature * jnp.eye(slope.size, dtype=slope.dtype), hessian)
+    values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
+    magnitudes = jnp.maximum(jnp.abs(values), FLOOR * jnp.max(jnp.abs(values)) + jnp.finfo(slope.dtype).tiny)
+    longest = LONGEST * (units.length + jnp.max(jnp.abs(v)))
+    along = jnp.clip(-(vectors.T @ slope) / magnitudes, -longest, longest)
+    return vectors @ along, failed
+
+
+def conjugate_gradients(
+    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units, v: Vector
+) -> tuple[Vector, Bool[Array, ""]]:
+    """Newton's direction as far as it matters: the closer to the minimum, the more exact."""
+    del v
+    enough = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope) / units.slope))
+    direction, _ = jax.scipy.sparse.linalg.cg(
+        lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=CG_STEPS
+    )
+    downhill = jnp.vdot(direction, slope) < 0
+    return jnp.where(downhill, direction, -slope / units.curvature), ~downhill

@@ -1,0 +1,269 @@
+r"""The gradient of x -> F(x, y*(x)), by differentiating the KKT system of the lower level on its active set.
+
+With L(x, y, mu) = G(x, y) + mu'h(x, y), h the rows of the lower level (its constraints and the faces of Y), A the
+active ones and J_A their Jacobian in y, the solution and its multipliers move with x by
+
+    [ L_yy  J_A' ] [ dy   ]       [ L_yx  ]
+    [ J_A   0    ] [ dmu_A ]  = - [ J_x,A ] dx,
+
+so d_x = grad_x F + (dy*/dx)' grad_y F needs one solve with the same symmetric matrix, whatever the dimension of x:
+
+    [ L_yy  J_A' ] [ v ]   [ -grad_y F ]
+    [ J_A   0    ] [ u ] = [     0     ],        d_x = grad_x F + L_yx' v + J_x,A' u.
+
+The active set is a mask, so that shapes never depend on it: an inactive row of the matrix becomes one of -1 times the
+identity. No more than dim(y) rows can be active and independent, so at most that many enter the matrix.
+
+Everything is in units that the problem sets: rows are divided by the norms of their gradients (then h_i is a length),
+L_yy by its largest diagonal entry (then mu_i times that norm, over that entry, is a length too). A row is active where
+the length of its multiplier exceeds that of its slack; where both are short it is weakly active, and y*(x) has a kink.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
+
+from hierax._base.trees import dtype_of, size
+from hierax._lower.base import LowerSolution
+from hierax._problem import sets
+from hierax._problem.problem import Problem
+
+MOST = 2000  # order of the largest KKT matrix that is factorised densely
+REFINEMENTS = 1  # of a solve, because the factorised matrix is shifted a little
+INVERSE_STEPS = 3  # of inverse iteration, for the smallest singular value to a digit
+SINGULAR = 10.0  # in units of the shift: where the smallest singular value is below, the matrix counts as singular
+
+Vector = Float[Array, " n"]
+RowVector = Float[Array, " rows"]
+
+
+class System(NamedTuple):
+    """The KKT system of the lower level at one point, scaled.
+
+    Attributes:
+        hessian: L_yy over `curvature`.
+        jacobian: J_y h, each row divided by its norm.
+        norms: those norms (one where a row does not depend on y).
+        curvature: the largest diagonal entry of L_yy.
+        multipliers: mu, not scaled.
+        slack: |h_i| as a share of `length`; infinite where the row does not depend on y.
+        force: mu_i as a share of `length`: how far it pushes y against the curvature.
+        length: size of y, or of what the lower objective's gradient pushes it, if that is more.
+        equal: which rows are equalities.
+    """
+
+    hessian: Float[Array, "n n"]
+    jacobian: Float[Array, "rows n"]
+    norms: RowVector
+    curvature: Scalar
+    multipliers: RowVector
+    slack: RowVector
+    force: RowVector
+    length: Scalar
+    equal: np.ndarray
+
+
+class Adjoint(NamedTuple):
+    """(v, u) of the adjoint system, in the user's units, and how far its matrix is from singular.
+
+    Attributes:
+        y: v.
+        rows: u, zero for inactive rows.
+        smallest: smallest singular value of the scaled matrix.
+        singular: whether that is zero up to rounding, or more rows are active than y has entries.
+        flat: what is to blame: the objective is flat along the active constraints, y*(x) is not unique (True), or the
+            gradients of the active constraints are linearly dependent (False).
+    """
+
+    y: Vector
+    rows: RowVector
+    smallest: Scalar
+    singular: Bool[Array, ""]
+    flat: Bool[Array, ""]
+
+
+class Hypergradient(NamedTuple):
+    """The gradient of F(x, y*(x)) and what it rests on.
+
+    Attributes:
+        gradient: d_x.
+        margin: of strict complementarity, see `margin`; where it is small the gradient holds on one side only.
+        smallest: smallest singular value of the scaled KKT matrix.
+        singular: whether it is singular: y*(x) is not unique, or the active gradients are dependent (then the gradient
+            is one of several, or meaningless).
+        flat: which of the two, see `Adjoint`.
+        active: which rows were taken as active, in the order of `rows_at`.
+    """
+
+    gradient: PyTree
+    margin: Scalar
+    smallest: Scalar
+    singular: Bool[Array, ""]
+    flat: Bool[Array, ""]
+    active: Bool[Array, " rows"]
+
+
+def rows_at(problem: Problem, x: PyTree, y: PyTree) -> RowVector:
+    """Every row of the lower level: h, the inequalities of Y, e, the equalities of Y."""
+    return _flat(_blocks(problem, x, y), dtype_of(y))
+
+
+def multiplier_vector(found: LowerSolution, dtype: jnp.dtype) -> RowVector:
+    """All multipliers of a lower solution, in the order of `rows_at`."""
+    own, faces = found.multipliers, found.faces
+    return _flat((own.inequalities, faces.inequalities, own.equalities, faces.equalities), dtype)
+
+
+def fits(problem: Problem, x: PyTree, y: PyTree) -> bool:
+    """Whether the KKT matrix is small enough to be factorised densely (a question about shapes only)."""
+    rows = jax.eval_shape(lambda x, y: rows_at(problem, x, y), x, y).size
+    return size(y) + min(rows, size(y)) <= MOST
+
+
+def kkt_system(problem: Problem, x: PyTree, found: LowerSolution, xi: PyTree) -> System:
+    """The scaled KKT system at x and the lower level's solution there."""
+    at, tree = jax.flatten_util.ravel_pytree(found.y)
+    dtype = at.dtype
+    mu = multiplier_vector(found, dtype)
+    h = rows_at(problem, x, found.y)
+    jacobian = _jacobian(lambda v: rows_at(problem, x, tree(v)), at, h.size)
+    push = jax.grad(lambda v: problem.lower(x, tree(v), xi))(at)
+    hessian = jax.hessian(lambda v: _lagrangian(problem, x, tree(v), mu, xi))(at)
+    norms = jnp.linalg.norm(jacobian, axis=1)
+    seen = norms > 0
+    norms = jnp.where(seen, norms, 1.0)
+    curvature = jnp.max(jnp.abs(jnp.diagonal(hessian)))
+    curvature = jnp.where(curvature > 0, curvature, 1.0)
+    length = jnp.maximum(jnp.linalg.norm(at), jnp.linalg.norm(push) / curvature)
+    length = jnp.where(length > 0, length, 1.0)
+    return System(
+        hessian=hessian / curvature,
+        jacobian=jacobian / norms[:, None],
+        norms=norms,
+        curvature=curvature,
+        multipliers=mu,
+        slack=jnp.where(seen, jnp.abs(h) / (norms * length), jnp.inf),
+        force=jnp.abs(mu) * norms / (curvature * length),
+        length=length,
+        equal=_equal(problem, x, found.y),
+    )
+
+
+def active_rows(system: System) -> Bool[Array, " rows"]:
+    """Equalities, and the inequalities whose multiplier is longer than their slack."""
+    return (system.force > system.slack) | system.equal
+
+
+def margins(system: System) -> RowVector:
+    """max(slack, multiplier) of every row, as a share of the size of y: zero where it is weakly active."""
+    return jnp.where(system.equal, jnp.inf, jnp.maximum(system.slack, system.force))
+
+
+def adjoint(system: System, active: Bool[Array, " rows"], grad_y: Vector) -> Adjoint:
+    """Solve the adjoint system for one active set.
+
+    The factorised matrix is shifted by a multiple of the rounding error, +shift for y and -shift for the rows, and the
+    solve refined with the true one: where gradients of active constraints are dependent, u is one of the solutions
+    instead of a division by zero.
+    """
+    n, rows = grad_y.size, active.size
+    most = min(n, rows)
+    dtype = grad_y.dtype
+    shift = jnp.finfo(dtype).eps ** (2 / 3)
+    chosen = jnp.argsort(~active, stable=True)[:most]  # active rows first
+    inside = active[chosen]
+    held = jnp.where(inside[:, None], system.jacobian[chosen], 0.0)
+    corner = -jnp.diag(jnp.where(inside, 0.0, 1.0).astype(dtype))
+    matrix = jnp.block([[system.hessian, held.T], [held, corner]])
+    sign = jnp.concatenate([jnp.ones(n, dtype), -jnp.ones(most, dtype)])
+    factors = jax.scipy.linalg.lu_factor(matrix + shift * jnp.diag(sign))
+
+    def solve(right: Vector) -> Vector:
+        return jax.scipy.linalg.lu_solve(factors, right)
+
+    right = jnp.concatenate([-grad_y / system.curvature, jnp.zeros(most, dtype)])
+    found = solve(right)
+    for _ in range(REFINEMENTS):
+        found = found + solve(right - matrix @ found)
+
+    # Inverse iteration, from multiples of the golden ratio: no null vector is orthogonal to them by accident. Written
+    # out, because solves inside a compiled loop are several times slower.
+    null = (0.5 + 0.6180339887498949 * jnp.arange(n + most, dtype=dtype)) % 1.0 - 0.45
+    grown = jnp.ones((), dtype)
+    for _ in range(INVERSE_STEPS):
+        null = solve(null / jnp.linalg.norm(null))
+        grown = jnp.linalg.norm(null)
+    smallest = jnp.where(jnp.isfinite(grown), 1 / grown, 0.0)
+    scaled = jnp.zeros(rows, dtype).at[chosen].set(jnp.where(inside, found[n:], 0.0))
+    return Adjoint(
+        y=found[:n],
+        rows=scaled * system.curvature / system.norms,
+        smallest=smallest,
+        singular=(smallest < SINGULAR * shift) | (jnp.sum(active) > most),
+        flat=jnp.linalg.norm(null[:n]) > jnp.linalg.norm(null[n:]),
+    )
+
+
+def total_gradient(
+    problem: Problem, x: PyTree, found: LowerSolution, solved: Adjoint, zeta: PyTree, xi: PyTree
+) -> PyTree:
+    """d_x = grad_x F + L_yx' v + J_x,A' u at the lower level's solution: one gradient of F + v'L_y + u'h in x."""
+    at, tree = jax.flatten_util.ravel_pytree(found.y)
+    mu = multiplier_vector(found, at.dtype)
+
+    def combined(x: PyTree) -> Scalar:
+        def both(v: Vector) -> Scalar:
+            return _lagrangian(problem, x, tree(v), mu, xi)
+
+        _, along = jax.jvp(both, (at,), (solved.y,))
+        return problem.upper(x, found.y, zeta) + along + solved.rows @ rows_at(problem, x, found.y)
+
+    return jax.grad(combined)(x)
+
+
+def upper_gradient_y(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree) -> Vector:
+    """grad_y F as a vector, the right-hand side of the adjoint system."""
+    return jax.flatten_util.ravel_pytree(jax.grad(problem.upper, 1)(x, y, zeta))[0]
+
+
+def hypergradient(problem: Problem, x: PyTree, found: LowerSolution, zeta: PyTree, xi: PyTree) -> Hypergradient:
+    """The gradient of F(x, y*(x)) at the lower level's solution `found` (with the multipliers of the user's units)."""
+    system = kkt_system(problem, x, found, xi)
+    active = active_rows(system)
+    solved = adjoint(system, active, upper_gradient_y(problem, x, found.y, zeta))
+    return Hypergradient(
+        gradient=total_gradient(problem, x, found, solved, zeta, xi),
+        margin=jnp.min(margins(system), initial=jnp.inf),
+        smallest=solved.smallest,
+        singular=solved.singular,
+        flat=solved.flat,
+        active=active,
+    )
+
+
+def _blocks(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree, PyTree, PyTree]:
+    faces = sets.faces(problem.y_set, y)
+    return problem.constraints(x, y), faces.inequalities, problem.equalities(x, y), faces.equalities
+
+
+def _flat(tree: PyTree, dtype: jnp.dtype) -> Vector:
+    return jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in jax.tree.leaves(tree)] or [jnp.zeros(0, dtype)])
+
+
+def _equal(problem: Problem, x: PyTree, y: PyTree) -> np.ndarray:
+    blocks = jax.eval_shape(lambda x, y: _blocks(problem, x, y), x, y)
+    return np.repeat([False, False, True, True], [size(block) for block in blocks])
+
+
+def _lagrangian(problem: Problem, x: PyTree, y: PyTree, mu: RowVector, xi: PyTree) -> Scalar:
+    return problem.lower(x, y, xi) + mu @ rows_at(problem, x, y)
+
+
+def _jacobian(rows: Callable[[Vector], RowVector], at: Vector, count: int) -> Float[Array, "rows n"]:
+    """Row by row or column by column, whichever are fewer."""
+    return (jax.jacfwd if at.size <= count else jax.jacrev)(rows)(at)

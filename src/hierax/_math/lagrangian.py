@@ -1,0 +1,103 @@
+r"""Augmented Lagrangian of the lower level and the saddle function of its envelope.
+
+    A(x, y, z)           = 1/(2 gamma1) sum_i ([gamma1 z_i + H_i(x, y)]_+^2 - gamma1^2 z_i^2)       inequalities
+    A_e(x, y, z)         = sum_i (e_i z_i + e_i^2 / (2 gamma1))                                      equalities
+    L(x, y, z)           = G(x, y) + A(x, y, z)                                                      eq. 3
+    ell(x, z, w, lam)    = L(x, w, lam) - gamma2/2 ||lam - z||^2                                     eq. 7
+
+The main text of the paper prints A without -gamma1^2 z^2; its own gradient and concavity lemma need the term. All
+gradients are given by formula and use vector-Jacobian products of the constraints only; the tests compare them with
+automatic differentiation of the values.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree, Scalar
+
+from hierax._problem.problem import Problem, Rows
+
+
+def blockwise(inequality: Callable, equality: Callable, *rows: Rows) -> Rows:
+    """Apply one function to every array of inequalities and another to every array of equalities."""
+    return Rows(
+        jax.tree.map(inequality, *(block.inequalities for block in rows)),
+        jax.tree.map(equality, *(block.equalities for block in rows)),
+    )
+
+
+def total(rows: Rows) -> Scalar:
+    """Sum of all entries."""
+    return optax.tree.sum(rows)
+
+
+def nonnegative(rows: Rows) -> Rows:
+    """Project multipliers on their cone: [.]_+ for inequalities, nothing for equalities."""
+    return blockwise(lambda a: jnp.maximum(a, 0.0), lambda a: a, rows)
+
+
+def augmented_term(values: Rows, z: Rows, gamma1: Scalar) -> Scalar:
+    """A (and A_e) as a function of the constraints' values."""
+    return total(
+        blockwise(
+            lambda h, m: (jnp.maximum(gamma1 * m + h, 0.0) ** 2 - (gamma1 * m) ** 2) / (2 * gamma1),
+            lambda e, m: e * m + e**2 / (2 * gamma1),
+            values,
+            z,
+        )
+    )
+
+
+def shifted_multiplier(values: Rows, lam: Rows, gamma1: Scalar) -> Rows:
+    """mu = [gamma1 lam + H]_+ / gamma1 (equalities: lam + e/gamma1): the derivative of A with respect to H."""
+    return blockwise(lambda h, m: jnp.maximum(gamma1 * m + h, 0.0) / gamma1, lambda e, m: m + e / gamma1, values, lam)
+
+
+def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1: Scalar, xi: PyTree) -> Scalar:
+    """L(x, y, z; xi), eq. 3."""
+    return problem.lower(x, y, xi) + augmented_term(problem.rows(x, y), z, gamma1)
+
+
+def saddle_value(
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar, gamma2: Scalar, xi: PyTree
+) -> Scalar:
+    """ell(x, z, w, lam; xi), eq. 7."""
+    proximal = 0.5 * gamma2 * optax.tree.norm(optax.tree.sub(lam, z), squared=True)
+    return augmented_lagrangian(problem, x, w, lam, gamma1, xi) - proximal
+
+
+class SaddleGradient(NamedTuple):
+    """Derivatives of ell that an inner step needs, and the constraints' values they were made from."""
+
+    w: PyTree
+    lam: Rows
+    values: Rows
+
+
+def saddle_gradient(
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar, gamma2: Scalar, xi: PyTree
+) -> SaddleGradient:
+    """d_w ell = grad_y g + J_y H^T mu and d_lam ell = max(-gamma1 lam, H) - gamma2 (lam - z)."""
+    values, pull_back = jax.vjp(lambda v: problem.rows(x, v), w)
+    (along,) = pull_back(shifted_multiplier(values, lam, gamma1))
+    d_w = optax.tree.add(jax.grad(problem.lower, 1)(x, w, xi), along)
+    d_lam = blockwise(
+        lambda h, m, c: jnp.maximum(-gamma1 * m, h) - gamma2 * (m - c),
+        lambda e, m, c: e - gamma2 * (m - c),
+        values,
+        lam,
+        z,
+    )
+    return SaddleGradient(d_w, d_lam, values)
+
+
+def saddle_gradient_xw(
+    problem: Problem, x: PyTree, w: PyTree, lam: Rows, gamma1: Scalar, xi: PyTree
+) -> tuple[PyTree, PyTree]:
+    """d_x ell = grad_x g + J_x H^T mu and d_w ell at (x, w), from one reverse pass."""
+    values, pull_back = jax.vjp(problem.rows, x, w)
+    along = pull_back(shifted_multiplier(values, lam, gamma1))
+    return optax.tree.add(jax.grad(problem.lower, (0, 1))(x, w, xi), along)

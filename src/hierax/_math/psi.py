@@ -1,0 +1,159 @@
+r"""The penalty function Psi of the single-level problem, its gradient, the outer multiplier and stationarity.
+
+    Psi(x, y, z) = F(x, y) + c1 (G(x, y) - ell(x, z, w, lam)) + outer(H(x, y))                          eq. 11
+
+with (w, lam) the inner solver's output, held fixed (envelope theorem). Outer term, per inequality H_i of the lower
+level and per upper constraint:
+
+    quadratic (the paper's)    c2/2 [H_i]_+^2                          equality: c2/2 e_i^2
+    multiplier                 1/(2 c2) ([nu_i + c2 H_i]_+^2 - nu_i^2)  equality: nu_i e_i + c2/2 e_i^2
+
+The quadratic term is the multiplier term at nu = 0, so one formula serves both. The paper's z-gradient has the wrong
+sign: E contains -gamma2/2 ||lam - z||^2, hence d_z (G - E) = gamma2 (z - lam).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree, Scalar
+
+from hierax._base.trees import move
+from hierax._math.lagrangian import nonnegative, saddle_gradient_xw, saddle_value
+from hierax._problem import sets
+from hierax._problem.problem import Multipliers, Problem, Rows
+
+
+class Weights(NamedTuple):
+    """The numbers in Psi."""
+
+    c1: Scalar
+    c2: Scalar
+    gamma1: Scalar
+    gamma2: Scalar
+
+
+class Point(NamedTuple):
+    """u = (x, y) together with the envelope's centre z and the outer multiplier nu."""
+
+    x: PyTree
+    y: PyTree
+    z: Rows
+    nu: Multipliers
+
+
+class Inner(NamedTuple):
+    """The inner solver's answer (w, lam)."""
+
+    w: PyTree
+    lam: Rows
+
+
+class PsiGradient(NamedTuple):
+    """Gradient of Psi with respect to x, y, z, and the values met on the way."""
+
+    x: PyTree
+    y: PyTree
+    z: Rows
+    upper: Scalar
+    lower: Scalar
+
+
+def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
+    """Values of every constraint the outer level must respect."""
+    return Multipliers(*problem.rows(x, y), problem.upper_constraints(x, y))
+
+
+def _each(inequality, equality, *blocks: Multipliers) -> Multipliers:  # type: ignore[no-untyped-def]
+    return Multipliers(
+        jax.tree.map(inequality, *(b.inequalities for b in blocks)),
+        jax.tree.map(equality, *(b.equalities for b in blocks)),
+        jax.tree.map(inequality, *(b.upper for b in blocks)),
+    )
+
+
+def outer_term(values: Multipliers, nu: Multipliers, c2: Scalar) -> Scalar:
+    """The outer penalty term as a function of the constraints' values."""
+    return optax.tree.sum(
+        _each(
+            lambda h, m: (jnp.maximum(m + c2 * h, 0.0) ** 2 - m**2) / (2 * c2),
+            lambda e, m: m * e + 0.5 * c2 * e**2,
+            values,
+            nu,
+        )
+    )
+
+
+def push(values: Multipliers, nu: Multipliers, c2: Scalar) -> Multipliers:
+    """Derivative of the outer term with respect to the constraints: [nu + c2 H]_+ (equality: nu + c2 e)."""
+    return _each(lambda h, m: jnp.maximum(m + c2 * h, 0.0), lambda e, m: m + c2 * e, values, nu)
+
+
+def updated_nu(values: Multipliers, nu: Multipliers, c2: Scalar, tau: Scalar) -> Multipliers:
+    """nu <- [nu + tau c2 max(-nu/c2, H)]_+ (equality: nu + tau c2 e)."""
+    return _each(
+        lambda h, m: jnp.maximum(m + tau * jnp.maximum(-m, c2 * h), 0.0), lambda e, m: m + tau * c2 * e, values, nu
+    )
+
+
+def violation(values: Multipliers) -> Multipliers:
+    """How much each constraint is violated: [H]_+, |e|."""
+    return _each(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
+
+
+def psi(problem: Problem, point: Point, inner: Inner, weights: Weights, zeta: PyTree, xi: PyTree) -> Scalar:
+    """Psi(x, y, z; zeta, xi) with (w, lam) given, eq. 11."""
+    x, y, z, nu = point
+    c1, c2, gamma1, gamma2 = weights
+    gap = problem.lower(x, y, xi) - saddle_value(problem, x, z, inner.w, inner.lam, gamma1, gamma2, xi)
+    return problem.upper(x, y, zeta) + c1 * gap + outer_term(all_constraints(problem, x, y), nu, c2)
+
+
+def psi_gradient(
+    problem: Problem,
+    point: Point,
+    inner: Inner,
+    weights: Weights,
+    zeta: PyTree,
+    xi: PyTree,
+    control_step: Scalar | None = None,
+) -> PsiGradient:
+    """Gradient of Psi, eq. 12; both g-terms share the batch xi. Costs one gradient of f and two of g.
+
+    With `control_step` the free control variate is subtracted from the y-gradient: c1 d_w ell(x, w; xi), which has
+    mean zero at the inner solution and the same noise as c1 grad_y g(x, y; xi). On the boundary of Y only its
+    tangential part has mean zero, so it enters as the gradient mapping (w - Proj_Y(w - t d_w ell)) / t, t the step.
+    """
+    x, y, z, nu = point
+    c1, c2, gamma1, gamma2 = weights
+
+    def above(x: PyTree, y: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
+        upper, lower = problem.upper(x, y, zeta), problem.lower(x, y, xi)
+        return upper + c1 * lower + outer_term(all_constraints(problem, x, y), nu, c2), (upper, lower)
+
+    (d_x, d_y), (upper, lower) = jax.grad(above, (0, 1), has_aux=True)(x, y)
+    below_x, below_w = saddle_gradient_xw(problem, x, inner.w, inner.lam, gamma1, xi)
+    d_x = move(d_x, c1, below_x)
+    if control_step is not None:
+        d_y = move(d_y, c1, gradient_mapping(problem.y_set, inner.w, below_w, control_step))
+    d_z = jax.tree.map(lambda a, b: c1 * gamma2 * (a - b), z, inner.lam)
+    return PsiGradient(d_x, d_y, d_z, upper, lower)
+
+
+def gradient_mapping(convex_set: PyTree, point: PyTree, gradient: PyTree, step: Scalar) -> PyTree:
+    """(u - Proj(u - step * gradient)) / step: zero exactly at the points that are stationary over the set."""
+    landed = sets.project(convex_set, move(point, step, gradient))
+    return jax.tree.map(lambda a, b: (a - b) / step, point, landed)
+
+
+def stationarity(problem: Problem, point: Point, gradient: PsiGradient, step: Scalar) -> Scalar:
+    """||u - Proj_U(u - step grad Psi(u))|| / step for u = (x, y, z); `step` is 1/L_Psi, whatever the optimiser's."""
+    landed = nonnegative(move(point.z, step, gradient.z))
+    return optax.tree.norm(
+        (
+            gradient_mapping(problem.x_set, point.x, gradient.x, step),
+            gradient_mapping(problem.y_set, point.y, gradient.y, step),
+            jax.tree.map(lambda a, b: (a - b) / step, point.z, landed),
+        )
+    )

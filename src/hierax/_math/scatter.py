@@ -1,0 +1,61 @@
+"""Many starts from one: quasi-random points that cover a set, or the surroundings where the set has no end."""
+
+from typing import NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from hierax._problem import sets
+
+NEAR, FAR = 10**-0.5, 10.0  # distances of the points from the start, in units of 1 + |entry|, where there are no bounds
+MOST_SOBOL = 1000  # dimensions; beyond, plain random numbers (a sequence would be longer than its use)
+
+
+class Cube(NamedTuple):
+    """Quasi-random numbers for points of n entries.
+
+    Attributes:
+        place: points of the open unit cube.
+        away: normal numbers, those of a point all multiplied by a distance between NEAR and FAR.
+    """
+
+    place: Float[ArrayLike, "count n"]
+    away: Float[ArrayLike, "count n"]
+
+
+def unit_cube(n: int, count: int, seed: int = 0) -> Cube:
+    """Scrambled Sobol points."""
+    if n >= MOST_SOBOL:
+        points = np.random.default_rng(seed).uniform(1e-6, 1 - 1e-6, (count, n + 1))
+    else:
+        sobol = qmc.Sobol(n + 1, scramble=True, rng=np.random.default_rng(seed))
+        points = np.clip(sobol.random_base2(int(np.ceil(np.log2(max(count, 2)))))[:count], 1e-6, 1 - 1e-6)
+    distance = NEAR * (FAR / NEAR) ** points[:, :1]
+    return Cube(points[:, 1:], distance * ndtri(points[:, 1:]))
+
+
+def scattered(convex_set: PyTree, tree: PyTree, cube: Cube) -> Float[Array, "count+1 n"]:
+    """Raveled points: the tree itself first, then one for each point of the cube.
+
+    Entries with two finite bounds are uniform between them. Others are normal around the tree's own entry, at
+    distances from a third to ten times 1 + |entry| (the same for all entries of a point), reflected at a single bound.
+    """
+    flat, unravel = jax.flatten_util.ravel_pytree(tree)
+    place, away = (jnp.asarray(part, flat.dtype) for part in cube)
+    low, high = sets.bounds(convex_set, tree)
+    closed = jnp.isfinite(low) & jnp.isfinite(high)
+    around = flat + (1 + jnp.abs(flat)) * away
+    around = jnp.where(around < low, 2 * low - around, around)
+    around = jnp.where(around > high, 2 * high - around, around)
+    inside = jnp.where(closed, low, 0.0) + place * jnp.where(closed, high - low, 0.0)
+    points = jnp.where(closed, inside, around)
+
+    def land(point: Array) -> Array:
+        return jax.flatten_util.ravel_pytree(sets.project(convex_set, unravel(point)))[0]
+
+    return jnp.concatenate([flat[None], jax.vmap(land)(points)])

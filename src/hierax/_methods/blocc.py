@@ -1,0 +1,354 @@
+r"""BLOCC (Jiang, Xiao, Tenorio, Real-Rojas, Marques, Chen, NeurIPS 2024): penalty of the value-function gap.
+
+    F_c(x) = max over mu >= 0 of min over y in Y of F(x, y) + c (G(x, y) - v(x)) + <mu, H(x, y)>
+
+Per outer step, at x = x_k:
+
+    (y_g, mu_g) = lower solver on G,      (y_F, mu_F) = lower solver on F + c G,      both warm
+    d = grad_x F(x, y_F) + c (grad_x G(x, y_F) - grad_x G(x, y_g) - J_x H(x, y_g)^T mu_g) + J_x H(x, y_F)^T mu_F
+    x <- Proj_X(x - eta d)
+
+**With samples** the upper level's update is stochastic, the lower level's solves are not: y_g and y_F see G on all of
+xi, y_F sees f on the step's batch of zeta, and d takes f on that batch and both g-terms on one batch xi~. Then d is the
+gradient of F_c(.; zeta), in which y_F belongs to zeta; it is unbiased for the gradient of the mean over zeta of
+F_c(.; zeta), which misses F_c by the variance of grad_y f over 2 c mu_G. Its noise does not grow with c: the g-terms
+are taken at points that are O(1/c) apart, so the noise of xi~ cancels up to O(1). A y_F on a batch of xi, against a y_g
+on all of it, would put c times the noise of g into d; batches of xi in both solves would minimise E F(x, y*(x; xi)),
+which is another problem.
+"""
+
+import dataclasses
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
+
+from hierax._base.errors import InputError
+from hierax._base.settings import check_choice, check_count, check_positive
+from hierax._base.trees import Number, dtype_of, move
+from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.maxmin import MaxMin, extreme_eigenvalues, norms_of
+from hierax._math import curvature as estimate
+from hierax._methods import baseline
+from hierax._methods.baseline import Iterate, Moved
+from hierax._methods.steps import Decay, apply_rule, check_rule, init_rule, is_transformation, rate
+from hierax._problem import samples, sets
+from hierax._problem.problem import Multipliers, Problem, Rows, scaled
+from hierax._run.method import AbstractMethod, Costs, Metrics, look_at
+
+C_FACTOR = 100.0  # c in units of (curvature of F) / sqrt(L_G mu_G): y_F is off by 1/100 of what SALVF's c1 would allow
+SLOPE = 5.0  # weight of F's slope where it stands in for curvature, as in SALVF
+START_ROUNDS = 10  # the first lower solve by MaxMin is this many times longer
+FIRST = 0.1  # the first x-step of the adaptive rule, in units of 1/L_x
+GROWTH = 1.2  # the adaptive x-step grows at most by this factor per step
+X_DECAY = 2.0  # a of the sampled x-step, eta_k = min(1, a (k+1)^(-1/3)) / L_x
+
+
+class Adaptive(eqx.Module):
+    """eta_k = min(1.2 eta_{k-1}, ||x_k - x_{k-1}|| / (2 ||d_k - d_{k-1}||)), after Malitsky and Mishchenko (2020).
+
+    Args:
+        first: eta_0.
+    """
+
+    first: Number
+
+    def init(self, x: PyTree) -> tuple[PyTree, PyTree, Scalar]:
+        """(x_{k-1}, d_{k-1}, eta_{k-1})."""
+        return x, jax.tree.map(jnp.zeros_like, x), self.first
+
+    def length(self, memory: tuple[PyTree, PyTree, Scalar], x: PyTree, d: PyTree, step: Array) -> Scalar:
+        """eta_k. A step that did not move x (it is held by X) says nothing about the curvature."""
+        before, d_before, eta = memory
+        moved, turned = (optax.tree.norm(optax.tree.sub(a, b)) for a, b in ((x, before), (d, d_before)))
+        known = (step > 0) & (moved > 0) & (turned > 0)
+        local = jnp.where(known, moved / jnp.where(known, 2 * turned, 1.0), jnp.inf)
+        return jnp.where(step == 0, self.first, jnp.minimum(GROWTH * eta, local))
+
+
+class BLOCCState(NamedTuple):
+    """Everything that changes from step to step; the y of `point` is y_F at the x before the last step."""
+
+    point: Iterate
+    y_lower: PyTree
+    mu_lower: Rows
+    mu_penalised: Rows
+    memory: PyTree
+    step: Int[Array, ""]
+    key: PRNGKeyArray
+
+
+class BLOCC(AbstractMethod):
+    r"""Penalty method with two lower-level solves per step. Whatever is None is estimated from the problem.
+
+    Args:
+        c: weight of the gap; x and y are off by O(1/c). The cost of a step does not depend on it, but the solvers'
+            errors enter d multiplied by c. None: 100 times (curvature of F) / sqrt(L_G mu_G), both in y.
+        lower: solver of the lower level for (y_g, mu_g): `MaxMin()`, `Exact()` or `Conic()`. What MaxMin's steps leave
+            unset is estimated in every call, because curvatures change with x.
+        penalised: solver for (y_F, mu_F) of F + c G: `MaxMin()` or `Exact()`. F + c G must be strongly convex in y for
+            `MaxMin`, hence c mu_G > -(smallest curvature of F).
+        eta: x-step; a number, a schedule, an optax transformation, or None: `Adaptive`, min(1.2 eta_{k-1},
+            ||dx||/(2 ||dd||)), where nothing is sampled, and a decaying step 1/L_x where something is.
+        batch_zeta: samples of zeta per outer step.
+        batch_xi: samples of xi~ per outer step.
+        start: "solve" first solves the lower level at x0; "given" starts both solvers at y0 with zero multipliers.
+        scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless an
+            eta2 is given (it carries the constraints' units).
+        smoothness: the L_x of the stationarity measure; None: estimated.
+
+    Examples:
+        >>> from hierax._methods.blocc import BLOCC
+        >>> from hierax._lower.maxmin import MaxMin
+        >>> method = BLOCC(c=100.0, penalised=MaxMin(dual_steps=20, primal_steps=5))
+    """
+
+    c: Number = None
+    lower: AbstractLowerSolver = MaxMin()
+    penalised: AbstractLowerSolver = MaxMin()
+    eta: Any = None
+    batch_zeta: int | None = eqx.field(static=True, default=None)
+    batch_xi: int | None = eqx.field(static=True, default=None)
+    start: Literal["solve", "given"] = eqx.field(static=True, default="solve")
+    scales: Any = None
+    smoothness: Number = None
+
+    shorten: ClassVar[str] = "Shorten the x-step (eta) or leave it unset, or take more steps in hx.MaxMin."
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no problem could make right."""
+        check_positive("BLOCC", "c", self.c)
+        check_positive("BLOCC", "smoothness", self.smoothness)
+        check_choice("BLOCC", "start", self.start, ("solve", "given"))
+        check_count("BLOCC", "batch_zeta", self.batch_zeta)
+        check_count("BLOCC", "batch_xi", self.batch_xi)
+        if not isinstance(self.eta, Adaptive):
+            check_rule("eta", self.eta)
+        for name in ("lower", "penalised"):
+            solver = getattr(self, name)
+            if not isinstance(solver, AbstractLowerSolver):
+                raise InputError(f"BLOCC({name}): needs hx.MaxMin() or hx.Exact(), got {type(solver).__name__}.")
+
+    # -- settings ---------------------------------------------------------------------------------------------------
+
+    def refuse(self, problem: Problem) -> None:
+        """No constraints at the upper level."""
+        baseline.refuse_upper_constraints("BLOCC", problem)
+
+    def refuse_state(self, known: "BLOCC") -> None:  # type: ignore[override]
+        """The state holds what its x-step needs."""
+        if self.eta is not None and _kind(self.eta) != _kind(known.eta):
+            raise InputError(
+                f"method: the state was made with a BLOCC whose x-step is {_kind(known.eta)}, which does not fit "
+                f"{_kind(self.eta)}. Leave eta unset, or start a new run from (sol.x, sol.y)."
+            )
+
+    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
+        """Those of the two solvers. An estimated c is large enough for F + c G to be as convex as G."""
+        xi = samples.whole(problem.xi, key)
+        doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in self.lower.doubts(problem, x, y, xi).items()}
+        if self.c is None and isinstance(self.penalised, MaxMin):
+            found = {} if isinstance(self.lower, MaxMin) else self.penalised.doubts(problem, x, y, xi)
+        else:
+            zeta = look_at(problem.zeta, self.with_batches(problem).first_look(problem, key).zeta)
+            c = jnp.asarray(1.0 if self.c is None else self.c, dtype_of(x, y))
+            found = self.penalised.doubts(penalised_problem(problem, c), x, y, (zeta, xi))
+        of = "BLOCC(penalised=...), on F + c G in the place of the lower objective, where a larger c may help"
+        return doubts | {f"{of}: {text}": flag for text, flag in found.items()}
+
+    def resolve(
+        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
+    ) -> "BLOCC":
+        """The method with every unset value estimated at (x0, y0) and every number an array."""
+        self = self.with_batches(problem)
+        look = self.first_look(problem, key) if look is None else look
+        scales = self.scales
+        if scales is None and any(getattr(solver, "eta2", None) is not None for solver in self._solvers):
+            scales = estimate.unit_scales(problem, x0, y0)
+        zeta = look_at(problem.zeta, look.zeta)
+        seen = baseline.look_around(problem, x0, y0, key, zeta, self._first_solver, scales)
+        at, dtype = seen.curvature, dtype_of(x0, y0)
+
+        def given(value: Number, default: Scalar) -> Array:
+            return jnp.asarray(default if value is None else value, dtype)
+
+        rescaled, xi = scaled(problem, seen.scales), samples.whole(problem.xi, key)
+        product = estimate.hessian_product(lambda v: rescaled.lower(x0, v, xi), seen.lower.y)
+        weakest, _ = extreme_eigenvalues(product, seen.lower.y)
+        tiny = jnp.finfo(dtype).tiny
+        mean = jnp.sqrt(jnp.maximum(at.lower_yy * jnp.clip(weakest, 1e-3 * at.lower_yy, at.lower_yy), tiny))
+        curved_upper = jnp.where(at.upper_yy > 1e-3 * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
+        c = given(self.c, jnp.where(curved_upper > tiny, C_FACTOR * curved_upper / mean, C_FACTOR))
+        # y*(x) moves with G's mixed derivatives and with the constraints; its curvature is left out.
+        speed = jnp.maximum(at.response / mean, (at.jacobian_x / jnp.where(at.jacobian_y > 0, at.jacobian_y, 1.0)) ** 2)
+        smoothness = given(self.smoothness, at.upper_xx + curved_upper * speed)
+        smoothness = jnp.where(smoothness > tiny, smoothness, 1.0)
+        return dataclasses.replace(
+            self,
+            c=c,
+            lower=_as_arrays(self.lower, dtype),
+            penalised=_as_arrays(self.penalised, dtype),
+            eta=self._rule(problem, smoothness, dtype),
+            scales=seen.scales,
+            smoothness=smoothness,
+        )
+
+    def _rule(self, problem: Problem, smoothness: Scalar, dtype: jnp.dtype) -> Any:
+        rule = self.eta
+        if rule is None:
+            sampled = problem.zeta is not None or problem.xi is not None
+            rule = Decay(1 / smoothness, X_DECAY) if sampled else Adaptive(FIRST / smoothness)
+        if is_transformation(rule) or (callable(rule) and not isinstance(rule, Decay)):
+            return rule
+        return jax.tree.map(lambda a: jnp.asarray(a, dtype), rule)
+
+    @property
+    def _solvers(self) -> tuple[AbstractLowerSolver, AbstractLowerSolver]:
+        return self.lower, self.penalised
+
+    @property
+    def _first_solver(self) -> AbstractLowerSolver:
+        """The lower solver; MaxMin needs more steps from a cold start."""
+        if isinstance(self.lower, MaxMin):
+            return dataclasses.replace(self.lower, dual_steps=START_ROUNDS * self.lower.dual_steps)
+        return self.lower
+
+    # -- a run ------------------------------------------------------------------------------------------------------
+
+    def init(
+        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
+    ) -> BLOCCState:
+        """State before the first step (of a resolved method): y_F = y_g and mu_F = c mu_g."""
+        y, mu = y0, jax.tree.map(jnp.zeros_like, problem.rows(x0, y0))
+        if self.start == "solve":
+            found = self._first_solver.solve(scaled(problem, self.scales), x0, y0, samples.whole(problem.xi, key))
+            y, mu = found.y, found.multipliers
+        memory = self.eta.init(x0) if isinstance(self.eta, Adaptive) else init_rule(self.eta, x0)
+        weighted = jax.tree.map(lambda a: self.c * a, mu)
+        return BLOCCState(Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
+
+    def step(self, problem: Problem, state: BLOCCState, tickets: samples.Tickets) -> tuple[BLOCCState, Metrics]:
+        """One outer step."""
+        problem = scaled(problem, self.scales)
+        x, xi_all = state.point.x, samples.whole(problem.xi, state.key)
+        zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
+        # 1. The two lower problems at x_k.
+        low = self.lower.solve(problem, x, state.y_lower, xi_all, state.mu_lower)
+        both = penalised_problem(problem, self.c)
+        high = self.penalised.solve(both, x, state.point.y, (zeta, xi_all), state.mu_penalised)
+
+        # 2. The gradient of F_c by the envelope theorem: both solutions are held fixed.
+        def gap_and_upper(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
+            upper, lower = problem.upper(x, high.y, zeta), problem.lower(x, high.y, xi)
+            value = problem.lower(x, low.y, xi) + optax.tree.vdot(low.multipliers, problem.rows(x, low.y))
+            pushed = optax.tree.vdot(high.multipliers, problem.rows(x, high.y))
+            return upper + self.c * (lower - value) + pushed, (upper, lower)
+
+        d, (upper, lower) = jax.grad(gap_and_upper, has_aux=True)(x)
+        # 3. One projected step.
+        if isinstance(self.eta, Adaptive):
+            eta = self.eta.length(state.memory, x, d, state.step)
+            moved, memory = sets.project(problem.x_set, move(x, eta, d)), (x, d, eta)
+        else:
+            moved, memory = apply_rule(self.eta, state.memory, problem.x_set, x, d, state.step)
+        new = Iterate(moved, high.y)
+        told = Moved(
+            old=state.point,
+            new=new,
+            d_x=d,
+            d_y=(),
+            upper=upper,
+            lower=lower,
+            distance=optax.tree.norm(optax.tree.sub(high.y, low.y)),
+            inner=(low.residual, high.residual),
+            status=jnp.maximum(low.status, high.status),
+        )
+        after = BLOCCState(new, low.y, low.multipliers, high.multipliers, memory, state.step + 1, state.key)
+        return after, baseline.metrics(problem, self.scales, told, self.smoothness)
+
+    def blank(self, state: BLOCCState) -> tuple[PyTree, PyTree, PyTree, PyTree]:
+        """Zeros like x and the residuals of the two solvers."""
+        zero = jnp.zeros_like(self.smoothness)
+        return jax.tree.map(jnp.zeros_like, state.point.x), (), (), (zero, zero)
+
+    def multipliers(self, problem: Problem, state: BLOCCState) -> Multipliers:
+        """mu_g in the user's units."""
+        return baseline.in_user_units(problem, state.point.x, state.point.y, state.mu_lower, self.scales)
+
+    def moved_to(self, state: BLOCCState, x: PyTree, y: PyTree, multipliers: Multipliers) -> BLOCCState:
+        """The state at another point of the run."""
+        there = jax.tree.map(jnp.multiply, multipliers, self.scales)
+        return state._replace(point=Iterate(x, y), mu_lower=Rows(there.inequalities, there.equalities))
+
+    def step_limits(self, problem: Problem, state: BLOCCState) -> dict[str, tuple[Scalar, Scalar]]:
+        """The steps of MaxMin that were set against 2/L, and the x-step against 2/L_x, where the state is."""
+        rescaled, xi = scaled(problem, self.scales), samples.whole(problem.xi, state.key)
+        zeta = look_at(problem.zeta, self.first_look(problem, state.key).zeta)
+        x = state.point.x
+        limits: dict[str, tuple[Scalar, Scalar]] = {}
+        for name, solver, of, y, batch, mu in (
+            ("lower", self.lower, rescaled, state.y_lower, xi, state.mu_lower),
+            (
+                "penalised",
+                self.penalised,
+                penalised_problem(rescaled, self.c),
+                state.point.y,
+                (zeta, xi),
+                state.mu_penalised,
+            ),
+        ):
+            if isinstance(solver, MaxMin):
+                found = solver.step_limits(norms_of(of, x, y, batch, mu))
+                limits |= {f"{name}.{step}": limit for step, limit in found.items()}
+        if not isinstance(self.eta, Adaptive) and not is_transformation(self.eta):
+            able = dataclasses.replace(self, eta=None, smoothness=None).resolve(problem, x, state.y_lower, state.key)
+            limits["eta"] = (rate(self.eta, state.step, dtype_of(x)), 2 / able.smoothness)
+        return limits
+
+    # -- accounting -------------------------------------------------------------------------------------------------
+
+    def costs(self, problem: Problem) -> Costs:
+        """Samples and gradients of one outer step; what an exact solver does is not counted in gradients."""
+        (low, low_rows), (high, high_rows) = (_gradients(solver) for solver in self._solvers)
+        return Costs(
+            zeta=(self.batch_zeta or 1) * (problem.zeta is not None),
+            xi=(self.batch_xi or 1) * (problem.xi is not None),
+            grad_upper=high + 1,
+            grad_lower=low + high + 2,
+            vjp_constraints=low_rows + high_rows + 2,
+            lower_solves=2,
+        )
+
+    def start_costs(self, problem: Problem) -> Costs:
+        """Samples and gradients before the first step."""
+        solves = 1 + (self.start == "solve")
+        steps, rows = (solves * count for count in _gradients(self._first_solver))
+        products = 2 * 4 * estimate.ITERATIONS  # Hessian-vector products at one point, about 2 gradients each
+        return Costs(
+            grad_upper=products, grad_lower=steps + products, vjp_constraints=rows + products, lower_solves=solves
+        )
+
+
+def penalised_problem(problem: Problem, c: Scalar) -> Problem:
+    """The lower level with the objective F + c G; its batches are pairs (zeta, xi)."""
+    return dataclasses.replace(
+        problem, lower=lambda x, y, batches: problem.upper(x, y, batches[0]) + c * problem.lower(x, y, batches[1])
+    )
+
+
+def _as_arrays(solver: AbstractLowerSolver, dtype: jnp.dtype) -> AbstractLowerSolver:
+    """Every number an array: many starts give them an axis. MaxMin's unset steps stay unset, and follow x."""
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype), solver)
+
+
+def _gradients(solver: AbstractLowerSolver) -> tuple[int, int]:
+    return solver.gradients() if isinstance(solver, MaxMin) else (0, 0)
+
+
+def _kind(eta: Any) -> str:
+    if isinstance(eta, Adaptive):
+        return "adaptive"
+    return "an optax transformation" if is_transformation(eta) else "a number or schedule"

@@ -1,0 +1,91 @@
+r"""From gradients of Psi to a direction: as they are (SALVF), or variance-reduced (SALVF-VR).
+
+    d_k = grad Psi^k(u_k) + (1 - beta_k)(d_{k-1} - grad Psi^k(u_{k-1}))                                  eq. 17
+
+Both gradients use the same batch and the same (w_k, lam_k); the old one uses the old nu, or the sum would not
+telescope. (w, lam) being frozen, the correction misses how they move with x, and the recursion is unstable once
+beta_k < 2.5 c1 alpha_k or so, without any noise. The printed beta_{k+1} = beta alpha_k^2 falls faster than alpha_k and
+always gets there; the default beta_{k+1} = min(1, kappa c1 alpha_k) does not.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree, Scalar
+
+from hierax._base.trees import Number
+from hierax._math.psi import Point
+
+
+class Plain(eqx.Module):
+    """The stochastic gradient itself."""
+
+    gradients_per_step = 1
+
+    def init(self, point: Point) -> None:
+        """No memory."""
+
+    def direction(
+        self, gradient: Callable[[Point], PyTree], point: Point, memory: None, alpha: Array, c1: Scalar
+    ) -> tuple[PyTree, None]:
+        """`gradient(point)`."""
+        return gradient(point), None
+
+
+class StormMemory(NamedTuple):
+    """What the correction needs of the step before: u, z and nu, the direction, and beta_k."""
+
+    point: Point
+    direction: tuple[PyTree, PyTree]
+    beta: Array
+
+
+class Storm(eqx.Module):
+    """Variance reduction by momentum on gradient differences (the paper's SALVF-VR).
+
+    Args:
+        kappa: beta_{k+1} = min(1, kappa c1 alpha_k unit).
+        schedule: None for the stable rule above; "paper" for beta_{k+1} = beta alpha_k^2, which warns.
+        beta: with "paper", its coefficient (None: 1/alpha_0^2, alpha_0 before any cap, so that beta_k = k^(-2/3));
+            otherwise a constant beta_k, needed where an optax transformation hides alpha_k.
+        unit: curvature of the lower level in x, relative to the toy on which kappa = 10 was measured; it makes the
+            rule independent of the units of G. None: estimated.
+    """
+
+    kappa: Number = 10.0
+    schedule: Literal["paper"] | None = eqx.field(static=True, default=None)
+    beta: Number = None
+    unit: Number = None
+
+    gradients_per_step = 2
+
+    def init(self, point: Point) -> StormMemory:
+        """Before the first step beta = 1, so that d_0 is the plain gradient."""
+        zeros = jax.tree.map(jnp.zeros_like, (point.x, point.y))
+        return StormMemory(point, zeros, jnp.ones((), jax.tree.leaves(point.y)[0].dtype))
+
+    def next_beta(self, alpha: Array, c1: Scalar) -> Array:
+        """beta_{k+1} from alpha_k."""
+        if self.schedule == "paper":
+            return jnp.clip(self.beta * alpha**2, 0.0, 1.0)
+        if self.beta is not None:
+            return jnp.asarray(self.beta)
+        return jnp.minimum(1.0, self.kappa * self.unit * c1 * alpha)
+
+    def direction(
+        self, gradient: Callable[[Point], PyTree], point: Point, memory: StormMemory, alpha: Array, c1: Scalar
+    ) -> tuple[PyTree, StormMemory]:
+        """Replace the x and y parts of the gradient by their corrected versions; z keeps its own."""
+        new, old = gradient(point), gradient(memory.point)
+        keep = 1.0 - memory.beta
+        d_x, d_y = jax.tree.map(
+            lambda fresh, previous, stale: fresh + keep * (previous - stale),
+            (new.x, new.y),
+            memory.direction,
+            (old.x, old.y),
+        )
+        beta = self.next_beta(alpha, c1).astype(memory.beta.dtype)
+        return new._replace(x=d_x, y=d_y), StormMemory(point, (d_x, d_y), beta)

@@ -1,0 +1,440 @@
+r"""GAM (Xu, Zhu, AAAI 2023): gradient steps on x -> F(x, y*(x)), with the lower level solved exactly at every x.
+
+    y*(x), lam*(x) from an exact solver;  d = grad_x F + (dy*/dx)' grad_y F from the KKT system on the active set
+
+(`reformulation.hypergradient`). Where rows are weakly active y* has a kink, and the gradient that one active set gives
+holds on one side of it only. Then the gradients d_1..d_m of all active sets with these rows in or out take part, and
+x moves along minus the least-norm point of their convex hull. Over a set X the least norm is that of the gradient
+mapping: the weights maximise the concave function
+
+    min over x' in X of  <sum_i w_i d_i, x' - x> + ||x' - x||^2 / (2 t),      w >= 0,  sum_i w_i = 1,
+
+which is -t/2 ||sum_i w_i d_i||^2 where X is the whole space.
+
+**Steps.** Where f is exact, one trial point per outer step: x' = Proj_X(x - t d), one lower solve at x', and x' is
+taken if F(x', y*(x')) <= F(x, y*(x)) - 1e-4 ||x' - x||^2 / t (Armijo), else x stays and t is halved. So a step costs
+exactly one lower solve, and some steps do not move. After a success t is the Barzilai-Borwein length, at most doubled:
+a long first step leaves the basin, so the first one is 1/100 of ||x||. Where f is sampled, x <- Proj_X(x - eta_k d).
+
+**Tolerance of activity.** It must fit the step: too small, and the steps bounce across a kink; too large, and x stops
+early. With Armijo's rule it is divided by 10 whenever x stalls: the hull's point is short against the single gradient,
+or a step too short to leave the kink's surroundings fails. Otherwise it shrinks with eta_k.
+
+The method needs second derivatives and dense matrices; it is the one here that is not Hessian-free.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
+
+from hierax._base.errors import InputError
+from hierax._base.settings import check_count, check_positive
+from hierax._base.trees import Number, dtype_of, move, select
+from hierax._lower.base import INACCURATE, SOLVED, AbstractLowerSolver, LowerSolution
+from hierax._lower.exact import Exact
+from hierax._math import curvature as estimate
+from hierax._math import hypergradient as hyper
+from hierax._math.psi import gradient_mapping
+from hierax._methods import baseline
+from hierax._methods.baseline import Iterate, Moved
+from hierax._methods.steps import Decay, apply_rule, check_rule, init_rule, is_transformation, rate
+from hierax._problem import samples, sets
+from hierax._problem.problem import Multipliers, Problem
+from hierax._run.method import AbstractMethod, Costs, Metrics, look_at
+
+ARMIJO = 1e-4
+FIRST = 1e-2  # length of the first trial step as a share of ||x||
+PROBE = 1e-3  # length of the step that the curvature of F(x, y*(x)) is estimated from, likewise
+GROWTH, FALL = 2.0, 0.1  # bounds on the change of the trial length from one success to the next
+FINER = 0.1  # factor of the activity tolerance at a stall
+SHORT = 0.1  # a failed step that moves y by less than this part of the tolerance is a stall
+HULL_STEPS = 1000  # of accelerated projected gradients for the weights
+
+FLAT = (
+    "GAM: the KKT system of the lower level is singular at the start because the lower objective is flat along the "
+    "active constraints: y*(x) is not unique and has no derivative. Use hx.SALVF(), hx.LVHBA() or hx.BiCGAFFA(), or "
+    "add a small multiple of the squared norm of y to the lower objective."
+)
+DEPENDENT = (
+    "GAM: the KKT system of the lower level is singular at the start because the gradients of its active constraints "
+    "(active bounds of Y included) are linearly dependent: LICQ fails, and multipliers are not unique. Start at "
+    "another x, drop redundant constraints, or use hx.SALVF()."
+)
+
+
+class Search(NamedTuple):
+    """What Armijo's rule and the activity tolerance remember.
+
+    Attributes:
+        length: the next trial length t.
+        good: the length of the last success.
+        tol: the tolerance of activity.
+        x: where the last step began.
+        d: its direction.
+    """
+
+    length: Scalar
+    good: Scalar
+    tol: Scalar
+    x: PyTree
+    d: PyTree
+
+
+class GAMState(NamedTuple):
+    """Everything that changes from step to step; `found` is the lower level's solution at the point."""
+
+    point: Iterate
+    found: LowerSolution
+    search: Search
+    rule: PyTree
+    step: Int[Array, ""]
+    key: PRNGKeyArray
+
+
+class Direction(NamedTuple):
+    """d; the gradient that the likeliest active set alone gives; the size of y that tolerances are relative to."""
+
+    d: PyTree
+    single: PyTree
+    length: Scalar
+
+
+class GAM(AbstractMethod):
+    r"""Gradient descent on F(x, y*(x)) through the KKT system. Whatever is None is estimated from the problem.
+
+    Args:
+        lower: solver of the lower level, `Exact()` or `Conic()`; it sees all of xi.
+        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
+            step eta_k = min(1, 1.5 (k+1)^(-1/3)) / L where it is sampled, L the curvature of F(x, y*(x)) met along the
+            gradient at the start (at least ||d||/||x||).
+        tol_active: a row is weakly active where its slack and its multiplier are both below this, as shares of the size
+            of y (`reformulation.hypergradient`). It shrinks as the run goes on, see the module.
+        candidates: most active sets compared at a kink (2, 4, 8, ...); 1 ignores kinks.
+        batch_zeta: samples of zeta per step.
+        batch_xi: not used: the lower level is solved on all of xi.
+        smoothness: 1/step of the stationarity measure; None: that of the current step length.
+
+    Examples:
+        >>> from hierax._methods.gam import GAM
+        >>> method = GAM(tol_active=0.01, candidates=4)
+    """
+
+    lower: AbstractLowerSolver = Exact(tol=1e-10)
+    eta: Any = None
+    tol_active: Number = 0.1
+    candidates: int = eqx.field(static=True, default=8)
+    batch_zeta: int | None = eqx.field(static=True, default=None)
+    batch_xi: int | None = eqx.field(static=True, default=None)
+    smoothness: Number = None
+
+    closer: ClassVar[str] = "as near as the lower solver's tolerance brings it"
+    shorten: ClassVar[str] = "Give a smaller eta, or leave it unset."
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no problem could make right."""
+        if not isinstance(self.lower, AbstractLowerSolver):
+            raise InputError(f"GAM(lower): needs hx.Exact() or hx.Conic(), got {type(self.lower).__name__}.")
+        check_rule("eta", self.eta)
+        check_positive("GAM", "tol_active", self.tol_active)
+        check_positive("GAM", "smoothness", self.smoothness)
+        for name in ("candidates", "batch_zeta", "batch_xi"):
+            check_count("GAM", name, getattr(self, name))
+
+    # -- settings ---------------------------------------------------------------------------------------------------
+
+    def refuse(self, problem: Problem) -> None:
+        """No constraints at the upper level."""
+        baseline.refuse_upper_constraints("GAM", problem)
+
+    def refuse_state(self, known: "GAM") -> None:  # type: ignore[override]
+        """The state holds what its rule needs."""
+        if self.eta is not None and _kind(self.eta) != _kind(known.eta):
+            raise InputError(
+                f"method: the state was made by a GAM whose x-step is {_kind(known.eta)}, which does not fit "
+                f"{_kind(self.eta)}. Leave eta unset, or start a new run from (sol.x, sol.y)."
+            )
+
+    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
+        """Those of the solver, and a KKT system without a solution."""
+        xi = samples.whole(problem.xi, key)
+        found = self.lower.solve(problem, x, y, xi)
+        system = hyper.kkt_system(problem, x, found, xi)
+        solved = hyper.adjoint(system, hyper.active_rows(system), jnp.ones_like(system.hessian[0]))
+        singular = solved.singular & (found.status == SOLVED)
+        doubts = {FLAT: singular & solved.flat, DEPENDENT: singular & ~solved.flat}
+        return self.lower.doubts(problem, x, y, xi) | doubts
+
+    def resolve(
+        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
+    ) -> "GAM":
+        """The method with every number an array and, unless Armijo's rule does without, the step estimated."""
+        if not hyper.fits(problem, x0, y0):
+            raise InputError(
+                f"GAM: the KKT matrix of the lower level is larger than {hyper.MOST} x {hyper.MOST} (entries of y plus "
+                "constraints plus bounds of Y), and GAM factorises it at every step. Use hx.SALVF()."
+            )
+        self = self.with_batches(problem)
+        dtype = dtype_of(x0, y0)
+        eta, smoothness = self.eta, self.smoothness
+        if not self._searches(problem):
+            look = self.first_look(problem, key) if look is None else look
+            curved = self._curvature(problem, x0, y0, key, look_at(problem.zeta, look.zeta))
+            eta = Decay(1 / curved) if eta is None else eta
+            smoothness = curved if smoothness is None else smoothness
+        if isinstance(eta, Decay) or not (callable(eta) or is_transformation(eta)):
+            eta = jax.tree.map(lambda a: jnp.asarray(a, dtype), eta)
+        return dataclasses.replace(
+            self,
+            eta=eta,
+            tol_active=jnp.asarray(self.tol_active, dtype),
+            smoothness=None if smoothness is None else jnp.asarray(smoothness, dtype),
+        )
+
+    def _searches(self, problem: Problem) -> bool:
+        """Whether Armijo's rule sets the step: it compares values of F(x, y*(x)), so they must be exact."""
+        return self.eta is None and problem.zeta is None
+
+    def _curvature(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, zeta: PyTree) -> Scalar:
+        """How fast the gradient of F(x, y*(x)) changes along itself, from two points near by."""
+        xi = samples.whole(problem.xi, key)
+        size = _size(x0)
+
+        def look(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree]]:
+            found = self.lower.solve(problem, x, y0, xi)
+            d = hyper.hypergradient(problem, x, found, zeta, xi).gradient
+            step = PROBE * size / _or_one(optax.tree.norm(d))
+            return sets.project(problem.x_set, move(x, step, d)), (x, d)
+
+        _, (xs, ds) = jax.lax.scan(look, x0, None, length=2)  # a loop, so that the solver compiles once
+        moved, turned = (optax.tree.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
+        slope = optax.tree.norm(jax.tree.map(lambda a: a[0], ds))
+        return _or_one(jnp.maximum(turned / _or_one(moved), slope / size))
+
+    # -- a run ------------------------------------------------------------------------------------------------------
+
+    def init(
+        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
+    ) -> GAMState:
+        """State before the first step: the lower level solved at x0."""
+        found = self.lower.solve(problem, x0, y0, samples.whole(problem.xi, key))
+        zero = jnp.zeros_like(self.tol_active)
+        search = Search(zero, zero, self.tol_active, x0, jax.tree.map(jnp.zeros_like, x0))
+        rule = init_rule(self.eta, x0)
+        return GAMState(Iterate(x0, found.y), found, search, rule, jnp.zeros((), jnp.int32), key)
+
+    def step(self, problem: Problem, state: GAMState, tickets: samples.Tickets) -> tuple[GAMState, Metrics]:
+        """One trial point (Armijo's rule), or one step of the given rule."""
+        zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.whole(problem.xi, state.key)
+        if self._searches(problem):
+            return self._try(problem, state, xi)
+        dtype = dtype_of(state.point.x, state.point.y)
+        share = jnp.ones((), dtype)
+        if not is_transformation(self.eta):
+            share = rate(self.eta, state.step, dtype) / rate(self.eta, jnp.zeros_like(state.step), dtype)
+        tol = share * self.tol_active
+        ahead = self._direction(problem, state, tol, 1 / self.smoothness, zeta, xi)
+        x, rule = apply_rule(self.eta, state.rule, problem.x_set, state.point.x, ahead.d, state.step)
+        found = self.lower.solve(problem, x, state.point.y, xi, state.found.multipliers)
+        upper = problem.upper(*state.point[:2], zeta)
+        search = state.search._replace(tol=tol)
+        new = GAMState(Iterate(x, found.y), found, search, rule, state.step + 1, state.key)
+        return new, self._metrics(problem, state, new, ahead.d, upper, self.smoothness, found.status)
+
+    def _try(self, problem: Problem, state: GAMState, xi: PyTree) -> tuple[GAMState, Metrics]:
+        """A trial point of Armijo's rule, and what its success or failure says about length and tolerance."""
+        x, y, search = state.point.x, state.point.y, state.search
+        dtype = dtype_of(x, y)
+        eps = jnp.finfo(dtype).eps
+        first = search.length == 0
+        ahead = self._direction(problem, state, search.tol, jnp.where(first, 1.0, search.length), None, xi)
+        start = FIRST * _size(x) / _or_one(optax.tree.norm(ahead.d))
+        t = jnp.where(first, start, _next_length(search, x, ahead.d))
+        good = jnp.where(first, start, search.good)
+
+        trial = sets.project(problem.x_set, move(x, t, ahead.d))
+        tried = self.lower.solve(problem, trial, y, xi, state.found.multipliers)
+        value, slope = jax.value_and_grad(problem.upper, 1)(x, y, None)
+        reached = problem.upper(trial, tried.y, None)
+        way = optax.tree.norm(optax.tree.sub(trial, x))
+        # What the solver's residual and rounding may make of the two values; without it the last digits never pass.
+        rough = optax.tree.norm(slope) * ahead.length * (state.found.residual + tried.residual)
+        noise = jnp.minimum(rough, jnp.sqrt(eps) * jnp.abs(value)) + 10 * eps * jnp.abs(value)
+        sound = (tried.status == SOLVED) | ((tried.status == INACCURATE) & (state.found.status == INACCURATE))
+        taken = sound & (reached <= value - ARMIJO * way**2 / t + noise)
+
+        mapped = optax.tree.norm(gradient_mapping(problem.x_set, x, ahead.d, good))
+        alone = optax.tree.norm(gradient_mapping(problem.x_set, x, ahead.single, good))
+        changed = optax.tree.norm(optax.tree.sub(tried.y, y))
+        stuck = ~taken & (changed <= SHORT * search.tol * ahead.length)
+        stalled = (mapped <= search.tol * alone) | stuck
+        finest = jnp.sqrt(eps)
+        nowhere = way <= 10 * eps * _size(x)
+        after = Search(
+            length=jnp.where(taken, t, jnp.where(nowhere, good, 0.5 * t)),
+            good=jnp.where(taken & ~nowhere, t, good),
+            tol=jnp.where(stalled, jnp.maximum(FINER * search.tol, jnp.minimum(finest, search.tol)), search.tol),
+            x=x,
+            d=ahead.d,
+        )
+        found = select(taken, tried, state.found)
+        point = select(taken, Iterate(trial, tried.y), state.point)
+        new = GAMState(point, found, after, state.rule, state.step + 1, state.key)
+        # A trial x without a lower solution only shortens the step, unless no step is short enough.
+        hopeless = nowhere & (tried.status > INACCURATE)
+        here = jnp.where(state.found.status > INACCURATE, state.found.status, found.status)
+        status = jnp.where(hopeless, tried.status, here)
+        return new, self._metrics(problem, state, new, ahead.d, value, 1 / good, status)
+
+    def _direction(
+        self, problem: Problem, state: GAMState, tol: Scalar, t: Scalar, zeta: PyTree, xi: PyTree
+    ) -> Direction:
+        """The least-norm point of the hull of the gradients that the possible active sets give."""
+        x, found = state.point.x, state.found
+        system = hyper.kkt_system(problem, x, found, xi)
+        likely, margins = hyper.active_rows(system), hyper.margins(system)
+        grad_y = hyper.upper_gradient_y(problem, x, found.y, zeta)
+        flat, tree = jax.flatten_util.ravel_pytree(x)
+        doubted = min(self.candidates.bit_length() - 1, margins.size)
+        least, rows = jax.lax.top_k(-margins, doubted)  # the weakest rows first
+        count = 2 ** jnp.sum(-least <= tol)
+        most = 2**doubted
+
+        def look(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            """The i-th set: the binary digits of i say which of the weakly active rows change sides."""
+            gradients, regular = carry
+            active = likely.at[rows].set(likely[rows] ^ ((i >> jnp.arange(doubted)) & 1).astype(bool))
+            solved = hyper.adjoint(system, active, grad_y)
+            gradient = hyper.total_gradient(problem, x, found, solved, zeta, xi)
+            gradient = jax.flatten_util.ravel_pytree(gradient)[0]
+            return gradients.at[i].set(gradient), regular.at[i].set(~solved.singular)
+
+        empty = jnp.zeros((most, flat.size), flat.dtype), jnp.zeros(most, bool)
+        gradients, regular = jax.lax.fori_loop(0, count, look, empty)
+        # Sets with dependent gradients are left out; where there are no others the likeliest one has to do.
+        first = jnp.argmax(regular)
+        gradients = jnp.where(regular[:, None], gradients, gradients[first])
+
+        def landed(d: Array) -> Array:
+            return jax.flatten_util.ravel_pytree(sets.project(problem.x_set, tree(flat - t * d)))[0] - flat
+
+        # Without a kink all rows are the same gradient, and any weights will do.
+        weights = least_norm_weights(gradients, landed, t, jnp.where(count > 1, HULL_STEPS, 0))
+        return Direction(tree(weights @ gradients), tree(gradients[0]), system.length)
+
+    def _metrics(
+        self,
+        problem: Problem,
+        old: GAMState,
+        new: GAMState,
+        d: PyTree,
+        upper: Scalar,
+        smoothness: Scalar,
+        status: Int[Array, ""],
+    ) -> Metrics:
+        moved = Moved(
+            old=old.point,
+            new=new.point,
+            d_x=d,
+            d_y=(),
+            upper=upper,
+            lower=old.found.value,
+            distance=jnp.zeros_like(smoothness),
+            inner=new.found.residual,
+            status=status,
+        )
+        smoothness = smoothness if self.smoothness is None else self.smoothness
+        return baseline.metrics(problem, estimate.unit_scales(problem, *new.point[:2]), moved, smoothness)
+
+    def blank(self, state: GAMState) -> tuple[PyTree, PyTree, PyTree, PyTree]:
+        """Zeros like x; y has no residual of its own, and the solver's is a number."""
+        return jax.tree.map(jnp.zeros_like, (state.point.x, (), (), state.found.residual))
+
+    def multipliers(self, problem: Problem, state: GAMState) -> Multipliers:
+        """Those of the lower level's solution."""
+        upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(*state.point[:2]))
+        return Multipliers(*state.found.multipliers, upper)
+
+    def moved_to(self, state: GAMState, x: PyTree, y: PyTree, multipliers: Multipliers) -> GAMState:
+        """The state at another point of the run."""
+        found = state.found._replace(
+            y=y,
+            multipliers=state.found.multipliers._replace(
+                inequalities=multipliers.inequalities, equalities=multipliers.equalities
+            ),
+        )
+        return state._replace(point=Iterate(x, y), found=found)
+
+    # -- accounting -------------------------------------------------------------------------------------------------
+
+    def costs(self, problem: Problem) -> Costs:
+        """One lower solve; F at the point and at the trial. Second derivatives are not counted: there are no fields."""
+        return Costs(
+            zeta=(self.batch_zeta or 1) * (problem.zeta is not None),
+            grad_upper=2,
+            grad_lower=2,
+            vjp_constraints=2,
+            lower_solves=1,
+        )
+
+    def start_costs(self, problem: Problem) -> Costs:
+        """The lower solves of the start, of the check for a singular system and, without Armijo, of the estimate."""
+        probes = 0 if self._searches(problem) else 2
+        return Costs(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes, lower_solves=2 + probes)
+
+
+def least_norm_weights(
+    gradients: Float[Array, "m n"],
+    landed: Callable[[Float[Array, " n"]], Float[Array, " n"]],
+    t: Scalar,
+    steps: int | Int[Array, ""] = HULL_STEPS,
+) -> Float[Array, " m"]:
+    """The weights on the simplex that maximise q(w) = min over x' in X of <d, x' - x> + ||x' - x||^2/(2t), d = sum w d.
+
+    `landed(d)` is Proj_X(x - t d) - x, hence the gradient of q is (<d_i, landed(d)>)_i, with Lipschitz constant
+    t ||D||^2. Accelerated projected gradients, restarted whenever they point uphill.
+    """
+    m = gradients.shape[0]
+    curved = _or_one(t * jnp.linalg.norm(gradients @ gradients.T))
+
+    def body(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        w, ahead, momentum = carry
+        rise = gradients @ landed(ahead @ gradients)
+        new = sets.Simplex().project(ahead + rise / curved)
+        uphill = jnp.vdot(ahead - new, new - w) > 0
+        momentum = jnp.where(uphill, 1.0, momentum)
+        following = 0.5 + jnp.sqrt(0.25 + momentum**2)
+        share = jnp.where(uphill, 0.0, (momentum - 1) / following)
+        return new, new + share * (new - w), following
+
+    start = jnp.full(m, 1 / m, gradients.dtype)
+    return jax.lax.fori_loop(0, steps, body, (start, start, jnp.ones((), gradients.dtype)))[0]
+
+
+def _next_length(search: Search, x: PyTree, d: PyTree) -> Scalar:
+    """The Barzilai-Borwein length after a step that moved x, within bounds; else the length that is waiting."""
+    s, turned = optax.tree.sub(x, search.x), optax.tree.sub(d, search.d)
+    square, product = optax.tree.norm(s, squared=True), optax.tree.vdot(s, turned)
+    curved = product > 0
+    length = jnp.where(curved, square / jnp.where(curved, product, 1.0), jnp.inf)
+    return jnp.where(square > 0, jnp.clip(length, FALL * search.length, GROWTH * search.length), search.length)
+
+
+def _kind(eta: Any) -> str:
+    if eta is None:
+        return "Armijo's"
+    return "an optax transformation" if is_transformation(eta) else "a number or a schedule"
+
+
+def _size(x: PyTree) -> Scalar:
+    return _or_one(optax.tree.norm(x))
+
+
+def _or_one(value: Scalar) -> Scalar:
+    return jnp.where(value > 0, value, 1.0)

@@ -1,0 +1,1 @@
+"""What a user states: problem, sets, sources of samples."""

@@ -1,0 +1,96 @@
+"""The bilevel problem as the user states it."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree, Scalar
+
+from hierax._problem.sets import Free
+
+
+class Rows(NamedTuple):
+    """One entry per constraint of the lower level: values, multipliers or scales."""
+
+    inequalities: PyTree
+    equalities: PyTree
+
+
+class Multipliers(NamedTuple):
+    """Multipliers, shaped like the outputs of the constraint functions (None where there is none)."""
+
+    inequalities: PyTree
+    equalities: PyTree
+    upper: PyTree
+
+
+def _nothing(x: PyTree, y: PyTree) -> None:
+    """The constraint function of a problem without constraints: an empty tree."""
+
+
+class Problem(eqx.Module):
+    r"""min over x in X of E f(x, y*(x); zeta), y*(x) = argmin over y in Y of E g(x, y; xi) s.t. h <= 0, e = 0.
+
+    Args:
+        upper: f(x, y, zeta) -> scalar, the mean over the batch zeta (None where `zeta` is None).
+        lower: g(x, y, xi) -> scalar, likewise.
+        constraints: h(x, y) -> scalar, array or pytree of arrays; feasible where every entry is <= 0.
+        equalities: e(x, y), every entry zero at a feasible point; multipliers are free in sign.
+        upper_constraints: further constraints H_up(x, y) <= 0 of the upper level.
+        x_set: a set or a tree prefix of sets for x.
+        y_set: the same for y.
+        zeta: source of the upper samples (`Finite`, `Sampler`, `Stream`); None: `upper` is exact.
+        xi: source of the lower samples; None: `lower` is exact.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (x - 1.0) ** 2 + (y - 2.0) ** 2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+    """
+
+    upper: Callable[[PyTree, PyTree, PyTree], Scalar]
+    lower: Callable[[PyTree, PyTree, PyTree], Scalar]
+    constraints: Callable[[PyTree, PyTree], PyTree] = _nothing
+    equalities: Callable[[PyTree, PyTree], PyTree] = _nothing
+    upper_constraints: Callable[[PyTree, PyTree], PyTree] = _nothing
+    x_set: PyTree = Free()
+    y_set: PyTree = Free()
+    zeta: Any = None
+    xi: Any = None
+
+    def __post_init__(self) -> None:
+        """None means: no constraint, the whole space."""
+        for name in ("constraints", "equalities", "upper_constraints"):
+            if getattr(self, name) is None:
+                setattr(self, name, _nothing)
+        for name in ("x_set", "y_set"):
+            if getattr(self, name) is None:
+                setattr(self, name, Free())
+
+    @property
+    def has_upper_constraints(self) -> bool:
+        """Whether the upper level states constraints of its own (asked of a problem as the user gave it)."""
+        return self.upper_constraints is not _nothing
+
+    def rows(self, x: PyTree, y: PyTree) -> Rows:
+        """The constraints of the lower level, h and e together."""
+        return Rows(self.constraints(x, y), self.equalities(x, y))
+
+
+def scaled(problem: Problem, scales: Multipliers) -> Problem:
+    """The same problem with every constraint divided by its scale."""
+
+    def divide(values: PyTree, by: PyTree) -> PyTree:
+        return jax.tree.map(lambda value, scale: value / scale, values, by)
+
+    return dataclasses.replace(
+        problem,
+        constraints=lambda x, y: divide(problem.constraints(x, y), scales.inequalities),
+        equalities=lambda x, y: divide(problem.equalities(x, y), scales.equalities),
+        upper_constraints=lambda x, y: divide(problem.upper_constraints(x, y), scales.upper),
+    )

@@ -1,0 +1,227 @@
+"""Where batches of zeta and xi come from.
+
+A source splits the making of a batch in two: `plan` draws everything random about many batches at once (row numbers,
+or the samples themselves), `fetch` turns one row of a plan into a batch inside the compiled step. Plans are keyed by a
+stream's key and a block number, so that a run can be cut into chunks, resumed or repeated without changing what it
+draws. `Stream` is fed by the host instead (`feeds.py`): what it hands over already are batches.
+"""
+
+import abc
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+from hierax._base.errors import InputError
+
+FIXED_SAMPLE = 4096  # rows that stand for a distribution where it is needed as a whole
+
+
+class Tickets(NamedTuple):
+    """The planned samples of one outer step: zeta, xi~ of the outer gradient, xi of the inner loop (leading axis s)."""
+
+    zeta: PyTree
+    xi: PyTree
+    inner: PyTree
+
+
+class AbstractSource(eqx.Module):
+    """A source of batches."""
+
+    @abc.abstractmethod
+    def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> PyTree:
+        """Everything random about the `block`-th group of `count` batches of n samples; leading axis `count`."""
+
+    def fetch(self, planned: PyTree) -> PyTree:
+        """The batch for one row of a plan."""
+        return planned
+
+    @abc.abstractmethod
+    def default_batch(self) -> int:
+        """The batch size used where none is given."""
+
+
+class Finite(AbstractSource):
+    """A finite data set: the expectation is the mean over the rows of `arrays`.
+
+    Args:
+        arrays: a pytree whose leaves share their leading axis.
+        replace: draw rows independently (True) or walk through reshuffled epochs (False).
+
+    Examples:
+        >>> import hierax as hx, numpy as np
+        >>> hx.Finite((np.zeros((10, 3)), np.arange(10))).size
+        10
+    """
+
+    arrays: PyTree
+    replace: bool = eqx.field(static=True)
+
+    def __init__(self, arrays: PyTree, replace: bool = True) -> None:
+        self.arrays = jax.tree.map(jnp.asarray, arrays)
+        self.replace = replace
+        shapes = [leaf.shape for leaf in jax.tree.leaves(self.arrays)]
+        if not shapes or any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) != 1:
+            raise InputError(f"Finite(arrays): every leaf needs the same leading axis (the samples); got {shapes}.")
+        if shapes[0][0] == 0:
+            raise InputError("Finite(arrays): the data set has no rows.")
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return int(jax.tree.leaves(self.arrays)[0].shape[0])
+
+    def default_batch(self) -> int:
+        """min(n, 32)."""
+        return min(self.size, 32)
+
+    def full(self) -> PyTree:
+        """All rows as one batch."""
+        return self.arrays
+
+    def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> Int[Array, "count n"]:
+        """Row numbers."""
+        if self.replace:
+            return jax.random.randint(jax.random.fold_in(key, block), (count, n), 0, self.size)
+        per_epoch = self.size // n  # a remainder shorter than a batch is left out of its epoch
+        batch = block * count + jnp.arange(count)
+        place = (batch % per_epoch)[:, None] * n + jnp.arange(n)
+        keys = jax.vmap(lambda epoch: jax.random.fold_in(key, epoch))(batch // per_epoch)
+        return jax.vmap(lambda one, where: _shuffled(one, where, self.size))(keys, place)
+
+    def fetch(self, planned: Int[Array, " n"]) -> PyTree:
+        """Gather the rows."""
+        return jax.tree.map(lambda leaf: leaf[planned], self.arrays)
+
+
+class Sampler(AbstractSource):
+    """A source that can be sampled at will.
+
+    Args:
+        draw: `draw(key, n)` returns a pytree whose leaves have leading axis n, one independent sample per row.
+        exact: a batch whose mean of f or g is the expectation itself, where one is known; used to judge results,
+            never by a method.
+
+    Examples:
+        >>> import hierax as hx, jax
+        >>> noise = hx.Sampler(lambda key, n: 0.1 * jax.random.normal(key, (n, 2)))
+    """
+
+    draw: Callable[[PRNGKeyArray, int], PyTree]
+    exact: PyTree = None
+
+    def __post_init__(self) -> None:
+        """Refuse a `draw` that cannot be called."""
+        if not callable(self.draw):
+            raise InputError(f"Sampler(draw): needs a function draw(key, n), got {type(self.draw).__name__}.")
+
+    def default_batch(self) -> int:
+        """1, as in the paper's toy."""
+        return 1
+
+    def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> PyTree:
+        """The samples themselves, all batches in one draw."""
+        return folded(self.draw(jax.random.fold_in(key, block), count * n), count, n)
+
+
+class Fed(AbstractSource):
+    """What stands for a `Stream` inside compiled programs: its batches come from the host, never from a plan."""
+
+    batch: int = eqx.field(static=True)
+
+    def default_batch(self) -> int:
+        """The stream's own batch size."""
+        return self.batch
+
+    def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> PyTree:
+        """Nothing to draw."""
+        return None
+
+
+class Stream:
+    """Batches from a host iterator: a PyTorch DataLoader or any iterable of pytrees of arrays.
+
+    The iterable sets the batch size. A re-iterable (a list, a DataLoader) restarts when it ends; an exhausted
+    generator ends the run with status "data_error". A short last batch is dropped with one warning. Batches are
+    fetched ahead by a background thread.
+
+    Args:
+        iterable: yields batches, pytrees whose leaves have a leading axis.
+        prefetch: how many batches to hold ready.
+    """
+
+    def __init__(self, iterable: Iterable[Any], prefetch: int = 16) -> None:
+        if not isinstance(iterable, Iterable):
+            raise InputError(f"Stream(iterable): needs an iterable of batches, got {type(iterable).__name__}.")
+        if prefetch < 1:
+            raise InputError(f"Stream(prefetch): needs at least 1, got {prefetch}.")
+        self.iterable = iterable
+        self.prefetch = prefetch
+
+
+def streams(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
+    """Independent keys for zeta, the outer xi~ and the inner xi."""
+    zeta, xi, inner = jax.random.split(key, 3)
+    return zeta, xi, inner
+
+
+def plan(source: AbstractSource | None, key: PRNGKeyArray, block: Any, count: int, n: int) -> PyTree:
+    """`source.plan`; without a source there is nothing to draw."""
+    return None if source is None else source.plan(key, block, count, n)
+
+
+def fetch(source: AbstractSource | None, planned: PyTree) -> PyTree:
+    """`source.fetch`; without a source the batch is None."""
+    return None if source is None else source.fetch(planned)
+
+
+def whole(source: AbstractSource | None, key: PRNGKeyArray) -> PyTree:
+    """A batch whose mean stands for the expectation: all rows, the exact batch, or a sample fixed by the run's key."""
+    if isinstance(source, Finite):
+        return source.full()
+    if isinstance(source, Sampler):
+        return source.draw(jax.random.fold_in(key, 5), FIXED_SAMPLE) if source.exact is None else source.exact
+    if source is not None:
+        raise InputError("a Stream is never seen as a whole; this needs xi (and zeta) as hx.Finite or hx.Sampler.")
+    return None
+
+
+def folded(tree: PyTree, *shape: int) -> PyTree:
+    """Reshape the leading axis of every leaf to `shape`."""
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), tree)
+
+
+def joined(tree: PyTree) -> PyTree:
+    """Merge the two leading axes of every leaf: several planned batches become one."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
+
+def _shuffled(key: PRNGKeyArray, place: Int[Array, " n"], size: int) -> Int[Array, " n"]:
+    """Entries `place` of a pseudo-random permutation of range(size), without building the permutation.
+
+    An eight-round Feistel network permutes the numbers of `2 * half` bits; numbers beyond the data set are sent through
+    it again until they fall inside (cycle walking), which keeps it a permutation. The cost is O(n) whatever the size,
+    where shuffling all rows at every step would be O(size log size).
+    """
+    half = max(1, (int(size - 1).bit_length() + 1) // 2)
+    mask = np.uint32(2**half - 1)
+    rounds = jax.random.bits(key, (8,), jnp.uint32)  # four show in a chi-squared test below 100 rows
+
+    def permute(value: Array) -> Array:
+        left, right = value >> half, value & mask
+        for salt in rounds:
+            mixed = (right + salt) * np.uint32(0x9E3779B1)
+            mixed = (mixed ^ (mixed >> 15)) * np.uint32(0x85EBCA77)
+            left, right = right, left ^ ((mixed ^ (mixed >> 13)) & mask)
+        return (left << half) | right
+
+    def again(value: Array) -> Array:
+        return jnp.where(value >= size, permute(value), value)
+
+    start = permute(place.astype(jnp.uint32))
+    inside = jax.lax.while_loop(lambda value: jnp.any(value >= size), again, start)
+    return inside.astype(jnp.int32)

@@ -1,0 +1,1 @@
+"""One run: prepared once, stepped in compiled chunks, told as a solution."""

@@ -1,0 +1,311 @@
+"""The compiled part of a run: steps, what is accumulated between records, and the answer that is kept.
+
+`solve` is host code that calls `chunk` again and again; how it cuts a run into chunks changes nothing in the iterates.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
+
+from hierax._base.trees import all_finite, dtype_of, select
+from hierax._lower.base import INFEASIBLE, UNBOUNDED
+from hierax._problem import samples
+from hierax._problem.problem import Multipliers, Problem
+from hierax._run.method import Metrics
+
+RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
+FARTHEST = 1e8  # a point this many times farther out than the start counts as diverged
+ROWS = 64  # records that one chunk can return
+PINNED = 1e-6  # the sets hold back all but this part of the direction
+TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carries most of the weight
+
+Output = Literal["last", "tail", "best", "random"]
+Spread = Literal["one", "vmap", "map"]
+
+
+class Answer(NamedTuple):
+    """A candidate for the output."""
+
+    x: PyTree
+    y: PyTree
+    multipliers: Multipliers
+
+
+class Window(NamedTuple):
+    """Sums since the last record (the numbers packed: on small problems the count of arrays is what costs)."""
+
+    first: Int[Array, ""]
+    numbers: Float[Array, "6"]
+    residual: tuple[PyTree, PyTree, PyTree, PyTree]
+
+
+class Record(NamedTuple):
+    """One row of the history: means over the steps since the last one; violation at the last of them."""
+
+    step: Array
+    upper: Scalar
+    lower: Scalar
+    violation: Scalar
+    stationarity: Scalar
+    inner_residual: Scalar
+    distance: Scalar
+    step_x: Scalar
+    step_y: Scalar
+    pinned: Array
+
+
+class Run(NamedTuple):
+    """Everything about one start that changes (arrays only)."""
+
+    state: Any
+    code: Int[Array, ""]
+    window: Window
+    last: Float[Array, "3"]  # of the last step: violation, c2 times it in the method's units, ||y - w||
+    quiet: Int[Array, ""]  # records in a row that met the tolerance
+    pinned: Array
+    limit: Scalar
+    kept: Answer | None
+    kept_weight: Scalar
+
+
+def begin(problem: Problem, method: Any, state: Any, output: Output) -> Run:
+    """A run before its first step."""
+    dtype = dtype_of(state.point.x, state.point.y)
+    x, y = state.point.x, state.point.y
+    return Run(
+        state=state,
+        code=jnp.zeros((), jnp.int32),
+        window=Window(state.step, jnp.zeros((6,), dtype), method.blank(state)),
+        last=jnp.zeros((3,), dtype),
+        quiet=jnp.zeros((), jnp.int32),
+        pinned=jnp.zeros((), bool),
+        limit=FARTHEST * (1 + optax.tree.norm((x, y))),
+        **_nothing_kept(problem, method, state, output),
+    )
+
+
+def _nothing_kept(problem: Problem, method: Any, state: Any, output: Output) -> dict[str, Any]:
+    weight = jnp.full((), jnp.inf if output == "best" else 0.0, dtype_of(state.point.x, state.point.y))
+    return {"kept": None if output == "last" else _answer(problem, method, state), "kept_weight": weight}
+
+
+def restarted(problem: Problem, method: Any, run: Run, output: Output, fresh: bool) -> Run:
+    """A run that may go on, whatever ended it; with `fresh` the answer is collected anew (another `output`)."""
+    zero = jnp.zeros((), jnp.int32)
+    run = run._replace(code=zero, quiet=zero, pinned=jnp.zeros((), bool))
+    return run._replace(**_nothing_kept(problem, method, run.state, output)) if fresh else run
+
+
+def _answer(problem: Problem, method: Any, state: Any) -> Answer:
+    return Answer(state.point.x, state.point.y, method.multipliers(problem, state))
+
+
+def advance(problem: Problem, method: Any, output: Output, run: Run, tickets: samples.Tickets) -> Run:
+    """One step; a step that leaves the finite numbers, or the neighbourhood of everything sensible, is undone."""
+    state, metrics = method.step(problem, run.state, tickets)
+    numbers = (metrics.upper, metrics.lower, metrics.violation, metrics.raw_x, metrics.raw_y)
+    finite = all_finite((state, numbers))
+    near = optax.tree.norm((state.point.x, state.point.y)) <= run.limit
+    code = jnp.where(finite, jnp.where(near, RUNNING, DIVERGED), NONFINITE).astype(jnp.int32)
+    if not isinstance(metrics.lower_status, int):
+        below = metrics.lower_status
+        code = jnp.where(below == INFEASIBLE, NO_LOWER_POINT, jnp.where(below == UNBOUNDED, NO_LOWER_BOUND, code))
+    code = jnp.where(run.code == RUNNING, code, run.code)
+    kept, weight = _keep(problem, method, output, run, state, metrics)
+    last = jnp.stack([metrics.violation, metrics.push, metrics.distance]).astype(run.last.dtype)
+    new = run._replace(state=state, window=_add(run.window, metrics), last=last, kept=kept, kept_weight=weight)
+    return select(code == RUNNING, new, run)._replace(code=code)
+
+
+def _add(window: Window, metrics: Metrics) -> Window:
+    each = (metrics.upper, metrics.lower, metrics.step_x, metrics.step_y, metrics.raw_x, metrics.raw_y)
+    numbers = jnp.stack(each)
+    return window._replace(
+        numbers=window.numbers + numbers.astype(window.numbers.dtype),
+        residual=jax.tree.map(lambda a, b: (a + b).astype(a.dtype), window.residual, metrics.residual),
+    )
+
+
+def _keep(
+    problem: Problem, method: Any, output: Output, run: Run, state: Any, metrics: Metrics
+) -> tuple[Answer | None, Scalar]:
+    """Update the answer that is averaged over the tail, or drawn at random, as the run goes."""
+    if output == "tail":
+        new, k = _answer(problem, method, state), state.step.astype(run.kept_weight.dtype)
+        share = (TAIL_POWER + 1) / (k + TAIL_POWER)
+        return jax.tree.map(lambda a, b: a + share * (b - a), run.kept, new), run.kept_weight
+    if output == "random":
+        # A one-slot weighted reservoir: iterate k stays with probability alpha_k / sum of alpha (eq. 14).
+        total = run.kept_weight + metrics.weight
+        key = jax.random.fold_in(jax.random.fold_in(state.key, 4), state.step)
+        chosen = jax.random.uniform(key, dtype=total.dtype) * total < metrics.weight
+        return select(chosen, _answer(problem, method, run.state), run.kept), total
+    return run.kept, run.kept_weight
+
+
+def record(problem: Problem, method: Any, output: Output, run: Run, tol: Scalar) -> tuple[Run, Record]:
+    """Close the window: a row of the history, the stop test and, for "best", the comparison with the best so far."""
+    window = run.window
+    steps = jnp.maximum(run.state.step - window.first, 1).astype(window.numbers.dtype)
+    upper, lower, step_x, step_y, raw_x, raw_y = window.numbers / steps
+    held_x, held_y, held_z, inner = (optax.tree.norm(part) / steps for part in window.residual)
+    held = jnp.sqrt(held_x**2 + held_y**2 + held_z**2)
+    # Both blocks: at an ordinary active bound of x the direction in y is not held back.
+    pinned = (held_x <= PINNED * raw_x) & (raw_x > 0) & (held_y <= PINNED * raw_y) & (raw_y > 0)
+    violation, push, distance = run.last
+    row = Record(
+        step=run.state.step,
+        upper=upper,
+        lower=lower,
+        violation=violation,
+        stationarity=held,
+        inner_residual=inner,
+        distance=distance,
+        step_x=step_x,
+        step_y=step_y,
+        pinned=pinned,
+    )
+    met = (violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
+    quiet = jnp.where(met, run.quiet + 1, 0)
+    code = jnp.where((run.code == RUNNING) & (quiet >= 2), CONVERGED, run.code).astype(jnp.int32)
+    kept, weight = run.kept, run.kept_weight
+    if output == "best":
+        score = jnp.where(pinned, jnp.inf, held + push).astype(weight.dtype)
+        kept = select(score < weight, _answer(problem, method, run.state), kept)
+        weight = jnp.minimum(score, weight)
+    empty = jax.tree.map(jnp.zeros_like, window)._replace(first=run.state.step)
+    running = run.code == RUNNING  # a start that has stopped keeps what it stopped with
+    new = run._replace(window=empty, quiet=quiet, code=code, kept=kept, kept_weight=weight, pinned=pinned)
+    return select(running, new, run), row
+
+
+def over_starts(function: Any, spread: Spread) -> Any:
+    """Apply `function(method, run, ...)` to one start or to all of them; arrays carry the axis of starts."""
+    if spread == "one":
+        return function
+    if spread == "vmap":
+        return eqx.filter_vmap(function, in_axes=eqx.if_array(0))
+
+    def mapped(*args: PyTree) -> PyTree:
+        arrays, rest = eqx.partition(args, eqx.is_array)
+        others: list[PyTree] = []
+
+        def one(part: PyTree) -> PyTree:
+            out, other = eqx.partition(function(*eqx.combine(part, rest)), eqx.is_array)
+            others.append(other)
+            return out
+
+        return eqx.combine(jax.lax.map(one, arrays), others[-1])
+
+    return mapped
+
+
+class Carry(NamedTuple):
+    """What a chunk carries from step to step: the runs, the block of drawn samples, the steps done in this chunk."""
+
+    runs: Run
+    rows: samples.Tickets
+    done: Array
+
+
+def chunk(
+    output: Output,
+    spread: Spread,
+    problem: Problem,
+    runs: Run,
+    method: Any,
+    first_step: Array,
+    lead: Array,
+    lead_record: Array,
+    rows: Array,
+    period: Array,
+    tol: Scalar,
+    fed: dict[str, PyTree],
+) -> tuple[Run, Record, Array]:
+    """`lead` steps (then a record, if asked for), then `rows` times `period` steps and a record.
+
+    All counts are traced: one compilation serves every cutting. Stops early where no start is running any more.
+    """
+    block, zero = method.block(problem), jnp.zeros((), jnp.int32)
+
+    def draw(runs: Run) -> samples.Tickets:
+        return over_starts(lambda method, run: method.rows(problem, run.state), spread)(method, runs)
+
+    def step(runs: Run, rows: samples.Tickets, count: Array) -> Run:
+        at = (first_step + count) % block
+        here = jax.tree.map(lambda a: a[count], fed)  # a stream's batches are the same for all starts
+
+        def one(method: Any, run: Run, rows: samples.Tickets) -> Run:
+            return advance(problem, method, output, run, method.cut(rows, at)._replace(**here))
+
+        return over_starts(one, spread)(method, runs, rows)
+
+    def close(runs: Run) -> tuple[Run, Record]:
+        return over_starts(lambda method, run: record(problem, method, output, run, tol), spread)(method, runs)
+
+    def some_running(runs: Run) -> Array:
+        return jnp.any(runs.code == RUNNING)
+
+    def refreshed(carry: Carry) -> samples.Tickets:
+        # A loop of at most one turn: unlike a conditional it needs no second buffer for the rows.
+        stale = (carry.done == 0) | ((first_step + carry.done) % block == 0)
+
+        def body(state: tuple[samples.Tickets, Array]) -> tuple[samples.Tickets, Array]:
+            return draw(carry.runs), jnp.zeros((), bool)
+
+        return jax.lax.while_loop(lambda state: state[1], body, (carry.rows, stale))[0]
+
+    def steps(carry: Carry, count: Array) -> Carry:
+        """`count` steps, in pieces that end where a block of drawn rows does."""
+
+        def piece(state: tuple[Carry, Array]) -> tuple[Carry, Array]:
+            carry, left = state
+            rows = refreshed(carry)
+            length = jnp.minimum(left, block - (first_step + carry.done) % block)
+
+            def body(state: tuple[Run, Array]) -> tuple[Run, Array]:
+                runs, i = state
+                return step(runs, rows, carry.done + i), i + 1
+
+            runs, i = jax.lax.while_loop(
+                lambda state: (state[1] < length) & some_running(state[0]), body, (carry.runs, zero)
+            )
+            return Carry(runs, rows, carry.done + i), left - length
+
+        return jax.lax.while_loop(lambda state: (state[1] > 0) & some_running(state[0].runs), piece, (carry, count))[0]
+
+    blank = jax.tree.map(lambda a: jnp.zeros((ROWS, *a.shape), a.dtype), jax.eval_shape(close, runs)[1])
+
+    def segment(state: tuple[Carry, Record, Array, Array]) -> tuple[Carry, Record, Array, Array]:
+        carry, table, number, written = state
+        leading = number == 0
+        carry = steps(carry, jnp.where(leading, lead, period))
+        recorded = ~leading | lead_record
+        runs, row = close(carry.runs)
+        table = jax.tree.map(lambda t, r: t.at[written].set(r), table, row)
+        carry = carry._replace(runs=select(recorded, runs, carry.runs))
+        return carry, table, number + 1, written + recorded.astype(jnp.int32)
+
+    undrawn = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(draw, runs))
+    carry, table, _, written = jax.lax.while_loop(
+        lambda state: (state[2] <= rows) & some_running(state[0].runs),
+        segment,
+        (Carry(runs, undrawn, zero), blank, zero, zero),
+    )
+    return carry.runs, table, written
+
+
+def start_keys(seed: int | PRNGKeyArray, count: int | None) -> PRNGKeyArray:
+    """The key of a single run (start 0 of its seed), or those of `count` starts; a key given as seed is used as is
+    (many starts: one key each, or one that is folded).
+    """
+    if not isinstance(seed, int) and (count is None or seed.shape == (count,)):
+        return seed
+    base = jax.random.key(seed) if isinstance(seed, int) else seed
+    if count is None:
+        return jax.random.fold_in(base, 0)
+    return jax.vmap(lambda i: jax.random.fold_in(base, i))(jnp.arange(count))

@@ -1,0 +1,241 @@
+"""`hierax bench stochastic`: Auto with nothing set on sampled problems, and whether its certificates tell the truth.
+
+The truth about a certificate comes from elsewhere: hyper-gradients by central differences over lower-level solutions of
+SciPy's SLSQP (toy, synthetic), the value of the lower level by the SVM's own reference solver, or by training the
+network in the usual way.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from scipy.optimize import minimize
+
+from hierax._judge.certificate import Certificate
+from hierax._problem.problem import Problem
+from hierax._problem.sets import Box
+from hierax._run.solution import Solution
+from hierax.experiments.reproduce import decay_runs, decay_training, svm_runs
+from hierax.experiments.reproduce.comparison import headed
+from hierax.experiments.reproduce.decay_data import CLASSES
+from hierax.experiments.reproduce.decay_data import split as digits_split
+from hierax.experiments.reproduce.decay_methods import START
+from hierax.experiments.reproduce.svm_data import names as svm_names
+from hierax.experiments.reproduce.svm_data import split as svm_split
+from hierax.experiments.reproduce.svm_methods import ENTRIES
+from hierax.experiments.reproduce.toy_run import SIGMA
+from hierax.experiments.reproduce.workers import Task, run_tasks
+from hierax.problems import svm, synthetic, toy
+from hierax.problems.example import Example
+from hierax.problems.toy import SIDE, local_minimisers
+from hierax.problems.weight_decay import cross_entropy, perceptron, weight_decay
+from hierax.solving import solve
+
+TOY_STARTS, TOGETHER = 200, 10  # starts of the toy, and how many one task takes
+STEP = 1e-4  # of the central differences
+NOISE = 0.2  # share of wrong labels
+AGREE = 1e-2  # relative difference between a certificate's number and the independent one
+
+
+def run(console: Console, seeds: int, starts: int, data_dir: Path | None, out: Path, parallel: bool = True) -> bool:
+    """Run, print the table, write results.json; whether every target is met."""
+    tasks: dict[tuple[str, ...], Task] = {
+        ("toy", f"starts {first} to {min(first + TOGETHER, starts) - 1}"): (
+            _toy,
+            (first, min(first + TOGETHER, starts)),
+        )
+        for first in range(0, starts, TOGETHER)
+    }
+    tasks[("synthetic", "as in reproduce rates")] = (_synthetic, ())
+    sets, note = svm_names(data_dir)
+    for name in sets:
+        tasks |= {(f"SVM, {name}", f"seed {seed}"): (_svm, (name, seed, data_dir)) for seed in range(seeds)}
+        tasks[(f"SVM, {name}", "tuned")] = (_tuned_svm, (name, seeds, data_dir))
+    tasks |= {("weight decay", f"seed {seed}"): (_weight_decay, (seed,)) for seed in range(seeds)}
+    tasks[("weight decay", "tuned")] = (_tuned_weight_decay, (seeds,))
+    out.mkdir(parents=True, exist_ok=True)
+    found = run_tasks(tasks, console, parallel, lambda found: _write(found, out))
+    rows: dict[str, list[dict[str, Any]]] = {problem: [] for problem, _ in tasks}
+    tuned = {problem: found[(problem, "tuned")] for problem, part in tasks if part == "tuned"}
+    for (problem, part), result in found.items():
+        if part != "tuned":
+            rows[problem] += result
+    if note:
+        console.print(note)
+    return _report(console, rows, tuned)
+
+
+def _write(found: dict[Any, Any], out: Path) -> None:
+    rows = {", ".join(name): result for name, result in found.items()}
+    (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def _report(console: Console, rows: dict[str, list[dict[str, Any]]], tuned: dict[str, list[float]]) -> bool:
+    table = headed(
+        "Auto, nothing set", "measured", "target", "", "ended", "seconds", "certificates true", "they say ok"
+    )
+    met = True
+    for problem, runs in rows.items():
+        reached = np.array([row["reached"] for row in runs])
+        if problem == "toy":
+            value, target = float(np.median(reached)), "median distance <= 0.01"
+            fine = value <= 0.01
+        elif problem == "synthetic":
+            value, target = float(np.max(reached)), "|x - x*| <= 0.1"
+            fine = value <= 0.1
+        elif problem == "weight decay":
+            value, least = float(np.mean(reached)), float(np.mean(tuned[problem])) - 0.02
+            target, fine = f"test accuracy >= {least:.3f} (tuned - 0.02)", value >= least
+        else:
+            value, least = float(np.mean(reached)), 0.9 * float(np.mean(tuned[problem]))
+            target, fine = f"phi falls by >= {least:.3f} (0.9 tuned)", value >= least
+        honest = all(row["true"] for row in runs)
+        met &= bool(fine and honest)
+        table.add_row(
+            f"{problem} ({len(runs)})",
+            f"{value:.4g}",
+            target,
+            "[green]met[/green]" if fine else "[red]not met[/red]",
+            ", ".join(sorted({row["status"] for row in runs})),
+            f"{np.median([row['seconds'] for row in runs]):.1f}",
+            f"{sum(row['true'] for row in runs)} of {len(runs)}",
+            f"{sum(row['ok'] for row in runs)} of {len(runs)}",
+        )
+    console.print(table)
+    return met
+
+
+# -- the problems -----------------------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """A call of `solve` with its certificate, and how long it took, compilation included."""
+
+    solution: Solution
+    certificate: Certificate
+    seconds: float
+
+    def row(self, reached: float, true: bool) -> dict[str, Any]:
+        """What is kept of it: the measure it is judged by, and whether the certificate is true."""
+        return {
+            "reached": float(reached),
+            "true": bool(true),
+            "ok": self.certificate.ok(),
+            "says": self.certificate.reasons()[:1],
+            "status": self.solution.status.name,
+            "seconds": self.seconds,
+        }
+
+
+def _solved(example: Example, x0: Any, y0: Any, seed: int) -> Run:
+    begin = time.perf_counter()
+    solution = solve(example.problem, x0, y0, seed=seed, progress=False)
+    seconds, certificate = time.perf_counter() - begin, solution.certificate
+    assert isinstance(certificate, Certificate)
+    return Run(solution, certificate, seconds)
+
+
+def _toy(first: int, last: int) -> list[dict[str, Any]]:
+    """The starts of `reproduce toy`; the distance is that to the nearest local minimiser."""
+    example, starts = toy(SIGMA), SIDE * np.random.default_rng(0).random((TOY_STARTS, 2))
+    rows = []
+    for start in range(first, last):
+        x0, y0 = starts[start]
+        run = _solved(example, x0, y0, start)
+        distance = np.min(np.abs(local_minimisers() - float(run.solution.x)))
+        rows.append(run.row(distance, slope_is_true(example.problem, run.certificate)))
+    return rows
+
+
+def _synthetic() -> list[dict[str, Any]]:
+    example = synthetic()
+    run = _solved(example, example.x0, example.y0, 0)
+    distance = np.linalg.norm(np.asarray(run.solution.x) - np.asarray(example.solutions[0].x))
+    return [run.row(float(distance), slope_is_true(example.problem, run.certificate))]
+
+
+def slope_is_true(problem: Problem, certificate: Certificate) -> bool:
+    """Whether the certificate's hyper-gradient agrees with central differences in random directions.
+
+    The samples enter through their exact expectation, and the lower level is solved by SLSQP.
+    """
+    if certificate.hypergradient is None:
+        return False
+    at, tree = jax.flatten_util.ravel_pytree(certificate.x)
+    x, claimed = np.asarray(at, float), np.ravel(certificate.hypergradient)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        way = rng.normal(size=x.size)
+        way /= np.linalg.norm(way)
+        ends = [_value_above(problem, tree(jnp.asarray(x + side * STEP * way)), certificate.y) for side in (1.0, -1.0)]
+        measured = (ends[0] - ends[1]) / (2 * STEP)
+        if abs(measured - claimed @ way) > AGREE * (1 + certificate.hypergradient_scale):
+            return False
+    return True
+
+
+def _value_above(problem: Problem, x: Any, y: Any) -> float:
+    """F(x, y*(x)) with y* from SLSQP."""
+    flat, tree = jax.flatten_util.ravel_pytree(y)
+    zeta, xi = (None if source is None else source.exact for source in (problem.zeta, problem.xi))
+    lower = jax.jit(jax.value_and_grad(lambda v: problem.lower(x, tree(v), xi)))
+    rows = jax.jit(lambda v: -jnp.ravel(jax.flatten_util.ravel_pytree(problem.constraints(x, tree(v)))[0]))
+    slopes = jax.jit(jax.jacfwd(rows))
+    bounds = None
+    if isinstance(problem.y_set, Box):
+        low, high = (np.broadcast_to(side, flat.shape) for side in (problem.y_set.lower, problem.y_set.upper))
+        bounds = np.stack([low, high], axis=1)
+    found = minimize(
+        lambda v: tuple(np.asarray(part, float) for part in lower(v)),
+        np.asarray(flat, float),
+        jac=True,
+        bounds=bounds,
+        constraints=[{"type": "ineq", "fun": lambda v: np.asarray(rows(v)), "jac": lambda v: np.asarray(slopes(v))}],
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-15},
+    )
+    return float(problem.upper(x, tree(jnp.asarray(found.x)), zeta))
+
+
+def _svm(name: str, seed: int, data_dir: Path | None) -> list[dict[str, Any]]:
+    """The decrease of phi(c) = F(y*(c)), as `reproduce svm` judges it; the truth is the lower level's value."""
+    parts = svm_split(name, seed, data_dir)
+    example = svm(parts.train, parts.validation, "softmax", unit=svm_runs.unit(parts))
+    run = _solved(example, example.x0, example.y0, seed)
+    judge = svm_runs.Judge(parts, "softmax")
+    (before, after), _, (_, value) = judge(np.stack([np.asarray(example.x0), np.asarray(run.solution.x)]))
+    gap, claimed = float(example.problem.lower(run.solution.x, run.solution.y, None)) - value, run.certificate.lower_gap
+    return [run.row(before - after, claimed is not None and abs(claimed - gap) <= AGREE * (1 + abs(value)))]
+
+
+def _tuned_svm(name: str, seeds: int, data_dir: Path | None) -> list[float]:
+    found = svm_runs.run_method(name, ENTRIES[0], svm_runs.Size(seeds=seeds), "softmax", data_dir)
+    return [float(curve.decrease[-1]) for curve in found["curves"]]
+
+
+def _weight_decay(seed: int) -> list[dict[str, Any]]:
+    """Test accuracy of a network trained anew under the bound found, as `reproduce weight-decay` judges it.
+
+    That network's training loss is also the truth: the certificate's v(x) must not be above it.
+    """
+    parts = digits_split("digits", seed, NOISE, None)
+    example = weight_decay(parts.train, parts.validation, hidden=decay_runs.HIDDEN, start=START, seed=seed)
+    run = _solved(example, example.x0, example.y0, seed)
+    initial = perceptron(jax.random.key(seed), parts.train[0].shape[1], decay_runs.HIDDEN, CLASSES)
+    caps = jnp.asarray(run.solution.x, jnp.float32).reshape(1, 1)
+    network = decay_training.trained(parts.train, initial, caps, jax.random.key(seed), "all")
+    accuracy = float(decay_training.score(network, parts.test).accuracy[0])
+    trained = float(cross_entropy(jax.tree.map(lambda leaf: leaf[0], network), parts.train))
+    value = float(run.certificate.reference.value)
+    return [run.row(accuracy, value <= trained + AGREE * (1 + abs(trained)))]
+
+
+def _tuned_weight_decay(seeds: int) -> list[float]:
+    curves = decay_runs.run_method("digits", NOISE, "SALVF", decay_runs.Size(seeds=seeds, records=1), None)
+    return [float(curve.final["accuracy"]) for curve in curves]

@@ -1,0 +1,26 @@
+"""The data sets of the experiments, by name: `load("diabetes")`. What they are, and whose, is in `SOURCES`.
+
+Nothing is downloaded unless asked for, and what is read is the file that the table names: its hash is checked.
+"""
+
+from hierax.experiments.datasets.files import MissingData as MissingData
+from hierax.experiments.datasets.files import availability as availability
+from hierax.experiments.datasets.loading import Dataset as Dataset
+from hierax.experiments.datasets.loading import load as load
+from hierax.experiments.datasets.prepare import quadratic_features as quadratic_features
+from hierax.experiments.datasets.prepare import scale as scale
+from hierax.experiments.datasets.prepare import splits as splits
+from hierax.experiments.datasets.sources import SOURCES as SOURCES
+from hierax.experiments.datasets.sources import Source as Source
+
+__all__ = [
+    "SOURCES",
+    "Dataset",
+    "MissingData",
+    "Source",
+    "availability",
+    "load",
+    "quadratic_features",
+    "scale",
+    "splits",
+]

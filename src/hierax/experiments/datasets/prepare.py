@@ -1,0 +1,60 @@
+"""What experiments do to a data set before the first step: splits, scaling, product features."""
+
+import operator
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from hierax._base.errors import InputError
+
+
+class HasFeatures(Protocol):
+    """A data set, or anything else whose `features` has a row per sample."""
+
+    @property
+    def features(self) -> np.ndarray: ...
+
+
+def splits(dataset: HasFeatures, sizes: Sequence[int], seed: int) -> tuple[np.ndarray, ...]:
+    """Disjoint random index arrays of the given sizes, usually (train, validation, test).
+
+    Not stratified. The rows are shuffled once by `numpy.random.default_rng(seed)` and dealt out in order, so the first
+    parts stay the same when a later size changes; rows beyond the sum of the sizes are left out.
+    """
+    rows = len(dataset.features)
+    try:
+        counts = [operator.index(size) for size in sizes]
+    except TypeError as error:
+        raise InputError(f"sizes={sizes!r}: needs numbers of rows, for example (500, 100, 168).") from error
+    if not counts or min(counts) < 1 or sum(counts) > rows:
+        raise InputError(f"sizes={tuple(counts)}: needs numbers of at least one row, at most {rows} together.")
+    shuffled = np.random.default_rng(seed).permutation(rows)
+    return tuple(np.split(shuffled[: sum(counts)], np.cumsum(counts)[:-1]))
+
+
+def scale(features: np.ndarray) -> np.ndarray:
+    """Every column mapped to [-1, 1]: -1 + 2 (x - min)/(max - min); a constant column, which LIBSVM leaves out, to 0.
+
+    Minimum and maximum are those of all rows given.
+    """
+    features = _matrix(features)
+    low, width = features.min(axis=0), np.ptp(features, axis=0)
+    return np.where(width > 0, -1.0 + 2.0 * (features - low) / np.where(width > 0, width, 1.0), 0.0)
+
+
+def quadratic_features(features: np.ndarray) -> np.ndarray:
+    """The d features and their d(d+1)/2 products, 8 -> 44; no constant column.
+
+    Order: x1, ..., xd, then x1 x1, x1 x2, ..., x1 xd, x2 x2, x2 x3, ..., xd xd.
+    """
+    features = _matrix(features)
+    first, second = np.triu_indices(features.shape[1])
+    return np.hstack([features, features[:, first] * features[:, second]])
+
+
+def _matrix(features: np.ndarray) -> np.ndarray:
+    features = np.asarray(features, dtype=np.float64)
+    if features.ndim != 2 or not len(features):
+        raise InputError(f"features: needs a matrix with one row per sample, got the shape {features.shape}.")
+    return features

@@ -1,0 +1,84 @@
+"""The paper's weight-decay experiment: the norm bound of a network chosen on a validation set, with noisy batches.
+
+Beyond the paper: labels with noise, where a bound matters most, a grid search as the yardstick, and bounds per layer.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from hierax.experiments.reproduce import decay_report
+from hierax.experiments.reproduce.decay_claims import summary, targets, verdicts
+from hierax.experiments.reproduce.decay_methods import ENTRIES
+from hierax.experiments.reproduce.decay_runs import Curve, Size, run_grid, run_method
+from hierax.experiments.reproduce.workers import Task, run_tasks
+from hierax.report import draw_or_say, versions, write_json
+
+QUICK = Size(seeds=2, records=4, training=300, grid=4, share=0.1)
+NAMES = ("digits", "pendigits")
+NOISE = {"clean": 0.0, "noisy": 0.2}
+WIDTH = 140  # of the tables where the output is a file
+
+
+def run(
+    out: Path,
+    quick: bool = False,
+    seeds: int | None = None,
+    data_dir: Path | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Run every method and the grid search, write the numbers and figures, print the tables and what they say.
+
+    Args:
+        out: folder for the results.
+        quick: two seeds, few steps, digits only: shows that everything works; the targets are then not judged.
+        seeds: number of random divisions of the data; None: 10.
+        data_dir: handed to `datasets.load`.
+        console: where to print; None: the terminal.
+
+    Returns:
+        What metrics.json holds.
+    """
+    console = console or Console(width=None if Console().is_terminal else WIDTH)
+    size = QUICK if quick else Size()
+    size = dataclasses.replace(size, seeds=seeds or size.seeds)
+    cases = [(name, labels) for name in NAMES[: 1 if quick else None] for labels in NOISE]
+    tasks: dict[tuple[str, ...], Task] = {}
+    for name, labels in cases:
+        tasks[name, labels, "grid search"] = (run_grid, (name, NOISE[labels], size, data_dir))
+        for entry in ENTRIES:
+            tasks[name, labels, entry.name] = (run_method, (name, NOISE[labels], entry.name, size, data_dir))
+    found = run_tasks(tasks, console, parallel=not quick)
+    every = {case: {entry.name: found[(*case, entry.name)] for entry in ENTRIES} for case in cases}
+    summaries = {case: summary(every[case], found[(*case, "grid search")]) for case in cases}
+    judged = targets(summaries, size.training)
+    statements = verdicts(summaries, [entry.name for entry in ENTRIES])
+    content = {
+        "settings": {"quick": quick, **dataclasses.asdict(size)},
+        "versions": versions(),
+        "cases": {
+            " ".join(case): {"methods": summaries[case], "grid": found[(*case, "grid search")]} for case in cases
+        },
+        "targets": judged,
+        "statements": [dataclasses.asdict(statement) for statement in statements],
+    }
+    write_json(out / "metrics.json", content)
+    _write_curves(out / "curves.npz", every)
+    decay_report.print_tables(console, summaries, None if quick else judged, statements)
+    draw_or_say(lambda: decay_report.draw(out / "figures", every, summaries), lambda text: console.print(text))
+    console.print(f"Results: {out}", highlight=False)
+    return content
+
+
+def _write_curves(path: Path, every: dict[tuple[str, str], dict[str, list[Curve]]]) -> None:
+    arrays = {
+        f"{name}-{labels}/{method}/{seed}/{field}": getattr(curve, field)
+        for (name, labels), methods in every.items()
+        for method, curves in methods.items()
+        for seed, curve in enumerate(curves)
+        for field in ("steps", "seconds", "samples", "bounds", "accuracy", "loss")
+    }
+    np.savez(path, allow_pickle=False, **arrays)

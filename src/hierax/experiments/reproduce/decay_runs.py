@@ -1,0 +1,140 @@
+"""The runs of the weight-decay experiment on one data set: bounds tuned by each method, networks trained under them.
+
+The y of a penalty method has seen the validation data. So every bound is judged by a network trained anew on the
+training part alone (`decay_training`), and the y itself is reported beside it.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hierax._run.method import AbstractMethod
+from hierax.experiments.reproduce import decay_training as training
+from hierax.experiments.reproduce.decay_data import CLASSES, split
+from hierax.experiments.reproduce.decay_methods import BATCH, ENTRIES, START, Entry
+from hierax.problems.weight_decay import group_norms, perceptron, weight_decay
+from hierax.solving import solve
+
+NO_BOUND = 1e6  # never met
+SMALLEST, LARGEST = 2.0, 30.0  # of the grid search, geometric
+HIDDEN = 32
+COUNT = {"all": 1, "layers": 2, "tensors": 4}  # bounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How much is run."""
+
+    seeds: int = 10
+    records: int = 10
+    training: int = training.STEPS
+    grid: int = 12
+    share: float = 1.0  # of the steps of each method
+
+
+@dataclasses.dataclass
+class Curve:
+    """One run of a method: its bounds at the records, judged by retrained networks (first row: the start)."""
+
+    steps: np.ndarray
+    seconds: np.ndarray
+    samples: np.ndarray
+    bounds: np.ndarray
+    accuracy: np.ndarray
+    loss: np.ndarray
+    final: dict[str, Any]
+
+
+def run_method(name: str, noise: float, method: str, size: Size, data_dir: Path | None) -> list[Curve]:
+    """One run per seed."""
+    (entry,) = (entry for entry in ENTRIES if entry.name == method)
+    built = entry.build()  # once: programs are shared by runs with the same optax transformation, not with equal ones
+    return [_run(name, noise, entry, built, seed, size, data_dir) for seed in range(size.seeds)]
+
+
+def _run(
+    name: str, noise: float, entry: Entry, method: AbstractMethod, seed: int, size: Size, data_dir: Path | None
+) -> Curve:
+    parts = split(name, seed, noise, data_dir)
+    start = START / COUNT[entry.bounds] ** 0.5
+    example = weight_decay(parts.train, parts.validation, bounds=entry.bounds, hidden=HIDDEN, start=start, seed=seed)
+    steps = max(size.records, round(size.share * entry.steps))
+    xs = [np.asarray(example.x0)]
+    solution = solve(
+        example.problem,
+        example.x0,
+        example.y0,
+        method,
+        max_steps=steps,
+        record_every=steps // size.records,
+        callback=lambda info: xs.append(np.asarray(info.x)),
+        seed=seed,
+        progress=False,
+        throw=False,
+    )
+    kept = len(xs) - 1
+    xs += [xs[-1]] * (size.records + 1 - len(xs))  # a run that failed stays where it was
+    caps = np.stack([*xs[: size.records + 1], np.asarray(solution.x)])
+    initial = perceptron(jax.random.key(seed), parts.train[0].shape[1], HIDDEN, CLASSES)
+    networks = training.trained(
+        parts.train, initial, jnp.asarray(caps), jax.random.key(seed), entry.bounds, size.training
+    )
+    judged = training.score(networks, parts.test)
+    own = training.score(jax.tree.map(lambda leaf: leaf[None], solution.y), parts.test)
+    held = np.asarray(group_norms(solution.y, entry.bounds)) - np.asarray(solution.x)
+    counts = solution.counts
+
+    def column(field: str) -> np.ndarray:
+        values = np.concatenate([[0.0], solution.history[field][:kept]])[: size.records + 1]
+        return np.pad(values, (0, size.records + 1 - len(values)), mode="edge")
+
+    return Curve(
+        steps=column("step"),
+        seconds=column("seconds"),
+        samples=column("zeta") + column("xi"),
+        bounds=caps[:-1],
+        accuracy=judged.accuracy[:-1],
+        loss=judged.loss[:-1],
+        final={
+            "status": solution.status.name,
+            "bound": np.asarray(solution.x).tolist(),
+            "accuracy": float(judged.accuracy[-1]),
+            "loss": float(judged.loss[-1]),
+            "own_accuracy": float(own.accuracy[0]),
+            "violation": float(np.max(held, initial=0.0)),
+            "gradients": counts.grad_lower + counts.grad_upper,
+            "seconds": counts.seconds,
+            "compile_seconds": counts.compile_seconds,
+        },
+    )
+
+
+def run_grid(name: str, noise: float, size: Size, data_dir: Path | None) -> list[dict[str, Any]]:
+    """Per seed: training under every bound of a grid, the one with the least validation loss, and without any bound."""
+    return [_grid(name, noise, seed, size, data_dir) for seed in range(size.seeds)]
+
+
+def _grid(name: str, noise: float, seed: int, size: Size, data_dir: Path | None) -> dict[str, Any]:
+    parts = split(name, seed, noise, data_dir)
+    initial = perceptron(jax.random.key(seed), parts.train[0].shape[1], HIDDEN, CLASSES)
+    bounds = np.geomspace(SMALLEST, LARGEST, size.grid)
+    caps = jnp.asarray(np.append(bounds, NO_BOUND)[:, None], jnp.float32)
+    networks = training.trained(parts.train, initial, caps, jax.random.key(seed), "all", size.training)
+    validated, tested = training.score(networks, parts.validation), training.score(networks, parts.test)
+    best = int(np.argmin(validated.loss[:-1]))
+
+    def row(i: int, bound: float) -> dict[str, float]:
+        return {"bound": bound, "accuracy": float(tested.accuracy[i]), "loss": float(tested.loss[i])}
+
+    return {
+        "grid": row(best, float(bounds[best])),
+        "none": row(-1, float(training.norms(networks, "all")[-1, 0])),
+        "gradients": size.grid * size.training,
+        "validation": validated.loss[:-1].tolist(),
+        "test": tested.accuracy[:-1].tolist(),
+        "batch": BATCH,
+    }

@@ -1,0 +1,42 @@
+"""The data of the SVM experiment: which sets, how their rows are dealt out, and what is done to the features."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hierax.experiments import datasets
+
+Part = tuple[np.ndarray, np.ndarray]  # features and labels in {-1, +1}
+
+TRAIN, VALIDATION = 500, 150
+SIZES = {"breast-cancer": (300, 100)}  # 569 rows are not enough for 500 and 150
+QUADRATIC = ("diabetes",)  # with product features, as in the comparisons of the earlier papers
+
+
+class Split(NamedTuple):
+    """One random division of a data set."""
+
+    train: Part
+    validation: Part
+    test: Part
+
+
+def names(data_dir: Path | None) -> tuple[list[str], str]:
+    """The sets to run on, and a note where one had to be replaced."""
+    now, text = datasets.availability(datasets.SOURCES["fourclass"], data_dir)
+    if now:
+        return ["diabetes", "fourclass"], ""
+    return ["diabetes", "breast-cancer"], f"fourclass is not here ({text}); breast-cancer takes its place."
+
+
+def split(name: str, seed: int, data_dir: Path | None) -> Split:
+    """Deal out the rows of a set: train, validation, and all the others for the test."""
+    scaled = name in ("diabetes", "fourclass")
+    data = datasets.load(name, scaled=scaled, data_dir=data_dir)
+    features = data.features if scaled else datasets.scale(data.features)
+    if name in QUADRATIC:
+        features = datasets.quadratic_features(features)
+    sizes = SIZES.get(name, (TRAIN, VALIDATION))
+    rows = datasets.splits(data, (*sizes, len(features) - sum(sizes)), seed)
+    return Split(*((features[part], data.labels[part]) for part in rows))

@@ -1,0 +1,110 @@
+"""The methods of the SVM experiment, and the one rule by which their constants are chosen.
+
+Every method has a grid of six settings: its penalty weight (GAM has none: six steps) and the length of its x-step
+(three in ratio 3, around those that the method can use), which for all of them is step * min(1, 2 (k+1)^(-1/3)). The
+setting with the largest mean decrease of phi after half the steps on divisions of the data that the experiment does not
+use is taken. Whatever else a method needs is what the library estimates, but for the cap of SALM's steps, `FAST`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hierax._lower.conic import Conic
+from hierax._lower.exact import Exact
+from hierax._lower.maxmin import MaxMin
+from hierax._lower.salm import SALM
+from hierax._methods.blocc import BLOCC
+from hierax._methods.directions import Storm
+from hierax._methods.gaffa import BiCGAFFA
+from hierax._methods.gam import GAM
+from hierax._methods.lvhba import LVHBA
+from hierax._methods.salvf import SALVF
+from hierax._methods.steps import Decay, Steps
+from hierax._run.method import AbstractMethod
+
+BATCH = 32  # validation samples per step, for every method
+SHORT, LONG = (0.07, 0.2, 0.6), (0.2, 0.6, 1.8)  # x-steps
+VR_BETA = 0.3  # a constant: with these x-steps Storm's own rule gives 1, which is SALVF
+WIDE = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
+
+
+# The curvature of G rises with the largest sample weight: the cap is a third of what is stable at the start.
+FAST = SALM(steps=50, eta_max=0.04)
+
+
+class Setting(NamedTuple):
+    """One point of a grid: the penalty weight (None where the method has none) and the x-step."""
+
+    weight: float | None
+    step: float
+
+
+class Entry(NamedTuple):
+    """A method as the experiment runs it."""
+
+    name: str
+    build: Callable[[Setting], AbstractMethod]
+    grid: tuple[Setting, ...]
+    lower: str  # how its lower level is solved, for the report
+
+
+def _grid(weights: tuple[float, float], steps: tuple[float, float, float]) -> tuple[Setting, ...]:
+    return tuple(Setting(weight, step) for weight in weights for step in steps)
+
+
+def _x_step(setting: Setting) -> Decay:
+    return Decay(setting.step, 2.0)
+
+
+def _against_weight(setting: Setting) -> float:
+    """The x-step of a method whose direction is 1/c_k times a hyper-gradient: c_k, which grows, makes it decay."""
+    assert setting.weight is not None
+    return setting.step * setting.weight
+
+
+def _salvf(**more: Any) -> Callable[[Setting], AbstractMethod]:
+    return lambda setting: SALVF(
+        c1=setting.weight,
+        steps=Steps(x=_x_step(setting)),
+        batch_zeta=BATCH,
+        follow=True,
+        repair=Conic(),
+        **more,
+    )
+
+
+ENTRIES = (
+    Entry("SALVF", _salvf(inner=FAST), _grid((2.0, 4.0), LONG), "SALM, 50 steps"),
+    Entry("SALVF-VR", _salvf(inner=FAST, direction=Storm(beta=VR_BETA)), _grid((2.0, 4.0), LONG), "SALM, 50 steps"),
+    Entry("SALVF, exact inner", _salvf(inner=Conic()), _grid((3.0, 10.0), LONG), "Conic"),
+    Entry(
+        "BLOCC",
+        lambda s: BLOCC(
+            c=s.weight,
+            lower=Exact(),
+            penalised=MaxMin(dual_steps=200, primal_steps=20),
+            eta=_x_step(s),
+            batch_zeta=BATCH,
+        ),
+        _grid((3.0, 10.0), SHORT),
+        "Exact and MaxMin, 200 x 20 steps",
+    ),
+    Entry(
+        "LV-HBA",
+        lambda s: LVHBA(c=s.weight, alpha=_against_weight(s), projection=Conic(), batch_zeta=BATCH),
+        _grid((0.3, 1.0), SHORT),
+        "Conic (projection)",
+    ),
+    Entry(
+        "GAM",
+        lambda s: GAM(lower=Exact(), eta=_x_step(s), candidates=1, batch_zeta=BATCH),
+        tuple(Setting(None, step) for step in WIDE),
+        "Exact",
+    ),
+    Entry(
+        "BiC-GAFFA",
+        lambda s: BiCGAFFA(c=s.weight, steps=Steps(x=_against_weight(s)), batch_zeta=BATCH),
+        _grid((0.3, 1.0), SHORT),
+        "none (single loop)",
+    ),
+)

@@ -1,0 +1,98 @@
+"""Tables and figures of the SVM experiment."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hierax.experiments.reproduce.comparison import Axis, draw_panels, headed, print_judgement
+from hierax.experiments.reproduce.svm_claims import shown_seconds
+from hierax.experiments.reproduce.svm_methods import BATCH, ENTRIES
+from hierax.experiments.reproduce.verdict import Verdict
+
+LEGEND = """\
+phi: validation loss at the exact lower solution y*(x), whole validation set; decrease: from equal weights
+accuracy: test set, of the returned y and of y*(x); violation, gap: of the returned point, largest over the seeds
+ms per step: compilation apart, one core; inner: lower solves and lower gradients per step
+90 %: seconds to 90 % of the best method's decrease, mean curve; +-: standard error over the seeds
+"""
+
+
+def print_tables(
+    console: Console,
+    summaries: dict[str, dict[str, dict[str, Any]]],
+    plain: dict[str, dict[str, float]],
+    judged: list[dict[str, Any]] | None,
+    statements: list[Verdict],
+) -> None:
+    """One table per data set, the targets (None: not judged), and the paper's statements."""
+    console.print(LEGEND, highlight=False)
+    solvers = "; ".join(f"{entry.name}: {entry.lower}" for entry in ENTRIES)
+    console.print(f"lower level by {solvers}\n", highlight=False)
+    for name, table in summaries.items():
+        console.print(_table(name, table, plain[name]))
+    print_judgement(console, judged, statements)
+
+
+def _table(name: str, rows: dict[str, dict[str, Any]], plain: dict[str, float]) -> Table:
+    table = headed(
+        name,
+        "c, step",
+        "decrease of phi",
+        "accuracy",
+        "at y*(x)",
+        "violation",
+        "gap",
+        "certified",
+        "ms per step",
+        "inner",
+        "90 %",
+    )
+    for method, row in rows.items():
+        steps = row["zeta"] / BATCH
+        weight = row["setting"]["weight"]
+        table.add_row(
+            method,
+            f"{'-' if weight is None else f'{weight:g}'}, {row['setting']['step']:g}",
+            f"{row['decrease']:.4f} +- {row['decrease_se']:.4f}",
+            f"{row['accuracy']:.3f} +- {row['accuracy_se']:.3f}",
+            f"{row['accuracy_exact']:.3f} +- {row['accuracy_exact_se']:.3f}",
+            f"{row['violation']:.1e}",
+            f"{row['gap']:.1e}",
+            f"{row['certified']}/{row['runs']}",
+            f"{1e3 * row['seconds_per_step']:.2f}",
+            f"{row['lower_solves'] / steps:.1f}, {row['grad_lower'] / steps:.0f}",
+            shown_seconds(row["seconds_to_90"]),
+        )
+    accuracy = f"{plain['accuracy']:.3f} +- {plain['accuracy_se']:.3f}"
+    start = np.mean([row["start_accuracy"] for row in rows.values()])
+    table.add_row("equal weights", "", "0", f"{start:.3f}")
+    table.add_row("plain linear SVM", "", "", accuracy)
+    return table
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+ROWS = (Axis("accuracy", "test accuracy at y*(x)"), Axis("phi", "hyper-objective at the exact y*(x)"))
+COLUMNS = (
+    Axis("seconds", "seconds (compilation apart)", log=True),
+    Axis("steps", "iterations"),
+    Axis("zeta", "samples of zeta"),
+)
+
+
+def draw(folder: Path, every: dict[str, dict[str, dict[str, Any]]], plain: dict[str, dict[str, float]]) -> list[Path]:
+    """Per data set: test accuracy and hyper-objective against seconds, iterations and samples."""
+    return [
+        draw_panels(
+            folder / f"{name}.png",
+            f"SVM sample weights, {name}",
+            {method: result["curves"] for method, result in every[name].items()},
+            ROWS,
+            COLUMNS,
+            {"accuracy": {"plain linear SVM": plain[name]["accuracy"]}},
+        )
+        for name in every
+    ]

@@ -1,0 +1,40 @@
+"""The synthetic problem with nothing set: how far from the known solution SALVF and SALVF-VR end."""
+
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from hierax._methods.salvf import SALVF, SALVF_VR
+from hierax.problems import synthetic
+from hierax.solving import solve_many
+
+SEEDS, BOUND = 10, 0.2
+
+
+def measure(steps: int) -> dict[str, Any]:
+    """|x - x*| after `steps` steps, for both kinds of noise, both methods and several seeds."""
+    results = {}
+    for noise in ("additive", "multiplicative"):
+        example = synthetic(noise=noise)
+        x0s, y0s = (np.tile(start, (SEEDS, 1)) for start in (example.x0, example.y0))
+        for name, method in (("SALVF", SALVF()), ("SALVF-VR", SALVF_VR())):
+            solution = solve_many(example.problem, x0s, y0s, method, max_steps=steps, progress=False)
+            distances = np.linalg.norm(np.asarray(solution.x) - example.solutions[0].x, axis=1)
+            results[f"{noise}/{name}"] = {
+                "median_distance": float(np.median(distances)),
+                "largest_distance": float(np.max(distances)),
+                "bound": BOUND,
+                "met": bool(np.max(distances) <= BOUND),
+            }
+    return results
+
+
+def print_lines(console: Console, results: dict[str, Any], judged: bool) -> None:
+    """One line per case."""
+    console.print(f"Synthetic problem, nothing set, |x - x*| over {SEEDS} seeds (all must be <= {BOUND}):")
+    for name, row in results.items():
+        verdict = ("met" if row["met"] else "NOT met") if judged else "not judged"
+        console.print(
+            f"  {name}: median {row['median_distance']:.3f}, largest {row['largest_distance']:.3f}: {verdict}"
+        )
