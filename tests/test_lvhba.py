@@ -12,7 +12,6 @@ import scipy.optimize
 from cases import EXACT, TOY, close, random_data, random_problem
 
 import hierax as hx
-from hierax._lower.base import SOLVED
 from hierax._lower.exact import Exact
 from hierax._math.joint_set import (
     is_linear_space,
@@ -20,6 +19,7 @@ from hierax._math.joint_set import (
     onto_linear_space,
     projection_problem,
 )
+from hierax._math.lower_level import SOLVED
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient, saddle_function
 from hierax._methods.lvhba import LVHBA, NOT_AFFINE, NOT_CONVEX
 from hierax._run.prepare import refuse_doubtful

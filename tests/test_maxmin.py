@@ -7,8 +7,8 @@ import pytest
 from scipy import optimize
 
 import hierax as hx
-from hierax._lower.base import INACCURATE, SOLVED
 from hierax._lower.maxmin import NOT_STRONGLY_CONVEX, MaxMin, extreme_eigenvalues
+from hierax._math.lower_level import INACCURATE, SOLVED
 from hierax.problems import ellipsoid_qp, lvhba_toy
 
 

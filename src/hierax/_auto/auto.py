@@ -20,7 +20,7 @@ from hierax._auto.verdict import verdict
 from hierax._base.errors import InputError
 from hierax._base.trees import size
 from hierax._judge.setting import double_precision
-from hierax._math.lower_level import flat_level
+from hierax._math.lower_level import level_at
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.prepare import Prepared, prepare
@@ -84,7 +84,7 @@ def choose_route(problem: Problem, ready: Prepared) -> tuple[Route, str]:
     sampled = [name for name in ("zeta", "xi") if getattr(problem, name) is not None]
     if sampled:
         return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled"
-    level = flat_level(ready.bound.problem, ready.x, ready.y, None)
+    level = level_at(ready.bound.problem, ready.x, ready.y, None)
     variables, rows = size((ready.x, ready.y)), int(level.equal.size)
     text = f"deterministic, {variables} variables, {rows} rows in the lower level"
     if variables + rows <= SMALL:
@@ -123,7 +123,7 @@ def _deterministic(
         search = SmallSearch(flat, seconds) if route == "small" else PenaltySearch(flat, seconds)
         found = search.run(show)
         end = verdict(flat, search, found, [first, f"{starts} starts, the given one first."])
-        level = flat_level(setting.bound.problem, setting.x, setting.y, setting.xi.rows)
+        level = level_at(setting.bound.problem, setting.x, setting.y, setting.xi.rows)
         own, _ = level.split(end.point.mu)
         x, y = unraveled(setting.x, end.point.x), unraveled(setting.y, end.point.y)
         shapes = setting.bound.trace("upper_constraints", (setting.x, setting.y))

@@ -14,8 +14,8 @@ from hierax._judge.certificate import Certificate, certificate_in
 from hierax._judge.check import bends, look_around
 from hierax._judge.numbers import SEGMENTS, STARTS
 from hierax._judge.setting import Setting, double_precision, doubled, on_host, solve_lower
-from hierax._lower.base import SOLVED
 from hierax._lower.exact import Exact
+from hierax._math.lower_level import SOLVED
 from hierax._math.psi import all_constraints, violation
 from hierax._math.scatter import Cube, scattered, unit_cube
 from hierax._problem.problem import Multipliers, Problem

@@ -33,8 +33,8 @@ from hierax._auto.verdict import NO_BOUND, NO_LOWER, NO_UPPER, UNBOUNDED_ABOVE
 from hierax._base.trees import size, split_variable
 from hierax._judge.certificate import Certificate
 from hierax._judge.numbers import STARTS as LOWER_STARTS
-from hierax._lower.base import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._lower.salm import SALM
+from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._methods.salvf import SALVF
 from hierax._methods.steps import Decay, Steps
 from hierax._problem import sets

@@ -78,7 +78,12 @@ def size(tree: PyTree) -> int:
     return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(tree))
 
 
+def or_one(value: Array) -> Array:
+    """The value where it is positive, else 1: what may be divided by, or taken as a unit."""
+    return jnp.where(value > 0, value, 1.0)
+
+
 def normalised(tree: PyTree) -> PyTree:
     """The tree divided by its Euclidean norm (itself if that is zero)."""
     norm = optax.tree.norm(tree)
-    return jax.tree.map(lambda leaf: leaf / jnp.where(norm > 0, norm, 1.0), tree)
+    return jax.tree.map(lambda leaf: leaf / or_one(norm), tree)

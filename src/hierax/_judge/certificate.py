@@ -20,8 +20,9 @@ from hierax._base.text import shown, text_table
 from hierax._judge import numbers as judge
 from hierax._judge.setting import Setting, double_precision, on_host
 from hierax._judge.stationarity import of_psi
-from hierax._lower.base import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, AbstractLowerSolver, LowerSolution
+from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
+from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.host import State
 

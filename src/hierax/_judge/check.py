@@ -17,13 +17,14 @@ from jaxtyping import Array, PyTree
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.text import entries, flat, shown, text_table
 from hierax._base.trees import all_finite, size
-from hierax._judge.setting import WEAK, Setting, double_precision, on_host, refuse, row_names, solve_lower
-from hierax._lower.base import MEANING, SOLVED, AbstractLowerSolver, LowerSolution
+from hierax._judge.setting import WEAK, Setting, double_precision, on_host, refuse, solve_lower
+from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._lower.maxmin import extreme_eigenvalues
 from hierax._math import curvature as estimate
 from hierax._math.curvature import hessian_product
 from hierax._math.hypergradient import System, fits, kkt_system
+from hierax._math.lower_level import MEANING, SOLVED, LowerSolution, row_names
 from hierax._math.scatter import Cube, unit_cube
 from hierax._math.scatter import scattered as cover
 from hierax._methods.salvf import SALVF

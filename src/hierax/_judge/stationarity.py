@@ -12,8 +12,9 @@ from jaxtyping import Array, PyTree, Scalar
 
 from hierax._judge.numbers import Part, standard_error
 from hierax._judge.setting import Setting, doubled
-from hierax._lower.base import MEANING, SOLVED, AbstractLowerSolver
+from hierax._lower.base import AbstractLowerSolver
 from hierax._math.envelope import best_multiplier, eliminated_value
+from hierax._math.lower_level import MEANING, SOLVED
 from hierax._math.psi import Inner, Point, Weights, psi_gradient, stationarity
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled

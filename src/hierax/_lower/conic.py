@@ -18,8 +18,9 @@ from hierax._base.errors import InputError
 from hierax._base.settings import check_choice, check_count, check_positive
 from hierax._base.trees import Number
 from hierax._lower import cones as _cones
-from hierax._lower.base import INACCURATE, SOLVED, AbstractLowerSolver, LowerSolution
-from hierax._math.lower_level import Level, RowVector, Vector, flat_level, reachable, residual_at
+from hierax._lower.base import AbstractLowerSolver
+from hierax._math.kkt_residual import reachable, residual_at
+from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, RowVector, Vector, level_at
 from hierax._problem.problem import Problem, Rows
 
 LARGEST = 5 * 10**7  # numbers in the Hessians of all curved rows together (400 MB)
@@ -89,7 +90,7 @@ class Conic(AbstractLowerSolver):
         """y*(x) and its multipliers on the batch xi."""
         del multipliers
         _cones.package(self.solver)
-        level = flat_level(problem, x, y, xi)
+        level = level_at(problem, x, y, xi)
         curved = _curved_rows(level)
         if not _is_traced(level):
             for text, flag in _doubts(level, curved).items():
@@ -99,7 +100,7 @@ class Conic(AbstractLowerSolver):
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None) -> dict[str, Bool[Array, ""]]:
         """What speaks against this solver: texts, and whether they apply, from second derivatives at a few points."""
-        level = flat_level(problem, x, y, xi)
+        level = level_at(problem, x, y, xi)
         return _doubts(level, _curved_rows(level))
 
     def _solve(self, level: Level, curved: np.ndarray) -> LowerSolution:

@@ -25,16 +25,20 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from hierax._base.errors import InputError
 from hierax._base.settings import check_count, check_positive
 from hierax._base.trees import Number
-from hierax._lower.base import (
+from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
+from hierax._math.kkt_residual import Units, reachable, residual, units_at
+from hierax._math.lower_level import (
     INACCURATE,
     INFEASIBLE,
     SOLVED,
     UNBOUNDED,
-    AbstractLowerSolver,
+    Level,
     LowerSolution,
+    RowVector,
+    Vector,
+    level_at,
 )
-from hierax._lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
-from hierax._math.lower_level import Level, RowVector, Units, Vector, flat_level, reachable, residual, units_at
 from hierax._math.scatter import scattered, unit_cube
 from hierax._problem.problem import Problem, Rows
 
@@ -132,7 +136,7 @@ class Exact(AbstractLowerSolver):
     UNBOUNDED: feasible iterates of falling objective went 1e8 times further than the start (or than one).
 
     Args:
-        tol: KKT residual (see `hierax._math.lower_level.residual`) that counts as solved; in single precision at least 200
+        tol: KKT residual (see `hierax._math.kkt_residual`) that counts as solved; in single precision at least 200
             times the rounding unit.
         max_steps: bound on the number of Newton steps.
         dense_limit: up to here matrices are formed.
@@ -169,7 +173,7 @@ class Exact(AbstractLowerSolver):
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
     ) -> LowerSolution:
         """y*(x) and its multipliers on the batch xi, from y and, where given, good multipliers."""
-        level = flat_level(problem, x, y, xi)
+        level = level_at(problem, x, y, xi)
         if multipliers is None:
             mu = jnp.zeros(level.equal.size, level.start.dtype)
         else:
@@ -194,12 +198,12 @@ class Exact(AbstractLowerSolver):
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, points: Float[Array, "starts n"], mu: Array
     ) -> Branches:
         """The lower level at x from each of the raveled points and multipliers (of all rows; y gives the structure)."""
-        level = flat_level(problem, x, y, xi)
+        level = level_at(problem, x, y, xi)
         end = self._many(level, points, mu)
 
         def look(v: Vector, mu: RowVector) -> tuple[Scalar, Scalar, Array]:
             def lagrangian(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
-                here = flat_level(problem, x, level.tree(v), xi)
+                here = level_at(problem, x, level.tree(v), xi)
                 rows, value = here.rows(v), here.objective(v)
                 beyond = jnp.where(here.equal, rows, jnp.maximum(rows, 0.0))
                 return value + mu @ rows, (value + mu @ beyond, jnp.max(jnp.abs(beyond), initial=0.0))

@@ -23,9 +23,10 @@ from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base.settings import check_count, check_positive
 from hierax._base.trees import Number, dtype_of, largest, move, normalised
-from hierax._lower.base import INACCURATE, SOLVED, AbstractLowerSolver, LowerSolution
+from hierax._lower.base import AbstractLowerSolver
 from hierax._math.curvature import ITERATIONS, hessian_product, jacobian_norm, power_iteration
 from hierax._math.lagrangian import nonnegative
+from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
 from hierax._math.psi import gradient_mapping
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows

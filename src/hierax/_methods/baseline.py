@@ -14,9 +14,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
 from hierax._base.trees import dtype_of, largest
-from hierax._lower.base import AbstractLowerSolver, LowerSolution
+from hierax._lower.base import AbstractLowerSolver
 from hierax._math import curvature as estimate
 from hierax._math.lagrangian import blockwise
+from hierax._math.lower_level import LowerSolution
 from hierax._math.psi import all_constraints, gradient_mapping, violation
 from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled

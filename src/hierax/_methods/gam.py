@@ -37,10 +37,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 from hierax._base.errors import InputError
 from hierax._base.settings import check_count, check_positive
 from hierax._base.trees import Number, dtype_of, move, select
-from hierax._lower.base import INACCURATE, SOLVED, AbstractLowerSolver, LowerSolution
+from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math import curvature as estimate
 from hierax._math import hypergradient as hyper
+from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
 from hierax._math.psi import gradient_mapping
 from hierax._methods import baseline
 from hierax._methods.baseline import Iterate, Moved

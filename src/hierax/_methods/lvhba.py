@@ -25,11 +25,12 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 from hierax._base.errors import InputError
 from hierax._base.settings import check_choice, check_count, check_positive
 from hierax._base.trees import Number, dtype_of, move
-from hierax._lower.base import SOLVED, AbstractLowerSolver
+from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math import curvature as estimate
 from hierax._math.joint_set import is_linear_space, joint_convexity, onto_linear_space, projection_problem
 from hierax._math.lagrangian import nonnegative
+from hierax._math.lower_level import SOLVED
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
 from hierax._math.psi import gradient_mapping
 from hierax._methods import baseline

@@ -19,10 +19,11 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.trees import Number, dtype_of, largest, select
-from hierax._lower.base import SOLVED, AbstractLowerSolver
+from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM, START_ROUNDS, InnerSolution
 from hierax._math import curvature as estimate
 from hierax._math.lagrangian import nonnegative
+from hierax._math.lower_level import SOLVED
 from hierax._math.psi import (
     Inner,
     Point,

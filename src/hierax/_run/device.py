@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.trees import all_finite, dtype_of, select
-from hierax._lower.base import INFEASIBLE, UNBOUNDED
+from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.method import Metrics
