@@ -1,11 +1,14 @@
-"""Checks of settings, shared by the methods; each error names the setting, what it got and what it needs."""
+"""Settings of methods and solvers: checks, whose errors name the setting, what it got and what it needs; defaults."""
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from hierax._base.errors import InputError
+from hierax._base.trees import Number
 
 
 def check_positive(owner: str, name: str, value: Any) -> None:
@@ -30,3 +33,8 @@ def check_choice(owner: str, name: str, value: Any, choices: tuple) -> None:
     """Refuse what is not one of the choices."""
     if value not in choices:
         raise InputError(f"{owner}({name}={value!r}): choose one of {', '.join(map(repr, choices))}.")
+
+
+def given(value: Number, default: Number, dtype: jnp.dtype) -> Array:
+    """The setting as an array, or its default where it was left unset."""
+    return jnp.asarray(default if value is None else value, dtype)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.text import shown, text_table
 from hierax._judge import numbers as judge
@@ -190,7 +191,7 @@ def certify(
     multipliers: Multipliers | None = None,
     lower: AbstractLowerSolver | None = None,
     state: State | None = None,
-    samples: int = 4096,
+    samples: int = FRESH_SAMPLES,
     seed: int = 0,
 ) -> Certificate:
     """Judge a point: feasibility, optimality below, stationarity above.

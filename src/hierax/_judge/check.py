@@ -14,19 +14,19 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
+from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.text import entries, flat, shown, text_table
-from hierax._base.trees import all_finite, size
+from hierax._base.trees import all_finite, or_one, size
 from hierax._judge.setting import WEAK, Setting, double_precision, on_host, refuse, solve_lower
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
-from hierax._lower.maxmin import extreme_eigenvalues
 from hierax._math import curvature as estimate
-from hierax._math.curvature import hessian_product
 from hierax._math.hypergradient import System, fits, kkt_system
 from hierax._math.lower_level import MEANING, SOLVED, LowerSolution, row_names
 from hierax._math.scatter import Cube, unit_cube
 from hierax._math.scatter import scattered as cover
+from hierax._math.spectrum import extreme_eigenvalues, hessian_product
 from hierax._methods.salvf import SALVF
 from hierax._problem import sets
 from hierax._problem.problem import Problem
@@ -84,7 +84,7 @@ def check(
     *,
     points: int = 32,
     lower: AbstractLowerSolver | None = None,
-    samples: int = 4096,
+    samples: int = FRESH_SAMPLES,
     seed: int = 0,
 ) -> Findings:
     """Sample the assumptions that the methods make of a problem, and say which fails where.
@@ -237,7 +237,7 @@ def scattered(tree: PyTree, radius: np.ndarray, rng: np.random.Generator) -> PyT
 
 def _excess(a: Array, b: Array, middle: Array) -> Array:
     scale = jnp.abs(a) + jnp.abs(b) + jnp.abs(middle)
-    return (middle - 0.5 * (a + b)) / jnp.where(scale > 0, scale, 1.0)
+    return (middle - 0.5 * (a + b)) / or_one(scale)
 
 
 def bends(looks: Looks) -> str | None:

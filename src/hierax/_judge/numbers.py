@@ -22,10 +22,10 @@ from hierax._judge.setting import GROUPS, WEAK, Setting, on_host, solve_lower
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math import hypergradient as implicit
+from hierax._math.hull import least_norm_weights
 from hierax._math.kkt_residual import residual_at, units_at
 from hierax._math.lower_level import SOLVED, LowerSolution, level_at, multiplier_vector, row_names
 from hierax._math.psi import all_constraints, violation
-from hierax._methods.gam import least_norm_weights
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.sets import Free

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base.errors import InputError
 from hierax._base.settings import check_choice, check_count, check_positive
-from hierax._base.trees import Number
+from hierax._base.trees import Number, or_one
 from hierax._lower import cones as _cones
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.kkt_residual import reachable, residual_at
@@ -250,7 +250,6 @@ def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
 
 def _semidefinite(matrix: Float[Array, "n n"], small: Scalar) -> Bool[Array, ""]:
     """Whether a factorisation succeeds after a shift that rounding can explain."""
-    size = jnp.max(jnp.abs(matrix))
-    shift = small * jnp.where(size > 0, size, 1.0)
+    shift = small * or_one(jnp.max(jnp.abs(matrix)))
     factor = jnp.linalg.cholesky(matrix + shift * jnp.eye(matrix.shape[0], dtype=matrix.dtype))
     return jnp.all(jnp.isfinite(factor))

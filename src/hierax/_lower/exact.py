@@ -22,6 +22,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
+from hierax._base.constants import ARMIJO
 from hierax._base.errors import InputError
 from hierax._base.settings import check_count, check_positive
 from hierax._base.trees import Number
@@ -47,7 +48,6 @@ PROXIMAL = 1e-4  # first proximal weight, in units of curvature of G
 GROWTH = 10.0  # of the penalty, and decrease of the proximal weight, where an outer step gained less than ...
 GAIN = 0.1  # ... this factor
 INNER = 0.5  # phi is minimised well enough when its gradient is this small against what the outer step will change
-ARMIJO = 1e-4
 SHORTEST = 2.0**-44  # step below which the line search gives up: phi is minimised as far as rounding allows
 FACE_STEPS = 20
 FAR = 1e8  # an iterate this many lengths away has run off

@@ -30,6 +30,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base.trees import or_one, size
 from hierax._math.lower_level import LowerSolution, RowVector, Vector, level_at, multiplier_vector, rows_at
+from hierax._math.spectrum import probe
 from hierax._problem.problem import Problem
 
 MOST = 2000  # order of the largest KKT matrix that is factorised densely
@@ -174,9 +175,9 @@ def adjoint(system: System, active: Bool[Array, " rows"], grad_y: Vector) -> Adj
     for _ in range(REFINEMENTS):
         found = found + solve(right - matrix @ found)
 
-    # Inverse iteration, from multiples of the golden ratio: no null vector is orthogonal to them by accident. Written
-    # out, because solves inside a compiled loop are several times slower.
-    null = (0.5 + 0.6180339887498949 * jnp.arange(n + most, dtype=dtype)) % 1.0 - 0.45
+    # Inverse iteration, from a vector that no null vector is orthogonal to by accident. Written out, because solves
+    # inside a compiled loop are several times slower.
+    null = probe(jnp.zeros(n + most, dtype))
     grown = jnp.ones((), dtype)
     for _ in range(INVERSE_STEPS):
         null = solve(null / jnp.linalg.norm(null))

@@ -19,6 +19,7 @@ from hierax._math import curvature as estimate
 from hierax._math.lagrangian import blockwise
 from hierax._math.lower_level import LowerSolution
 from hierax._math.psi import all_constraints, gradient_mapping, violation
+from hierax._math.spectrum import POWER_STEPS
 from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.sets import Free
@@ -97,7 +98,7 @@ def drawn(method: AbstractMethod, problem: Problem) -> Costs:
 
 def look_costs(solves: int) -> Costs:
     """What `look_around` and the start cost; what an exact solver does is not counted in gradients."""
-    products = 2 * 4 * estimate.ITERATIONS  # Hessian-vector products at one point, about 2 gradients each
+    products = 2 * 4 * POWER_STEPS  # Hessian-vector products at one point, about 2 gradients each
     return Costs(grad_upper=products, grad_lower=products, vjp_constraints=products, lower_solves=solves)
 
 

@@ -30,8 +30,9 @@ from hierax._base.errors import InputError
 from hierax._base.settings import check_choice, check_count, check_positive
 from hierax._base.trees import Number, dtype_of, move
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.maxmin import MaxMin, extreme_eigenvalues, norms_of
+from hierax._lower.maxmin import MaxMin, norms_of
 from hierax._math import curvature as estimate
+from hierax._math.spectrum import POWER_STEPS, extreme_eigenvalues, hessian_product
 from hierax._methods import baseline
 from hierax._methods.baseline import Iterate, Moved
 from hierax._methods.steps import Decay, apply_rule, check_rule, init_rule, is_transformation, rate
@@ -176,7 +177,7 @@ class BLOCC(AbstractMethod):
             return jnp.asarray(default if value is None else value, dtype)
 
         rescaled, xi = scaled(problem, seen.scales), samples.whole(problem.xi, key)
-        product = estimate.hessian_product(lambda v: rescaled.lower(x0, v, xi), seen.lower.y)
+        product = hessian_product(lambda v: rescaled.lower(x0, v, xi), seen.lower.y)
         weakest, _ = extreme_eigenvalues(product, seen.lower.y)
         tiny = jnp.finfo(dtype).tiny
         mean = jnp.sqrt(jnp.maximum(at.lower_yy * jnp.clip(weakest, 1e-3 * at.lower_yy, at.lower_yy), tiny))
@@ -326,7 +327,7 @@ class BLOCC(AbstractMethod):
         """Samples and gradients before the first step."""
         solves = 1 + (self.start == "solve")
         steps, rows = (solves * count for count in _gradients(self._first_solver))
-        products = 2 * 4 * estimate.ITERATIONS  # Hessian-vector products at one point, about 2 gradients each
+        products = 2 * 4 * POWER_STEPS  # Hessian-vector products at one point, about 2 gradients each
         return Costs(
             grad_upper=products, grad_lower=steps + products, vjp_constraints=rows + products, lower_solves=solves
         )

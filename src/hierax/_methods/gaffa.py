@@ -28,6 +28,7 @@ from hierax._math import curvature as estimate
 from hierax._math.gap import gap_gradient, proximal_gradient
 from hierax._math.lagrangian import nonnegative
 from hierax._math.psi import gradient_mapping
+from hierax._math.spectrum import jacobian_norm
 from hierax._methods import baseline
 from hierax._methods.baseline import Iterate, Moved, into_box
 from hierax._methods.steps import Decay, Steps, apply_rule, check_rule, init_rule, is_transformation, rate
@@ -141,7 +142,7 @@ class BiCGAFFA(AbstractMethod):
         zeta = look_at(problem.zeta, look.zeta)
         seen = baseline.look_around(problem, x0, y0, key, zeta, Exact(), scales)
         rescaled, xi, at = scaled(problem, seen.scales), samples.whole(problem.xi, key), seen.curvature
-        mixed = estimate.jacobian_norm(lambda v: jax.grad(rescaled.lower, 1)(v, seen.lower.y, xi), x0)
+        mixed = jacobian_norm(lambda v: jax.grad(rescaled.lower, 1)(v, seen.lower.y, xi), x0)
 
         def given(value: Number, default: Scalar | float) -> Array:
             return jnp.asarray(default if value is None else value, dtype)

@@ -24,7 +24,6 @@ The method needs second derivatives and dense matrices; it is the one here that 
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -32,7 +31,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
 from hierax._base.settings import check_count, check_positive
@@ -41,6 +40,7 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math import curvature as estimate
 from hierax._math import hypergradient as hyper
+from hierax._math.hull import HULL_STEPS, least_norm_weights
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
 from hierax._math.psi import gradient_mapping
 from hierax._methods import baseline
@@ -56,7 +56,6 @@ PROBE = 1e-3  # length of the step that the curvature of F(x, y*(x)) is estimate
 GROWTH, FALL = 2.0, 0.1  # bounds on the change of the trial length from one success to the next
 FINER = 0.1  # factor of the activity tolerance at a stall
 SHORT = 0.1  # a failed step that moves y by less than this part of the tolerance is a stall
-HULL_STEPS = 1000  # of accelerated projected gradients for the weights
 
 FLAT = (
     "GAM: the KKT system of the lower level is singular at the start because the lower objective is flat along the "
@@ -388,34 +387,6 @@ class GAM(AbstractMethod):
         """The lower solves of the start, of the check for a singular system and, without Armijo, of the estimate."""
         probes = 0 if self._searches(problem) else 2
         return Costs(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes, lower_solves=2 + probes)
-
-
-def least_norm_weights(
-    gradients: Float[Array, "m n"],
-    landed: Callable[[Float[Array, " n"]], Float[Array, " n"]],
-    t: Scalar,
-    steps: int | Int[Array, ""] = HULL_STEPS,
-) -> Float[Array, " m"]:
-    """The weights on the simplex that maximise q(w) = min over x' in X of <d, x' - x> + ||x' - x||^2/(2t), d = sum w d.
-
-    `landed(d)` is Proj_X(x - t d) - x, hence the gradient of q is (<d_i, landed(d)>)_i, with Lipschitz constant
-    t ||D||^2. Accelerated projected gradients, restarted whenever they point uphill.
-    """
-    m = gradients.shape[0]
-    curved = _or_one(t * jnp.linalg.norm(gradients @ gradients.T))
-
-    def body(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        w, ahead, momentum = carry
-        rise = gradients @ landed(ahead @ gradients)
-        new = sets.Simplex().project(ahead + rise / curved)
-        uphill = jnp.vdot(ahead - new, new - w) > 0
-        momentum = jnp.where(uphill, 1.0, momentum)
-        following = 0.5 + jnp.sqrt(0.25 + momentum**2)
-        share = jnp.where(uphill, 0.0, (momentum - 1) / following)
-        return new, new + share * (new - w), following
-
-    start = jnp.full(m, 1 / m, gradients.dtype)
-    return jax.lax.fori_loop(0, steps, body, (start, start, jnp.ones((), gradients.dtype)))[0]
 
 
 def _next_length(search: Search, x: PyTree, d: PyTree) -> Scalar:

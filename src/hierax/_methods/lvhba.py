@@ -33,6 +33,7 @@ from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import SOLVED
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
 from hierax._math.psi import gradient_mapping
+from hierax._math.spectrum import jacobian_norm
 from hierax._methods import baseline
 from hierax._methods.baseline import Iterate, Moved, into_box
 from hierax._methods.steps import Decay, check_rule, is_transformation, rate
@@ -164,7 +165,7 @@ class LVHBA(AbstractMethod):
         scales = self._scales(problem, x0, y, key, dtype)
         rescaled, lam = scaled(problem, scales), _times(lam, scales)
         at = estimate.curvature(rescaled, x0, y, lam, zeta, xi)
-        mixed = estimate.jacobian_norm(lambda v: jax.grad(problem.lower, 1)(v, y, xi), x0)
+        mixed = jacobian_norm(lambda v: jax.grad(problem.lower, 1)(v, y, xi), x0)
 
         def given(value: Number, default: Scalar | float) -> Array:
             return jnp.asarray(default if value is None else value, dtype)

@@ -35,6 +35,7 @@ from hierax._math.psi import (
     updated_nu,
     violation,
 )
+from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.defaults import filled
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.salvf_settings import refuse_settings
@@ -425,7 +426,7 @@ class SALVF(AbstractMethod):
         """Samples and gradients before the first step: the lower solves of estimate and start, on the same samples."""
         solves = 1 + (self.start == "solve")
         steps = self.start_draws()
-        products = 2 * 4 * estimate.ITERATIONS  # Hessian-vector products at two points, about 2 gradients each
+        products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         return Costs(
             xi=steps * self.inner_draws()[1] * (problem.xi is not None),
             grad_upper=products,
