@@ -84,7 +84,9 @@ def stepper(steps: int) -> Callable[[Ready], device.Run]:
         problem, method, run = ready
 
         def body(run: device.Run, _: None) -> tuple[device.Run, None]:
-            return device.advance(problem, method, "last", run, method.batches(problem).tickets(problem, run.state)), None
+            return device.advance(
+                problem, method, "last", run, method.batches(problem).tickets(problem, run.state)
+            ), None
 
         return jax.lax.scan(body, run, None, length=steps)[0]
 
@@ -108,7 +110,10 @@ def compiled_step(ready: Ready) -> dict[str, float]:
 
     def go(arrays: PyTree) -> PyTree:
         problem, method, run = eqx.combine(arrays, rest)
-        return eqx.filter(device.advance(problem, method, "last", run, method.batches(problem).tickets(problem, run.state)), eqx.is_array)
+        return eqx.filter(
+            device.advance(problem, method, "last", run, method.batches(problem).tickets(problem, run.state)),
+            eqx.is_array,
+        )
 
     begin = time.perf_counter()
     used = jax.jit(go).lower(arrays).compile().memory_analysis()

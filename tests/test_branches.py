@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._lower.base import SOLVED, UNBOUNDED
-from hierax._math.lower_level import flat_level
+from hierax._math.lower_level import SOLVED, UNBOUNDED, level_at
 from hierax._math.scatter import scattered, unit_cube
+from hierax._problem import sets
 from hierax.problems import bolib
 
 STARTS = 24
@@ -19,7 +19,7 @@ EXACT = hx.Exact(starts=STARTS)
 
 def branches(problem, x, y, seed=0):
     points = scattered(problem.y_set, y, unit_cube(y.size, STARTS - 1, seed))
-    rows = flat_level(problem, x, y, None).equal.size
+    rows = level_at(problem, x, y, None).equal.size
 
     @jax.jit
     def found(x):
@@ -33,9 +33,9 @@ def test_value_is_that_of_a_dense_grid(name):
     case = bolib.load(name)
     problem, (_, y) = case.problem(), case.x0y0()
     found = branches(problem, jnp.zeros(1), y)
-    low, high = (np.clip(np.broadcast_to(side, 1), -10, 10)[0] for side in hx.sets.bounds(problem.y_set, y))
+    low, high = (np.clip(np.broadcast_to(side, 1), -10, 10)[0] for side in sets.bounds(problem.y_set, y))
     grid = np.linspace(low, high, 20001)
-    for at in np.linspace(*(np.broadcast_to(side, 1)[0] for side in hx.sets.bounds(problem.x_set, jnp.zeros(1))), 7):
+    for at in np.linspace(*(np.broadcast_to(side, 1)[0] for side in sets.bounds(problem.x_set, jnp.zeros(1))), 7):
         x = jnp.asarray([at])
         values = np.asarray(jax.vmap(lambda t, x=x: problem.lower(x, t[None], None))(grid))
         if case.rows is not None:

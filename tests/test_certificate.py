@@ -16,7 +16,7 @@ import hierax as hx
 from hierax._compile.programs import compiled_programs
 from hierax._judge import numbers as judge
 from hierax._judge.certificate import certify
-from hierax._lower.base import INFEASIBLE, UNBOUNDED
+from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._math.psi import Inner, Weights, psi_gradient, stationarity
 from hierax._problem.problem import Multipliers, Rows
 from hierax.problems import Known, bolib, synthetic, toy_inner_solution

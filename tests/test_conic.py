@@ -15,9 +15,8 @@ import hierax as hx
 from hierax._base.errors import InputError
 from hierax._lower import cones as _cones
 from hierax._lower import conic
-from hierax._lower.base import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._lower.conic import Conic
-from hierax._math.lower_level import flat_level
+from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, level_at
 from hierax.problems import toy
 from hierax.report import MissingExtra
 
@@ -178,7 +177,7 @@ def test_which_rows_are_curved_is_seen_from_the_trace():
 
     @jax.jit  # also where x is traced
     def curved(x):
-        flat = flat_level(problem, x, y, None)
+        flat = level_at(problem, x, y, None)
         names.append(flat.split(conic._curved_rows(flat).astype(float)))
         return x
 

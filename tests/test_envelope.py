@@ -5,13 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from formulas import saddle_value
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, sparse
 
 import hierax as hx
 from hierax._math.envelope import best_multiplier, eliminated_value, joint_gamma
-from hierax._math.lagrangian import saddle_gradient, saddle_value
+from hierax._math.lagrangian import saddle_gradient
 from hierax._math.psi import Inner, Point, Weights, psi_gradient
 from hierax._problem.problem import Rows
 from hierax.problems import toy, toy_inner_solution

@@ -13,9 +13,9 @@ from lower_levels import INSTANCES, STACKED, START, by_clarabel, by_exact, by_sc
 
 import hierax as hx
 from hierax._base.errors import InputError
-from hierax._lower.base import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._lower.exact import Exact
-from hierax._math.lower_level import flat_level, residual_at
+from hierax._math.kkt_residual import residual_at
+from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, level_at
 from hierax._problem.problem import Rows
 from hierax.problems import ellipsoid_qp, toy
 
@@ -235,7 +235,7 @@ def test_eager_jit_and_vmap_agree():
 
 def test_residual_is_about_the_point():
     """Zero at the solution; off it, what is wrong shows: stationarity, violation, complementarity, sign."""
-    at = flat_level(TOY, jnp.asarray(1.0), jnp.asarray(0.0), None)  # (y - 2)^2, rows y - 1, -y, y - 3
+    at = level_at(TOY, jnp.asarray(1.0), jnp.asarray(0.0), None)  # (y - 2)^2, rows y - 1, -y, y - 3
     measure = jax.jit(jax.vmap(lambda v, mu: residual_at(at, v, mu, jnp.asarray(1e-8))))
     y = jnp.array([[1.0], [1.0], [1.1], [2.0], [1.0]])
     mu = jnp.array([[2.0, 0, 0], [1.9, 0, 0], [1.8, 0, 0], [0, 0, 0], [2.0, -0.1, -0.1]])
@@ -251,7 +251,7 @@ def test_it_never_claims_what_it_did_not_reach():
     @jax.jit
     def solve(x, y):
         found = Exact(max_steps=1).solve(TOY, x, y)
-        at = flat_level(TOY, x, found.y, None)
+        at = level_at(TOY, x, found.y, None)
         return found, residual_at(at, at.start, at.multipliers(found.multipliers), jnp.asarray(1e-8))
 
     found, again = solve(jnp.asarray(1.5), jnp.asarray(0.2))

@@ -6,11 +6,12 @@ import numpy as np
 import optax
 import pytest
 from cases import EXACT, close, random_data, random_problem
+from formulas import gap_value, proximal_lagrangian
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hierax as hx
-from hierax._math.gap import best_multiplier, gap_gradient, gap_value, proximal_gradient, proximal_lagrangian
+from hierax._math.gap import best_multiplier, gap_gradient, proximal_gradient
 from hierax._methods.gaffa import BiCGAFFA
 from hierax._problem.problem import Rows
 from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy

@@ -10,8 +10,8 @@ import pytest
 from cases import EXACT, close, random_data, random_problem
 
 import hierax as hx
-from hierax._lower.base import LowerSolution
-from hierax._math.hypergradient import Hypergradient, active_rows, fits, hypergradient, kkt_system, rows_at
+from hierax._math.hypergradient import Hypergradient, active_rows, fits, hypergradient, kkt_system
+from hierax._math.lower_level import LowerSolution, rows_at
 from hierax._problem import sets
 from hierax._problem.problem import Rows
 from hierax._problem.sets import Faces

@@ -7,6 +7,7 @@ import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from cases import close, random_data, random_problem
+from formulas import saddle_value
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
@@ -18,7 +19,6 @@ from hierax._math.lagrangian import (
     nonnegative,
     saddle_gradient,
     saddle_gradient_xw,
-    saddle_value,
     shifted_multiplier,
 )
 from hierax._problem.problem import Rows

@@ -10,9 +10,9 @@ import optax
 import pytest
 import scipy.optimize
 from cases import EXACT, TOY, close, random_data, random_problem
+from formulas import saddle_function
 
 import hierax as hx
-from hierax._lower.base import SOLVED
 from hierax._lower.exact import Exact
 from hierax._math.joint_set import (
     is_linear_space,
@@ -20,9 +20,11 @@ from hierax._math.joint_set import (
     onto_linear_space,
     projection_problem,
 )
-from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient, saddle_function
+from hierax._math.lower_level import SOLVED
+from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
 from hierax._methods.lvhba import LVHBA, NOT_AFFINE, NOT_CONVEX
-from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic
+from hierax._problem.problem import Rows
+from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
 
 STARTS = np.linspace(0.1, 2.95, 8)
@@ -66,10 +68,10 @@ def test_the_value_function_has_these_gradients() -> None:
         # 2 (th - 2x) + lam + (th - y)/g1 = 0 and th - x = (lam - z)/g2, with lam inside [0, r].
         matrix = np.array([[2 + 1 / g1, 1.0], [1.0, -1 / g2]])
         th, lam = np.linalg.solve(matrix, [4 * x + y / g1, x - z / g2])
-        return Saddle(jnp.asarray(th), hx.problem.Rows(jnp.asarray(lam), None))
+        return Saddle(jnp.asarray(th), Rows(jnp.asarray(lam), None))
 
     def centre(x: float, y: float, z: float) -> Centre:
-        return Centre(jnp.asarray(x), jnp.asarray(y), hx.problem.Rows(jnp.asarray(z), None))
+        return Centre(jnp.asarray(x), jnp.asarray(y), Rows(jnp.asarray(z), None))
 
     def value(x: float, y: float, z: float) -> float:
         at = centre(x, y, z)
@@ -245,7 +247,7 @@ def test_a_set_that_is_not_jointly_convex_is_refused(problem: hx.Problem, x: Any
 def test_given_numbers_are_in_the_users_units() -> None:
     """With eta given lam takes the same step, as in the paper, and constraints are not rescaled."""
     x, y = jnp.asarray(1.0), jnp.asarray(0.5)
-    problem = hx.problems.toy(0.0, scale_constraint=7.0).problem
+    problem = toy(0.0, scale_constraint=7.0).problem
     asked = LVHBA(c=1.0, eta=0.2, alpha=0.05, start="given")
     method, state, _ = eqx.filter_jit(lambda x, y: asked.begin(problem, x, y, jax.random.key(0)))(x, y)
     assert method.scales.inequalities == 1.0

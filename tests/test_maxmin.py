@@ -7,8 +7,10 @@ import pytest
 from scipy import optimize
 
 import hierax as hx
-from hierax._lower.base import INACCURATE, SOLVED
-from hierax._lower.maxmin import NOT_STRONGLY_CONVEX, MaxMin, extreme_eigenvalues
+from hierax._lower.maxmin import NOT_STRONGLY_CONVEX, MaxMin
+from hierax._math.lower_level import INACCURATE, SOLVED
+from hierax._math.spectrum import extreme_eigenvalues
+from hierax._problem.problem import Rows
 from hierax.problems import ellipsoid_qp, lvhba_toy
 
 
@@ -143,14 +145,14 @@ def test_trees_equalities_bounds_and_units():
 
 def test_a_warm_start_goes_on(parallel):
     solve = jax.jit(lambda y, mu: MaxMin(20, 5).solve(parallel_problem(parallel), 0.0, y, None, mu))
-    zero = hx.problem.Rows(jnp.zeros(12), None)
+    zero = Rows(jnp.zeros(12), None)
     found = solve(jnp.zeros(30), zero)
     first = float(found.residual)
     for _ in range(40):
         found = solve(found.y, found.multipliers)
     assert found.residual < 1e-2 * first
     np.testing.assert_allclose(found.y, parallel["y"], atol=1e-3)
-    there = solve(jnp.asarray(parallel["y"]), hx.problem.Rows(jnp.asarray(parallel["mu"]), None))
+    there = solve(jnp.asarray(parallel["y"]), Rows(jnp.asarray(parallel["mu"]), None))
     np.testing.assert_allclose(there.y, parallel["y"], atol=1e-12)
     assert there.residual < 1e-12
 

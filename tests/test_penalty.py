@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from cases import close, random_data, random_problem
+from formulas import psi, saddle_value
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
 import hierax as hx
 from hierax._math import psi as penalty
-from hierax._math.psi import Inner, Point, PsiGradient, Weights, psi, psi_gradient
+from hierax._math.psi import Inner, Point, PsiGradient, Weights, psi_gradient
 from hierax._problem.problem import Rows
 
 SHAPES = st.sampled_from([(1, 2, 1, 1), (3, 4, 5, 2)])
@@ -100,7 +101,7 @@ def test_control_variate_touches_y_only_and_has_the_inner_gradients_noise():
     close((with_it.x, with_it.z), (plain.x, plain.z), rtol=1e-14, atol=1e-14)
     _, inner = parts(data)
     d_w = jax.grad(
-        lambda w: penalty.saddle_value(random_problem(data), data["x"], data["z"], w, inner.lam, 0.7, 1.3, data["xi"])
+        lambda w: saddle_value(random_problem(data), data["x"], data["z"], w, inner.lam, 0.7, 1.3, data["xi"])
     )(inner.w)
     close(with_it.y, jax.tree.map(lambda a, b: a - 2.0 * b, plain.y, d_w), rtol=1e-6, atol=1e-6)
     # The batch mean of xi enters grad_y g and d_w ell alike, so the corrected y-gradient does not see it.

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from formulas import psi
 from rich.console import Console
 
 import hierax as hx
-from hierax._math.psi import psi
 from hierax.experiments.reproduce import toy_run as experiment
 from hierax.problems import toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers

@@ -20,12 +20,15 @@ from hierax._auto.verdict import verdict
 from hierax._base.errors import InputError
 from hierax._base.trees import size
 from hierax._judge.setting import double_precision
-from hierax._math.lower_level import flat_level
+from hierax._math.lower_level import level_at
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
+from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, prepare
 from hierax._run.progress import Show, progress_bar
-from hierax._run.solution import Counts, History, Solution, Status
+from hierax._run.records import History
+from hierax._run.solution import Counts, Solution
+from hierax._run.status import Status
 
 Route = Literal["small", "penalty", "large"]
 
@@ -36,8 +39,7 @@ SECONDS = {"small": 30.0, "penalty": 60.0}
 SAMPLES = 4096  # stand for an expectation where a sampled problem takes a deterministic route
 
 
-@dataclasses.dataclass(frozen=True)
-class Auto:
+class Auto(AbstractSolver):
     """The solver without settings: picks a route, validates what it finds, says what it did (`sol.log`).
 
     Args:
@@ -62,10 +64,10 @@ class Auto:
         (1.0, 0.0, 'converged')
     """
 
-    route: Route | None = None
-    seconds: float | None = None
-    starts: int | None = None
-    samples: int | None = None
+    route: Route | None = eqx.field(static=True, default=None)
+    seconds: float | None = eqx.field(static=True, default=None)
+    starts: int | None = eqx.field(static=True, default=None)
+    samples: int | None = eqx.field(static=True, default=None)
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
@@ -78,13 +80,16 @@ class Auto:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InputError(f"Auto({name}={value!r}): needs a whole number >= 1 or None.")
 
+    def run(self, prepared, call):
+        raise NotImplementedError
+
 
 def choose_route(problem: Problem, ready: Prepared) -> tuple[Route, str]:
     """The route and the reason, in words."""
     sampled = [name for name in ("zeta", "xi") if getattr(problem, name) is not None]
     if sampled:
         return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled"
-    level = flat_level(ready.bound.problem, ready.x, ready.y, None)
+    level = level_at(ready.bound.problem, ready.x, ready.y, None)
     variables, rows = size((ready.x, ready.y)), int(level.equal.size)
     text = f"deterministic, {variables} variables, {rows} rows in the lower level"
     if variables + rows <= SMALL:
@@ -123,7 +128,7 @@ def _deterministic(
         search = SmallSearch(flat, seconds) if route == "small" else PenaltySearch(flat, seconds)
         found = search.run(show)
         end = verdict(flat, search, found, [first, f"{starts} starts, the given one first."])
-        level = flat_level(setting.bound.problem, setting.x, setting.y, setting.xi.rows)
+        level = level_at(setting.bound.problem, setting.x, setting.y, setting.xi.rows)
         own, _ = level.split(end.point.mu)
         x, y = unraveled(setting.x, end.point.x), unraveled(setting.y, end.point.y)
         shapes = setting.bound.trace("upper_constraints", (setting.x, setting.y))

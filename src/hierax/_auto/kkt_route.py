@@ -13,8 +13,8 @@ import numpy as np
 
 from hierax._auto.polish import RELAXED, Cuts, Point, Scales, kkt_polish, no_cuts, value_polish
 from hierax._auto.vectors import Flat
-from hierax._lower.base import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._lower.exact import Branches
+from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.progress import Show
 
 FEASIBLE = 1e-6  # violation of a lower-level solution that counts as feasible

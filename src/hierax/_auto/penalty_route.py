@@ -20,8 +20,8 @@ from jaxtyping import Array, PyTree
 from hierax._auto.kkt_route import Judged, Search, judge, scales_of
 from hierax._auto.polish import Point
 from hierax._auto.vectors import Flat, Numbers
-from hierax._lower.base import SOLVED
 from hierax._lower.exact import Branches, Exact
+from hierax._math.lower_level import SOLVED
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 from hierax._run.progress import Show

@@ -10,17 +10,17 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.trees import largest, select, size, split_variable
+from hierax._compile.checked import finite_values
 from hierax._judge.certificate import Certificate, certificate_in
 from hierax._judge.check import bends, look_around
 from hierax._judge.numbers import SEGMENTS, STARTS
 from hierax._judge.setting import Setting, double_precision, doubled, on_host, solve_lower
-from hierax._lower.base import SOLVED
 from hierax._lower.exact import Exact
+from hierax._math.lower_level import SOLVED
 from hierax._math.psi import all_constraints, violation
 from hierax._math.scatter import Cube, scattered, unit_cube
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Stream
-from hierax._run.prepare import finite_values
 
 SAMPLES = 4096  # stand for an expectation that is not known
 JUDGED_EXACTLY = 200  # entries of y and multipliers up to which every stage is judged at the exact y*(x)

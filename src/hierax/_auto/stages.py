@@ -33,14 +33,16 @@ from hierax._auto.verdict import NO_BOUND, NO_LOWER, NO_UPPER, UNBOUNDED_ABOVE
 from hierax._base.trees import size, split_variable
 from hierax._judge.certificate import Certificate
 from hierax._judge.numbers import STARTS as LOWER_STARTS
-from hierax._lower.base import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._lower.salm import SALM
+from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._methods.salvf import SALVF
 from hierax._methods.steps import Decay, Steps
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.progress import Show, progress_bar
-from hierax._run.solution import Counts, History, Solution, Status
+from hierax._run.records import History
+from hierax._run.solution import Counts, Solution
+from hierax._run.status import Status
 
 SECONDS = 120.0
 FIRST = 250  # steps of the first stage

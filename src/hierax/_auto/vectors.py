@@ -1,7 +1,7 @@
 """A problem as the small route sees it: NumPy vectors in, values and derivatives out, two compiled programs.
 
 Everything is in double precision and on all of the data. The unknowns are x, y and mu, the multipliers of the lower
-level's rows in the order of `hierax._math.lower_level.Level.rows`: the constraints, the faces of Y, the equalities, those of Y.
+level's rows in the order of `hierax._math.lower_level`.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from hierax._base.trees import size
 from hierax._judge.setting import Setting
 from hierax._lower.exact import Branches, Exact
-from hierax._math.lower_level import flat_level
+from hierax._math.lower_level import level_at
 from hierax._math.scatter import Cube, scattered, unit_cube
 from hierax._problem import sets
 from hierax._problem.problem import Problem
@@ -69,7 +69,7 @@ class Flat:
         self.x0, self.y0 = (raveled(tree) for tree in (setting.x, setting.y))
         self.nx, self.ny = self.x0.size, self.y0.size
         problem = setting.bound.problem
-        level = flat_level(problem, setting.x, setting.y, setting.xi.rows)
+        level = level_at(problem, setting.x, setting.y, setting.xi.rows)
         self.equal, mu = level.equal, np.zeros(level.equal.size)
         self.batches = (setting.x, setting.y, setting.zeta.rows, setting.xi.rows)
         cubes = (
@@ -158,7 +158,7 @@ def _functions(
         return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf) for leaf in jax.tree.leaves(tree))])
 
     at_x, at_y = x_tree(x), y_tree(y)
-    level, face = flat_level(problem, at_x, at_y, xi), sets.faces(problem.x_set, at_x)
+    level, face = level_at(problem, at_x, at_y, xi), sets.faces(problem.x_set, at_x)
     rows, pull = jax.vjp(level.rows, y)
     lower, slope = jax.value_and_grad(level.objective)(y)
     return Values(

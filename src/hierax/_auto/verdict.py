@@ -7,7 +7,7 @@ import numpy as np
 from hierax._auto.kkt_route import Judged, Search, accepted, select, tight
 from hierax._auto.polish import Point
 from hierax._auto.vectors import POOL, Flat
-from hierax._lower.base import INFEASIBLE, UNBOUNDED
+from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 
 SAME = 1e-3  # relative difference in F of points that agree
 FAR = 1e5  # lengths: a point out there belongs to a search that ran off

@@ -60,7 +60,9 @@ def named_point(name: str, tree: PyTree) -> list[tuple[str, str]]:
 
 def text_table(title: str, rows: Iterable[tuple[str, ...]]) -> str:
     """A table of words without lines or colours."""
-    table = rich_table.Table(title=title, title_justify="left", title_style="", show_header=False, box=None, pad_edge=False)
+    table = rich_table.Table(
+        title=title, title_justify="left", title_style="", show_header=False, box=None, pad_edge=False
+    )
     for row in rows:
         table.add_row(*row)
     page = io.StringIO()

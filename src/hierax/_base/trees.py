@@ -107,4 +107,4 @@ def size(tree: PyTree) -> int:
 def normalised(tree: PyTree) -> PyTree:
     """The tree divided by its Euclidean norm (itself if that is zero)."""
     norm = optax.tree.norm(tree)
-    return jax.tree.map(lambda leaf: leaf / jnp.where(norm > 0, norm, 1.0), tree)
+    return jax.tree.map(lambda leaf: leaf / or_one(norm), tree)

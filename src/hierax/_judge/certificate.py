@@ -15,16 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.text import shown, text_table
 from hierax._judge import numbers as judge
 from hierax._judge.setting import Setting, double_precision, on_host
 from hierax._judge.stationarity import of_psi
-from hierax._lower.base import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, AbstractLowerSolver, LowerSolution
+from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
+from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.host import State
 
+State = Any
 SURE = 2.0  # standard errors by which a sampled number must miss a tolerance to be called wrong without a doubt
 
 
@@ -189,7 +191,7 @@ def certify(
     multipliers: Multipliers | None = None,
     lower: AbstractLowerSolver | None = None,
     state: State | None = None,
-    samples: int = 4096,
+    samples: int = FRESH_SAMPLES,
     seed: int = 0,
 ) -> Certificate:
     """Judge a point: feasibility, optimality below, stationarity above.

@@ -4,7 +4,6 @@ Samples can refute an assumption, never prove it: "holds" means that nothing spo
 """
 
 import dataclasses
-import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -14,22 +13,23 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
-from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.constants import FRESH_SAMPLES
+from hierax._base.errors import InputError
 from hierax._base.text import entries, flat, shown, text_table
-from hierax._base.trees import all_finite, size
-from hierax._judge.setting import WEAK, Setting, double_precision, on_host, refuse, row_names, solve_lower
-from hierax._lower.base import MEANING, SOLVED, AbstractLowerSolver, LowerSolution
+from hierax._base.trees import all_finite, or_one, size
+from hierax._compile.checked import finite_values
+from hierax._compile.checked import refused as solve_refuses
+from hierax._judge.setting import WEAK, Setting, double_precision, on_host, refuse, solve_lower
+from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
-from hierax._lower.maxmin import extreme_eigenvalues
 from hierax._math import curvature as estimate
-from hierax._math.curvature import hessian_product
 from hierax._math.hypergradient import System, fits, kkt_system
+from hierax._math.lower_level import MEANING, SOLVED, LowerSolution, row_names
 from hierax._math.scatter import Cube, unit_cube
 from hierax._math.scatter import scattered as cover
-from hierax._methods.salvf import SALVF
+from hierax._math.spectrum import extreme_eigenvalues, hessian_product
 from hierax._problem import sets
 from hierax._problem.problem import Problem
-from hierax._run.prepare import finite_values, prepare
 
 ROUNDING = 1e-9  # excess over a chord, relative to the values, that counts as rounding
 FLAT = 1e-8  # eigenvalues and singular values below this part of the largest count as zero
@@ -83,7 +83,7 @@ def check(
     *,
     points: int = 32,
     lower: AbstractLowerSolver | None = None,
-    samples: int = 4096,
+    samples: int = FRESH_SAMPLES,
     seed: int = 0,
 ) -> Findings:
     """Sample the assumptions that the methods make of a problem, and say which fails where.
@@ -118,22 +118,11 @@ def check(
     refuse(problem, samples, seed)
     if isinstance(points, bool) or not isinstance(points, int) or points < 1:
         raise InputError(f"points={points!r}: needs a whole number >= 1.")
-    refused = _refused(problem, x0, y0)
+    refused = solve_refuses(problem, x0, y0)
     if refused is not None:
         return Findings((Finding("values and shapes", False, refused),))
     with double_precision(problem, x0, y0, samples, seed) as setting:
         return Findings(tuple(_findings(setting, points, lower or Exact(), seed)))
-
-
-def _refused(problem: Problem, x0: PyTree, y0: PyTree) -> str | None:
-    """What `solve` would say before its first step."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", HieraxWarning)
-        try:
-            prepare(problem, x0, y0, SALVF(), SALVF(), many=False)
-        except (InputError, HieraxWarning) as problem_with_it:
-            return str(problem_with_it)
-    return None
 
 
 def _findings(setting: Setting, points: int, lower: AbstractLowerSolver, seed: int) -> list[Finding]:
@@ -236,7 +225,7 @@ def scattered(tree: PyTree, radius: np.ndarray, rng: np.random.Generator) -> PyT
 
 def _excess(a: Array, b: Array, middle: Array) -> Array:
     scale = jnp.abs(a) + jnp.abs(b) + jnp.abs(middle)
-    return (middle - 0.5 * (a + b)) / jnp.where(scale > 0, scale, 1.0)
+    return (middle - 0.5 * (a + b)) / or_one(scale)
 
 
 def bends(looks: Looks) -> str | None:

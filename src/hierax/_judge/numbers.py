@@ -18,13 +18,14 @@ from jaxtyping import Array, PyTree, Scalar
 from hierax._base.text import entries, flat
 from hierax._base.trees import move, size
 from hierax._judge.check import bends, look_around
-from hierax._judge.setting import GROUPS, WEAK, Setting, on_host, row_names, solve_lower
-from hierax._lower.base import SOLVED, AbstractLowerSolver, LowerSolution
+from hierax._judge.setting import GROUPS, WEAK, Setting, on_host, solve_lower
+from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math import hypergradient as implicit
-from hierax._math.lower_level import flat_level, residual_at, units_at
+from hierax._math.hull import least_norm_weights
+from hierax._math.kkt_residual import residual_at, units_at
+from hierax._math.lower_level import SOLVED, LowerSolution, level_at, multiplier_vector, row_names
 from hierax._math.psi import all_constraints, violation
-from hierax._methods.gam import least_norm_weights
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.sets import Free
@@ -87,8 +88,8 @@ def look_at(setting: Setting, found: LowerSolution, given: Multipliers | None) -
             "x in X": jax.tree.map(_apart, x, sets.project(problem.x_set, x)),
             "y in Y": jax.tree.map(_apart, y, sets.project(problem.y_set, y)),
         }
-        level, accurate = flat_level(problem, x, y, xi), jnp.asarray(ACCURATE)
-        mu = implicit.multiplier_vector(found._replace(multipliers=own), level.start.dtype)
+        level, accurate = level_at(problem, x, y, xi), jnp.asarray(ACCURATE)
+        mu = multiplier_vector(found._replace(multipliers=own), level.start.dtype)
         numbers = {
             "lower_gap": problem.lower(x, y, xi) - problem.lower(x, found.y, xi),
             "distance": optax.tree.norm(optax.tree.sub(y, found.y)),
@@ -272,7 +273,7 @@ def _grouped_slopes(setting: Setting, found: LowerSolution, here: _Slope, nu: Py
 
         def one(group: dict[str, PyTree]) -> tuple[Array, Array]:
             zeta, xi = (fixed | group)["zeta"], (fixed | group)["xi"]
-            level = flat_level(problem, x, found.y, xi)
+            level = level_at(problem, x, found.y, xi)
             push = jax.grad(lambda v: level.objective(v) + system.multipliers @ level.rows(v))(level.start)
             moved = implicit.adjoint(system, active, push)
             own, faces = level.split(system.multipliers + moved.rows)

@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.text import entries
 from hierax._base.trees import split_variable
 from hierax._compile.programs import Bound
-from hierax._lower.base import AbstractLowerSolver, LowerSolution
+from hierax._lower.base import AbstractLowerSolver
+from hierax._math.lower_level import LowerSolution
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.samples import Finite, Sampler, Stream
 
@@ -163,14 +163,3 @@ def solve_lower(
         shapes = Rows(*(setting.bound.trace(name, (setting.x, setting.y)) for name in ("constraints", "equalities")))
         multipliers = jax.tree.map(lambda row: jnp.zeros(row.aval.shape), shapes)
     return setting.bound.run("reference", program, solver, x, y, setting.xi.rows, multipliers)
-
-
-def row_names(found: LowerSolution) -> list[str]:
-    """What to call each row of the lower level: h, the inequalities of Y, e, the equalities of Y."""
-    own, faces = found.multipliers, found.faces
-    return [
-        *entries("constraints", own.inequalities),
-        *entries("face of Y", faces.inequalities),
-        *entries("equalities", own.equalities),
-        *entries("face of Y", faces.equalities),
-    ]

@@ -3,7 +3,7 @@
 The history of a run has the same measure from the run's own batches and inner loops; this one is free of their errors.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.flatten_util
@@ -11,32 +11,23 @@ import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
 from hierax._judge.numbers import Part, standard_error
+from hierax._judge.psi import Penalty
 from hierax._judge.setting import Setting, doubled
-from hierax._lower.base import MEANING, SOLVED, AbstractLowerSolver
+from hierax._lower.base import AbstractLowerSolver
 from hierax._math.envelope import best_multiplier, eliminated_value
-from hierax._math.psi import Inner, Point, Weights, psi_gradient, stationarity
-from hierax._methods.salvf import SALVF
-from hierax._problem.problem import Multipliers, Problem, Rows, scaled
-from hierax._run.host import State
+from hierax._math.lower_level import MEANING, SOLVED
+from hierax._math.psi import Inner, Point, psi_gradient, stationarity
+from hierax._problem.problem import Problem, scaled
 
 
-class Penalty(NamedTuple):
-    """What Psi needs of a run beside (x, y)."""
-
-    weights: Weights
-    scales: Multipliers
-    smoothness: Scalar
-    z: Rows
-    nu: Multipliers
-
-
-def of_psi(setting: Setting, solver: AbstractLowerSolver, state: State | None) -> Part:
+def of_psi(setting: Setting, solver: AbstractLowerSolver, state: Any | None) -> Part:
     """||u - Proj_U(u - grad Psi(u) / L)|| L at u = (x, y, z), z and nu those that the run ended with."""
     if state is None:
         return Part({}, {"stationarity": "belongs to a run: sol.certificate, or certify(..., state=sol.state)"})
-    if not isinstance(state.method, SALVF):
+    penalty = state.psi_penalty()
+    if penalty is None:
         return Part({}, {"stationarity": f"Psi is SALVF's, not {type(state.method).__name__}'s"})
-    penalty, exact = doubled(_penalty_of(state)), state.method.exact
+    penalty, exact = doubled(penalty), state.method.exact
 
     def program(
         problem: Problem, solver: AbstractLowerSolver, x: PyTree, y: PyTree, penalty: Penalty, zeta: PyTree, xi: PyTree
@@ -67,12 +58,6 @@ def of_psi(setting: Setting, solver: AbstractLowerSolver, state: State | None) -
         gradients = setting.bound.run("groups of Psi", grouped, setting.x, setting.y, penalty, inner, setting.batches())
         numbers["stationarity_se"] = float(np.linalg.norm(standard_error(gradients)))
     return Part(numbers, notes)
-
-
-def _penalty_of(state: State) -> Penalty:
-    method, point = state.method, state.run.state.point
-    weights = Weights(method.c1, method.c2, method.gamma1, method.gamma2)
-    return Penalty(weights, method.scales, method.smoothness, point.z, point.nu)
 
 
 def _inner(

@@ -20,8 +20,8 @@ import numpy as np
 import scipy.sparse
 
 from hierax._base.errors import MissingExtra
-from hierax._lower.base import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._lower.conic_polish import Quadratics, polished
+from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
 # Tolerances tried in turn when a solver gives up; beyond the last the result is inaccurate.
 LOOSER = (1e-10, 1e-9, 1e-8)

@@ -15,11 +15,12 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.settings import check_choice, check_count, check_positive
-from hierax._base.trees import Number
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings, one_of
+from hierax._base.trees import Number, or_one
 from hierax._lower import cones as _cones
-from hierax._lower.base import INACCURATE, SOLVED, AbstractLowerSolver, LowerSolution
-from hierax._math.lower_level import Level, RowVector, Vector, flat_level, reachable, residual_at
+from hierax._lower.base import AbstractLowerSolver
+from hierax._math.kkt_residual import reachable, residual_at
+from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, RowVector, Vector, level_at
 from hierax._problem.problem import Problem, Rows
 
 LARGEST = 5 * 10**7  # numbers in the Hessians of all curved rows together (400 MB)
@@ -76,12 +77,7 @@ class Conic(AbstractLowerSolver):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        check_choice("Conic", "solver", self.solver, tuple(BATCH))
-        for name in ("tol", "max_steps"):
-            if getattr(self, name) is None:
-                raise InputError(f"Conic({name}=None): needs a number; leave it out for the default.")
-        check_positive("Conic", "tol", self.tol)
-        check_count("Conic", "max_steps", self.max_steps)
+        check_settings(self, {"solver": one_of(*BATCH), "tol": POSITIVE_GIVEN, "max_steps": COUNT_GIVEN})
 
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
@@ -89,7 +85,7 @@ class Conic(AbstractLowerSolver):
         """y*(x) and its multipliers on the batch xi."""
         del multipliers
         _cones.package(self.solver)
-        level = flat_level(problem, x, y, xi)
+        level = level_at(problem, x, y, xi)
         curved = _curved_rows(level)
         if not _is_traced(level):
             for text, flag in _doubts(level, curved).items():
@@ -99,7 +95,7 @@ class Conic(AbstractLowerSolver):
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None) -> dict[str, Bool[Array, ""]]:
         """What speaks against this solver: texts, and whether they apply, from second derivatives at a few points."""
-        level = flat_level(problem, x, y, xi)
+        level = level_at(problem, x, y, xi)
         return _doubts(level, _curved_rows(level))
 
     def _solve(self, level: Level, curved: np.ndarray) -> LowerSolution:
@@ -249,7 +245,6 @@ def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
 
 def _semidefinite(matrix: Float[Array, "n n"], small: Scalar) -> Bool[Array, ""]:
     """Whether a factorisation succeeds after a shift that rounding can explain."""
-    size = jnp.max(jnp.abs(matrix))
-    shift = small * jnp.where(size > 0, size, 1.0)
+    shift = small * or_one(jnp.max(jnp.abs(matrix)))
     factor = jnp.linalg.cholesky(matrix + shift * jnp.eye(matrix.shape[0], dtype=matrix.dtype))
     return jnp.all(jnp.isfinite(factor))

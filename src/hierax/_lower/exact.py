@@ -22,19 +22,23 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
-from hierax._base.errors import InputError
-from hierax._base.settings import check_count, check_positive
+from hierax._base.constants import ARMIJO
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number
-from hierax._lower.base import (
+from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
+from hierax._math.kkt_residual import Units, reachable, residual, units_at
+from hierax._math.lower_level import (
     INACCURATE,
     INFEASIBLE,
     SOLVED,
     UNBOUNDED,
-    AbstractLowerSolver,
+    Level,
     LowerSolution,
+    RowVector,
+    Vector,
+    level_at,
 )
-from hierax._lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
-from hierax._math.lower_level import Level, RowVector, Units, Vector, flat_level, reachable, residual, units_at
 from hierax._math.scatter import scattered, unit_cube
 from hierax._problem.problem import Problem, Rows
 
@@ -43,7 +47,6 @@ PROXIMAL = 1e-4  # first proximal weight, in units of curvature of G
 GROWTH = 10.0  # of the penalty, and decrease of the proximal weight, where an outer step gained less than ...
 GAIN = 0.1  # ... this factor
 INNER = 0.5  # phi is minimised well enough when its gradient is this small against what the outer step will change
-ARMIJO = 1e-4
 SHORTEST = 2.0**-44  # step below which the line search gives up: phi is minimised as far as rounding allows
 FACE_STEPS = 20
 FAR = 1e8  # an iterate this many lengths away has run off
@@ -132,7 +135,7 @@ class Exact(AbstractLowerSolver):
     UNBOUNDED: feasible iterates of falling objective went 1e8 times further than the start (or than one).
 
     Args:
-        tol: KKT residual (see `hierax._math.lower_level.residual`) that counts as solved; in single precision at least 200
+        tol: KKT residual (see `hierax._math.kkt_residual`) that counts as solved; in single precision at least 200
             times the rounding unit.
         max_steps: bound on the number of Newton steps.
         dense_limit: up to here matrices are formed.
@@ -157,19 +160,15 @@ class Exact(AbstractLowerSolver):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        for name in ("tol", "max_steps"):
-            if getattr(self, name) is None:
-                raise InputError(f"Exact({name}=None): needs a number; leave it out for the default.")
-        check_positive("Exact", "tol", self.tol)
-        check_count("Exact", "max_steps", self.max_steps)
-        check_count("Exact", "dense_limit", self.dense_limit)
-        check_count("Exact", "starts", self.starts)
+        check_settings(
+            self, {"tol": POSITIVE_GIVEN} | dict.fromkeys(("max_steps", "dense_limit", "starts"), COUNT_GIVEN)
+        )
 
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
     ) -> LowerSolution:
         """y*(x) and its multipliers on the batch xi, from y and, where given, good multipliers."""
-        level = flat_level(problem, x, y, xi)
+        level = level_at(problem, x, y, xi)
         if multipliers is None:
             mu = jnp.zeros(level.equal.size, level.start.dtype)
         else:
@@ -194,12 +193,12 @@ class Exact(AbstractLowerSolver):
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, points: Float[Array, "starts n"], mu: Array
     ) -> Branches:
         """The lower level at x from each of the raveled points and multipliers (of all rows; y gives the structure)."""
-        level = flat_level(problem, x, y, xi)
+        level = level_at(problem, x, y, xi)
         end = self._many(level, points, mu)
 
         def look(v: Vector, mu: RowVector) -> tuple[Scalar, Scalar, Array]:
             def lagrangian(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
-                here = flat_level(problem, x, level.tree(v), xi)
+                here = level_at(problem, x, level.tree(v), xi)
                 rows, value = here.rows(v), here.objective(v)
                 beyond = jnp.where(here.equal, rows, jnp.maximum(rows, 0.0))
                 return value + mu @ rows, (value + mu @ beyond, jnp.max(jnp.abs(beyond), initial=0.0))

@@ -11,27 +11,32 @@ Only vector-Jacobian products are used, and a few copies of y; second derivative
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.flatten_util
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PyTree, Scalar
+from jaxtyping import Array, Bool, PyTree, Scalar
 
-from hierax._base.settings import check_count, check_positive
-from hierax._base.trees import Number, dtype_of, largest, move, normalised
-from hierax._lower.base import INACCURATE, SOLVED, AbstractLowerSolver, LowerSolution
-from hierax._math.curvature import ITERATIONS, hessian_product, jacobian_norm, power_iteration
+from hierax._base.settings import COUNT_GIVEN, POSITIVE, check_settings
+from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
+from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lagrangian import nonnegative
+from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
 from hierax._math.psi import gradient_mapping
+from hierax._math.spectrum import (
+    LANCZOS_STEPS,
+    POWER_STEPS,
+    extreme_eigenvalues,
+    hessian_product,
+    jacobian_norm,
+    power_iteration,
+)
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.sets import Faces
 
-LANCZOS_STEPS = 24  # products with the Hessian; the smallest eigenvalue is found where mu_G > L_G/100 or so
 FLAT = 1e-6  # mu_G / L_G from which gradient steps in y are hopeless: they would need millions
 NOT_STRONGLY_CONVEX = (
     "MaxMin: the lower objective is not strongly convex in y at the start (its smallest curvature is about zero, or "
@@ -101,10 +106,8 @@ class MaxMin(AbstractLowerSolver):
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
-        check_count("MaxMin", "dual_steps", self.dual_steps)
-        check_count("MaxMin", "primal_steps", self.primal_steps)
-        for name in ("eta1", "eta2", "tol"):
-            check_positive("MaxMin", name, getattr(self, name))
+        steps = dict.fromkeys(("dual_steps", "primal_steps"), COUNT_GIVEN)
+        check_settings(self, steps | dict.fromkeys(("eta1", "eta2", "tol"), POSITIVE))
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
         """The objective must be strongly convex in y; with both steps given the user vouches for it (a network)."""
@@ -118,15 +121,12 @@ class MaxMin(AbstractLowerSolver):
         """The solver with every unset step from the norms of its problem."""
         dtype, tiny = norms.top.dtype, jnp.finfo(norms.top.dtype).tiny
 
-        def given(value: Number, default: Scalar) -> Array:
-            return jnp.asarray(default if value is None else value, dtype)
-
-        squared = jnp.where(norms.jacobian > 0, norms.jacobian, 1.0) ** 2
+        squared = or_one(norms.jacobian) ** 2
         return dataclasses.replace(
             self,
-            eta1=given(self.eta1, 1 / jnp.maximum(norms.top, tiny)),
-            eta2=given(self.eta2, jnp.maximum(norms.bottom, tiny) / squared),
-            bend=given(self.bend, norms.bend if self.eta1 is None else jnp.zeros_like(norms.bend)),
+            eta1=given(self.eta1, 1 / jnp.maximum(norms.top, tiny), dtype),
+            eta2=given(self.eta2, jnp.maximum(norms.bottom, tiny) / squared, dtype),
+            bend=given(self.bend, norms.bend if self.eta1 is None else jnp.zeros_like(norms.bend), dtype),
         )
 
     @property
@@ -142,7 +142,7 @@ class MaxMin(AbstractLowerSolver):
         steps = self.dual_steps * self.primal_steps + 1
         if not self.estimates:
             return steps, steps + 1
-        return steps + 2 * LANCZOS_STEPS, steps + 1 + 4 * ITERATIONS
+        return steps + 2 * LANCZOS_STEPS, steps + 1 + 4 * POWER_STEPS
 
     def step_limits(self, norms: Norms) -> dict[str, tuple[Scalar, Scalar]]:
         """The steps that were set, and the longest that are stable at these norms."""
@@ -217,7 +217,7 @@ class MaxMin(AbstractLowerSolver):
             square, slope = optax.tree.norm(v, squared=True), optax.tree.norm(pull_back(v)[0])
             missed = jnp.where(square > 0, square / slope, 0.0)
         unit = jnp.maximum(optax.tree.norm(y), optax.tree.norm(optax.tree.sub(y, start)))
-        return jnp.maximum(moved, missed) / jnp.where(unit > 0, unit, 1.0)
+        return jnp.maximum(moved, missed) / or_one(unit)
 
 
 def norms_of(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, mu: Rows) -> Norms:
@@ -228,35 +228,8 @@ def norms_of(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, mu: Rows) -> No
     """
     bottom, top = extreme_eigenvalues(hessian_product(lambda v: problem.lower(x, v, xi), y), y)
     most = largest(jax.tree.map(jnp.abs, mu), dtype_of(y))
-    weights = jax.tree.map(lambda a: jnp.where(most > 0, a / jnp.where(most > 0, most, 1.0), 1.0), mu)
+    weights = jax.tree.map(lambda a: jnp.where(most > 0, a / or_one(most), 1.0), mu)
     bend = jnp.zeros_like(top)
     if jax.tree.leaves(mu):
         bend, _ = power_iteration(hessian_product(lambda v: optax.tree.vdot(weights, problem.rows(x, v)), y), y)
     return Norms(jnp.abs(top), bottom, jacobian_norm(lambda v: problem.rows(x, v), y), bend)
-
-
-def extreme_eigenvalues(product: Callable[[PyTree], PyTree], like: PyTree) -> tuple[Scalar, Scalar]:
-    """Smallest and largest (in size) eigenvalue of a symmetric operator, by Lanczos without reorthogonalisation.
-
-    The smallest Ritz value is never below the smallest eigenvalue, and close to it far sooner than in a power
-    iteration; lost orthogonality only repeats values that were found. Three copies of the variable.
-    """
-    flat, unravel = jax.flatten_util.ravel_pytree(like)
-
-    def step(
-        carry: tuple[Float[Array, " n"], Float[Array, " n"], Scalar], _: None
-    ) -> tuple[tuple[Float[Array, " n"], Float[Array, " n"], Scalar], tuple[Scalar, Scalar, Scalar]]:
-        vector, before, link = carry
-        image = jax.flatten_util.ravel_pytree(product(unravel(vector)))[0]
-        value = jnp.vdot(vector, image)
-        rest = image - value * vector - link * before
-        onward = jnp.linalg.norm(rest)
-        return (normalised(rest), vector, onward), (value, onward, jnp.vdot(vector, vector))
-
-    first = normalised(jnp.sin(1.0 + jnp.arange(flat.size, dtype=flat.dtype)))
-    start = (first, jnp.zeros_like(first), jnp.zeros((), flat.dtype))
-    _, (values, links, alive) = jax.lax.scan(step, start, None, length=LANCZOS_STEPS)
-    # Once an invariant subspace is exhausted to the last bit the vector is zero: repeat a value that is there.
-    diagonal = jnp.where(alive > 0.5, values, values[0])
-    ritz = jnp.linalg.eigvalsh(jnp.diag(diagonal) + jnp.diag(links[:-1], 1) + jnp.diag(links[:-1], -1))
-    return ritz[0], jnp.where(jnp.abs(ritz[0]) > jnp.abs(ritz[-1]), ritz[0], ritz[-1])

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Scalar
 
-from hierax._math.lower_level import Units, Vector
+from hierax._math.kkt_residual import Units
+from hierax._math.lower_level import Vector
 
 CG_STEPS = 500
 FLOOR = 1e-13  # eigenvalues below this part of the largest count as this

@@ -1,8 +1,7 @@
-r"""Scales, curvature and multipliers of a problem at its start: fills in what the user left unset.
+"""Scales and curvatures of a problem at one point: what the methods fill in unset numbers from.
 
-Everything here is a pure function of arrays, so that it compiles, and maps over many starts. Curvatures come from power
-iteration on Hessian-vector and Jacobian-vector products: a few products, two copies of the variable, two digits. That
-is all a step size needs, so the estimates are made in the run's own precision.
+Pure functions of arrays, so that they compile and map over many starts; in the run's own precision, because a step size
+needs two digits. How the norms are computed: `hierax._math.spectrum`. What becomes of them: each method's own rules.
 """
 
 from collections.abc import Callable
@@ -14,11 +13,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
-from hierax._base.trees import dtype_of, normalised, size
+from hierax._base.trees import normalised, or_one, size
 from hierax._math.psi import all_constraints
+from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteration, smallest_eigenvalue
 from hierax._problem.problem import Multipliers, Problem, Rows
 
-ITERATIONS = 12
 EXACT_ROWS = 32  # up to here the norm of every constraint's gradient is computed row by row
 PROBES = 32  # beyond it, from random directions: relative error sqrt(2 / PROBES) = 1/4
 
@@ -37,35 +36,6 @@ class Curvature(NamedTuple):
     constraint_yy: Scalar
     outer_x: Scalar
     outer_y: Scalar
-
-
-def power_iteration(product: Callable[[PyTree], PyTree], like: PyTree) -> tuple[Scalar, PyTree]:
-    """Largest absolute eigenvalue of a symmetric operator given by its products, and a unit vector for it."""
-
-    def body(carry: tuple[PyTree, Scalar], _: None) -> tuple[tuple[PyTree, Scalar], None]:
-        vector = carry[0]
-        image = product(vector)
-        return (normalised(image), optax.tree.norm(image)), None
-
-    (vector, value), _ = jax.lax.scan(body, (_scattered(like), jnp.zeros((), dtype_of(like))), None, length=ITERATIONS)
-    return value, vector
-
-
-def hessian_product(function: Callable[[PyTree], Scalar], at: PyTree) -> Callable[[PyTree], PyTree]:
-    """v -> (Hessian of `function` at `at`) v."""
-    return lambda vector: jax.jvp(jax.grad(function), (at,), (vector,))[1]
-
-
-def jacobian_norm(function: Callable[[PyTree], PyTree], at: PyTree) -> Scalar:
-    """Spectral norm of the Jacobian of `function` at `at`."""
-    if not jax.tree.leaves(jax.eval_shape(function, at)):
-        return jnp.zeros((), dtype_of(at))
-    _, pull_back = jax.vjp(function, at)
-
-    def product(vector: PyTree) -> PyTree:
-        return pull_back(jax.jvp(function, (at,), (vector,))[1])[0]
-
-    return jnp.sqrt(power_iteration(product, at)[0])
 
 
 def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArray) -> PyTree:
@@ -87,7 +57,7 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
 
 def constraint_scales(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Multipliers:
     """||grad_y H_i|| of every constraint; one where it vanishes."""
-    return jax.tree.map(_or_one, row_norms(lambda v: all_constraints(problem, x, v), y, key))
+    return jax.tree.map(or_one, row_norms(lambda v: all_constraints(problem, x, v), y, key))
 
 
 def unit_scales(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
@@ -99,9 +69,7 @@ def curvature(problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, x
     """All norms at (x, y), on the given batches."""
     lower_product = hessian_product(lambda v: problem.lower(x, v, xi), y)
     top, _ = power_iteration(lower_product, y)
-    # The smallest eigenvalue of a matrix with spectrum in [mu, top] is top minus the largest of top I - H.
-    gap, _ = power_iteration(lambda v: jax.tree.map(lambda a, b: 1.05 * top * a - b, v, lower_product(v)), y)
-    bottom = jnp.clip(1.05 * top - gap, 1e-3 * top, top)
+    bottom = jnp.clip(smallest_eigenvalue(lower_product, y, top), 1e-3 * top, top)
 
     def weighted(v: PyTree) -> Scalar:
         return optax.tree.vdot(lam, problem.rows(x, v))
@@ -109,7 +77,7 @@ def curvature(problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, x
     return Curvature(
         upper_xx=power_iteration(hessian_product(lambda v: problem.upper(v, y, zeta), x), x)[0],
         upper_yy=power_iteration(hessian_product(lambda v: problem.upper(x, v, zeta), y), y)[0],
-        upper_slope=optax.tree.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / _or_one(optax.tree.norm(y)),
+        upper_slope=optax.tree.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(optax.tree.norm(y)),
         lower_yy=top,
         lower_yy_min=bottom,
         response=_response(problem, x, y, xi, lower_product, bottom),
@@ -154,16 +122,3 @@ def larger(first: Curvature, second: Curvature) -> Curvature:
     """Entrywise maximum (minimum for the smallest eigenvalue) of two estimates."""
     both = jax.tree.map(jnp.maximum, first, second)
     return both._replace(lower_yy_min=jnp.minimum(first.lower_yy_min, second.lower_yy_min))
-
-
-def _or_one(value: Scalar) -> Scalar:
-    return jnp.where(value > 0, value, 1.0)
-
-
-def _scattered(like: PyTree) -> PyTree:
-    """A unit vector with no structure an operator could be blind to: multiples of the golden ratio, modulo one.
-
-    Random would do as well, but compiling a generator takes longer than compiling all products of a small problem.
-    """
-    flat, unravel = jax.flatten_util.ravel_pytree(like)
-    return normalised(unravel((0.5 + 0.6180339887498949 * jnp.arange(flat.size, dtype=flat.dtype)) % 1.0 - 0.45))

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import PyTree, Scalar
 
 from hierax._math.lagrangian import blockwise
@@ -40,29 +39,12 @@ def best_multiplier(values: Rows, z: Rows, g2: Scalar) -> Rows:
     return blockwise(lambda h, m: jnp.maximum(m + g2 * h, 0.0), lambda e, m: m + g2 * e, values, z)
 
 
-def proximal_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, th: PyTree, g1: Scalar, xi: PyTree) -> Scalar:
-    """G(x, th) + <z, H(x, th)> + ||th - y||^2 / (2 g1), what th minimises."""
-    near = optax.tree.norm(optax.tree.sub(th, y), squared=True) / (2 * g1)
-    return problem.lower(x, th, xi) + optax.tree.vdot(z, problem.rows(x, th)) + near
-
-
 def proximal_gradient(problem: Problem, x: PyTree, y: PyTree, z: Rows, th: PyTree, g1: Scalar, xi: PyTree) -> PyTree:
-    """grad_y G(x, th) + J_y H(x, th)' z + (th - y)/g1."""
+    """grad_y G(x, th) + J_y H(x, th)' z + (th - y)/g1: the gradient in th of what th minimises."""
     _, pull_back = jax.vjp(lambda v: problem.rows(x, v), th)
     (along,) = pull_back(z)
     slope = jax.grad(problem.lower, 1)(x, th, xi)
     return jax.tree.map(lambda a, b, t, u: a + b + (t - u) / g1, slope, along, th, y)
-
-
-def gap_value(
-    problem: Problem, x: PyTree, y: PyTree, z: Rows, th: PyTree, g1: Scalar, g2: Scalar, xi: PyTree
-) -> Scalar:
-    """gap(x, y, z; xi) with th given; below the gap where th is not the minimiser."""
-    values = problem.rows(x, y)
-    lam = best_multiplier(values, z, g2)
-    far = optax.tree.norm(optax.tree.sub(lam, z), squared=True) / (2 * g2)
-    above = problem.lower(x, y, xi) + optax.tree.vdot(lam, values) - far
-    return above - proximal_lagrangian(problem, x, y, z, th, g1, xi)
 
 
 def gap_gradient(

@@ -28,18 +28,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from hierax._base.trees import dtype_of, size
-from hierax._lower.base import LowerSolution
-from hierax._problem import sets
+from hierax._base.trees import or_one, size
+from hierax._math.lower_level import LowerSolution, RowVector, Vector, level_at, multiplier_vector, rows_at
+from hierax._math.spectrum import probe
 from hierax._problem.problem import Problem
 
 MOST = 2000  # order of the largest KKT matrix that is factorised densely
 REFINEMENTS = 1  # of a solve, because the factorised matrix is shifted a little
 INVERSE_STEPS = 3  # of inverse iteration, for the smallest singular value to a digit
 SINGULAR = 10.0  # in units of the shift: where the smallest singular value is below, the matrix counts as singular
-
-Vector = Float[Array, " n"]
-RowVector = Float[Array, " rows"]
 
 
 class System(NamedTuple):
@@ -97,7 +94,7 @@ class Hypergradient(NamedTuple):
         singular: whether it is singular: y*(x) is not unique, or the active gradients are dependent (then the gradient
             is one of several, or meaningless).
         flat: which of the two, see `Adjoint`.
-        active: which rows were taken as active, in the order of `rows_at`.
+        active: which rows were taken as active, in the order of `hierax._math.lower_level`.
     """
 
     gradient: PyTree
@@ -108,17 +105,6 @@ class Hypergradient(NamedTuple):
     active: Bool[Array, " rows"]
 
 
-def rows_at(problem: Problem, x: PyTree, y: PyTree) -> RowVector:
-    """Every row of the lower level: h, the inequalities of Y, e, the equalities of Y."""
-    return _flat(_blocks(problem, x, y), dtype_of(y))
-
-
-def multiplier_vector(found: LowerSolution, dtype: jnp.dtype) -> RowVector:
-    """All multipliers of a lower solution, in the order of `rows_at`."""
-    own, faces = found.multipliers, found.faces
-    return _flat((own.inequalities, faces.inequalities, own.equalities, faces.equalities), dtype)
-
-
 def fits(problem: Problem, x: PyTree, y: PyTree) -> bool:
     """Whether the KKT matrix is small enough to be factorised densely (a question about shapes only)."""
     rows = jax.eval_shape(lambda x, y: rows_at(problem, x, y), x, y).size
@@ -127,30 +113,28 @@ def fits(problem: Problem, x: PyTree, y: PyTree) -> bool:
 
 def kkt_system(problem: Problem, x: PyTree, found: LowerSolution, xi: PyTree) -> System:
     """The scaled KKT system at x and the lower level's solution there."""
-    at, tree = jax.flatten_util.ravel_pytree(found.y)
-    dtype = at.dtype
-    mu = multiplier_vector(found, dtype)
-    h = rows_at(problem, x, found.y)
-    jacobian = _jacobian(lambda v: rows_at(problem, x, tree(v)), at, h.size)
-    push = jax.grad(lambda v: problem.lower(x, tree(v), xi))(at)
-    hessian = jax.hessian(lambda v: _lagrangian(problem, x, tree(v), mu, xi))(at)
+    level = level_at(problem, x, found.y, xi)
+    at = level.start
+    mu = multiplier_vector(found, at.dtype)
+    h = level.rows(at)
+    jacobian = _jacobian(level.rows, at, h.size)
+    push = jax.grad(level.objective)(at)
+    hessian = jax.hessian(lambda v: level.lagrangian(v, mu))(at)
     norms = jnp.linalg.norm(jacobian, axis=1)
-    seen = norms > 0
-    norms = jnp.where(seen, norms, 1.0)
-    curvature = jnp.max(jnp.abs(jnp.diagonal(hessian)))
-    curvature = jnp.where(curvature > 0, curvature, 1.0)
-    length = jnp.maximum(jnp.linalg.norm(at), jnp.linalg.norm(push) / curvature)
-    length = jnp.where(length > 0, length, 1.0)
+    depends = norms > 0  # whether a row depends on y at all
+    norms = or_one(norms)
+    curvature = or_one(jnp.max(jnp.abs(jnp.diagonal(hessian))))
+    length = or_one(jnp.maximum(jnp.linalg.norm(at), jnp.linalg.norm(push) / curvature))
     return System(
         hessian=hessian / curvature,
         jacobian=jacobian / norms[:, None],
         norms=norms,
         curvature=curvature,
         multipliers=mu,
-        slack=jnp.where(seen, jnp.abs(h) / (norms * length), jnp.inf),
+        slack=jnp.where(depends, jnp.abs(h) / (norms * length), jnp.inf),
         force=jnp.abs(mu) * norms / (curvature * length),
         length=length,
-        equal=_equal(problem, x, found.y),
+        equal=level.equal,
     )
 
 
@@ -191,9 +175,9 @@ def adjoint(system: System, active: Bool[Array, " rows"], grad_y: Vector) -> Adj
     for _ in range(REFINEMENTS):
         found = found + solve(right - matrix @ found)
 
-    # Inverse iteration, from multiples of the golden ratio: no null vector is orthogonal to them by accident. Written
-    # out, because solves inside a compiled loop are several times slower.
-    null = (0.5 + 0.6180339887498949 * jnp.arange(n + most, dtype=dtype)) % 1.0 - 0.45
+    # Inverse iteration, from a vector that no null vector is orthogonal to by accident. Written out, because solves
+    # inside a compiled loop are several times slower.
+    null = probe(jnp.zeros(n + most, dtype))
     grown = jnp.ones((), dtype)
     for _ in range(INVERSE_STEPS):
         null = solve(null / jnp.linalg.norm(null))
@@ -213,14 +197,11 @@ def total_gradient(
     problem: Problem, x: PyTree, found: LowerSolution, solved: Adjoint, zeta: PyTree, xi: PyTree
 ) -> PyTree:
     """d_x = grad_x F + L_yx' v + J_x,A' u at the lower level's solution: one gradient of F + v'L_y + u'h in x."""
-    at, tree = jax.flatten_util.ravel_pytree(found.y)
-    mu = multiplier_vector(found, at.dtype)
 
     def combined(x: PyTree) -> Scalar:
-        def both(v: Vector) -> Scalar:
-            return _lagrangian(problem, x, tree(v), mu, xi)
-
-        _, along = jax.jvp(both, (at,), (solved.y,))
+        level = level_at(problem, x, found.y, xi)
+        mu = multiplier_vector(found, level.start.dtype)
+        _, along = jax.jvp(lambda v: level.lagrangian(v, mu), (level.start,), (solved.y,))
         return problem.upper(x, found.y, zeta) + along + solved.rows @ rows_at(problem, x, found.y)
 
     return jax.grad(combined)(x)
@@ -244,24 +225,6 @@ def hypergradient(problem: Problem, x: PyTree, found: LowerSolution, zeta: PyTre
         flat=solved.flat,
         active=active,
     )
-
-
-def _blocks(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree, PyTree, PyTree]:
-    faces = sets.faces(problem.y_set, y)
-    return problem.constraints(x, y), faces.inequalities, problem.equalities(x, y), faces.equalities
-
-
-def _flat(tree: PyTree, dtype: jnp.dtype) -> Vector:
-    return jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in jax.tree.leaves(tree)] or [jnp.zeros(0, dtype)])
-
-
-def _equal(problem: Problem, x: PyTree, y: PyTree) -> np.ndarray:
-    blocks = jax.eval_shape(lambda x, y: _blocks(problem, x, y), x, y)
-    return np.repeat([False, False, True, True], [size(block) for block in blocks])
-
-
-def _lagrangian(problem: Problem, x: PyTree, y: PyTree, mu: RowVector, xi: PyTree) -> Scalar:
-    return problem.lower(x, y, xi) + mu @ rows_at(problem, x, y)
 
 
 def _jacobian(rows: Callable[[Vector], RowVector], at: Vector, count: int) -> Float[Array, "rows n"]:

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base.trees import normalised
-from hierax._math.curvature import hessian_product
+from hierax._math.spectrum import GOLDEN, extreme_eigenvalues, hessian_product
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
@@ -20,7 +19,6 @@ Pair = tuple[PyTree, PyTree]
 
 PAIRS = 16  # pairs of points between which every row is compared with its chord
 LOOKS = 8  # points at which the curvature of a random row, or of a random mixture of rows, is looked at
-ITERATIONS = 24  # of the search for the lowest eigenvalue
 BENT = 1e-6  # share of a row's size by which it may miss its chord: rounding is far below
 DOWN = 1e-3  # share of the largest curvature from which a negative one counts
 
@@ -103,39 +101,19 @@ def _against_chord(problem: Problem, first: Pair, second: Pair) -> tuple[Bool[Ar
 
 
 def _bends_down(problem: Problem, at: Pair, number: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether the Hessian of a row (even numbers), or of a mixture of rows (odd), has a clearly negative eigenvalue.
-
-    Power iteration on s I - Hessian, with s the largest curvature met so far: it ends at the lowest eigenvalue.
-    """
+    """Whether the Hessian of a row (even numbers), or of a mixture of rows (odd), has a clearly negative eigenvalue."""
     flat, tree = jax.flatten_util.ravel_pytree(problem.constraints(*at))
-    golden = 0.6180339887498949
     place = jnp.arange(flat.size)
-    single = place == jnp.floor((golden * (number + 1) % 1.0) * flat.size).astype(int)
-    mixture = golden * (number + 1) * (place + 1) % 1.0
+    single = place == jnp.floor((GOLDEN * (number + 1) % 1.0) * flat.size).astype(int)
+    mixture = GOLDEN * (number + 1) * (place + 1) % 1.0
     weights = tree(jnp.where(number % 2 == 0, single, mixture).astype(flat.dtype))
 
     def weighted(v: Pair) -> Scalar:
         return optax.tree.vdot(weights, problem.constraints(*v))
 
-    product = hessian_product(weighted, at)
-
-    def body(carry: tuple[Pair, Scalar], _: None) -> tuple[tuple[Pair, Scalar], Scalar]:
-        vector, top = carry
-        image = product(vector)
-        top = jnp.maximum(top, optax.tree.norm(image))
-        ahead = normalised(jax.tree.map(lambda a, b: 1.05 * top * a - b, vector, image))
-        return (ahead, top), optax.tree.vdot(vector, image)
-
-    start = normalised(_scattered(at))
-    (_, top), curvatures = jax.lax.scan(body, (start, jnp.zeros((), flat.dtype)), None, length=ITERATIONS)
+    bottom, top = extreme_eigenvalues(hessian_product(weighted, at), at)
     rounding = jnp.finfo(flat.dtype).eps ** 0.5 * optax.tree.norm(jax.grad(weighted)(at))
-    return curvatures[-1] < -(DOWN * top + rounding)
-
-
-def _scattered(like: PyTree) -> PyTree:
-    """A vector with no structure that a Hessian could be blind to: multiples of the golden ratio, modulo one."""
-    flat, tree = jax.flatten_util.ravel_pytree(like)
-    return tree((0.5 + 0.6180339887498949 * jnp.arange(flat.size, dtype=flat.dtype)) % 1.0 - 0.45)
+    return bottom < -(DOWN * jnp.abs(top) + rounding)
 
 
 def _any(flags: PyTree) -> Bool[Array, ""]:

@@ -29,11 +29,6 @@ def blockwise(inequality: Callable, equality: Callable, *rows: Rows) -> Rows:
     )
 
 
-def total(rows: Rows) -> Scalar:
-    """Sum of all entries."""
-    return optax.tree.sum(rows)
-
-
 def nonnegative(rows: Rows) -> Rows:
     """Project multipliers on their cone: [.]_+ for inequalities, nothing for equalities."""
     return blockwise(lambda a: jnp.maximum(a, 0.0), lambda a: a, rows)
@@ -41,7 +36,7 @@ def nonnegative(rows: Rows) -> Rows:
 
 def augmented_term(values: Rows, z: Rows, gamma1: Scalar) -> Scalar:
     """A (and A_e) as a function of the constraints' values."""
-    return total(
+    return optax.tree.sum(
         blockwise(
             lambda h, m: (jnp.maximum(gamma1 * m + h, 0.0) ** 2 - (gamma1 * m) ** 2) / (2 * gamma1),
             lambda e, m: e * m + e**2 / (2 * gamma1),
@@ -59,14 +54,6 @@ def shifted_multiplier(values: Rows, lam: Rows, gamma1: Scalar) -> Rows:
 def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1: Scalar, xi: PyTree) -> Scalar:
     """L(x, y, z; xi), eq. 3."""
     return problem.lower(x, y, xi) + augmented_term(problem.rows(x, y), z, gamma1)
-
-
-def saddle_value(
-    problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar, gamma2: Scalar, xi: PyTree
-) -> Scalar:
-    """ell(x, z, w, lam; xi), eq. 7."""
-    proximal = 0.5 * gamma2 * optax.tree.norm(optax.tree.sub(lam, z), squared=True)
-    return augmented_lagrangian(problem, x, w, lam, gamma1, xi) - proximal
 
 
 class SaddleGradient(NamedTuple):

@@ -16,7 +16,6 @@ and uses vector-Jacobian products of the constraints only; the tests compare the
 from typing import NamedTuple
 
 import jax
-import optax
 from jaxtyping import PyTree, Scalar
 
 from hierax._problem.problem import Problem, Rows
@@ -45,15 +44,6 @@ class OuterGradient(NamedTuple):
     z: Rows
     upper: Scalar
     lower: Scalar
-
-
-def saddle_function(problem: Problem, at: Centre, inner: Saddle, g1: Scalar, g2: Scalar, xi: PyTree) -> Scalar:
-    """s(x, y, z, th, lam; xi)."""
-    x, y, z = at
-    th, lam = inner
-    near_y = optax.tree.norm(optax.tree.sub(th, y), squared=True) / (2 * g1)
-    near_z = optax.tree.norm(optax.tree.sub(lam, z), squared=True) / (2 * g2)
-    return problem.lower(x, th, xi) + optax.tree.vdot(lam, problem.rows(x, th)) + near_y - near_z
 
 
 def inner_gradient(problem: Problem, at: Centre, inner: Saddle, g1: Scalar, g2: Scalar, xi: PyTree) -> Saddle:

@@ -20,7 +20,7 @@ import optax
 from jaxtyping import PyTree, Scalar
 
 from hierax._base.trees import move
-from hierax._math.lagrangian import nonnegative, saddle_gradient_xw, saddle_value
+from hierax._math.lagrangian import nonnegative, saddle_gradient_xw
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 
@@ -100,14 +100,6 @@ def updated_nu(values: Multipliers, nu: Multipliers, c2: Scalar, tau: Scalar) ->
 def violation(values: Multipliers) -> Multipliers:
     """How much each constraint is violated: [H]_+, |e|."""
     return _each(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
-
-
-def psi(problem: Problem, point: Point, inner: Inner, weights: Weights, zeta: PyTree, xi: PyTree) -> Scalar:
-    """Psi(x, y, z; zeta, xi) with (w, lam) given, eq. 11."""
-    x, y, z, nu = point
-    c1, c2, gamma1, gamma2 = weights
-    gap = problem.lower(x, y, xi) - saddle_value(problem, x, z, inner.w, inner.lam, gamma1, gamma2, xi)
-    return problem.upper(x, y, zeta) + c1 * gap + outer_term(all_constraints(problem, x, y), nu, c2)
 
 
 def psi_gradient(

@@ -139,9 +139,7 @@ class BLOCC(FromLowerSolution, WithSmoothness):
 
     # -- before the first step --------------------------------------------------------------------------------------
 
-    def begin(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None
-    ) -> Begun:
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """Estimate what is unset where the lower level is solved at x0; begin there with y_F = y_g, mu_F = c mu_g."""
         look = self.batches(problem).first_look(problem, key) if look is None else look
         scales = self.scales

@@ -21,7 +21,7 @@ from hierax._math.curvature import Curvature, constraint_scales, curvature
 from hierax._math.lagrangian import blockwise
 from hierax._math.lower_level import LowerSolution
 from hierax._math.psi import all_constraints, gradient_mapping, violation
-from hierax._math.spectrum import ITERATIONS
+from hierax._math.spectrum import POWER_STEPS
 from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.sets import Free
@@ -161,7 +161,7 @@ def batch_costs(method: AbstractMethod, problem: Problem) -> Costs:
 
 def estimate_costs() -> Costs:
     """Norms at one point, and one lower solve; what an exact solver does is not counted in gradients."""
-    products = 2 * 4 * ITERATIONS  # products with Hessians, about 2 gradients each
+    products = 2 * 4 * POWER_STEPS  # products with Hessians, about 2 gradients each
     return Costs(grad_upper=products, grad_lower=products, vjp_constraints=products, lower_solves=1)
 
 

@@ -29,7 +29,16 @@ from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import jacobian_norm
 from hierax._methods import common
 from hierax._methods.common import FromLowerSolution, Iterate, StartLook, StepTaken, WithSmoothness, into_box
-from hierax._methods.steps import Decay, Steps, apply_rule, check_steps, filled_rule, init_rules, is_transformation, rate
+from hierax._methods.steps import (
+    Decay,
+    Steps,
+    apply_rule,
+    check_steps,
+    filled_rule,
+    init_rules,
+    is_transformation,
+    rate,
+)
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
@@ -116,9 +125,7 @@ class BiCGAFFA(FromLowerSolution, WithSmoothness):
         """No constraints at the upper level."""
         common.refuse_upper_constraints("BiCGAFFA", problem)
 
-    def begin(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None
-    ) -> Begun:
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """Estimate what is unset where the lower level is solved at x0, and begin there."""
         look = self.batches(problem).first_look(problem, key) if look is None else look
         scales = self.scales

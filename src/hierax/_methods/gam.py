@@ -160,9 +160,7 @@ class GAM(WithSmoothness):
 
     # -- before the first step --------------------------------------------------------------------------------------
 
-    def begin(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None
-    ) -> Begun:
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """The lower level solved at x0; unless Armijo's rule does without, the step estimated there."""
         if not hyper.fits(problem, x0, y0):
             raise InputError(
@@ -370,9 +368,7 @@ class GAM(WithSmoothness):
     def costs(self, problem: Problem) -> RunCosts:
         """One lower solve per step; F at the point and at the trial. Second derivatives are not counted."""
         probes = 0 if self._searches(problem) else 2
-        start = Costs(
-            grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes, lower_solves=max(1, probes)
-        )
+        start = Costs(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes, lower_solves=max(1, probes))
         zeta = common.batch_costs(self, problem).zeta
         return RunCosts(start, Costs(zeta=zeta, grad_upper=2, grad_lower=2, vjp_constraints=2, lower_solves=1))
 

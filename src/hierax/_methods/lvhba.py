@@ -133,9 +133,7 @@ class LVHBA(FromLowerSolution):
         """No constraints at the upper level."""
         common.refuse_upper_constraints("LVHBA", problem)
 
-    def begin(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None
-    ) -> Begun:
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """Estimate what is unset where the lower level is solved at x0, and begin there."""
         look = self.batches(problem).first_look(problem, key) if look is None else look
         zeta, xi = look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key)
@@ -244,7 +242,9 @@ class LVHBA(FromLowerSolution):
         # point that C holds is no corner of X and Y.
         gone = jax.tree.map(lambda a, b: c * (a - b) / alpha, (x, y), (new_x, new_y))
         metrics = metrics._replace(
-            residual=Residual(*gone, *metrics.residual[2:]), raw_x=optax.tree.norm(gone[0]), raw_y=optax.tree.norm(gone[1])
+            residual=Residual(*gone, *metrics.residual[2:]),
+            raw_x=optax.tree.norm(gone[0]),
+            raw_y=optax.tree.norm(gone[1]),
         )
         return LVHBAState(new, inner, held, state.step + 1, state.key), metrics
 

@@ -37,7 +37,7 @@ from hierax._math.psi import (
     updated_nu,
     violation,
 )
-from hierax._math.spectrum import ITERATIONS
+from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
@@ -179,9 +179,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
             inner=inner.steps, inner_size=inner.size, start=inner.start, needs_all_xi=self.exact, asked=asked
         )
 
-    def begin(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None
-    ) -> Begun:
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """Estimate what is unset and solve the lower level at x0, once.
 
         The estimate looks at the first batches of zeta, which the run draws again: they cost no further samples.
@@ -253,9 +251,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         metrics = _metrics(self, problem, point, new, d, values)
         residual = metrics.residual._replace(inner=solved.residual)
         distance = optax.tree.norm(optax.tree.sub(y, solved.w))
-        return after, metrics._replace(
-            residual=residual, distance=distance, weight=alpha, lower_status=lower_status
-        )
+        return after, metrics._replace(residual=residual, distance=distance, weight=alpha, lower_status=lower_status)
 
     # -- what the loop asks -----------------------------------------------------------------------------------------
 
@@ -312,7 +308,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
         sizes, points = self.batches(problem), self.direction.gradients_per_step
         sampled = problem.xi is not None
-        products = 2 * 4 * ITERATIONS  # Hessian-vector products at two points, about 2 gradients each
+        products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
         return RunCosts(
             start=Costs(
@@ -378,9 +374,7 @@ def _scales(method: SALVF, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKe
     return estimate.constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
 
 
-def first_state(
-    method: SALVF, problem: Problem, x: PyTree, y: PyTree, lam: Rows, key: PRNGKeyArray
-) -> SALVFState:
+def first_state(method: SALVF, problem: Problem, x: PyTree, y: PyTree, lam: Rows, key: PRNGKeyArray) -> SALVFState:
     """The state before the first step, with z = lam and nu = c1 lam."""
     upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
     scale = method.c1 if method.penalty == "multiplier" else jnp.zeros_like(method.c1)
@@ -390,9 +384,7 @@ def first_state(
     return SALVFState(point, y, lam, method.direction.init(point), rules, jnp.zeros((), jnp.int32), key)
 
 
-def _metrics(
-    method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers
-) -> Metrics:
+def _metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers) -> Metrics:
     """The report of a step, but for what the inner solver and the schedule know."""
     dtype = dtype_of(new.x, new.y)
     beyond = violation(values)

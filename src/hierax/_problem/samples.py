@@ -16,9 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
-
-FIXED_SAMPLE = 4096  # rows that stand for a distribution where it is needed as a whole
 
 
 class Tickets(NamedTuple):
@@ -184,7 +183,7 @@ def whole(source: AbstractSource | None, key: PRNGKeyArray) -> PyTree:
     if isinstance(source, Finite):
         return source.full()
     if isinstance(source, Sampler):
-        return source.draw(jax.random.fold_in(key, 5), FIXED_SAMPLE) if source.exact is None else source.exact
+        return source.draw(jax.random.fold_in(key, 5), FRESH_SAMPLES) if source.exact is None else source.exact
     if source is not None:
         raise InputError("a Stream is never seen as a whole; this needs xi (and zeta) as hx.Finite or hx.Sampler.")
     return None

@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax._base.trees import all_finite, dtype_of, select
-from hierax._lower.base import INFEASIBLE, UNBOUNDED
+from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Tickets
 from hierax._run.reports import Metrics, Residual

@@ -54,9 +54,7 @@ class AbstractMethod(AbstractSolver):
     # -- must be written --------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def begin(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None
-    ) -> Begun:
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """Estimate what is unset at (x0, y0) and make the state before the first step, with at most one lower solve.
 
         `look` are samples to look at (None: `self.batches(problem).first_look(problem, key)`); a problem with a

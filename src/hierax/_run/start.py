@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 Flags = dict[str, Array]
 
 
-def started(
-    prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray, output: Output, spread: Spread
-) -> State:
+def started(prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray, output: Output, spread: Spread) -> State:
     """The state of a run before its first step."""
 
     def program(
