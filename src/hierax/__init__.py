@@ -1,7 +1,7 @@
 """hierax: bilevel optimisation with a constrained lower level, from noisy samples, on JAX.
 
 State a problem (`Problem`, sets, samples), `solve` it, judge the answer (`certify`, `check`), or extend the library
-(`AbstractMethod`, `AbstractLowerSolver`, `AbstractSet`). Problems with known answers are in `hierax.problems`, data
+(`AbstractMethod`, `AbstractLowerSolver`, `AbstractSet`, and `hierax.extend`). Problems with known answers are in `hierax.problems`, data
 sets in `hierax.datasets`.
 """
 
@@ -24,10 +24,9 @@ from hierax._methods.salvf import SALVF, SALVF_VR
 from hierax._methods.steps import Decay, Steps
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Finite, Sampler, Stream
-from hierax._problem.sets import AbstractSet, Ball, Box, Faces, Free, NonNegative, Simplex
+from hierax._problem.sets import AbstractSet, Ball, Box, Free, NonNegative, Simplex
 from hierax._run.call import Info
 from hierax._run.method import AbstractMethod
-from hierax._run.reports import Begun, Costs, Metrics, Residual, RunCosts
 from hierax._run.solution import Solution, Solutions
 from hierax._run.status import Status
 from hierax.solving import solve, solve_many
@@ -46,29 +45,23 @@ __all__ = [
     "AbstractSet",
     "Auto",
     "Ball",
-    "Begun",
     "BiCGAFFA",
     "Box",
     "Certificate",
     "Conic",
-    "Costs",
     "Decay",
     "Exact",
-    "Faces",
     "Finite",
     "Free",
     "HieraxWarning",
     "Info",
     "InputError",
     "MaxMin",
-    "Metrics",
     "MissingExtra",
     "Multipliers",
     "NonNegative",
     "Plain",
     "Problem",
-    "Residual",
-    "RunCosts",
     "RunFailed",
     "Sampler",
     "Simplex",
@@ -81,12 +74,14 @@ __all__ = [
     "certify",
     "check",
     "datasets",
+    "extend",
     "problems",
     "solve",
     "solve_many",
 ]
 
 datasets = _lazy("hierax.datasets")
+extend = _lazy("hierax.extend")
 problems = _lazy("hierax.problems")
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, PyTree, Scalar
+from jaxtyping import Array, ArrayLike, Bool, PyTree, Scalar
 
 from hierax._base.errors import InputError
 
@@ -63,7 +63,7 @@ def given(value: "Number", default: "Number", dtype: jnp.dtype) -> Array:
     return jnp.asarray(default if value is None else value, dtype)
 
 
-def or_one(value: Array, above: float | Array = 0.0) -> Array:
+def or_one(value: Array, above: ArrayLike = 0.0) -> Array:
     """The value where it exceeds `above`, else one: a divisor that is never zero."""
     return jnp.where(value > above, value, 1.0)
 

@@ -42,7 +42,7 @@ class FromLowerSolution(AbstractMethod):
     """
 
     start: Literal["solve", "given"] = eqx.field(static=True, default="solve", kw_only=True)
-    scales: Multipliers | None = eqx.field(default=None, kw_only=True)
+    scales: PyTree = eqx.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -106,7 +106,7 @@ class BiCGAFFA(FromLowerSolution, WithSmoothness):
     g1: Number = None
     g2: Number = None
     r: Number = None
-    steps: Steps | None = None
+    steps: PyTree = None
     eta: Number = None
 
     advice: ClassVar[Advice] = Advice(

@@ -242,7 +242,7 @@ class LVHBA(FromLowerSolution):
         # point that C holds is no corner of X and Y.
         gone = jax.tree.map(lambda a, b: c * (a - b) / alpha, (x, y), (new_x, new_y))
         metrics = metrics._replace(
-            residual=Residual(*gone, *metrics.residual[2:]),
+            residual=metrics.residual._replace(x=gone[0], y=gone[1]),
             raw_x=optax.tree.norm(gone[0]),
             raw_y=optax.tree.norm(gone[1]),
         )

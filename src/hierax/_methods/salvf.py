@@ -42,7 +42,7 @@ from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
 from hierax._methods.salvf_defaults import filled
-from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, is_transformation, rate
+from hierax._methods.steps import apply_rule, check_steps, init_rules, is_transformation, rate
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
@@ -121,7 +121,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
     gamma2: Number = None
     tau: Number = None
     penalty: Literal["multiplier", "quadratic"] = eqx.field(static=True, default="multiplier")
-    steps: Steps | None = None
+    steps: PyTree = None
     inner: SALM | AbstractLowerSolver = SALM()
     direction: Plain | Storm = Plain()
     control_variate: bool | None = eqx.field(static=True, default=None)
@@ -259,7 +259,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         """Zeros like x, y, z and the inner solver's residual."""
         x, y, z, _ = state.point
         inner = self._inner.zero_residual(state.w, self.smoothness)
-        return Residual(*jax.tree.map(jnp.zeros_like, (x, y, z)), inner)
+        return Residual(*jax.tree.map(jnp.zeros_like, (x, y, z)))._replace(inner=inner)
 
     def multipliers(self, problem: Problem, state: SALVFState) -> Multipliers:
         """lam of the lower level and the multipliers of the upper constraints, in the user's units."""

@@ -15,7 +15,7 @@ from hierax._base.trees import given
 from hierax._math.curvature import Curvature
 from hierax._math.psi import Weights
 from hierax._methods.common import as_arrays, upper_curvature
-from hierax._methods.directions import Storm
+from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import Gammas, inner_of
 from hierax._methods.steps import Decay, Steps, filled_rule, rate
 from hierax._problem.problem import Multipliers
@@ -90,7 +90,7 @@ def _steps(method: SALVF, weights: Weights, smooth_x: Scalar, smooth_y: Scalar, 
     )
 
 
-def _direction(method: SALVF, at: Curvature, gamma1: Scalar, steps: Steps, dtype: jnp.dtype) -> object:
+def _direction(method: SALVF, at: Curvature, gamma1: Scalar, steps: Steps, dtype: jnp.dtype) -> Plain | Storm:
     """Storm with its numbers filled in; `Plain` has none."""
     direction = method.direction
     if not isinstance(direction, Storm):

@@ -1,6 +1,5 @@
 """Step sizes of the blocks x, y and z: numbers, schedules or optax transformations, and how a block moves by one."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +13,7 @@ from hierax._base.errors import InputError
 from hierax._base.trees import Number, move
 from hierax._problem import sets
 
-StepRule = float | Array | Callable[[Array], Array] | optax.GradientTransformation | None
+StepRule = Any
 """A number, a schedule k -> number, an optax transformation, or None: to be estimated."""
 
 
@@ -58,7 +57,7 @@ def check_steps(owner: str, steps: object) -> None:
         check_rule(f"steps.{name}", getattr(steps, name, None))
 
 
-def check_rule(name: str, rule: Any) -> None:
+def check_rule(name: str, rule: StepRule) -> None:
     """Refuse what is neither a positive number, a schedule nor a transformation."""
     if rule is None or is_transformation(rule) or callable(rule) or isinstance(rule, jax.core.Tracer):
         return
@@ -72,7 +71,7 @@ def is_transformation(rule: object) -> bool:
     return isinstance(rule, optax.GradientTransformation)
 
 
-def filled_rule(asked: Any, default: Any, dtype: jnp.dtype) -> Any:
+def filled_rule(asked: StepRule, default: StepRule, dtype: jnp.dtype) -> StepRule:
     """The rule that was asked for, or the default where it is None, with every number an array."""
     rule = default if asked is None else asked
     if is_transformation(rule) or (callable(rule) and not isinstance(rule, Decay)):
@@ -80,12 +79,12 @@ def filled_rule(asked: Any, default: Any, dtype: jnp.dtype) -> Any:
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), rule)
 
 
-def rate(rule: Any, step: Array, dtype: jnp.dtype) -> Array:
+def rate(rule: StepRule, step: Array, dtype: jnp.dtype) -> Array:
     """alpha_k of a number or a schedule."""
     return jnp.asarray(rule(step) if callable(rule) else rule, dtype)
 
 
-def init_rule(rule: Any, tree: PyTree) -> PyTree:
+def init_rule(rule: StepRule, tree: PyTree) -> PyTree:
     """State of the rule for a block."""
     return rule.init(tree) if is_transformation(rule) else None
 
@@ -96,7 +95,7 @@ def init_rules(steps: Steps, x: PyTree, y: PyTree, z: PyTree) -> tuple[PyTree, P
 
 
 def apply_rule(
-    rule: Any, state: PyTree, convex_set: PyTree, tree: PyTree, direction: PyTree, step: Array
+    rule: StepRule, state: PyTree, convex_set: PyTree, tree: PyTree, direction: PyTree, step: Array
 ) -> tuple[PyTree, PyTree]:
     """One projected step of a block: the new block and the rule's new state."""
     if not jax.tree.leaves(tree):  # z of a problem without constraints

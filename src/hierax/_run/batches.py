@@ -1,4 +1,4 @@
-"""Which samples a run draws: how many per step, planned in blocks of steps, and how a step's part is cut out of a block.
+"""Which samples a run draws: how many per step, planned in blocks of steps, and how a step's part is cut out.
 
 A method says how many samples it wants (`Batches`); everything about drawing them is here, the same for all methods.
 Samples are drawn for many steps at once because random number generators are slow at many small calls, and from the

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
@@ -105,7 +104,7 @@ class Call:
 
 
 def _is_key(seed: object) -> bool:
-    return eqx.is_array(seed) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
+    return isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
 
 
 def start_keys(seed: Seed, count: int | None) -> PRNGKeyArray:

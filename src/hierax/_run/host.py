@@ -111,11 +111,13 @@ class Host:
             rows = 0 if self.call.callback is not None else min((asked - lead) // period, device.ROWS - 1)
         steps = lead + rows * period
         orders = Orders(
-            *(jnp.asarray(value, jnp.int32) for value in (self.step, lead)),
-            jnp.asarray(with_record),
-            *(jnp.asarray(value, jnp.int32) for value in (rows, period)),
-            jnp.asarray(self.call.tol or -1.0, self.runs.limit.dtype),
-            self.feeding.batches(steps),
+            first_step=jnp.asarray(self.step, jnp.int32),
+            lead=jnp.asarray(lead, jnp.int32),
+            lead_record=jnp.asarray(with_record),
+            rows=jnp.asarray(rows, jnp.int32),
+            period=jnp.asarray(period, jnp.int32),
+            tol=jnp.asarray(self.call.tol or -1.0, self.runs.limit.dtype),
+            fed=self.feeding.batches(steps),
         )
         started = self.elapsed
         self.runs, table, written = self.prepared.bound.run(

@@ -86,7 +86,7 @@ def _starts(x: PyTree, y: PyTree) -> int:
     if len(counts) != 1 or None in counts or 0 in counts:
         shapes = [leaf.shape for leaf in jax.tree.leaves((x, y))]
         raise InputError(f"x0s, y0s: every leaf needs the same leading axis of starts; got shapes {shapes}.")
-    return int(counts.pop())
+    return next(leaf.shape[0] for leaf in jax.tree.leaves(x))
 
 
 def _open_streams(problem: Problem) -> dict[str, Feeder]:

@@ -1,6 +1,7 @@
 """What a method and the loop tell each other, as plain values: metrics of a step, residuals, costs, advice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
@@ -104,7 +105,7 @@ class Begun(NamedTuple):
 
     method: Any
     state: Any
-    doubts: dict[str, Bool[Array, ""]] = {}
+    doubts: Mapping[str, Bool[Array, ""]] = MappingProxyType({})
 
 
 class Advice(NamedTuple):

@@ -1,8 +1,9 @@
-"""Before the first step: unset values estimated and the lower level solved once; or an earlier run made ready to go on."""
+"""Before the first step: unset values estimated, the lower level solved once; or an earlier run made ready to go on."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -23,7 +24,7 @@ from hierax._run.prepare import Prepared
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
-Flags = dict[str, Array]
+Flags = Mapping[str, Array]
 
 
 def started(prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray, output: Output, spread: Spread) -> State:

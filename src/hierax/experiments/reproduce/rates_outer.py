@@ -22,8 +22,10 @@ from jaxtyping import Array, Float64, PRNGKeyArray, PyTree, Scalar
 from hierax._lower.salm import SALM, InnerSolution
 from hierax._math.envelope import best_multiplier, eliminated_value
 from hierax._math.psi import Inner, Point, Weights, psi_gradient, stationarity
+from hierax._methods.common import no_multipliers
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.salvf import SALVF, SALVFState
+from hierax._methods.salvf import first_state as salvf_state
 from hierax._methods.steps import Decay, Steps
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.samples import Tickets, joined
@@ -137,7 +139,7 @@ def toy_smoothness(c1: float, c2: float) -> float:
 
 @eqx.filter_jit
 def _resolved(problem: Problem, method: SALVF, x: Array, y: Array) -> SALVF:
-    return method.resolve(problem, x, y, jax.random.key(0))
+    return method.begin(problem, x, y, jax.random.key(0)).method
 
 
 def _numbers(tree: PyTree) -> PyTree:
@@ -193,11 +195,11 @@ def first_state(case: Case, method: SALVF, key: PRNGKeyArray) -> SALVFState:
     """
     if case.lam is None:
         x0, y0 = jax.random.uniform(jax.random.fold_in(key, 9), (2,), maxval=SIDE)
-        return method.init(case.problem, x0, y0, key)
-    state = method.init(case.problem, case.x, case.y, key)
+        return salvf_state(method, case.problem, x0, y0, no_multipliers(case.problem, x0, y0), key)
     z = Rows(case.lam, None)
-    point = state.point._replace(z=z, nu=state.point.nu._replace(inequalities=method.c1 * case.lam))
-    return state._replace(point=point, lam=z, memory=method.direction.init(point))
+    state = salvf_state(method, case.problem, case.x, case.y, z, key)
+    point = state.point._replace(nu=state.point.nu._replace(inequalities=method.c1 * case.lam))
+    return state._replace(point=point, memory=method.direction.init(point))
 
 
 @eqx.filter_jit
@@ -208,14 +210,14 @@ def _first_states(case: Case, method: SALVF, keys: PRNGKeyArray) -> SALVFState:
 @eqx.filter_jit
 def _segment(case: Case, method: SALVF, states: SALVFState, levels: Array) -> tuple[SALVFState, Point]:
     """About SEGMENT steps of every run, and the points after each of them."""
-    blocks = math.ceil(SEGMENT / method.block(case.problem))
+    blocks = math.ceil(SEGMENT / method.batches(case.problem).block(case.problem))
 
     def step(state: SALVFState, tickets: Tickets) -> tuple[SALVFState, Point]:
         state, _ = method.step(case.problem, state, tickets)
         return state, state.point
 
     def block(state: SALVFState, _: None) -> tuple[SALVFState, Point]:
-        plans = zip(levels, method.draws(case.problem, state), strict=True)
+        plans = zip(levels, method.batches(case.problem).draws(case.problem, state), strict=True)
         scaled = [jax.tree.map(functools.partial(jnp.multiply, level), plan) for level, plan in plans]
         return jax.lax.scan(step, state, Tickets(*scaled))
 

@@ -24,7 +24,7 @@ from hierax._methods.salvf import SALVF, SALVF_VR
 from hierax._methods.steps import Decay, Steps
 from hierax._problem.problem import Multipliers, Rows
 from hierax._run.progress import progress_bar
-from hierax._run.solution import Solution
+from hierax._run.solution import Solutions
 from hierax.experiments.reproduce import toy_report
 from hierax.experiments.reproduce import toy_synthetic as synthetic
 from hierax.experiments.reproduce.toy_claims import GLOBAL, Numbers, verdicts
@@ -262,7 +262,7 @@ def measure(row: Row, starts: Float64[np.ndarray, "n 2"], steps: int) -> Result:
     return Result(row, x, y, _metrics(row, solution, x, y))
 
 
-def _metrics(row: Row, solution: Solution, x: Numbers, y: Numbers) -> dict[str, Any]:
+def _metrics(row: Row, solution: Solutions, x: Numbers, y: Numbers) -> dict[str, Any]:
     distances = np.abs(x[:, None] - local_minimisers())
     nearest, distance = distances.argmin(axis=1), distances.min(axis=1)
     inside = x[nearest == GLOBAL]
@@ -300,7 +300,7 @@ def bootstrap_interval(values: Numbers) -> list[float]:
     return [float(low), float(high)]
 
 
-def exact_stationarity(solution: Solution, units: dict[str, float]) -> Array:
+def exact_stationarity(solution: Solutions, units: dict[str, float]) -> Array:
     r"""||u - Proj_U(u - a grad Psi(u))|| / a of every start, a = 1/L_Psi, without noise and with the exact (w*, lam*).
 
     The run's own numbers are converted to the toy's original units first. With factors s_f, s_g of F and G, t of x and
