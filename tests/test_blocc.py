@@ -202,7 +202,7 @@ def test_a_penalised_problem_that_is_not_convex_is_refused():
         ({"c": -1.0}, r"BLOCC\(c=-1.0\)"),
         ({"lower": hx.SALM()}, r"BLOCC\(lower\): needs hx.MaxMin\(\) or hx.Exact\(\), got SALM"),
         ({"penalised": None}, r"BLOCC\(penalised\): needs .* got NoneType"),
-        ({"eta": -0.1}, r"steps\.eta: needs a positive number"),
+        ({"eta": -0.1}, r"^eta: needs a positive number"),
         ({"start": "cold"}, r"BLOCC\(start='cold'\)"),
         ({"batch_zeta": 0}, r"BLOCC\(batch_zeta=0\)"),
     ],

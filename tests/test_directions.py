@@ -109,13 +109,10 @@ def test_beta_of_the_printed_schedule_starts_at_one():
 def test_printed_schedule_warns():
     method = hx.SALVF_VR(direction=hx.Storm(schedule="paper"))
     with pytest.warns(hx.HieraxWarning, match="unstable even without noise"):
-        method.warn()
-    with (
-        pytest.warns(hx.HieraxWarning, match="unstable even without noise"),
-        pytest.raises(hx.InputError, match="problem"),
-    ):
-        hx.solve("no problem", 1.0, 1.0, method)
-    hx.SALVF_VR().warn()  # the default schedule does not (warnings are errors here)
+        method.check(EXACT.problem)
+    with pytest.warns(hx.HieraxWarning, match="unstable even without noise"):
+        hx.solve(EXACT.problem, 1.0, 1.0, method, max_steps=1)
+    hx.SALVF_VR().check(EXACT.problem)  # the default schedule does not (warnings are errors here)
 
 
 def test_salvf_vr_is_salvf_with_storm():

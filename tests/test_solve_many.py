@@ -1,15 +1,13 @@
 """Many starts in one program: the same as single runs, vectorised or one after another."""
 
-import sys
-
 import jax
 import numpy as np
 import pytest
 from cases import METHOD, TOY, same
 
 import hierax as hx
+from hierax._run import stepping
 
-LOOP = sys.modules["hierax.solving"]
 STARTS = np.array([0.4, 1.3, 2.6])
 
 
@@ -41,7 +39,7 @@ def test_result_has_an_axis_of_starts(many):
 
 
 def test_starts_one_after_another(many, monkeypatch):
-    monkeypatch.setattr(LOOP, "VMAP_UP_TO", 0)
+    monkeypatch.setattr(stepping, "VMAP_UP_TO", 0)
     mapped = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=50, seed=11)
     np.testing.assert_allclose(mapped.x, many.x, rtol=0, atol=1e-10)
     np.testing.assert_allclose(mapped.y, many.y, rtol=0, atol=1e-10)

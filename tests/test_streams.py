@@ -121,8 +121,7 @@ def test_solve_takes_the_batches_in_order():
     start = cycle(XI, 0, START)
     look = Tickets(ZETA[0][None], start, start)
     x0, key = jnp.asarray(0.5), jax.random.key(0)
-    method = eqx.filter_jit(METHOD.resolve)(fed, x0, x0, key, look)
-    state = eqx.filter_jit(method.init)(fed, x0, x0, key, look)
+    method, state, _ = eqx.filter_jit(METHOD.begin)(fed, x0, x0, key, look)
     step = eqx.filter_jit(lambda method, state, tickets: method.step(fed, state, tickets)[0])
     for k in range(20):
         xi = cycle(XI, START + k * (INNER + 1), INNER + 1)
