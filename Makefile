@@ -11,14 +11,15 @@ LOCK_ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench lock clean
+.PHONY: help demo test lint bench lock check-lock clean
 
 help:
 	@echo "make demo    solve a small problem and draw it (seconds, after the first install)"
 	@echo "make test    lint, types and the test suite"
-	@echo "make lint    ruff and mypy only"
+	@echo "make lint    ruff, mypy and the contracts between packages only"
 	@echo "make bench   the benchmarks"
 	@echo "make lock    resolve pyproject.toml into requirements.lock"
+	@echo "make check-lock   resolve requirements.lock for every supported platform; installs nothing"
 	@echo "make clean   remove .venv, caches and builds (not out/)"
 
 demo: .venv/installed
@@ -31,6 +32,7 @@ lint: .venv/installed
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m mypy
+	@$(BIN)/lint-imports --no-logo
 
 bench: .venv/installed
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
@@ -84,19 +86,27 @@ make_venv = \
 	fi
 	@touch $@
 
-# The lock holds versions and hashes for every platform and Python version, and no addresses.
-lock:
-	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
-	uv=uv; \
+# Shell text: sets $uv to the uv on the path, or to one in a temporary folder, $tmp, that goes away at the end.
+find_uv = \
+	set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$(find_python); uv=uv; \
 	if ! command -v uv >/dev/null 2>&1; then \
-	  $(find_python); dir=$$tmp/uv; $(make_venv); \
+	  dir=$$tmp/uv; $(make_venv); \
 	  "$$dir/bin/python" -m pip install -qq --disable-pip-version-check uv; \
 	  uv=$$dir/bin/uv; \
-	fi; \
+	fi
+
+# The lock holds versions and hashes for every platform and Python version, and no addresses.
+lock:
+	@$(find_uv); \
 	"$$uv" pip compile -q --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK_ARGS) \
 	  pyproject.toml -o requirements.lock; \
 	if grep -nE '://|^-|file:|@ ' requirements.lock; then echo "requirements.lock: the lines above hold addresses or options" >&2; exit 1; fi
+
+# Not part of `make test`: it needs a package registry and says nothing about the code.
+check-lock:
+	@$(find_uv); "$$py" tools/check_lock.py "$$uv"
 
 clean:
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -9,6 +9,7 @@ import re
 import socket
 import sys
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,17 @@ from hierax import datasets
 from hierax._base.errors import HieraxWarning, InputError, MissingExtra
 from hierax.cli import app
 from hierax.experiments.datasets import files, loading
+from hierax.experiments.datasets import sources as table
 
 ROOT = Path(__file__).parent.parent
 OUTSIDE = os.environ.get("HIERAX_DATA")
 needs_outside = pytest.mark.skipif(not OUTSIDE, reason="needs outside data files: set HIERAX_DATA to their folder")
+needs_diabetes = pytest.mark.skipif(
+    not OUTSIDE or not (Path(OUTSIDE) / "diabetes.csv").is_file(),
+    reason="diabetes.csv may not be shipped: set HIERAX_DATA to a folder with your copy",
+)
+DATA = Path(table.__file__).parent / "data"
+MADE_UP = types.SimpleNamespace(features=np.random.default_rng(0).uniform(-1.0, 1.0, (768, 8)))
 BUNDLED = [source for source in datasets.SOURCES.values() if source.kind == "bundled"]
 
 
@@ -51,8 +59,9 @@ def small_fourclass(monkeypatch, home="http://127.0.0.1:9/fourclass_scale"):
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
+@needs_diabetes
 def test_diabetes_raw():
-    data = datasets.load("diabetes")
+    data = datasets.load("diabetes", data_dir=OUTSIDE)
     assert data.features.shape == (768, 8)
     assert data.features.dtype == data.labels.dtype == np.float64
     assert collections.Counter(data.labels) == {1.0: 268, -1.0: 500}
@@ -65,8 +74,9 @@ def test_diabetes_raw():
     assert data.licence == datasets.SOURCES["diabetes"].licence
 
 
+@needs_diabetes
 def test_diabetes_scaled_is_libsvms_form():
-    raw, data = datasets.load("diabetes"), datasets.load("diabetes", scaled=True)
+    raw, data = (datasets.load("diabetes", scaled=scaled, data_dir=OUTSIDE) for scaled in (False, True))
     np.testing.assert_array_equal(data.features.min(axis=0), -1.0)
     np.testing.assert_array_equal(data.features.max(axis=0), 1.0)
     np.testing.assert_array_equal(data.labels, -raw.labels)
@@ -145,19 +155,65 @@ def test_fourclass_of_libsvm(monkeypatch):
 
 @pytest.mark.parametrize("source", BUNDLED, ids=lambda source: source.name)
 def test_bundled_files_have_the_hash_of_the_table(source):
-    path = Path(datasets.__file__).parent / "data" / source.file
+    path = DATA / source.file
     assert hashlib.sha256(path.read_bytes()).hexdigest() == source.sha256
 
 
 def test_only_bundled_files_are_shipped():
-    shipped = {path.name for path in (Path(datasets.__file__).parent / "data").iterdir()}
-    assert shipped - {".gitattributes"} == {source.file for source in BUNDLED}
+    shipped = {path.name for path in DATA.iterdir()}
+    assert shipped - {".gitattributes", "README.md"} == {source.file for source in BUNDLED}
+
+
+@pytest.mark.parametrize("source", BUNDLED, ids=lambda source: source.name)
+def test_the_terms_of_bundled_files_stand_beside_them(source):
+    text = (DATA / "README.md").read_text()
+    for part in (source.file, source.home, source.licence.partition(" (")[0]):
+        assert part in text
 
 
 def test_a_damaged_file_is_not_read(monkeypatch):
     monkeypatch.setattr("hierax.experiments.datasets.files._bundled", lambda source: b"preg\n")
-    with pytest.raises(datasets.MissingData, match=r"the bundled diabetes\.csv is not the file .* its sha256 is .*"):
-        datasets.load("diabetes")
+    with pytest.raises(datasets.MissingData, match=r"the bundled pendigits\.npz is not the file .* its sha256 is .*"):
+        datasets.load("pendigits")
+
+
+def small_diabetes(monkeypatch):
+    """The table with a file of two rows; returns its bytes."""
+    content = (
+        b"preg,plas,pres,skin,insu,mass,pedi,age,tested_positive\n1,2,3,4,5,6.5,0.5,20,1\n3,2,1,0,5,7.5,0.25,30,0\n"
+    )
+    sha256 = hashlib.sha256(content).hexdigest()
+    monkeypatch.setitem(datasets.SOURCES, "diabetes", datasets.SOURCES["diabetes"]._replace(rows=2, sha256=sha256))
+    return content
+
+
+def test_diabetes_from_a_folder_of_the_user(tmp_path, monkeypatch):
+    (tmp_path / "diabetes.csv").write_bytes(small_diabetes(monkeypatch))
+    raw, scaled = (datasets.load("diabetes", scaled=scaled, data_dir=tmp_path) for scaled in (False, True))
+    np.testing.assert_array_equal(raw.features, [[1, 2, 3, 4, 5, 6.5, 0.5, 20], [3, 2, 1, 0, 5, 7.5, 0.25, 30]])
+    np.testing.assert_array_equal(raw.labels, [1.0, -1.0])
+    assert (raw.positive, scaled.positive) == ("tested positive", "tested negative")
+    np.testing.assert_array_equal(scaled.features[0], [-1, 0, 1, 1, 0, -1, 1, -1])
+    np.testing.assert_array_equal(scaled.labels, [-1.0, 1.0])
+    (tmp_path / "diabetes.csv").write_bytes(b"another file")
+    with pytest.raises(datasets.MissingData, match=r"diabetes\.csv is not the file of .*docs/datasets\.md"):
+        datasets.load("diabetes", data_dir=tmp_path)
+
+
+def test_diabetes_is_neither_shipped_nor_downloaded(tmp_path, monkeypatch):
+    content = small_diabetes(monkeypatch)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "diabetes.csv").write_bytes(content)  # not looked at: nothing of it is ever downloaded
+    monkeypatch.setattr(socket, "create_connection", offline)
+    monkeypatch.setattr(socket.socket, "connect", offline)
+    for download in (False, True):
+        with pytest.raises(datasets.MissingData, match=r"neither ships nor downloads it .*data_dir=.*HIERAX_DATA"):
+            datasets.load("diabetes", download=download)
+    available = datasets.availability(datasets.SOURCES["diabetes"])
+    assert not available.now and available.text.startswith("no: where you have diabetes.csv")
+    monkeypatch.setenv("HIERAX_DATA", str(tmp_path / "cache"))
+    assert datasets.availability(datasets.SOURCES["diabetes"]).now
+    assert len(datasets.load("diabetes").labels) == 2
 
 
 def test_fourclass_by_index_from_a_folder(tmp_path, monkeypatch):
@@ -329,7 +385,7 @@ def test_unknown_names_and_forms():
 
 
 def test_splits_are_disjoint_and_fixed_by_the_seed():
-    data = datasets.load("diabetes")
+    data = MADE_UP
     parts = datasets.splits(data, (500, 100, 168), seed=3)
     assert [len(part) for part in parts] == [500, 100, 168]
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(768))
@@ -342,18 +398,17 @@ def test_splits_are_disjoint_and_fixed_by_the_seed():
 @pytest.mark.parametrize("sizes", [(500, 300), (0, 10), (), (0.5, 0.5), (-1,), 5])
 def test_splits_wants_row_counts(sizes):
     with pytest.raises(InputError, match="sizes="):
-        datasets.splits(datasets.load("diabetes"), sizes, seed=0)
+        datasets.splits(MADE_UP, sizes, seed=0)
 
 
 def test_quadratic_features_in_order():
     x, y, z = 2.0, 3.0, 5.0
     expected = [x, y, z, x * x, x * y, x * z, y * y, y * z, z * z]
     np.testing.assert_array_equal(datasets.quadratic_features(np.array([[x, y, z]])), [expected])
-    data = datasets.load("diabetes", scaled=True)
-    made = datasets.quadratic_features(data.features)
+    made = datasets.quadratic_features(MADE_UP.features)
     assert made.shape == (768, 44)
     preprocessing = pytest.importorskip("sklearn.preprocessing")
-    reference = preprocessing.PolynomialFeatures(2, include_bias=False).fit_transform(data.features)
+    reference = preprocessing.PolynomialFeatures(2, include_bias=False).fit_transform(MADE_UP.features)
     np.testing.assert_allclose(made, reference, rtol=1e-15)
 
 
@@ -390,7 +445,7 @@ def test_command_prints_the_table(cli):
         size = f"{source.rows} x {source.columns}"
         for part in (source.name, size, source.origin, source.licence, source.sha256, source.home):
             assert squeezed(part) in squeezed(answer.output)
-    assert answer.output.count("yes, bundled") == 2
+    assert answer.output.count("yes, bundled") == 1
     assert "no: --download fourclass" in answer.output
 
 
@@ -433,9 +488,10 @@ def test_docs_show_the_table_and_run(capsys):
             f"`{source.sha256}`",
         ]
         assert f"| {' | '.join(cells)} |\n" in text
+    pytest.importorskip("sklearn")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(code, {})
-    assert capsys.readouterr().out == "diabetes (768, 44) (500,) tested negative\n"
+    assert capsys.readouterr().out == "breast-cancer (569, 495) (300,) benign\n"
 
 
 def test_value_hash_does_not_depend_on_memory_order():

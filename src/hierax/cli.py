@@ -1,20 +1,23 @@
-"""The command line: `hierax demo`, `hierax reproduce`, `hierax solve`. Thin: it parses, calls and prints."""
+"""The command line: `hierax solve`, and the commands of the experiments, which are mounted here.
+
+Thin: it parses, calls and prints. What every command shares is here too: float64, compiled programs kept between calls,
+and mistakes of the user told in one line.
+"""
 
 import importlib.util
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import numpy as np
 import typer
+from jaxtyping import PyTree
 from rich.console import Console
 from rich.table import Table
 
@@ -22,79 +25,67 @@ import hierax
 from hierax import report
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, MissingExtra, RunFailed
-from hierax._methods.blocc import BLOCC
-from hierax._methods.gaffa import BiCGAFFA
-from hierax._methods.gam import GAM
-from hierax._methods.lvhba import LVHBA
-from hierax._methods.salvf import SALVF, SALVF_VR
+from hierax._methods.registry import METHODS
 from hierax._problem.problem import Problem
 from hierax._run import checkpoint
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
+from hierax.experiments import commands
+from hierax.experiments.commands import Out
 from hierax.solving import solve as run_solver
 
+COMPILE_SECONDS = 0.5  # programs that compile faster than this are not worth a file
+STATE, SETTINGS = "state.npz", "run.json"  # what a run leaves in its folder for --resume
+
+SOLVERS: dict[str, Callable[[], AbstractMethod | Auto]] = {"auto": Auto, **METHODS}
+
+
+class OneLineErrors(typer.core.TyperGroup):
+    """Mistakes of the caller, failed runs and missing files are one line each; anything else is our bug and shows."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # the base names a private class
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except (InputError, RunFailed, MissingExtra, OSError) as error:
+            Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            raise typer.Exit(1) from None
+
+
 app = typer.Typer(
+    cls=OneLineErrors,
     help="Bilevel optimisation with a constrained lower level, from noisy samples.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks on external problems.")
-app.add_typer(bench_app, name="bench")
-
-COMPILE_SECONDS = 0.5  # programs that compile faster than this are not worth a file
-METHODS: dict[str, Callable[[], AbstractMethod | Auto]] = {
-    "auto": Auto,
-    "salvf": SALVF,
-    "salvf-vr": SALVF_VR,
-    "blocc": BLOCC,
-    "lv-hba": LVHBA,
-    "bic-gaffa": BiCGAFFA,
-    "gam": GAM,
-}
-STATE, SETTINGS = "state.npz", "run.json"
-RUNNERS = {"toy": "toy_run", "rates": "rates_run", "svm": "svm_run", "weight-decay": "decay_run"}
+app.add_typer(commands.app)
 
 
-class Experiment(StrEnum):
-    """What `hierax reproduce` can run."""
-
-    toy = "toy"
-    rates = "rates"
-    svm = "svm"
-    weight_decay = "weight-decay"
-    all = "all"
+def _solver_name(text: str) -> str:
+    """The name of a method, as an option's value."""
+    if text not in SOLVERS:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(SOLVERS)}.")
+    return text
 
 
-class SampleWeights(StrEnum):
-    """How the SVM experiment turns c into weights."""
-
-    softmax = "softmax"
-    exp = "exp"
-
-
-class Method(StrEnum):
-    """The methods of `hierax solve`."""
-
-    auto = "auto"
-    salvf = "salvf"
-    salvf_vr = "salvf-vr"
-    blocc = "blocc"
-    lv_hba = "lv-hba"
-    bic_gaffa = "bic-gaffa"
-    gam = "gam"
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        parser=_solver_name,
+        metavar=f"[{'|'.join(SOLVERS)}]",
+        help="The method; unset: auto, or that of the run to resume.",
+        show_default=False,
+    ),
+]
 
 
 class Stated(NamedTuple):
     """A problem from a user's file, with its start."""
 
     problem: Problem
-    x0: Any
-    y0: Any
-
-
-Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
-Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
+    x0: PyTree
+    y0: PyTree
 
 
 def _version(wanted: bool) -> None:
@@ -141,133 +132,6 @@ def _cache_folder() -> Path:
     return base / "hierax"
 
 
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """Mistakes of the caller, failed runs and missing files are one line each; anything else is our bug and shows."""
-    try:
-        yield
-    except (InputError, RunFailed, MissingExtra, OSError) as error:
-        Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from None
-
-
-# -- demo -------------------------------------------------------------------------------------------------------------
-
-
-@app.command()
-def demo(out: Out = None) -> None:
-    """Solve the paper's toy problem with nothing set, in seconds; print the solution and draw it."""
-    from hierax.experiments.reproduce import demo as example
-
-    with _one_line_errors():
-        example.run(out or Path("out") / "demo", Console())
-
-
-# -- reproduce --------------------------------------------------------------------------------------------------------
-
-
-@app.command()
-def reproduce(
-    experiment: Annotated[Experiment, typer.Argument(help="Which experiment.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, judges nothing.")] = False,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of random starts or seeds.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the results; each experiment gets a folder in it.")] = Path(
-        "out"
-    ),
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets, where one is needed.")] = None,
-    weights: Annotated[
-        SampleWeights | None,
-        typer.Option(help="svm: sample weights softmax(c), or exp(c) unnormalised.", show_default=False),
-    ] = None,
-) -> None:
-    """Run an experiment of the paper and say which of its statements hold."""
-    # Imported here: one experiment's imports should not delay, or break, the others.
-    every = [name for name in Experiment if name is not Experiment.all]
-    names = every if experiment is Experiment.all else [experiment]
-    with _one_line_errors():
-        if weights and Experiment.svm not in names:
-            raise InputError(f"--weights belongs to the experiment svm, not to {experiment}.")
-        for name in names:
-            module = importlib.import_module(f"hierax.experiments.reproduce.{name.name}")
-            more = {"weights": str(weights)} if weights and name is Experiment.svm else {}
-            module.run(out / name, quick=quick, seeds=seeds, data_dir=data_dir, **more)
-
-
-# -- datasets ---------------------------------------------------------------------------------------------------------
-
-
-@app.command()
-def datasets(
-    download: Annotated[
-        str | None, typer.Option(metavar="NAME", help="First fetch this data set from its public home.")
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets; unset: HIERAX_DATA.")] = None,
-) -> None:
-    """List the data sets: size, origin, licence, hash, and whether each can be loaded now."""
-    from hierax.experiments import datasets as data
-
-    with _one_line_errors():
-        if download is not None:
-            data.load(download, data_dir=data_dir, download=True)
-        table = Table(show_header=False, box=None, pad_edge=False)  # downwards: a hash is as wide as a terminal
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for source in data.SOURCES.values():
-            table.add_row("name", source.name)
-            table.add_row("rows x columns", f"{source.rows} x {source.columns}")
-            table.add_row("from", f"{source.origin}; {source.home}")
-            table.add_row("licence", source.licence)
-            table.add_row("sha256", source.sha256)
-            table.add_row("available", data.availability(source, data_dir).text)
-            table.add_row()
-        Console().print(table, highlight=False, markup=False)
-
-
-# -- bench ------------------------------------------------------------------------------------------------------------
-
-
-@bench_app.command("bolib")
-def bench_bolib(
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
-    solver: Annotated[
-        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
-    ] = None,
-    problem: Annotated[
-        list[str] | None, typer.Option(help="A problem, may be given again; unset: all 71.", show_default=False)
-    ] = None,
-    out: Out = None,
-) -> None:
-    """Solve the 71 problems of BOLIB with Auto and the other solvers; every answer is judged by SciPy's SLSQP."""
-    from hierax.experiments.bench import external as suite
-    from hierax.problems import bolib
-
-    with _one_line_errors():
-        for given, known, what in ((solver, suite.SOLVERS, "solver"), (problem, bolib.CASES, "problem")):
-            for name in given or []:
-                if name not in known:
-                    raise InputError(f"--{what} {name}: unknown; there are {', '.join(known)}.")
-        folder = out or Path("out") / "bolib"
-        console = Console()
-        console = Console(width=max(140, console.width))  # the table needs the room, also in a file
-        suite.run(console, seeds, solver or list(suite.SOLVERS), problem or list(bolib.CASES), folder)
-
-
-@bench_app.command("stochastic")
-def bench_stochastic(
-    seeds: Annotated[int, typer.Option(min=1, help="Divisions of the data sets.")] = 3,
-    starts: Annotated[int, typer.Option(min=1, max=200, help="Starts of the toy.")] = 200,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets; unset: HIERAX_DATA.")] = None,
-    out: Out = None,
-) -> None:
-    """Solve sampled problems with Auto, nothing set: toy, synthetic, SVM, weight decay with wrong labels."""
-    from hierax.experiments.bench import sampled as suite
-
-    with _one_line_errors():
-        console = Console()
-        console = Console(width=max(140, console.width))
-        suite.run(console, seeds, starts, data_dir, out or Path("out") / "stochastic")
-
-
 # -- solve ------------------------------------------------------------------------------------------------------------
 
 
@@ -280,40 +144,35 @@ def solve(
             help="A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0.",
         ),
     ],
-    method: Annotated[
-        Method | None, typer.Option(help="The method; unset: auto, or that of the run to resume.", show_default=False)
-    ] = None,
+    method: MethodName = None,
     max_steps: Annotated[
         int | None,
         typer.Option(min=1, help="Outer steps of a method (10000 unless set); with --resume, further ones."),
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Time limit, compilation apart.", show_default=False)] = None,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the state saved in the folder.")] = False,
 ) -> None:
     """Solve a problem stated in a Python file; results go to a folder (out/NAME unless set)."""
-    with _one_line_errors():
-        file, name = _split(target)
-        folder = out or Path("out") / name
-        chosen = str(method) if method else _earlier_method(folder) if resume else "auto"
-        if chosen == "auto" and max_steps is not None:
-            raise InputError(
-                "--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds."
-            )
-        stated = _stated(_loaded(file), file, name)
-        state = _saved_state(folder, stated, chosen, seed) if resume else None
-        solution = run_solver(
-            *stated, METHODS[chosen](), max_steps=max_steps, seconds=seconds, seed=seed, throw=False, state=state
-        )
-        settings = {"target": target, "method": chosen, "max_steps": max_steps, "seed": seed, "resumed": resume}
-        report.write_run(folder, solution, settings, resume)
-        if not isinstance(solution.method, Auto):
-            checkpoint.save(folder / STATE, solution.state)
-            report.draw_or_say(lambda: report.draw_history(folder), print)
-        if solution.status.failed:
-            raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
-        _print_solution(solution, folder)
+    file, name = _split(target)
+    folder = out or Path("out") / name
+    chosen = method if method else _earlier_method(folder) if resume else "auto"
+    if chosen == "auto" and max_steps is not None:
+        raise InputError("--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds.")
+    stated = _stated(_loaded(file), file, name)
+    state = _saved_state(folder, stated, chosen, seed) if resume else None
+    solution = run_solver(
+        *stated, SOLVERS[chosen](), max_steps=max_steps, seconds=seconds, seed=seed, throw=False, state=state
+    )
+    settings = {"target": target, "method": chosen, "max_steps": max_steps, "seed": seed, "resumed": resume}
+    report.write_run(folder, solution, settings, resume)
+    if not isinstance(solution.method, Auto):
+        checkpoint.save(folder / STATE, solution.state)
+        report.draw_or_say(lambda: report.draw_history(folder), print)
+    if solution.status.failed:
+        raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
+    _print_solution(solution, folder)
 
 
 def _split(target: str) -> tuple[Path, str]:
@@ -390,17 +249,17 @@ def _earlier_method(folder: Path) -> str:
         chosen = json.loads((folder / SETTINGS).read_text())["settings"]["method"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder / SETTINGS}: is damaged ({error}); run without --resume.") from error
-    if chosen not in METHODS:
-        raise InputError(f"{folder / SETTINGS}: knows no method {chosen!r}; give --method {' or '.join(METHODS)}.")
+    if chosen not in SOLVERS:
+        raise InputError(f"{folder / SETTINGS}: knows no method {chosen!r}; give --method {' or '.join(SOLVERS)}.")
     return str(chosen)
 
 
-def _saved_state(folder: Path, stated: Stated, chosen: str, seed: int) -> Any:
+def _saved_state(folder: Path, stated: Stated, chosen: str, seed: int) -> PyTree:
     """The saved arrays in the structure of a fresh run's state (whose programs the run needs anyway)."""
     path = folder / STATE
     if not path.is_file():
         raise InputError(f"{folder}: nothing to resume, {STATE} is missing; run without --resume first.")
-    fresh = run_solver(*stated, METHODS[chosen](), max_steps=1, seed=seed, progress=False, throw=False)
+    fresh = run_solver(*stated, SOLVERS[chosen](), max_steps=1, seed=seed, progress=False, throw=False)
     return checkpoint.load(path, fresh.state)
 
 

@@ -1,6 +1,7 @@
-"""The data sets of the experiments, by name: `load("diabetes")`. What they are, and whose, is in `SOURCES`.
+"""The data sets of the experiments, by name: `load("breast-cancer")`. What they are, and whose, is in `SOURCES`.
 
-Nothing is downloaded unless asked for, and what is read is the file that the table names: its hash is checked.
+Nothing is downloaded unless asked for, and what is read is the file that the table names: its hash is checked. The
+public name of this package is `hierax.datasets`.
 """
 
 from hierax.experiments.datasets.files import MissingData as MissingData

@@ -1,4 +1,8 @@
-"""Finding, checking and, only when asked, downloading the files of data sets."""
+"""Finding, checking and, only when asked, downloading the files of data sets.
+
+A file is looked for in the folder that the user names, then among earlier downloads, and is read only if its hash is
+that of the table. This module hands over bytes; what they mean is the business of `loading`.
+"""
 
 import hashlib
 import importlib.util
@@ -31,7 +35,7 @@ def content(source: Source, data_dir: str | os.PathLike[str] | None, download: b
         found, place = _bundled(source), f"the bundled {source.file}"
     else:
         path = _in(_named(data_dir), source)
-        if path is None:
+        if path is None and source.kind == "file":
             path = _downloaded(source) if download else _in(_cache(), source)
         if path is None:
             raise MissingData(_not_found(source, data_dir))
@@ -40,7 +44,7 @@ def content(source: Source, data_dir: str | os.PathLike[str] | None, download: b
     if sha256 != source.sha256:
         raise MissingData(
             f"{source.name}: {place} is not the file of {source.home} that hierax knows: its sha256 is {sha256}, "
-            f"needs {source.sha256}. Replace it."
+            f"needs {source.sha256} (docs/datasets.md describes the file). Replace it."
         )
     return found
 
@@ -52,10 +56,15 @@ def availability(source: Source, data_dir: str | os.PathLike[str] | None = None)
     if source.kind == "scikit-learn":
         there = importlib.util.find_spec("sklearn") is not None
         return Availability(there, "yes, in scikit-learn" if there else f"no: {PIP_LINE}")
-    path = _in(_named(data_dir), source) or _in(_cache(), source)
+    path = _in(_named(data_dir), source)
+    if path is None and source.kind == "file":
+        path = _in(_cache(), source)
     if path is not None:
         return Availability(True, f"yes, {path}")
-    return Availability(False, f"no: --download {source.name}, or name its folder with --data-dir or {VARIABLE}")
+    name_it = f"name its folder with --data-dir or {VARIABLE}"
+    if source.kind == "own file":
+        return Availability(False, f"no: where you have {source.file}, {name_it}")
+    return Availability(False, f"no: --download {source.name}, or {name_it}")
 
 
 def _bundled(source: Source) -> bytes:
@@ -87,9 +96,17 @@ def _cache() -> Path | None:
 
 
 def _not_found(source: Source, data_dir: str | os.PathLike[str] | None) -> str:
-    looked = " or ".join(str(folder) for folder in (_named(data_dir), _cache()) if folder is not None)
+    folders = (_named(data_dir),) if source.kind == "own file" else (_named(data_dir), _cache())
+    looked = " or ".join(str(folder) for folder in folders if folder is not None)
+    absent = f"{source.name}: {source.file} is not {f'in {looked}' if looked else 'here'}"
+    if source.kind == "own file":
+        return (
+            f"{absent}, and hierax neither ships nor downloads it (docs/datasets.md says why). Where you have the "
+            f"file, put it into a folder and name that with data_dir= (--data-dir) or the environment variable "
+            f"{VARIABLE}."
+        )
     return (
-        f"{source.name}: {source.file} is not {f'in {looked}' if looked else 'here'}. Its public home is "
+        f"{absent}. Its public home is "
         f"{source.home}: fetch it with load({source.name!r}, download=True) or "
         f"`hierax datasets --download {source.name}`, or put the file into a folder and name that with data_dir= "
         f"(--data-dir) or the environment variable {VARIABLE}."

@@ -1,4 +1,8 @@
-"""`load`: a data set by name, as plain NumPy arrays."""
+"""`load`: a data set by name, as plain NumPy arrays.
+
+Where a file is found is the business of `files`, what a data set is and whose is that of `sources`; here its bytes
+become features and labels.
+"""
 
 import hashlib
 import io
@@ -45,15 +49,17 @@ def load(
 ) -> Dataset:
     """Load a data set: "diabetes", "fourclass", "digits", "pendigits" or "breast-cancer".
 
-    The bundled ones (diabetes, pendigits) are the same everywhere, whatever `data_dir` holds.
+    The bundled one (pendigits) is the same everywhere, whatever `data_dir` holds.
 
     Args:
         name: a name of `SOURCES`.
         scaled: diabetes in LIBSVM's form `diabetes_scale`: every column mapped to [-1, 1], and +1 = tested *negative*,
             where the unscaled form has +1 = tested positive. LIBSVM's own file agrees to 1e-6, being rounded.
             fourclass is always in this form; the others have none.
-        data_dir: folder with `fourclass_scale`; unset, the environment variable HIERAX_DATA, then earlier downloads.
+        data_dir: folder with `diabetes.csv` or `fourclass_scale`; unset, the environment variable HIERAX_DATA, then
+            earlier downloads.
         download: fetch `fourclass_scale` from its public home if it is nowhere here; the hash is checked.
+            `diabetes.csv` is never downloaded, because it was withdrawn.
 
     Raises:
         MissingData: a file is missing or is not the one of the table (an `InputError`).

@@ -1,4 +1,8 @@
-"""The one table of the data sets: size, origin, licence, hash. `hierax datasets` and docs/datasets.md show it."""
+"""The one table of the data sets: size, origin, licence, hash. `hierax datasets` and docs/datasets.md show it.
+
+A data set is shipped with hierax only where its public home states terms that allow it; the README beside the files
+repeats them. What is known about the terms of the others, and where it was found, is in docs/datasets.md.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -13,7 +17,8 @@ class Source(NamedTuple):
         classes: what the labels mean; for two classes, which of them is +1.
         origin: who made the values and through which package or page they came here.
         licence: what is stated about using them, and where nothing is stated, that.
-        kind: "bundled" with hierax, a "file" that the user has or downloads, or part of "scikit-learn".
+        kind: "bundled" with hierax, part of "scikit-learn", a "file" that the user has or downloads, or an "own file",
+            one that the user may have but hierax does not download.
         file: the file's name, or scikit-learn's function.
         sha256: of the file; for scikit-learn, of the values (see `loading.value_hash`).
         home: the public address of the data set; of a "file", the address it is downloaded from.
@@ -25,7 +30,7 @@ class Source(NamedTuple):
     classes: str
     origin: str
     licence: str
-    kind: Literal["bundled", "file", "scikit-learn"]
+    kind: Literal["bundled", "scikit-learn", "file", "own file"]
     file: str
     sha256: str
     home: str
@@ -38,12 +43,13 @@ _ALL = (
         columns=8,
         classes="+1 = tested positive (268); scaled as LIBSVM's: +1 = tested negative (500)",
         origin="Pima Indians diabetes: US National Institute of Diabetes and Digestive and Kidney Diseases, given to "
-        "UCI by V. Sigillito (1990); values as in the Debian package weka 3.6.14-3",
-        licence="none stated for the values; the package weka is GPL-2+ as a whole",
-        kind="bundled",
+        "UCI by V. Sigillito (1990)",
+        licence="withdrawn: UCI ended its distribution for permission restrictions, and R's mlbench removed it at the "
+        "request of its owner, so hierax neither ships nor downloads it",
+        kind="own file",
         file="diabetes.csv",
         sha256="456a4101c0bf202678c14539246ea48db8b555d1bd467da1231e8e928a8c7900",
-        home="https://ml.cms.waikato.ac.nz/weka",
+        home="https://archive.ics.uci.edu/ml/datasets/pima+indians+diabetes",
     ),
     Source(
         name="fourclass",

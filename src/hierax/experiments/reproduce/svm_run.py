@@ -32,13 +32,13 @@ def run(
     weights: Weights = "softmax",
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Tune and run every method on both data sets, write the numbers and figures, print the tables and what they say.
+    """Tune and run every method on the data sets, write the numbers and figures, print the tables and what they say.
 
     Args:
         out: folder for the results.
         quick: two seeds and few steps: shows that everything works; the targets are then not judged.
         seeds: number of random divisions of the data; None: 10.
-        data_dir: folder with fourclass_scale; None: the folder in HIERAX_DATA, or earlier downloads.
+        data_dir: folder with diabetes.csv and fourclass_scale; None: the folder in HIERAX_DATA, or earlier downloads.
         weights: "softmax" as in the paper, or "exp": weights exp(c_i) that need not sum to one.
         console: where to print; None: the terminal.
 

@@ -1,0 +1,150 @@
+"""The commands of the experiments: `hierax demo`, `reproduce`, `datasets` and `bench`.
+
+They parse options, call an experiment and print; `hierax.cli` mounts them and turns errors into one line each. Every
+experiment is imported here, so an experiment must be cheap to import: heavy third-party modules only through `lazy`.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hierax._base.errors import InputError
+from hierax.experiments import datasets
+from hierax.experiments.bench import external, sampled
+from hierax.experiments.reproduce import decay_run, rates_run, svm_run, toy_run
+from hierax.experiments.reproduce import demo as toy_demo
+from hierax.problems import bolib
+from hierax.problems.svm import Weights
+
+app = typer.Typer(no_args_is_help=True)
+bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks on external problems.")
+app.add_typer(bench_app, name="bench")
+
+BENCH_WIDTH = 140  # characters that the tables of the benchmarks need, also where the output is a file
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
+DataDir = Annotated[Path | None, typer.Option(help="Folder with data sets; unset: HIERAX_DATA.")]
+
+
+class Experiment(StrEnum):
+    """What `hierax reproduce` can run."""
+
+    toy = "toy"
+    rates = "rates"
+    svm = "svm"
+    weight_decay = "weight-decay"
+    all = "all"
+
+
+class SampleWeights(StrEnum):
+    """How the SVM experiment turns c into weights."""
+
+    softmax = "softmax"
+    exp = "exp"
+
+
+@app.command()
+def demo(out: Out = None) -> None:
+    """Solve the paper's toy problem with nothing set, in seconds; print the solution and draw it."""
+    toy_demo.run(out or Path("out") / "demo", Console())
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[Experiment, typer.Argument(help="Which experiment.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, judges nothing.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of random starts or seeds.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results; each experiment gets a folder in it.")] = Path(
+        "out"
+    ),
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets, where one is needed.")] = None,
+    weights: Annotated[
+        SampleWeights | None,
+        typer.Option(help="svm: sample weights softmax(c), or exp(c) unnormalised.", show_default=False),
+    ] = None,
+) -> None:
+    """Run an experiment of the paper and say which of its statements hold."""
+    every = [name for name in Experiment if name is not Experiment.all]
+    names = every if experiment is Experiment.all else [experiment]
+    if weights and Experiment.svm not in names:
+        raise InputError(f"--weights belongs to the experiment svm, not to {experiment}.")
+    chosen: Weights = "exp" if weights is SampleWeights.exp else "softmax"
+    for name in names:
+        folder = out / name
+        match name:
+            case Experiment.toy:
+                toy_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
+            case Experiment.rates:
+                rates_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
+            case Experiment.svm:
+                svm_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir, weights=chosen)
+            case Experiment.weight_decay:
+                decay_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
+
+
+@app.command("datasets")
+def list_datasets(
+    download: Annotated[
+        str | None, typer.Option(metavar="NAME", help="First fetch this data set from its public home.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """List the data sets: size, origin, licence, hash, and whether each can be loaded now."""
+    if download is not None:
+        datasets.load(download, data_dir=data_dir, download=True)
+    table = Table(show_header=False, box=None, pad_edge=False)  # downwards: a hash is as wide as a terminal
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for source in datasets.SOURCES.values():
+        table.add_row("name", source.name)
+        table.add_row("rows x columns", f"{source.rows} x {source.columns}")
+        table.add_row("from", f"{source.origin}; {source.home}")
+        table.add_row("licence", source.licence)
+        table.add_row("sha256", source.sha256)
+        table.add_row("available", datasets.availability(source, data_dir).text)
+        table.add_row()
+    Console().print(table, highlight=False, markup=False)
+
+
+@bench_app.command("bolib")
+def bench_bolib(
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
+    solver: Annotated[
+        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
+    ] = None,
+    problem: Annotated[
+        list[str] | None, typer.Option(help="A problem, may be given again; unset: all 71.", show_default=False)
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Solve the 71 problems of BOLIB with Auto and the other solvers; every answer is judged by SciPy's SLSQP."""
+    solvers = _known("--solver", solver, list(external.SOLVERS))
+    problems = _known("--problem", problem, list(bolib.CASES))
+    external.run(_wide_console(), seeds, solvers, problems, out or Path("out") / "bolib")
+
+
+@bench_app.command("stochastic")
+def bench_stochastic(
+    seeds: Annotated[int, typer.Option(min=1, help="Divisions of the data sets.")] = 3,
+    starts: Annotated[int, typer.Option(min=1, max=200, help="Starts of the toy.")] = 200,
+    data_dir: DataDir = None,
+    out: Out = None,
+) -> None:
+    """Solve sampled problems with Auto, nothing set: toy, synthetic, SVM, weight decay with wrong labels."""
+    sampled.run(_wide_console(), seeds, starts, data_dir, out or Path("out") / "stochastic")
+
+
+def _known(option: str, given: list[str] | None, known: list[str]) -> list[str]:
+    """The names given to an option, all of them known; every known name where none is given."""
+    for name in given or []:
+        if name not in known:
+            raise InputError(f"{option} {name}: unknown; there are {', '.join(known)}.")
+    return given or known
+
+
+def _wide_console() -> Console:
+    return Console(width=max(BENCH_WIDTH, Console().width))
