@@ -48,3 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture
+def as_users_start():
+    """JAX as it is in a fresh interpreter, for examples that users will type there: in single precision."""
+    with jax.enable_x64(False):
+        yield

@@ -19,8 +19,8 @@ class Decay(eqx.Module):
 
     Examples:
         >>> import hierax as hx
-        >>> float(hx.Decay(0.1)(0))
-        0.1
+        >>> [round(float(hx.Decay(0.1)(step)), 3) for step in (0, 7, 26)]
+        [0.1, 0.075, 0.05]
     """
 
     scale: Number
