@@ -1,17 +1,57 @@
-"""Settings of the whole suite: float64 unless a test says otherwise, and hypothesis without surprises."""
+"""Settings of the whole suite: what it costs to compile, float64 unless a test says otherwise, no surprising examples.
+
+Compiling and tracing are nearly all of the suite's time; no test computes for long. So the compiler does as little as
+it can, and what was compiled once is kept in a folder that worker processes, subprocesses of tests and later runs of
+the suite share.
+"""
 
 import os
+import shutil
 
 import jax
+import pytest
 from hypothesis import settings
 
-# Compiling is most of the suite's time: the older emitters take two thirds of it, and unoptimised code half of that.
-# These flags are known to the JAX that Python 3.11 resolves to; an XLA that does not know them would stop the process.
+# The older emitters take a third of the time of the newer ones, unoptimised code half of that. These flags are known
+# to the JAX that Python 3.11 resolves to; an XLA that does not know them would stop the process.
 if jax.__version_info__ == (0, 10, 2) and "XLA_FLAGS" not in os.environ:
-    os.environ["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+    os.environ["XLA_FLAGS"] = (
+        "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1"
+    )
 
 jax.config.update("jax_enable_x64", True)
 
 # The first example of a test compiles, so no deadline; derandomised, so that a failure is there again tomorrow.
 settings.register_profile("hierax", deadline=None, max_examples=8, derandomize=True, database=None)
 settings.load_profile("hierax")
+
+# Compiled programs are kept in .pytest_cache; beyond this size (the suite needs a tenth) all of them are thrown away.
+KEPT_BYTES = 1_000_000_000
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep compiled programs, here and, through the environment, in workers and subprocesses.
+
+    JAX files a program under a hash of its text, the compiler's version and flags and the kind of processor: a change
+    of any of them is another file, so nothing has to be invalidated. `pytest --cache-clear` empties the folder.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = config.cache.mkdir("jax")
+        if sum(file.stat().st_size for file in folder.iterdir()) > KEPT_BYTES:
+            shutil.rmtree(folder)
+            folder.mkdir()
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    # JAX has read its environment by now.
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture
+def as_users_start():
+    """JAX as it is in a fresh interpreter, for examples that users will type there: in single precision."""
+    with jax.enable_x64(False):
+        yield

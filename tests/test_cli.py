@@ -76,6 +76,7 @@ def test_cache_folder_follows_the_platform(monkeypatch, tmp_path):
 
 def test_programs_are_kept_where_possible(monkeypatch, tmp_path):
     updates = {}
+    monkeypatch.setattr(type(jax.config), "jax_compilation_cache_dir", None)  # conftest.py has set it
     monkeypatch.setattr(jax.config, "update", updates.__setitem__)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from cases import EXACT
 
 import hierax as hx
 from hierax._math.curvature import Curvature

@@ -1,10 +1,12 @@
 """The examples of README and docs run as printed, and print what they say."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import hierax as hx
 
@@ -15,6 +17,7 @@ def snippets(name):
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
 
+@pytest.mark.usefixtures("as_users_start")
 def test_readme_prints_what_it_says(capsys):
     (code,) = snippets("README.md")
     exec(code, {})
@@ -30,6 +33,21 @@ def test_own_loop_is_solve():
     np.testing.assert_allclose(jnp.stack([names["x"], names["y"]]), jnp.stack([sol.x, sol.y]), rtol=1e-9)
 
 
-def test_using_page_runs():
-    for code in snippets("docs/using.md"):
+@pytest.mark.usefixtures("as_users_start")
+@pytest.mark.parametrize("page", ["using.md", "datasets.md"])
+def test_examples_of_a_page_run(page):
+    for code in snippets(f"docs/{page}"):
         exec(code, {})
+
+
+@pytest.mark.usefixtures("as_users_start")
+def test_the_certificate_on_its_page_is_printed(capsys):
+    text = (ROOT / "docs/certificate.md").read_text()
+    code, shown = re.search(r"```python\n(.*?)```\n\n((?: {4}[^\n]*\n)+)", text, re.DOTALL).groups()
+    exec(code, {})
+    assert capsys.readouterr().out == textwrap.dedent(shown)
+
+
+def test_every_page_with_an_example_is_tested():
+    pages = {page.name for page in (ROOT / "docs").rglob("*.md") if snippets(page)}
+    assert pages == {"using.md", "datasets.md", "certificate.md", "own-loop.md"}

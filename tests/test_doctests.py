@@ -1,0 +1,35 @@
+"""The examples in the docstrings of hierax show what a user gets who types them into a fresh interpreter."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+import hierax
+
+PACKAGE = Path(hierax.__file__).parent
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+WITH_EXAMPLES = sorted(module_name(file) for file in PACKAGE.rglob("*.py") if ">>> " in file.read_text("utf-8"))
+
+
+def test_the_examples_are_found():
+    assert {"hierax.solving", "hierax._problem.problem"} <= set(WITH_EXAMPLES)
+
+
+@pytest.mark.usefixtures("as_users_start")
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_of(name):
+    tests = [test for test in doctest.DocTestFinder().find(importlib.import_module(name)) if test.examples]
+    assert tests, f"{name} has examples in places that are no docstrings"
+    report: list[str] = []
+    runner = doctest.DocTestRunner()
+    for test in tests:
+        runner.run(test, out=report.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(report)
