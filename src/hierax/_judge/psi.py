@@ -1,28 +1,36 @@
 """Stationarity of SALVF's penalty function Psi at the end of a run, with its inner problem solved exactly.
 
 The history of a run has the same measure from the run's own batches and inner loops; this one is free of their errors.
+What Psi was made of comes from the run as a plain `Penalty`: no method is known here.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.flatten_util
 import numpy as np
-from jaxtyping import Array, PyTree, Scalar
+from jaxtyping import Array, Int, PyTree, Scalar
 
-from hierax._judge.numbers import Part, standard_error
-from hierax._judge.setting import Setting, doubled
+from hierax._compile.precision import doubled_on_host
+from hierax._judge.below import Part
+from hierax._judge.setting import Data, Setting, standard_error
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.envelope import best_multiplier, eliminated_value
 from hierax._math.lower_level import MEANING, SOLVED
 from hierax._math.psi import Inner, Point, Weights, psi_gradient, stationarity
-from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
-from hierax._run.host import State
 
 
 class Penalty(NamedTuple):
-    """What Psi needs of a run beside (x, y)."""
+    """What Psi needs of a run beside (x, y).
+
+    Attributes:
+        weights: c1, c2, gamma1 and gamma2; gamma2 = 0 where the inner problem is the lower level itself.
+        scales: what the constraints were divided by.
+        smoothness: L_Psi, the inverse of the step that stationarity is measured with.
+        z: centre of the envelope.
+        nu: multipliers of the outer term.
+    """
 
     weights: Weights
     scales: Multipliers
@@ -31,54 +39,52 @@ class Penalty(NamedTuple):
     nu: Multipliers
 
 
-def of_psi(setting: Setting, solver: AbstractLowerSolver, state: State | None) -> Part:
+class RunState(Protocol):
+    """What is asked of the state of a run."""
+
+    method: object
+
+    def psi_penalty(self) -> Penalty | None:
+        """What Psi was made of; None for methods without Psi."""
+
+
+def of_psi(setting: Setting, solver: AbstractLowerSolver, state: RunState | None) -> Part:
     """||u - Proj_U(u - grad Psi(u) / L)|| L at u = (x, y, z), z and nu those that the run ended with."""
     if state is None:
         return Part({}, {"stationarity": "belongs to a run: sol.certificate, or certify(..., state=sol.state)"})
-    if not isinstance(state.method, SALVF):
+    made_of = state.psi_penalty()
+    if made_of is None:
         return Part({}, {"stationarity": f"Psi is SALVF's, not {type(state.method).__name__}'s"})
-    penalty, exact = doubled(_penalty_of(state)), state.method.exact
+    penalty = doubled_on_host(made_of)
+    exact = float(penalty.weights.gamma2) == 0.0
 
     def program(
-        problem: Problem, solver: AbstractLowerSolver, x: PyTree, y: PyTree, penalty: Penalty, zeta: PyTree, xi: PyTree
-    ) -> tuple[Scalar, Inner, Array]:
+        problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree, penalty: Penalty
+    ) -> tuple[Scalar, Inner, Int[Array, ""]]:
         problem = scaled(problem, penalty.scales)
-        inner, status = _inner(problem, solver, x, y, penalty, xi, exact)
+        inner, status = _inner(problem, solver, x, y, penalty, data.xi, exact)
         point = Point(x, y, penalty.z, penalty.nu)
-        gradient = psi_gradient(problem, point, inner, penalty.weights, zeta, xi)
+        gradient = psi_gradient(problem, point, inner, penalty.weights, *data)
         return stationarity(problem, point, gradient, 1 / penalty.smoothness), inner, status
 
-    def grouped(problem: Problem, x: PyTree, y: PyTree, penalty: Penalty, inner: Inner, data: Any) -> Array:
-        problem, (fixed, groups) = scaled(problem, penalty.scales), data
+    def on_group(problem: Problem, data: Data, x: PyTree, y: PyTree, penalty: Penalty, inner: Inner) -> Array:
+        point = Point(x, y, penalty.z, penalty.nu)
+        gradient = psi_gradient(scaled(problem, penalty.scales), point, inner, penalty.weights, *data)
+        return jax.flatten_util.ravel_pytree((gradient.x, gradient.y))[0]
 
-        def one(group: dict[str, PyTree]) -> Array:
-            batches, point = fixed | group, Point(x, y, penalty.z, penalty.nu)
-            gradient = psi_gradient(problem, point, inner, penalty.weights, batches["zeta"], batches["xi"])
-            return jax.flatten_util.ravel_pytree((gradient.x, gradient.y))[0]
-
-        return jax.lax.map(one, groups)
-
-    batches = (setting.zeta.rows, setting.xi.rows)
-    arguments = (solver, setting.x, setting.y, penalty, *batches)
-    value, inner, status = setting.bound.run("Psi", program, *arguments, static=exact)
+    value, inner, status = setting.run("Psi", program, solver, setting.x, setting.y, penalty, static=exact)
     numbers, notes = {"stationarity": float(value)}, {}
     if int(status) != SOLVED:
         notes["stationarity"] = f"the inner problem of Psi: {MEANING[int(status)]}"
     if setting.sampled:
-        gradients = setting.bound.run("groups of Psi", grouped, setting.x, setting.y, penalty, inner, setting.batches())
+        gradients = setting.run_on_groups("groups of Psi", on_group, setting.x, setting.y, penalty, inner)
         numbers["stationarity_se"] = float(np.linalg.norm(standard_error(gradients)))
     return Part(numbers, notes)
 
 
-def _penalty_of(state: State) -> Penalty:
-    method, point = state.method, state.run.state.point
-    weights = Weights(method.c1, method.c2, method.gamma1, method.gamma2)
-    return Penalty(weights, method.scales, method.smoothness, point.z, point.nu)
-
-
 def _inner(
     problem: Problem, solver: AbstractLowerSolver, x: PyTree, y: PyTree, penalty: Penalty, xi: PyTree, exact: bool
-) -> tuple[Inner, Array]:
+) -> tuple[Inner, Int[Array, ""]]:
     """The saddle point (w, lam) at (x, z): y*(x) itself where gamma2 = 0, else from the envelope without lam."""
     if exact:
         found = solver.solve(problem, x, y, xi)
