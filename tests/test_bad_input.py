@@ -48,6 +48,26 @@ TABLE = {
         call(problem(upper=lambda x, y: x)),
         "upper failed when it was traced with arguments of shapes .*TypeError.*positional argument",
     ),
+    "two arguments, and what to do": (
+        call(problem(upper=lambda x, y: x)),
+        r"it is always called as upper\(x, y, zeta\), so it must take 3 arguments \(the batch is None where nothing",
+    ),
+    "three arguments for a constraint": (
+        call(problem(constraints=lambda x, y, xi: y - x)),
+        r"it is always called as constraints\(x, y\), so it must take 2 arguments\. TypeError",
+    ),
+    "numpy inside": (
+        call(problem(upper=lambda x, y, zeta: np.sin(x) + y)),
+        r"upper failed when it was traced .* use jax.numpy in the place of numpy .*TracerArrayConversionError",
+    ),
+    "float of a traced value": (
+        call(problem(lower=lambda x, y, xi: (y - float(x)) ** 2)),
+        "lower failed when it was traced .* use jax.numpy in the place of numpy",
+    ),
+    "what to do about a branch": (
+        call(problem(lower=lambda x, y, xi: y if y > 0 else -y)),
+        "it branches on a value .* use jnp.where",
+    ),
     "inner shapes": (
         call(problem(constraints=lambda x, y: jnp.ones((2, 3)) @ y)),
         r"constraints failed when it was traced with arguments of shapes \(\(\), \(\)\)",
@@ -153,6 +173,40 @@ def test_wrong_calls_are_refused_by_name(name):
 
 def test_the_table_is_long_enough():
     assert len(TABLE) >= 25
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [(1, ()), (0.5, ()), ([0.5, 1], (2,)), ([[1, 2], [3, 4]], (2, 2)), ([np.float32(1.0), 2.0], (2,))],
+)
+def test_plain_numbers_and_lists_of_numbers_become_arrays(given, shape):
+    square = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum((x - 1.0) ** 2) + jnp.sum(y**2), lower=lambda x, y, xi: jnp.sum((y - x) ** 2)
+    )
+    sol = hx.solve(square, given, given, hx.SALVF(), max_steps=2)
+    assert sol.x.shape == sol.y.shape == shape
+    assert sol.x.dtype == jnp.dtype(float)
+
+
+def test_a_list_of_arrays_stays_a_list():
+    uneven = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum(x[0] ** 2) + jnp.sum((x[1] - 1.0) ** 2) + jnp.sum(y**2),
+        lower=lambda x, y, xi: jnp.sum((y - x[0]) ** 2),
+    )
+    sol = hx.solve(uneven, [np.ones(2), np.ones(3)], np.ones(2), hx.SALVF(), max_steps=2)
+    assert [leaf.shape for leaf in sol.x] == [(2,), (3,)]
+
+
+def test_an_entry_on_its_bound_is_on_it_exactly():
+    """The lower level's solution y = max(x - 1, 0) is 0: no rounding error of a solver is left below it."""
+    stated = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum((x - 0.3) ** 2) + jnp.sum(y**2),
+        lower=lambda x, y, xi: jnp.sum((y - x + 1.0) ** 2),
+        y_set=hx.NonNegative(),
+    )
+    for method in (hx.GAM(), hx.BLOCC(lower=hx.Exact(), penalised=hx.Exact()), hx.SALVF(repair=hx.Exact())):
+        sol = hx.solve(stated, np.full(3, 0.5), np.ones(3), method, max_steps=5)
+        assert np.all(np.asarray(sol.y) >= 0.0)
 
 
 def test_input_errors_are_value_errors():

@@ -1,8 +1,8 @@
 """hierax: bilevel optimisation with a constrained lower level, from noisy samples, on JAX.
 
 State a problem (`Problem`, sets, samples), `solve` it, judge the answer (`certify`, `check`), or extend the library
-(`AbstractMethod`, `AbstractLowerSolver`, `AbstractSet`, and `hierax.extend`). Problems with known answers are in `hierax.problems`, data
-sets in `hierax.datasets`.
+(`AbstractMethod`, `AbstractLowerSolver`, `AbstractSet`, and `hierax.extend`). Problems with known answers are in
+`hierax.problems`, data sets in `hierax.datasets`.
 """
 
 from hierax._auto.auto import Auto

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
+from hierax._compile.cures import cure
 
 
 class MissingTrace(Exception):
@@ -99,7 +100,8 @@ def trace_function(
     except Exception as error:
         called = ", ".join(str(jax.tree.map(lambda a: getattr(a, "shape", a), arg)) for arg in args)
         raise InputError(
-            f"{name} failed when it was traced with arguments of shapes ({called}): {type(error).__name__}: {error}"
+            f"{name} failed when it was traced with arguments of shapes ({called}): "
+            f"{cure(name, given, len(args), error)}{type(error).__name__}: {error}"
         ) from error
     arrays = tuple(jnp.asarray(const) for const in closed.consts)
     out_tree = jax.tree.structure(shapes)
