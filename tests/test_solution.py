@@ -1,0 +1,134 @@
+"""What a run returns, as a person meets it: `print`, the value, the history as a mapping and a table, many starts."""
+
+import numpy as np
+import pytest
+from cases import EXACT, METHOD, TOY
+
+import hierax as hx
+from hierax._run.status import Kind, Reason
+
+NAMED = hx.Problem(
+    upper=lambda x, y, zeta: (y["low"] - 1.0) ** 2 + (y["high"] - 2.0) ** 2 + 0.1 * x["price"] ** 2,
+    lower=lambda x, y, xi: (y["low"] - 2.0 * x["price"]) ** 2 + (y["high"] - x["price"]) ** 2,
+    constraints=lambda x, y: {"cap": y["low"] - x["price"]},
+)
+START = {"price": 0.5}, {"low": 0.5, "high": 0.5}
+
+
+@pytest.fixture(scope="module")
+def named():
+    return hx.solve(NAMED, *START, hx.SALVF(), max_steps=200)
+
+
+def test_print_is_a_short_table(named):
+    text = str(named)
+    assert len(text.splitlines()) <= 12
+    for word in (
+        "Solution: max_steps",
+        "200 steps done",
+        "F (value)",
+        "violation",
+        "seconds",
+        "x['price']",
+        "y['low']",
+    ):
+        assert word in text
+    assert f"{named.value:.8g}" in text
+    assert "sol.certificate" in text  # not computed yet
+
+
+def test_print_says_what_the_certificate_says_once_it_is_known():
+    sol = hx.solve(NAMED, *START, hx.GAM(), max_steps=100)
+    assert sol.certificate.ok()
+    text = str(sol)
+    assert "ok at tol 1e-3" in text
+    assert "G(x, y) - v(x)" in text
+    early = hx.solve(NAMED, *START, hx.GAM(), max_steps=1)
+    assert not early.certificate.ok()
+    assert "no: not stationary above" in str(early)
+
+
+def test_samples_are_printed_where_there_are_any():
+    sol = hx.solve(TOY.problem, 1.5, 1.5, METHOD, max_steps=10)
+    assert f"{sol.counts.zeta} of zeta, {sol.counts.xi} of xi" in str(sol)
+    assert "samples" not in str(hx.solve(EXACT.problem, 1.5, 1.5, METHOD, max_steps=10))
+
+
+def test_value_is_the_upper_objective_at_the_point(named):
+    np.testing.assert_allclose(named.value, NAMED.upper(named.x, named.y, None), rtol=1e-12)
+    sampled = hx.solve(TOY.problem, 1.5, 1.5, METHOD, max_steps=10)
+    exact = TOY.problem.upper(sampled.x, sampled.y, TOY.problem.zeta.exact)
+    np.testing.assert_allclose(sampled.value, exact, rtol=1e-12)
+
+
+def test_value_of_a_stream_is_that_of_the_last_record():
+    batches = [np.full((4, 2), 0.1) for _ in range(3)]
+    stated = hx.Problem(
+        lambda x, y, zeta: (y - 1.0 + zeta.mean()) ** 2 + 0.1 * x**2,
+        lambda x, y, xi: (y - x) ** 2,
+        zeta=hx.Stream(batches),
+    )
+    sol = hx.solve(stated, 0.5, 0.5, hx.SALVF(), max_steps=10, record_every=1)
+    assert sol.value == sol.history["upper"][-1]
+    assert "F (value)" in str(sol)
+
+
+def test_history_is_a_mapping(named):
+    columns = dict(named.history)
+    assert list(columns) == list(named.history)
+    np.testing.assert_array_equal(columns["upper"], named.history["upper"])
+    assert "upper" in named.history
+    assert "lambda" not in named.history
+    with pytest.raises(KeyError, match="no column 'lambda'; there are step, upper"):
+        named.history["lambda"]
+
+
+def test_history_as_a_data_frame(named):
+    pytest.importorskip("pandas", reason="to_frame needs pandas, which is no dependency of hierax")
+    frame = named.history.to_frame()
+    assert list(frame.columns) == list(named.history)
+    assert len(frame) == len(named.history)
+    many = hx.solve_many(EXACT.problem, [0.5, 1.0, 2.0], [0.5, 1.0, 2.0], METHOD, max_steps=10, record_every=5)
+    long = many.history.to_frame()
+    assert len(long) == 2 * 3
+    for start in range(3):
+        np.testing.assert_array_equal(long[long.start == start].upper, many.history["upper"][:, start])
+
+
+def test_one_of_many_solutions_is_a_solution():
+    starts = np.array([0.5, 1.0, 2.0])
+    many = hx.solve_many(EXACT.problem, starts, starts, METHOD, max_steps=10, record_every=5)
+    assert isinstance(many, hx.Solutions)
+    assert len(many) == 3
+    assert repr(many) == "Solutions(3 starts: 3 max_steps)"
+    for i, sol in enumerate(many):
+        assert isinstance(sol, hx.Solution)
+        assert sol.x == many.x[i]
+        assert sol.status is many.status[i]
+        np.testing.assert_array_equal(sol.history["upper"], many.history["upper"][:, i])
+        assert float(sol.method.c1) == float(many.method.c1[i])
+    assert many[-1].y == many.y[2]
+    with pytest.raises(IndexError):
+        many[3]
+    on = hx.solve(EXACT.problem, 0.5, 0.5, max_steps=5, state=many[1].state)
+    assert on.status.step == 15
+
+
+def test_every_reason_has_a_kind_and_fills_its_text():
+    places = ("seconds", "tol", "upper", "violation", "gap", "kinds", "solves", "done", "quality", "cure", "what")
+    details = dict.fromkeys(places, 1.0)
+    for reason in Reason:
+        status = reason.status(3, **details)
+        assert status.name == reason.kind.label
+        assert "{" not in status.message
+        assert status.step == 3
+    assert {reason.kind for reason in Reason} | {Kind.SAMPLES} == set(Kind)
+    assert not any(kind.ok and kind.failed for kind in Kind)
+
+
+def test_public_names_only():
+    assert set(hx.__all__) <= set(dir(hx))
+    assert all(not name.startswith("_") or name in ("__doc__", "__version__") for name in dir(hx))
+    for name in hx.__all__:
+        assert getattr(hx, name) is not None
+    assert hx.problems.toy(0.0).problem is not None
