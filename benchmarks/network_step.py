@@ -29,7 +29,7 @@ def gradients(ready: Ready, points: int) -> PyTree:
 
     def outer(carry: tuple[Array, PyTree, Any], _: None) -> tuple:
         x, y, state = carry
-        tickets = method.tickets(problem, state)
+        tickets = method.batches(problem).tickets(problem, state)
         zeta, xi = problem.zeta.fetch(tickets.zeta), problem.xi.fetch(tickets.xi)
 
         def inner(y: PyTree, planned: Array) -> tuple[PyTree, None]:

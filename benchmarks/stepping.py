@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 
 import hierax as hx
 from hierax._base.trees import size
-from hierax._run import device as loop
+from hierax._run import device
 
 FEATURES, CLASSES = 64, 10
 
@@ -23,7 +23,7 @@ class Ready(NamedTuple):
 
     problem: hx.Problem
     method: Any
-    run: loop.Run
+    run: device.Run
 
 
 def network(key: Array, hidden: int) -> dict[str, Array]:
@@ -69,26 +69,24 @@ def network_problem(p: int = 1, rows: int = 4096) -> hx.Problem:
     )
 
 
-def estimated(problem: hx.Problem, x: Array, y: PyTree, method: Any) -> Any:
-    """The method with everything filled in."""
-    return eqx.filter_jit(lambda m, p, x, y, k: m.resolve(p, x, y, k))(method, problem, x, y, jax.random.key(0))
-
-
 def begun(problem: hx.Problem, x: Array, y: PyTree, method: Any) -> Ready:
-    """The state of an estimated method before its first step."""
-    state = eqx.filter_jit(lambda m, p, x, y, k: m.init(p, x, y, k))(method, problem, x, y, jax.random.key(0))
-    return Ready(problem, method, loop.begin(problem, method, state, "last"))
+    """The method with everything filled in, before its first step."""
+    begin = eqx.filter_jit(lambda m, p, x, y, k: m.begin(p, x, y, k))
+    method, state, _ = begin(method, problem, x, y, jax.random.key(0))
+    return Ready(problem, method, device.first_run(problem, method, state, "last"))
 
 
-def stepper(steps: int) -> Callable[[Ready], loop.Run]:
+def stepper(steps: int) -> Callable[[Ready], device.Run]:
     """A compiled scan of steps, as the loop makes them."""
 
     @eqx.filter_jit
-    def go(ready: Ready) -> loop.Run:
+    def go(ready: Ready) -> device.Run:
         problem, method, run = ready
 
-        def body(run: loop.Run, _: None) -> tuple[loop.Run, None]:
-            return loop.advance(problem, method, "last", run, method.tickets(problem, run.state)), None
+        def body(run: device.Run, _: None) -> tuple[device.Run, None]:
+            return device.advance(
+                problem, method, "last", run, method.batches(problem).tickets(problem, run.state)
+            ), None
 
         return jax.lax.scan(body, run, None, length=steps)[0]
 
@@ -112,7 +110,10 @@ def compiled_step(ready: Ready) -> dict[str, float]:
 
     def go(arrays: PyTree) -> PyTree:
         problem, method, run = eqx.combine(arrays, rest)
-        return eqx.filter(loop.advance(problem, method, "last", run, method.tickets(problem, run.state)), eqx.is_array)
+        return eqx.filter(
+            device.advance(problem, method, "last", run, method.batches(problem).tickets(problem, run.state)),
+            eqx.is_array,
+        )
 
     begin = time.perf_counter()
     used = jax.jit(go).lower(arrays).compile().memory_analysis()

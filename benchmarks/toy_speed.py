@@ -17,7 +17,7 @@ from rich.table import Table
 
 import hierax as hx
 from benchmarks.numpy_toy import inlined_loop, plain_loop, vectorised
-from hierax._run import device as loop
+from hierax._run import device
 from hierax.problems import toy
 
 STARTS, STEPS, INNER, SIGMA, REPEATS = 200, 2500, 10, 0.1, 5
@@ -53,11 +53,11 @@ def best(function: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, fl
 def one_compiled_call(problem: hx.Problem, x0s: np.ndarray, y0s: np.ndarray) -> tuple[Callable[[], Any], float]:
     """All steps of all starts as one compiled program, and the seconds it took to compile."""
     first = hx.solve_many(problem, x0s, y0s, method(), max_steps=1, progress=False)
-    counts = [jnp.asarray(value, jnp.int32) for value in (0, STEPS)]
-    rest = (jnp.asarray(True), jnp.asarray(0, jnp.int32), counts[1], jnp.asarray(-1.0))
+    first_step, rows, every = (jnp.asarray(value, jnp.int32) for value in (0, 0, STEPS))
+    orders = device.Orders(first_step, every, jnp.asarray(True), rows, every, jnp.asarray(-1.0), {})
 
-    def steps(run: loop.Run, settings: hx.SALVF) -> Any:
-        return loop.chunk("last", "vmap", problem, run, settings, *counts, *rest, {})
+    def steps(run: device.Run, settings: hx.SALVF) -> Any:
+        return device.chunk("last", "vmap", problem, run, settings, orders)
 
     begin = time.perf_counter()
     compiled = jax.jit(steps).lower(first.state.run, first.method).compile()
@@ -71,7 +71,7 @@ def run(console: Console) -> dict[str, Any]:
     starts = rng.uniform(0, 3, (STARTS, 2))
     x0s, y0s = starts[:, 0], starts[:, 1]
 
-    def hierax_run(problem: hx.Problem) -> hx.Solution:
+    def hierax_run(problem: hx.Problem) -> hx.Solutions:
         return hx.solve_many(problem, x0s, y0s, method(), max_steps=STEPS, record_every=STEPS, progress=False, seed=0)
 
     noisy, exact = toy(SIGMA).problem, toy(0.0).problem

@@ -10,21 +10,19 @@ from cases import METHOD, TOY, VR, same
 import hierax as hx
 
 
-def own_loop(method, steps, key, resolved=None):
+def own_loop(method, steps, key):
     problem, x0, y0 = TOY.problem, jnp.asarray(1.5), jnp.asarray(1.5)
-    if resolved is None:
-        resolved = eqx.filter_jit(method.resolve)(problem, x0, y0, key)
-    state = eqx.filter_jit(resolved.init)(problem, x0, y0, key)
+    resolved, state, _ = eqx.filter_jit(method.begin)(problem, x0, y0, key)
 
     @eqx.filter_jit
     def step(method, state):
-        return method.step(problem, state, method.tickets(problem, state))
+        return method.step(problem, state, method.batches(problem).tickets(problem, state))
 
     seen = []
     for _ in range(steps):
         state, metrics = step(resolved, state)
         seen.append(float(metrics.upper))
-    return resolved, state, seen, resolved.postprocess(problem, state)
+    return resolved, state, seen, resolved.finish(problem, state)
 
 
 @pytest.mark.parametrize("method", [METHOD, VR], ids=["plain", "storm"])
@@ -33,7 +31,7 @@ def test_own_loop_equals_solve(method):
     sol = hx.solve(TOY.problem, 1.5, 1.5, method, max_steps=steps, record_every=1, seed=5)
     key = jax.random.fold_in(jax.random.key(5), 0)
     resolved, state, seen, (x, y, multipliers) = own_loop(method, steps, key)
-    assert method.with_batches(TOY.problem).block(TOY.problem) < steps
+    assert method.batches(TOY.problem).block(TOY.problem) < steps
     for ours, theirs in zip(jax.tree.leaves(resolved), jax.tree.leaves(sol.method), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
     np.testing.assert_allclose(seen, sol.history["upper"], rtol=1e-10)
@@ -48,7 +46,7 @@ def test_from_the_state_of_a_run_the_own_loop_goes_on_bit_for_bit():
 
     @eqx.filter_jit
     def step(method, state):
-        return method.step(problem, state, method.tickets(problem, state))
+        return method.step(problem, state, method.batches(problem).tickets(problem, state))
 
     for _ in range(10):
         state, _ = step(method, state)

@@ -70,7 +70,7 @@ def test_a_constraint_that_does_not_depend_on_y_keeps_its_scale():
 def test_every_number_is_filled_in_and_given_ones_are_kept():
     problem = toy(0.0).problem
     at = jnp.asarray(1.5)
-    plain = jax.jit(lambda x: hx.SALVF_VR().resolve(problem, x, x, jax.random.key(0)))(at)
+    plain = jax.jit(lambda x: hx.SALVF_VR().begin(problem, x, x, jax.random.key(0)).method)(at)
     numbers = [plain.c1, plain.c2, plain.gamma1, plain.gamma2, plain.tau, plain.smoothness, plain.direction.unit]
     numbers += [plain.inner.eta, plain.inner.rho, plain.inner.eta_max, plain.inner.rho_max, plain.steps.z]
     assert all(isinstance(a, jax.Array) and a.shape == () and a > 0 for a in numbers)
@@ -79,7 +79,7 @@ def test_every_number_is_filled_in_and_given_ones_are_kept():
     assert float(plain.inner.eta_max) <= 1 / (2 + 1 / float(plain.gamma1)) * 1.05
     assert float(plain.steps.y(0)) <= 1 / float(plain.c1 * 2 + plain.c2) * 1.05
     given = hx.SALVF(c1=3.0, c2=7.0, gamma1=0.2, gamma2=0.3, tau=0.4, inner=hx.SALM(eta=0.1, rho=0.2))
-    kept = jax.jit(lambda x: given.resolve(problem, x, x, jax.random.key(0)))(at)
+    kept = jax.jit(lambda x: given.begin(problem, x, x, jax.random.key(0)).method)(at)
     assert (float(kept.c1), float(kept.c2), float(kept.gamma1), float(kept.gamma2), float(kept.tau)) == (
         3.0, 7.0, 0.2, 0.3, 0.4,
     )  # fmt: skip

@@ -33,7 +33,7 @@ def test_there_is_no_z_block(solved):
 
 def test_an_exact_solve_is_counted_as_one(solved):
     _, sol = solved
-    assert sol.counts.lower_solves == 1500 + 2
+    assert sol.counts.lower_solves == 1500 + 1
     assert sol.counts.xi == 0
 
 

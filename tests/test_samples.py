@@ -8,6 +8,7 @@ from cases import same
 from scipy import stats
 
 import hierax as hx
+from hierax._methods.salvf import structured
 from hierax._problem import samples
 
 KEY = jax.random.key(3)
@@ -98,11 +99,14 @@ def test_default_batches():
     assert hx.Finite(np.zeros(70)).default_batch() == 32
     assert hx.Sampler(lambda key, n: jnp.zeros(n)).default_batch() == 1
     problem = hx.Problem(None, None, zeta=hx.Finite(np.zeros(70)), xi=hx.Sampler(lambda key, n: jnp.zeros(n)))
-    filled = hx.SALVF(inner=hx.SALM(batch=5)).with_batches(problem)
+    sizes = hx.SALVF(inner=hx.SALM(batch=5)).batches(problem)
+    assert (sizes.zeta, sizes.xi, sizes.inner_size) == (32, 1, 5)
+    assert hx.SALVF(batch_xi=4).batches(problem).inner_size == 4
+    filled = structured(hx.SALVF(inner=hx.SALM(batch=5)), problem)
     assert (filled.batch_zeta, filled.batch_xi, filled.inner.batch) == (32, 1, 5)
-    assert hx.SALVF(batch_xi=4).with_batches(problem).inner.batch == 4
+    assert structured(hx.SALVF(batch_xi=4), problem).inner.batch == 4
     assert filled.control_variate is True
-    assert hx.SALVF(inner=hx.SALM(steps=9)).with_batches(problem).control_variate is False
+    assert structured(hx.SALVF(inner=hx.SALM(steps=9)), problem).control_variate is False
 
 
 @pytest.mark.parametrize(

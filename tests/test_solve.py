@@ -11,7 +11,7 @@ from cases import EXACT, METHOD, TOY, VR, same
 from scipy import optimize, stats
 
 import hierax as hx
-from hierax._methods.salvf import START_ROUNDS
+from hierax._lower.salm import START_ROUNDS
 from hierax._run import host as driver
 from hierax.problems.toy import local_minimisers
 
@@ -179,7 +179,7 @@ def test_tolerance_stop():
     met = np.max([sol.history[name] for name in last], axis=0) <= 1e-3
     assert not np.any(met[:-2] & met[1:-1])  # it stopped at the first two quiet records in a row
     assert sol.history["step"][-1] == sol.status.step == int(sol.state.run.state.step)
-    assert sol.counts.lower_solves == sol.status.step + 2  # no step is counted after the stop
+    assert sol.counts.lower_solves == sol.status.step + 1  # no step is counted after the stop
     np.testing.assert_allclose(sol.x, local_minimisers()[1], atol=5e-3)
 
 
@@ -191,7 +191,7 @@ def test_counts_are_exact(method, points):
     sol, n, s = run(method=method), 40, 10
     assert sol.counts.zeta == n
     assert sol.counts.xi == n * (s + 1) + START_ROUNDS * s  # the start's samples are looked at twice, drawn once
-    assert sol.counts.lower_solves == n + 2
+    assert sol.counts.lower_solves == n + 1
     assert sol.counts.grad_upper - run(method=method, max_steps=39).counts.grad_upper == points
     assert sol.counts.grad_lower - run(method=method, max_steps=39).counts.grad_lower == s + 2 * points
     exact = run(EXACT)
@@ -201,16 +201,16 @@ def test_counts_are_exact(method, points):
 def test_counted_samples_are_the_drawn_ones():
     """The plans of three steps hold as many different numbers as are counted, and those of the start too."""
     method = dataclasses.replace(METHOD, batch_zeta=2, batch_xi=3, inner=hx.SALM(steps=4, batch=5))
-    filled = method.with_batches(TOY.problem)
-    costs, start = filled.costs(TOY.problem), filled.start_costs(TOY.problem)
+    plan = method.batches(TOY.problem)
+    start, costs, _ = method.costs(TOY.problem)
     assert (costs.zeta, costs.xi, start.xi) == (2, 3 + 4 * 5, START_ROUNDS * 4 * 5)
     before = types.SimpleNamespace(key=jax.random.key(0), step=jnp.zeros((), int))
-    plans = jax.tree.map(lambda a: a[:3], filled.draws(TOY.problem, before))
+    plans = jax.tree.map(lambda a: a[:3], plan.draws(TOY.problem, before))
     assert plans.zeta.shape == (3, 2, 2)
     assert plans.xi.shape == (3, 3, 2)
     assert plans.inner.shape == (3, 4, 5, 2)
     assert len(np.unique(np.concatenate([np.ravel(leaf) for leaf in plans]))) == 2 * 3 * (2 + 3 + 20)
-    assert filled.first_look(TOY.problem, jax.random.key(0)).inner.shape == (START_ROUNDS * 4, 5, 2)
+    assert plan.first_look(TOY.problem, jax.random.key(0)).inner.shape == (START_ROUNDS * 4, 5, 2)
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_repair_makes_y_feasible_and_is_counted():
     assert raw.y - raw.x > 0.03
     assert abs(sol.y - sol.x) < 2e-3
     np.testing.assert_array_equal(sol.x, raw.x)
-    assert sol.counts.lower_solves == 500 + 2 + 1
+    assert sol.counts.lower_solves == 500 + 1 + 1
 
 
 def test_an_active_bound_of_x_alone_is_not_a_corner():

@@ -8,7 +8,7 @@ import pytest
 
 import hierax as hx
 from hierax._compile.programs import Bound
-from hierax._methods.salvf import START_ROUNDS
+from hierax._lower.salm import START_ROUNDS
 from hierax._problem.samples import Tickets
 from hierax._run.streams import Exhausted, Feeder
 

@@ -1,40 +1,87 @@
-"""Settings of methods and solvers: checks, whose errors name the setting, what it got and what it needs; defaults."""
+"""Checks of settings: a table of rules per class, and errors that name the setting, what it got and what it needs.
 
-from typing import Any
+A module of settings lists its rules once, `check_settings(self, {"c1": POSITIVE, "batch_xi": COUNT, ...})`. Numbers
+inside a compiled program cannot be looked at and always fit.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from hierax._base.errors import InputError
-from hierax._base.trees import Number
 
 
-def check_positive(owner: str, name: str, value: Any) -> None:
-    """Refuse what is neither None nor a positive, finite number (traced numbers cannot be looked at)."""
-    if value is None or isinstance(value, jax.core.Tracer):
+class Rule(NamedTuple):
+    """What a setting must be: a test, and the words for it.
+
+    Attributes:
+        fits: whether a value is allowed.
+        needs: what to write into the error after the name of the setting.
+        shows_kind: name the type of a wrong value instead of showing the value (for objects).
+    """
+
+    fits: Callable[[Any], bool]
+    needs: str
+    shows_kind: bool = False
+
+
+def check_settings(owner: object, rules: Mapping[str, Rule]) -> None:
+    """Raise InputError for the first setting of `owner` that breaks its rule."""
+    for name, rule in rules.items():
+        check_setting(type(owner).__name__, name, getattr(owner, name), rule)
+
+
+def check_setting(owner: str, name: str, value: object, rule: Rule) -> None:
+    """Raise InputError where a value breaks a rule."""
+    if isinstance(value, jax.core.Tracer) or rule.fits(value):
         return
+    if rule.shows_kind:
+        raise InputError(f"{owner}({name}): {rule.needs}, got {type(value).__name__}.")
+    raise InputError(f"{owner}({name}={value!r}): {rule.needs}.")
+
+
+def _numbers(value: Any, fits: Callable[[np.ndarray], Any]) -> bool:
+    """Whether the value is a number, or an array of numbers (one per start), all finite and fitting."""
+    if isinstance(value, bool | str):
+        return False
     try:
-        fine = bool(np.all(np.isfinite(value)) and np.all(np.asarray(value) > 0))
+        numbers = np.asarray(value)
+        return bool(np.all(np.isfinite(numbers)) and np.all(fits(numbers)))
     except TypeError:
-        fine = False
-    if not fine:
-        raise InputError(f"{owner}({name}={value!r}): needs a positive, finite number, or None to have it estimated.")
+        return False
 
 
-def check_count(owner: str, name: str, value: Any) -> None:
-    """Refuse what is neither None nor a whole number >= 1."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise InputError(f"{owner}({name}={value!r}): needs a whole number >= 1, or None for the default.")
+def _positive(value: Any) -> bool:
+    return _numbers(value, lambda a: a > 0)
 
 
-def check_choice(owner: str, name: str, value: Any, choices: tuple) -> None:
-    """Refuse what is not one of the choices."""
-    if value not in choices:
-        raise InputError(f"{owner}({name}={value!r}): choose one of {', '.join(map(repr, choices))}.")
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def given(value: Number, default: Number, dtype: jnp.dtype) -> Array:
-    """The setting as an array, or its default where it was left unset."""
-    return jnp.asarray(default if value is None else value, dtype)
+POSITIVE = Rule(
+    lambda value: value is None or _positive(value), "needs a positive, finite number, or None to have it estimated"
+)
+POSITIVE_GIVEN = Rule(_positive, "needs a positive, finite number; leave it out for the default")
+AT_MOST_ONE = Rule(
+    lambda value: value is None or not _positive(value) or _numbers(value, lambda a: a <= 1), "must lie in (0, 1]"
+)
+COUNT = Rule(lambda value: value is None or _whole(value), "needs a whole number >= 1, or None for the default")
+COUNT_GIVEN = Rule(_whole, "needs a whole number >= 1; leave it out for the default")
+
+
+def one_of(*choices: object) -> Rule:
+    """One of the choices."""
+    return Rule(lambda value: value in choices, f"choose one of {', '.join(map(repr, choices))}")
+
+
+def in_interval(fits: Callable[[float], bool], name: str) -> Rule:
+    """A number of an interval, for example `in_interval(lambda q: 0 <= q < 0.5, "[0, 1/2)")`."""
+    return Rule(lambda value: not isinstance(value, int | float) or fits(value), f"must lie in {name}")
+
+
+def instance_of(kinds: type | tuple[type, ...], needs: str) -> Rule:
+    """An object of one of the kinds, for example `instance_of(Steps, "hx.Steps(x=, y=, z=)")`."""
+    return Rule(lambda value: isinstance(value, kinds), f"needs {needs}", shows_kind=True)

@@ -7,6 +7,10 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.lazy import lazy
+
+rich_console, rich_table = lazy("rich.console"), lazy("rich.table")
+
 WIDTH = 110  # of a table: fits a terminal and a page
 
 
@@ -43,14 +47,24 @@ def shown(tree: PyTree) -> str:
     return " ".join(np.array2string(numbers, precision=4, threshold=6, edgeitems=2, separator=", ").split())
 
 
+def named_point(name: str, tree: PyTree) -> list[tuple[str, str]]:
+    """One (name, numbers) pair per array of a point: the name says where the array is in the tree.
+
+    Examples:
+        >>> named_point("y", {"bias": np.zeros(()), "weights": np.ones(2)})
+        [("y['bias']", '0'), ("y['weights']", '[1., 1.]')]
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [(f"{name}{jax.tree_util.keystr(path)}", shown(leaf)) for path, leaf in leaves if hasattr(leaf, "dtype")]
+
+
 def text_table(title: str, rows: Iterable[tuple[str, ...]]) -> str:
     """A table of words without lines or colours."""
-    from rich.console import Console  # here, because most runs never print one
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="", show_header=False, box=None, pad_edge=False)
+    table = rich_table.Table(
+        title=title, title_justify="left", title_style="", show_header=False, box=None, pad_edge=False
+    )
     for row in rows:
         table.add_row(*row)
     page = io.StringIO()
-    Console(file=page, width=WIDTH, color_system=None).print(table, highlight=False, markup=False)
+    rich_console.Console(file=page, width=WIDTH, color_system=None).print(table, highlight=False, markup=False)
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines())

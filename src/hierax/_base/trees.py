@@ -19,27 +19,53 @@ Number = Any
 def split_variable(name: str, tree: PyTree) -> tuple[PyTree, PyTree]:
     """Separate a variable into the arrays that are optimised and everything else.
 
-    Python and NumPy floats become arrays (of JAX's default precision for the former). Integer leaves are refused by
-    name, because an integer is far more often a forgotten decimal point than a constant. Leaves that are no numbers
-    at all (the functions inside an Equinox module) are set aside.
+    Python numbers and lists of numbers become floating-point arrays of JAX's default precision, NumPy arrays become
+    JAX's. Integer arrays are refused by name: an array of integers is far more often labels or indices than a
+    variable. Leaves that are no numbers at all (the functions inside an Equinox module) are set aside.
+
+    Examples:
+        >>> split_variable("x0", [0.5, 1])[0]
+        Array([0.5, 1. ], dtype=float32)
     """
 
     def to_array(path: tuple, leaf: PyTree) -> PyTree:
-        if isinstance(leaf, bool | np.bool_ | int | complex | float | np.ndarray | np.generic | jax.Array):
+        if _is_list_of_numbers(leaf) or (isinstance(leaf, int | float) and not isinstance(leaf, bool)):
+            return jnp.asarray(leaf, float)
+        if isinstance(leaf, bool | np.bool_ | complex | np.ndarray | np.generic | jax.Array):
             array = jnp.asarray(leaf)
             if not jnp.issubdtype(array.dtype, jnp.floating):
                 raise InputError(
                     f"{name}{jax.tree_util.keystr(path)} has dtype {array.dtype}; hierax optimises real "
-                    f"floating-point arrays. Write it as a float (e.g. 1.0), or keep it out of {name}."
+                    f"floating-point arrays. Convert it (for example with .astype(float)), or keep it out of {name}."
                 )
             return array
         return leaf
 
-    tree = jax.tree_util.tree_map_with_path(to_array, tree)
+    tree = jax.tree_util.tree_map_with_path(to_array, tree, is_leaf=_is_list_of_numbers)
     arrays, rest = eqx.partition(tree, eqx.is_inexact_array)
     if not jax.tree.leaves(arrays):
         raise InputError(f"{name} holds no floating-point array, so there is nothing to optimise: {name} = {tree!r}.")
     return arrays, rest
+
+
+def _is_list_of_numbers(node: object) -> bool:
+    """Whether a list, nested or not, holds plain numbers only and is as regular as an array."""
+    if type(node) is not list or not node:
+        return False
+    if all(isinstance(entry, int | float | np.floating) and not isinstance(entry, bool) for entry in node):
+        return True
+    rows = [entry for entry in node if _is_list_of_numbers(entry)]
+    return len(rows) == len(node) and len({np.shape(row) for row in rows}) == 1
+
+
+def given(value: "Number", default: "Number", dtype: jnp.dtype) -> Array:
+    """A setting as an array: the user's value, or the default where it is None."""
+    return jnp.asarray(default if value is None else value, dtype)
+
+
+def or_one(value: Array, above: float | Array = 0.0) -> Array:
+    """The value where it exceeds `above`, else one: a divisor that is never zero."""
+    return jnp.where(value > above, value, 1.0)
 
 
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
@@ -76,11 +102,6 @@ def dtype_of(*trees: PyTree) -> jnp.dtype:
 def size(tree: PyTree) -> int:
     """Number of scalars in the tree."""
     return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(tree))
-
-
-def or_one(value: Array) -> Array:
-    """The value where it is positive, else 1: what may be divided by, or taken as a unit."""
-    return jnp.where(value > 0, value, 1.0)
 
 
 def normalised(tree: PyTree) -> PyTree:

@@ -210,9 +210,7 @@ def _projected(setting: Setting, gradients: PyTree, curvature: float) -> tuple[P
     as long as 1 + ||x||.
     """
 
-    def program(
-        problem: Problem, data: Data, x: PyTree, gradients: PyTree, curvature: Array
-    ) -> tuple[PyTree, Scalar]:
+    def program(problem: Problem, data: Data, x: PyTree, gradients: PyTree, curvature: Array) -> tuple[PyTree, Scalar]:
         at, tree = jax.flatten_util.ravel_pytree(x)
         rows = jax.vmap(lambda one: jax.flatten_util.ravel_pytree(one)[0])(gradients)
         longest = jnp.max(jnp.linalg.norm(rows, axis=1))

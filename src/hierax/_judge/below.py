@@ -75,9 +75,7 @@ def reference(setting: Setting, solver: AbstractLowerSolver, seed: int) -> tuple
 def compare(setting: Setting, found: LowerSolution, given: Multipliers | None) -> Comparison:
     """The setting's point beside the reference solution (which may be none)."""
 
-    def program(
-        problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, own: Rows
-    ) -> Comparison:
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, own: Rows) -> Comparison:
         xi, accurate = data.xi, jnp.asarray(ACCURATE)
         level = level_at(problem, x, y, xi)
         mu = multiplier_vector(found._replace(multipliers=own), level.start.dtype)
@@ -98,9 +96,7 @@ def compare(setting: Setting, found: LowerSolution, given: Multipliers | None) -
 def below(setting: Setting, found: LowerSolution, compared: Comparison) -> Part:
     """Gap, distance and KKT residual of y, with their standard errors."""
 
-    def program(
-        problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution
-    ) -> tuple[Array, Array]:
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution) -> tuple[Array, Array]:
         value, slope = jax.value_and_grad(problem.lower, 1)(x, y, data.xi)
         return value - problem.lower(x, found.y, data.xi), jax.flatten_util.ravel_pytree(slope)[0]
 

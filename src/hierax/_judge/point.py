@@ -77,9 +77,7 @@ def judge_in(setting: Setting, x: PyTree, y: PyTree, best: PyTree = None) -> Jud
     return Judgement(*map(float, setting.run("judge", program, x, y, best)))
 
 
-def judge_point(
-    problem: Problem, x: PyTree, y: PyTree, *, samples: int = FRESH_SAMPLES, seed: int = 0
-) -> Judgement:
+def judge_point(problem: Problem, x: PyTree, y: PyTree, *, samples: int = FRESH_SAMPLES, seed: int = 0) -> Judgement:
     """The judgement of a point of a problem, in float64 and without its lower level's value. Not for a `Stream`."""
     setting = Setting.of(problem, x, y, samples, seed)
     return judge_in(setting, setting.x, setting.y)

@@ -18,9 +18,7 @@ ROUNDING = 1e-9  # excess over a chord, relative to the values, that counts as r
 FLAT = 1e-8  # eigenvalues and singular values below this part of the largest count as zero
 
 
-def segments_around(
-    setting: Setting, y: PyTree, points: int, rng: np.random.Generator, away: float = 0.0
-) -> Segments:
+def segments_around(setting: Setting, y: PyTree, points: int, rng: np.random.Generator, away: float = 0.0) -> Segments:
     """What random segments in Y show at the setting's x, and up to the relative distance `away` around it."""
 
     def program(problem: Problem, data: Data, y: PyTree, plan: SegmentPlan) -> Segments:

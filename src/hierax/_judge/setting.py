@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
@@ -70,9 +69,7 @@ class Setting:
     _data: Data = dataclasses.field(repr=False)
 
     @staticmethod
-    def of(
-        problem: Problem, x: PyTree, y: PyTree, samples: int, seed: int, bound: Bound | None = None
-    ) -> "Setting":
+    def of(problem: Problem, x: PyTree, y: PyTree, samples: int, seed: int, bound: Bound | None = None) -> "Setting":
         """The setting of a problem at a point; `samples` fresh ones stand for an expectation that is not known.
 
         `bound` is the problem as it was made ready for a run at variables like x and y: where everything is float64
@@ -108,9 +105,7 @@ class Setting:
         x, y = (doubled_on_host(split_variable(name, tree)[0]) for name, tree in (("x", x), ("y", y)))
         return dataclasses.replace(self, x=x, y=y)
 
-    def run(
-        self, name: str, program: Program, *args: PyTree, static: Hashable = (), quick: bool = False
-    ) -> PyTree:
+    def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), quick: bool = False) -> PyTree:
         """`program(problem, data, *args)`, compiled and in float64; arrays of the result are NumPy's (see `Bound.run`)."""
         with float64():
             return on_host(self.bound.run(name, program, self._data, *args, static=static, quick=quick))

@@ -15,7 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.settings import check_choice, check_count, check_positive
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings, one_of
 from hierax._base.trees import Number, or_one
 from hierax._lower import cones as _cones
 from hierax._lower.base import AbstractLowerSolver
@@ -77,12 +77,7 @@ class Conic(AbstractLowerSolver):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        check_choice("Conic", "solver", self.solver, tuple(BATCH))
-        for name in ("tol", "max_steps"):
-            if getattr(self, name) is None:
-                raise InputError(f"Conic({name}=None): needs a number; leave it out for the default.")
-        check_positive("Conic", "tol", self.tol)
-        check_count("Conic", "max_steps", self.max_steps)
+        check_settings(self, {"solver": one_of(*BATCH), "tol": POSITIVE_GIVEN, "max_steps": COUNT_GIVEN})
 
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None

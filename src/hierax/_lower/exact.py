@@ -23,8 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax._base.constants import ARMIJO
-from hierax._base.errors import InputError
-from hierax._base.settings import check_count, check_positive
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
@@ -161,13 +160,9 @@ class Exact(AbstractLowerSolver):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        for name in ("tol", "max_steps"):
-            if getattr(self, name) is None:
-                raise InputError(f"Exact({name}=None): needs a number; leave it out for the default.")
-        check_positive("Exact", "tol", self.tol)
-        check_count("Exact", "max_steps", self.max_steps)
-        check_count("Exact", "dense_limit", self.dense_limit)
-        check_count("Exact", "starts", self.starts)
+        check_settings(
+            self, {"tol": POSITIVE_GIVEN} | dict.fromkeys(("max_steps", "dense_limit", "starts"), COUNT_GIVEN)
+        )
 
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None

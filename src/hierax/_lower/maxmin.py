@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, PyTree, Scalar
 
-from hierax._base.settings import check_count, check_positive, given
-from hierax._base.trees import Number, dtype_of, largest, move, or_one
+from hierax._base.settings import COUNT_GIVEN, POSITIVE, check_settings
+from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.convexity import lower_curvatures
 from hierax._math.lagrangian import nonnegative
@@ -106,10 +106,8 @@ class MaxMin(AbstractLowerSolver):
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
-        check_count("MaxMin", "dual_steps", self.dual_steps)
-        check_count("MaxMin", "primal_steps", self.primal_steps)
-        for name in ("eta1", "eta2", "tol"):
-            check_positive("MaxMin", name, getattr(self, name))
+        steps = dict.fromkeys(("dual_steps", "primal_steps"), COUNT_GIVEN)
+        check_settings(self, steps | dict.fromkeys(("eta1", "eta2", "tol"), POSITIVE))
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
         """The objective must be strongly convex in y; with both steps given the user vouches for it (a network)."""

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree, Scalar
 
+from hierax._base.settings import COUNT, COUNT_GIVEN, POSITIVE, check_settings, one_of
 from hierax._base.trees import Number, all_finite, move, select
 from hierax._math.envelope import best_multiplier, joint_gamma
 from hierax._math.lagrangian import nonnegative, saddle_gradient
@@ -62,6 +63,11 @@ class SALM(eqx.Module):
     rule: Literal["capped", "paper"] = eqx.field(static=True, default="capped")
     eta_max: Number = None
     rho_max: Number = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no problem could make right."""
+        rules = dict.fromkeys(("eta", "rho", "eta_max", "rho_max"), POSITIVE)
+        check_settings(self, rules | {"rule": one_of("capped", "paper"), "batch": COUNT, "steps": COUNT_GIVEN})
 
     @property
     def offset(self) -> float:

@@ -18,7 +18,7 @@ which is another problem.
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,22 +26,31 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base.errors import InputError
-from hierax._base.settings import check_choice, check_count, check_positive
-from hierax._base.trees import Number, dtype_of, move
+from hierax._base.settings import POSITIVE, check_settings, instance_of
+from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.maxmin import MaxMin, norms_of
 from hierax._math import curvature as estimate
-from hierax._math.spectrum import POWER_STEPS, extreme_eigenvalues, hessian_product
-from hierax._methods import baseline
-from hierax._methods.baseline import Iterate, Moved
-from hierax._methods.steps import Decay, apply_rule, check_rule, init_rule, is_transformation, rate
+from hierax._math.spectrum import extreme_eigenvalues, hessian_product
+from hierax._methods import common
+from hierax._methods.common import FromLowerSolution, Iterate, StartLook, StepTaken, WithSmoothness, as_arrays
+from hierax._methods.steps import (
+    Decay,
+    StepRule,
+    apply_rule,
+    check_rule,
+    filled_rule,
+    init_rule,
+    is_transformation,
+    rate,
+)
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
-from hierax._run.method import AbstractMethod, Costs, Metrics, look_at
+from hierax._problem.samples import Tickets
+from hierax._run.batches import look_at
+from hierax._run.reports import Advice, Begun, Metrics, Residual, RunCosts
 
 C_FACTOR = 100.0  # c in units of (curvature of F) / sqrt(L_G mu_G): y_F is off by 1/100 of what SALVF's c1 would allow
-SLOPE = 5.0  # weight of F's slope where it stands in for curvature, as in SALVF
 START_ROUNDS = 10  # the first lower solve by MaxMin is this many times longer
 FIRST = 0.1  # the first x-step of the adaptive rule, in units of 1/L_x
 GROWTH = 1.2  # the adaptive x-step grows at most by this factor per step
@@ -82,7 +91,7 @@ class BLOCCState(NamedTuple):
     key: PRNGKeyArray
 
 
-class BLOCC(AbstractMethod):
+class BLOCC(FromLowerSolution, WithSmoothness):
     r"""Penalty method with two lower-level solves per step. Whatever is None is estimated from the problem.
 
     Args:
@@ -102,109 +111,86 @@ class BLOCC(AbstractMethod):
         smoothness: the L_x of the stationarity measure; None: estimated.
 
     Examples:
-        >>> from hierax._methods.blocc import BLOCC
-        >>> from hierax._lower.maxmin import MaxMin
-        >>> method = BLOCC(c=100.0, penalised=MaxMin(dual_steps=20, primal_steps=5))
+        >>> import hierax as hx
+        >>> method = hx.BLOCC(c=100.0, penalised=hx.MaxMin(dual_steps=20, primal_steps=5))
     """
 
     c: Number = None
     lower: AbstractLowerSolver = MaxMin()
     penalised: AbstractLowerSolver = MaxMin()
-    eta: Any = None
-    batch_zeta: int | None = eqx.field(static=True, default=None)
-    batch_xi: int | None = eqx.field(static=True, default=None)
-    start: Literal["solve", "given"] = eqx.field(static=True, default="solve")
-    scales: Any = None
-    smoothness: Number = None
+    eta: "StepRule | Adaptive" = None
 
-    shorten: ClassVar[str] = "Shorten the x-step (eta) or leave it unset, or take more steps in hx.MaxMin."
+    advice: ClassVar[Advice] = Advice(
+        shorten="Shorten the x-step (eta) or leave it unset, or take more steps in hx.MaxMin."
+    )
+    state_settings: ClassVar[dict[str, str]] = {"eta": "Adaptive()"}
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
-        check_positive("BLOCC", "c", self.c)
-        check_positive("BLOCC", "smoothness", self.smoothness)
-        check_choice("BLOCC", "start", self.start, ("solve", "given"))
-        check_count("BLOCC", "batch_zeta", self.batch_zeta)
-        check_count("BLOCC", "batch_xi", self.batch_xi)
+        super().__post_init__()
+        solver = instance_of(AbstractLowerSolver, "hx.MaxMin() or hx.Exact()")
+        check_settings(self, {"c": POSITIVE, "lower": solver, "penalised": solver})
         if not isinstance(self.eta, Adaptive):
             check_rule("eta", self.eta)
-        for name in ("lower", "penalised"):
-            solver = getattr(self, name)
-            if not isinstance(solver, AbstractLowerSolver):
-                raise InputError(f"BLOCC({name}): needs hx.MaxMin() or hx.Exact(), got {type(solver).__name__}.")
 
-    # -- settings ---------------------------------------------------------------------------------------------------
-
-    def refuse(self, problem: Problem) -> None:
+    def check(self, problem: Problem) -> None:
         """No constraints at the upper level."""
-        baseline.refuse_upper_constraints("BLOCC", problem)
+        common.refuse_upper_constraints("BLOCC", problem)
 
-    def refuse_state(self, known: "BLOCC") -> None:  # type: ignore[override]
-        """The state holds what its x-step needs."""
-        if self.eta is not None and _kind(self.eta) != _kind(known.eta):
-            raise InputError(
-                f"method: the state was made with a BLOCC whose x-step is {_kind(known.eta)}, which does not fit "
-                f"{_kind(self.eta)}. Leave eta unset, or start a new run from (sol.x, sol.y)."
-            )
+    # -- before the first step --------------------------------------------------------------------------------------
 
-    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
+        """Estimate what is unset where the lower level is solved at x0; begin there with y_F = y_g, mu_F = c mu_g."""
+        look = self.batches(problem).first_look(problem, key) if look is None else look
+        scales = self.scales
+        if scales is None and any(getattr(solver, "eta2", None) is not None for solver in self._solvers):
+            scales = estimate.unit_scales(problem, x0, y0)
+        zeta, xi = look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key)
+        seen = common.look_at_start(problem, x0, y0, key, zeta, self._first_solver, scales)
+        product = hessian_product(lambda v: problem.lower(x0, v, xi), seen.lower.y)
+        weakest, _ = extreme_eigenvalues(product, seen.lower.y)
+        method = self._filled(problem, seen, weakest, dtype_of(x0, y0))
+        y, mu = y0, common.no_multipliers(problem, x0, y0)
+        if self.start == "solve":
+            y, mu = seen.lower.y, seen.lower.multipliers
+        memory = method.eta.init(x0) if isinstance(method.eta, Adaptive) else init_rule(method.eta, x0)
+        weighted = jax.tree.map(lambda a: method.c * a, mu)
+        state = BLOCCState(Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
+        return Begun(method, state, self._doubts(problem, x0, y0, zeta, xi))
+
+    def _doubts(self, problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
         """Those of the two solvers. An estimated c is large enough for F + c G to be as convex as G."""
-        xi = samples.whole(problem.xi, key)
         doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in self.lower.doubts(problem, x, y, xi).items()}
         if self.c is None and isinstance(self.penalised, MaxMin):
             found = {} if isinstance(self.lower, MaxMin) else self.penalised.doubts(problem, x, y, xi)
         else:
-            zeta = look_at(problem.zeta, self.with_batches(problem).first_look(problem, key).zeta)
             c = jnp.asarray(1.0 if self.c is None else self.c, dtype_of(x, y))
             found = self.penalised.doubts(penalised_problem(problem, c), x, y, (zeta, xi))
         of = "BLOCC(penalised=...), on F + c G in the place of the lower objective, where a larger c may help"
         return doubts | {f"{of}: {text}": flag for text, flag in found.items()}
 
-    def resolve(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
-    ) -> "BLOCC":
-        """The method with every unset value estimated at (x0, y0) and every number an array."""
-        self = self.with_batches(problem)
-        look = self.first_look(problem, key) if look is None else look
-        scales = self.scales
-        if scales is None and any(getattr(solver, "eta2", None) is not None for solver in self._solvers):
-            scales = estimate.unit_scales(problem, x0, y0)
-        zeta = look_at(problem.zeta, look.zeta)
-        seen = baseline.look_around(problem, x0, y0, key, zeta, self._first_solver, scales)
-        at, dtype = seen.curvature, dtype_of(x0, y0)
-
-        def given(value: Number, default: Scalar) -> Array:
-            return jnp.asarray(default if value is None else value, dtype)
-
-        rescaled, xi = scaled(problem, seen.scales), samples.whole(problem.xi, key)
-        product = hessian_product(lambda v: rescaled.lower(x0, v, xi), seen.lower.y)
-        weakest, _ = extreme_eigenvalues(product, seen.lower.y)
-        tiny = jnp.finfo(dtype).tiny
+    def _filled(self, problem: Problem, seen: StartLook, weakest: Scalar, dtype: jnp.dtype) -> "BLOCC":
+        """Every unset number from the norms at the start; `weakest` is the smallest curvature of G in y."""
+        at, tiny = seen.curvature, jnp.finfo(dtype).tiny
         mean = jnp.sqrt(jnp.maximum(at.lower_yy * jnp.clip(weakest, 1e-3 * at.lower_yy, at.lower_yy), tiny))
-        curved_upper = jnp.where(at.upper_yy > 1e-3 * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
-        c = given(self.c, jnp.where(curved_upper > tiny, C_FACTOR * curved_upper / mean, C_FACTOR))
+        curved_upper = common.upper_curvature(at)
+        c = given(self.c, jnp.where(curved_upper > tiny, C_FACTOR * curved_upper / mean, C_FACTOR), dtype)
         # y*(x) moves with G's mixed derivatives and with the constraints; its curvature is left out.
-        speed = jnp.maximum(at.response / mean, (at.jacobian_x / jnp.where(at.jacobian_y > 0, at.jacobian_y, 1.0)) ** 2)
-        smoothness = given(self.smoothness, at.upper_xx + curved_upper * speed)
-        smoothness = jnp.where(smoothness > tiny, smoothness, 1.0)
+        speed = jnp.maximum(at.response / mean, (at.jacobian_x / or_one(at.jacobian_y)) ** 2)
+        smoothness = or_one(given(self.smoothness, at.upper_xx + curved_upper * speed, dtype), tiny)
+        sampled, sizes = problem.zeta is not None or problem.xi is not None, self.batches(problem)
+        default = Decay(1 / smoothness, X_DECAY) if sampled else Adaptive(FIRST / smoothness)
         return dataclasses.replace(
             self,
+            batch_zeta=sizes.zeta,
+            batch_xi=sizes.xi,
             c=c,
-            lower=_as_arrays(self.lower, dtype),
-            penalised=_as_arrays(self.penalised, dtype),
-            eta=self._rule(problem, smoothness, dtype),
+            lower=as_arrays(self.lower, dtype),  # MaxMin's unset steps stay unset, and follow x
+            penalised=as_arrays(self.penalised, dtype),
+            eta=filled_rule(self.eta, default, dtype),
             scales=seen.scales,
             smoothness=smoothness,
         )
-
-    def _rule(self, problem: Problem, smoothness: Scalar, dtype: jnp.dtype) -> Any:
-        rule = self.eta
-        if rule is None:
-            sampled = problem.zeta is not None or problem.xi is not None
-            rule = Decay(1 / smoothness, X_DECAY) if sampled else Adaptive(FIRST / smoothness)
-        if is_transformation(rule) or (callable(rule) and not isinstance(rule, Decay)):
-            return rule
-        return jax.tree.map(lambda a: jnp.asarray(a, dtype), rule)
 
     @property
     def _solvers(self) -> tuple[AbstractLowerSolver, AbstractLowerSolver]:
@@ -217,21 +203,9 @@ class BLOCC(AbstractMethod):
             return dataclasses.replace(self.lower, dual_steps=START_ROUNDS * self.lower.dual_steps)
         return self.lower
 
-    # -- a run ------------------------------------------------------------------------------------------------------
+    # -- a step -----------------------------------------------------------------------------------------------------
 
-    def init(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
-    ) -> BLOCCState:
-        """State before the first step (of a resolved method): y_F = y_g and mu_F = c mu_g."""
-        y, mu = y0, jax.tree.map(jnp.zeros_like, problem.rows(x0, y0))
-        if self.start == "solve":
-            found = self._first_solver.solve(scaled(problem, self.scales), x0, y0, samples.whole(problem.xi, key))
-            y, mu = found.y, found.multipliers
-        memory = self.eta.init(x0) if isinstance(self.eta, Adaptive) else init_rule(self.eta, x0)
-        weighted = jax.tree.map(lambda a: self.c * a, mu)
-        return BLOCCState(Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
-
-    def step(self, problem: Problem, state: BLOCCState, tickets: samples.Tickets) -> tuple[BLOCCState, Metrics]:
+    def step(self, problem: Problem, state: BLOCCState, tickets: Tickets) -> tuple[BLOCCState, Metrics]:
         """One outer step."""
         problem = scaled(problem, self.scales)
         x, xi_all = state.point.x, samples.whole(problem.xi, state.key)
@@ -256,7 +230,7 @@ class BLOCC(AbstractMethod):
         else:
             moved, memory = apply_rule(self.eta, state.memory, problem.x_set, x, d, state.step)
         new = Iterate(moved, high.y)
-        told = Moved(
+        taken = StepTaken(
             old=state.point,
             new=new,
             d_x=d,
@@ -268,26 +242,27 @@ class BLOCC(AbstractMethod):
             status=jnp.maximum(low.status, high.status),
         )
         after = BLOCCState(new, low.y, low.multipliers, high.multipliers, memory, state.step + 1, state.key)
-        return after, baseline.metrics(problem, self.scales, told, self.smoothness)
+        return after, common.step_metrics(problem, self.scales, taken, self.smoothness)
 
-    def blank(self, state: BLOCCState) -> tuple[PyTree, PyTree, PyTree, PyTree]:
+    # -- what the loop asks -----------------------------------------------------------------------------------------
+
+    def zero_residual(self, state: BLOCCState) -> Residual:
         """Zeros like x and the residuals of the two solvers."""
         zero = jnp.zeros_like(self.smoothness)
-        return jax.tree.map(jnp.zeros_like, state.point.x), (), (), (zero, zero)
+        return Residual(jax.tree.map(jnp.zeros_like, state.point.x), inner=(zero, zero))
 
     def multipliers(self, problem: Problem, state: BLOCCState) -> Multipliers:
         """mu_g in the user's units."""
-        return baseline.in_user_units(problem, state.point.x, state.point.y, state.mu_lower, self.scales)
+        return common.in_user_units(problem, state.point.x, state.point.y, state.mu_lower, self.scales)
 
     def moved_to(self, state: BLOCCState, x: PyTree, y: PyTree, multipliers: Multipliers) -> BLOCCState:
         """The state at another point of the run."""
-        there = jax.tree.map(jnp.multiply, multipliers, self.scales)
-        return state._replace(point=Iterate(x, y), mu_lower=Rows(there.inequalities, there.equalities))
+        return state._replace(point=Iterate(x, y), mu_lower=common.in_scaled_units(multipliers, self.scales))
 
     def step_limits(self, problem: Problem, state: BLOCCState) -> dict[str, tuple[Scalar, Scalar]]:
         """The steps of MaxMin that were set against 2/L, and the x-step against 2/L_x, where the state is."""
         rescaled, xi = scaled(problem, self.scales), samples.whole(problem.xi, state.key)
-        zeta = look_at(problem.zeta, self.first_look(problem, state.key).zeta)
+        zeta = look_at(problem.zeta, self.batches(problem).first_look(problem, state.key).zeta)
         x = state.point.x
         limits: dict[str, tuple[Scalar, Scalar]] = {}
         for name, solver, of, y, batch, mu in (
@@ -305,32 +280,23 @@ class BLOCC(AbstractMethod):
                 found = solver.step_limits(norms_of(of, x, y, batch, mu))
                 limits |= {f"{name}.{step}": limit for step, limit in found.items()}
         if not isinstance(self.eta, Adaptive) and not is_transformation(self.eta):
-            able = dataclasses.replace(self, eta=None, smoothness=None).resolve(problem, x, state.y_lower, state.key)
+            free = dataclasses.replace(self, eta=None, smoothness=None)
+            able = free.begin(problem, x, state.y_lower, state.key).method
             limits["eta"] = (rate(self.eta, state.step, dtype_of(x)), 2 / able.smoothness)
         return limits
 
-    # -- accounting -------------------------------------------------------------------------------------------------
-
-    def costs(self, problem: Problem) -> Costs:
-        """Samples and gradients of one outer step; what an exact solver does is not counted in gradients."""
+    def costs(self, problem: Problem) -> RunCosts:
+        """Two lower solves per step; what an exact solver does is not counted in gradients."""
         (low, low_rows), (high, high_rows) = (_gradients(solver) for solver in self._solvers)
-        return Costs(
-            zeta=(self.batch_zeta or 1) * (problem.zeta is not None),
-            xi=(self.batch_xi or 1) * (problem.xi is not None),
-            grad_upper=high + 1,
-            grad_lower=low + high + 2,
-            vjp_constraints=low_rows + high_rows + 2,
-            lower_solves=2,
+        first, first_rows = _gradients(self._first_solver)
+        estimated = common.estimate_costs()
+        step = common.batch_costs(self, problem)._replace(
+            grad_upper=high + 1, grad_lower=low + high + 2, vjp_constraints=low_rows + high_rows + 2, lower_solves=2
         )
-
-    def start_costs(self, problem: Problem) -> Costs:
-        """Samples and gradients before the first step."""
-        solves = 1 + (self.start == "solve")
-        steps, rows = (solves * count for count in _gradients(self._first_solver))
-        products = 2 * 4 * POWER_STEPS  # Hessian-vector products at one point, about 2 gradients each
-        return Costs(
-            grad_upper=products, grad_lower=steps + products, vjp_constraints=rows + products, lower_solves=solves
+        start = estimated._replace(
+            grad_lower=estimated.grad_lower + first, vjp_constraints=estimated.vjp_constraints + first_rows
         )
+        return RunCosts(start, step)
 
 
 def penalised_problem(problem: Problem, c: Scalar) -> Problem:
@@ -340,16 +306,5 @@ def penalised_problem(problem: Problem, c: Scalar) -> Problem:
     )
 
 
-def _as_arrays(solver: AbstractLowerSolver, dtype: jnp.dtype) -> AbstractLowerSolver:
-    """Every number an array: many starts give them an axis. MaxMin's unset steps stay unset, and follow x."""
-    return jax.tree.map(lambda a: jnp.asarray(a, dtype), solver)
-
-
 def _gradients(solver: AbstractLowerSolver) -> tuple[int, int]:
     return solver.gradients() if isinstance(solver, MaxMin) else (0, 0)
-
-
-def _kind(eta: Any) -> str:
-    if isinstance(eta, Adaptive):
-        return "adaptive"
-    return "an optax transformation" if is_transformation(eta) else "a number or schedule"

@@ -24,7 +24,7 @@ The method needs second derivatives and dense matrices; it is the one here that 
 """
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,8 +34,8 @@ import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.settings import check_count, check_positive
-from hierax._base.trees import Number, dtype_of, move, select
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings, instance_of
+from hierax._base.trees import Number, dtype_of, given, move, or_one, select
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math import curvature as estimate
@@ -43,12 +43,23 @@ from hierax._math import hypergradient as hyper
 from hierax._math.hull import HULL_STEPS, least_norm_weights
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
 from hierax._math.psi import gradient_mapping
-from hierax._methods import baseline
-from hierax._methods.baseline import Iterate, Moved
-from hierax._methods.steps import Decay, apply_rule, check_rule, init_rule, is_transformation, rate
+from hierax._methods import common
+from hierax._methods.common import Iterate, StepTaken, WithSmoothness
+from hierax._methods.steps import (
+    Decay,
+    StepRule,
+    apply_rule,
+    check_rule,
+    filled_rule,
+    init_rule,
+    is_transformation,
+    rate,
+)
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.method import AbstractMethod, Costs, Metrics, look_at
+from hierax._problem.samples import Tickets
+from hierax._run.batches import look_at
+from hierax._run.reports import Advice, Begun, Costs, Metrics, Residual, RunCosts
 
 ARMIJO = 1e-4
 FIRST = 1e-2  # length of the first trial step as a share of ||x||
@@ -106,7 +117,7 @@ class Direction(NamedTuple):
     length: Scalar
 
 
-class GAM(AbstractMethod):
+class GAM(WithSmoothness):
     r"""Gradient descent on F(x, y*(x)) through the KKT system. Whatever is None is estimated from the problem.
 
     Args:
@@ -122,114 +133,95 @@ class GAM(AbstractMethod):
         smoothness: 1/step of the stationarity measure; None: that of the current step length.
 
     Examples:
-        >>> from hierax._methods.gam import GAM
-        >>> method = GAM(tol_active=0.01, candidates=4)
+        >>> import hierax as hx
+        >>> method = hx.GAM(tol_active=0.01, candidates=4)
     """
 
     lower: AbstractLowerSolver = Exact(tol=1e-10)
-    eta: Any = None
+    eta: StepRule = None
     tol_active: Number = 0.1
     candidates: int = eqx.field(static=True, default=8)
-    batch_zeta: int | None = eqx.field(static=True, default=None)
-    batch_xi: int | None = eqx.field(static=True, default=None)
-    smoothness: Number = None
 
-    closer: ClassVar[str] = "as near as the lower solver's tolerance brings it"
-    shorten: ClassVar[str] = "Give a smaller eta, or leave it unset."
+    advice: ClassVar[Advice] = Advice(
+        closer="as near as the lower solver's tolerance brings it", shorten="Give a smaller eta, or leave it unset."
+    )
+    state_settings: ClassVar[dict[str, str]] = {"eta": "Armijo's"}
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
-        if not isinstance(self.lower, AbstractLowerSolver):
-            raise InputError(f"GAM(lower): needs hx.Exact() or hx.Conic(), got {type(self.lower).__name__}.")
+        super().__post_init__()
+        check_settings(self, {"lower": instance_of(AbstractLowerSolver, "hx.Exact() or hx.Conic()")})
+        check_settings(self, {"tol_active": POSITIVE_GIVEN, "candidates": COUNT_GIVEN})
         check_rule("eta", self.eta)
-        check_positive("GAM", "tol_active", self.tol_active)
-        check_positive("GAM", "smoothness", self.smoothness)
-        for name in ("candidates", "batch_zeta", "batch_xi"):
-            check_count("GAM", name, getattr(self, name))
 
-    # -- settings ---------------------------------------------------------------------------------------------------
-
-    def refuse(self, problem: Problem) -> None:
+    def check(self, problem: Problem) -> None:
         """No constraints at the upper level."""
-        baseline.refuse_upper_constraints("GAM", problem)
+        common.refuse_upper_constraints("GAM", problem)
 
-    def refuse_state(self, known: "GAM") -> None:  # type: ignore[override]
-        """The state holds what its rule needs."""
-        if self.eta is not None and _kind(self.eta) != _kind(known.eta):
+    # -- before the first step --------------------------------------------------------------------------------------
+
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
+        """The lower level solved at x0; unless Armijo's rule does without, the step estimated there."""
+        if not hyper.fits(problem, x0, y0):
             raise InputError(
-                f"method: the state was made by a GAM whose x-step is {_kind(known.eta)}, which does not fit "
-                f"{_kind(self.eta)}. Leave eta unset, or start a new run from (sol.x, sol.y)."
+                f"GAM: the KKT matrix of the lower level is larger than {hyper.MOST} x {hyper.MOST} (entries of y plus "
+                "constraints plus bounds of Y), and GAM factorises it at every step. Use hx.SALVF()."
             )
+        dtype, xi = dtype_of(x0, y0), samples.whole(problem.xi, key)
+        sizes = self.batches(problem)
+        method = dataclasses.replace(self, batch_zeta=sizes.zeta, batch_xi=sizes.xi)
+        eta, smoothness = self.eta, self.smoothness
+        if self._searches(problem):
+            found = self.lower.solve(problem, x0, y0, xi)
+        else:
+            look = sizes.first_look(problem, key) if look is None else look
+            found, curved = self._curvature(problem, x0, y0, look_at(problem.zeta, look.zeta), xi)
+            eta = filled_rule(eta, Decay(1 / curved), dtype)
+            smoothness = given(smoothness, curved, dtype)
+        method = dataclasses.replace(
+            method, eta=eta, tol_active=jnp.asarray(self.tol_active, dtype), smoothness=smoothness
+        )
+        zero = jnp.zeros((), dtype)
+        search = Search(zero, zero, method.tol_active, x0, jax.tree.map(jnp.zeros_like, x0))
+        step = jnp.zeros((), jnp.int32)
+        state = GAMState(Iterate(x0, found.y), found, search, init_rule(eta, x0), step, key)
+        return Begun(method, state, self._doubts(problem, x0, y0, found, xi))
 
-    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
+    def _doubts(
+        self, problem: Problem, x: PyTree, y: PyTree, found: LowerSolution, xi: PyTree
+    ) -> dict[str, Bool[Array, ""]]:
         """Those of the solver, and a KKT system without a solution."""
-        xi = samples.whole(problem.xi, key)
-        found = self.lower.solve(problem, x, y, xi)
         system = hyper.kkt_system(problem, x, found, xi)
         solved = hyper.adjoint(system, hyper.active_rows(system), jnp.ones_like(system.hessian[0]))
         singular = solved.singular & (found.status == SOLVED)
         doubts = {FLAT: singular & solved.flat, DEPENDENT: singular & ~solved.flat}
         return self.lower.doubts(problem, x, y, xi) | doubts
 
-    def resolve(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
-    ) -> "GAM":
-        """The method with every number an array and, unless Armijo's rule does without, the step estimated."""
-        if not hyper.fits(problem, x0, y0):
-            raise InputError(
-                f"GAM: the KKT matrix of the lower level is larger than {hyper.MOST} x {hyper.MOST} (entries of y plus "
-                "constraints plus bounds of Y), and GAM factorises it at every step. Use hx.SALVF()."
-            )
-        self = self.with_batches(problem)
-        dtype = dtype_of(x0, y0)
-        eta, smoothness = self.eta, self.smoothness
-        if not self._searches(problem):
-            look = self.first_look(problem, key) if look is None else look
-            curved = self._curvature(problem, x0, y0, key, look_at(problem.zeta, look.zeta))
-            eta = Decay(1 / curved) if eta is None else eta
-            smoothness = curved if smoothness is None else smoothness
-        if isinstance(eta, Decay) or not (callable(eta) or is_transformation(eta)):
-            eta = jax.tree.map(lambda a: jnp.asarray(a, dtype), eta)
-        return dataclasses.replace(
-            self,
-            eta=eta,
-            tol_active=jnp.asarray(self.tol_active, dtype),
-            smoothness=None if smoothness is None else jnp.asarray(smoothness, dtype),
-        )
-
     def _searches(self, problem: Problem) -> bool:
         """Whether Armijo's rule sets the step: it compares values of F(x, y*(x)), so they must be exact."""
         return self.eta is None and problem.zeta is None
 
-    def _curvature(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, zeta: PyTree) -> Scalar:
-        """How fast the gradient of F(x, y*(x)) changes along itself, from two points near by."""
-        xi = samples.whole(problem.xi, key)
+    def _curvature(
+        self, problem: Problem, x0: PyTree, y0: PyTree, zeta: PyTree, xi: PyTree
+    ) -> tuple[LowerSolution, Scalar]:
+        """The lower level's solution at x0, and how fast the gradient of F(x, y*(x)) changes along itself there."""
         size = _size(x0)
 
-        def look(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree]]:
+        def look(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, LowerSolution]]:
             found = self.lower.solve(problem, x, y0, xi)
             d = hyper.hypergradient(problem, x, found, zeta, xi).gradient
-            step = PROBE * size / _or_one(optax.tree.norm(d))
-            return sets.project(problem.x_set, move(x, step, d)), (x, d)
+            step = PROBE * size / or_one(optax.tree.norm(d))
+            return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
 
-        _, (xs, ds) = jax.lax.scan(look, x0, None, length=2)  # a loop, so that the solver compiles once
+        _, (xs, ds, both) = jax.lax.scan(look, x0, None, length=2)  # a loop, so that the solver compiles once
         moved, turned = (optax.tree.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
         slope = optax.tree.norm(jax.tree.map(lambda a: a[0], ds))
-        return _or_one(jnp.maximum(turned / _or_one(moved), slope / size))
+        curved = or_one(jnp.maximum(turned / or_one(moved), slope / size))
+        return jax.tree.map(lambda a: a[0], both), curved
 
-    # -- a run ------------------------------------------------------------------------------------------------------
+    # -- a step -----------------------------------------------------------------------------------------------------
 
-    def init(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
-    ) -> GAMState:
-        """State before the first step: the lower level solved at x0."""
-        found = self.lower.solve(problem, x0, y0, samples.whole(problem.xi, key))
-        zero = jnp.zeros_like(self.tol_active)
-        search = Search(zero, zero, self.tol_active, x0, jax.tree.map(jnp.zeros_like, x0))
-        rule = init_rule(self.eta, x0)
-        return GAMState(Iterate(x0, found.y), found, search, rule, jnp.zeros((), jnp.int32), key)
-
-    def step(self, problem: Problem, state: GAMState, tickets: samples.Tickets) -> tuple[GAMState, Metrics]:
+    def step(self, problem: Problem, state: GAMState, tickets: Tickets) -> tuple[GAMState, Metrics]:
         """One trial point (Armijo's rule), or one step of the given rule."""
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.whole(problem.xi, state.key)
         if self._searches(problem):
@@ -254,7 +246,7 @@ class GAM(AbstractMethod):
         eps = jnp.finfo(dtype).eps
         first = search.length == 0
         ahead = self._direction(problem, state, search.tol, jnp.where(first, 1.0, search.length), None, xi)
-        start = FIRST * _size(x) / _or_one(optax.tree.norm(ahead.d))
+        start = FIRST * _size(x) / or_one(optax.tree.norm(ahead.d))
         t = jnp.where(first, start, _next_length(search, x, ahead.d))
         good = jnp.where(first, start, search.good)
 
@@ -338,7 +330,7 @@ class GAM(AbstractMethod):
         smoothness: Scalar,
         status: Int[Array, ""],
     ) -> Metrics:
-        moved = Moved(
+        taken = StepTaken(
             old=old.point,
             new=new.point,
             d_x=d,
@@ -350,11 +342,13 @@ class GAM(AbstractMethod):
             status=status,
         )
         smoothness = smoothness if self.smoothness is None else self.smoothness
-        return baseline.metrics(problem, estimate.unit_scales(problem, *new.point[:2]), moved, smoothness)
+        return common.step_metrics(problem, estimate.unit_scales(problem, *new.point[:2]), taken, smoothness)
 
-    def blank(self, state: GAMState) -> tuple[PyTree, PyTree, PyTree, PyTree]:
+    # -- what the loop asks -----------------------------------------------------------------------------------------
+
+    def zero_residual(self, state: GAMState) -> Residual:
         """Zeros like x; y has no residual of its own, and the solver's is a number."""
-        return jax.tree.map(jnp.zeros_like, (state.point.x, (), (), state.found.residual))
+        return jax.tree.map(jnp.zeros_like, Residual(state.point.x, inner=state.found.residual))
 
     def multipliers(self, problem: Problem, state: GAMState) -> Multipliers:
         """Those of the lower level's solution."""
@@ -371,22 +365,12 @@ class GAM(AbstractMethod):
         )
         return state._replace(point=Iterate(x, y), found=found)
 
-    # -- accounting -------------------------------------------------------------------------------------------------
-
-    def costs(self, problem: Problem) -> Costs:
-        """One lower solve; F at the point and at the trial. Second derivatives are not counted: there are no fields."""
-        return Costs(
-            zeta=(self.batch_zeta or 1) * (problem.zeta is not None),
-            grad_upper=2,
-            grad_lower=2,
-            vjp_constraints=2,
-            lower_solves=1,
-        )
-
-    def start_costs(self, problem: Problem) -> Costs:
-        """The lower solves of the start, of the check for a singular system and, without Armijo, of the estimate."""
+    def costs(self, problem: Problem) -> RunCosts:
+        """One lower solve per step; F at the point and at the trial. Second derivatives are not counted."""
         probes = 0 if self._searches(problem) else 2
-        return Costs(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes, lower_solves=2 + probes)
+        start = Costs(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes, lower_solves=max(1, probes))
+        zeta = common.batch_costs(self, problem).zeta
+        return RunCosts(start, Costs(zeta=zeta, grad_upper=2, grad_lower=2, vjp_constraints=2, lower_solves=1))
 
 
 def _next_length(search: Search, x: PyTree, d: PyTree) -> Scalar:
@@ -398,15 +382,5 @@ def _next_length(search: Search, x: PyTree, d: PyTree) -> Scalar:
     return jnp.where(square > 0, jnp.clip(length, FALL * search.length, GROWTH * search.length), search.length)
 
 
-def _kind(eta: Any) -> str:
-    if eta is None:
-        return "Armijo's"
-    return "an optax transformation" if is_transformation(eta) else "a number or a schedule"
-
-
 def _size(x: PyTree) -> Scalar:
-    return _or_one(optax.tree.norm(x))
-
-
-def _or_one(value: Scalar) -> Scalar:
-    return jnp.where(value > 0, value, 1.0)
+    return or_one(optax.tree.norm(x))

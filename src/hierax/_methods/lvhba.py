@@ -14,17 +14,16 @@ eta where the user sets eta only. With samples every g-gradient of a step is tak
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.settings import check_choice, check_count, check_positive
-from hierax._base.trees import Number, dtype_of, move
+from hierax._base.settings import POSITIVE, check_settings, in_interval, instance_of
+from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math import curvature as estimate
@@ -35,15 +34,16 @@ from hierax._math.lower_level import SOLVED
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import jacobian_norm
-from hierax._methods import baseline
-from hierax._methods.baseline import Iterate, Moved, into_box
-from hierax._methods.steps import Decay, check_rule, is_transformation, rate
+from hierax._methods import common
+from hierax._methods.common import FromLowerSolution, Iterate, StepTaken, as_arrays, into_box
+from hierax._methods.steps import Decay, StepRule, check_rule, filled_rule, is_transformation, rate
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
-from hierax._run.method import AbstractMethod, Costs, Metrics, look_at
+from hierax._problem.samples import Tickets
+from hierax._run.batches import look_at
+from hierax._run.reports import Advice, Begun, Metrics, Residual, RunCosts
 
 C_FACTOR = 5.0  # c in units of (curvature of F) / L_G, both in y
-SLOPE = 5.0  # weight of F's slope where it stands in for curvature, as in SALVF
 G1_FACTOR = 2.0  # g1 in units of 1 / L_G
 G2_FACTOR = 1.0  # g2 in units of L_G / ||J_y H||^2
 INNER_STEP = 0.5  # eta in units of the longest step at which (th, lam) is stable
@@ -70,7 +70,7 @@ class LVHBAState(NamedTuple):
     key: PRNGKeyArray
 
 
-class LVHBA(AbstractMethod):
+class LVHBA(FromLowerSolution):
     r"""Single-loop method on the proximal Lagrangian value function. Whatever is None is estimated from the problem.
 
     Args:
@@ -97,8 +97,8 @@ class LVHBA(AbstractMethod):
             solution for x0, unless g2, r, beta, eta or rho is given (they carry the constraints' units).
 
     Examples:
-        >>> from hierax._methods.lvhba import LVHBA
-        >>> method = LVHBA(c=2.0, q=0.4)
+        >>> import hierax as hx
+        >>> method = hx.LVHBA(c=2.0, q=0.4)
     """
 
     c: Number = None
@@ -106,44 +106,58 @@ class LVHBA(AbstractMethod):
     g1: Number = None
     g2: Number = None
     r: Number = None
-    alpha: Any = None
+    alpha: StepRule = None
     beta: Number = None
     eta: Number = None
     rho: Number = None
     projection: AbstractLowerSolver = Exact()
-    batch_zeta: int | None = eqx.field(static=True, default=None)
-    batch_xi: int | None = eqx.field(static=True, default=None)
-    start: Literal["solve", "given"] = eqx.field(static=True, default="solve")
-    scales: Any = None
 
-    closer: ClassVar[str] = "more steps, a larger c or a larger q bring it closer"
-    shorten: ClassVar[str] = "Shorten alpha, eta and beta, or leave them unset."
+    advice: ClassVar[Advice] = Advice(
+        closer="more steps, a larger c or a larger q bring it closer",
+        shorten="Shorten alpha, eta and beta, or leave them unset.",
+    )
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
-        for name in ("c", "g1", "g2", "r", "beta", "eta", "rho"):
-            check_positive("LVHBA", name, getattr(self, name))
-        if isinstance(self.q, int | float) and not 0 < self.q < 0.5:
-            raise InputError(f"LVHBA(q={self.q}): must lie in (0, 1/2).")
+        super().__post_init__()
+        rules = dict.fromkeys(("c", "g1", "g2", "r", "beta", "eta", "rho"), POSITIVE)
+        check_settings(self, rules | {"q": in_interval(lambda q: 0 < q < 0.5, "(0, 1/2)")})
+        check_settings(self, {"projection": instance_of(AbstractLowerSolver, "hx.Exact() or hx.Conic()")})
         check_rule("alpha", self.alpha)
         if is_transformation(self.alpha):
             raise InputError(
                 "LVHBA(alpha): (x, y) moves by one projected step, so it needs a number or a schedule, not an optax "
                 "transformation."
             )
-        if not isinstance(self.projection, AbstractLowerSolver):
-            raise InputError(f"LVHBA(projection): needs hx.Exact() or hx.Conic(), got {self.projection!r}.")
-        check_choice("LVHBA", "start", self.start, ("solve", "given"))
-        check_count("LVHBA", "batch_zeta", self.batch_zeta)
-        check_count("LVHBA", "batch_xi", self.batch_xi)
 
-    # -- settings ---------------------------------------------------------------------------------------------------
-
-    def refuse(self, problem: Problem) -> None:
+    def check(self, problem: Problem) -> None:
         """No constraints at the upper level."""
-        baseline.refuse_upper_constraints("LVHBA", problem)
+        common.refuse_upper_constraints("LVHBA", problem)
 
-    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
+        """Estimate what is unset where the lower level is solved at x0, and begin there."""
+        look = self.batches(problem).first_look(problem, key) if look is None else look
+        zeta, xi = look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key)
+        found = self.projection.solve(problem, x0, y0, xi)
+        scales = as_arrays(self._scales(problem, x0, found.y, key), dtype_of(x0, y0))
+        lam = jax.tree.map(jnp.multiply, found.multipliers, Rows(scales.inequalities, scales.equalities))
+        at = estimate.curvature(scaled(problem, scales), x0, found.y, lam, zeta, xi)
+        mixed = jacobian_norm(lambda v: jax.grad(problem.lower, 1)(v, found.y, xi), x0)
+        method = self._filled(problem, at, mixed, lam, scales)
+        zero = common.no_multipliers(problem, x0, y0)
+        y, z = (found.y, into_box(lam, method.r)) if self.start == "solve" else (y0, zero)
+        state = LVHBAState(Iterate(x0, y, z), Saddle(y, z), zero, jnp.zeros((), jnp.int32), key)
+        return Begun(method, state, self._doubts(problem, x0, y0, key))
+
+    def _scales(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Multipliers:
+        """Norms of the constraints' gradients at the lower level's solution, where they hold (y0 may be a centre)."""
+        if self.scales is not None:
+            return self.scales
+        if any(getattr(self, name) is not None for name in ("g2", "r", "beta", "eta", "rho")):
+            return estimate.unit_scales(problem, x, y)
+        return estimate.constraint_scales(problem, x, y, jax.random.fold_in(key, 1))
+
+    def _doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
         """Those of the solver about the lower level and the projection, and a C that is not convex."""
         convex, affine = joint_convexity(problem, x, y, jax.random.fold_in(key, 6))
         doubts = {NOT_CONVEX: ~convex, NOT_AFFINE: ~affine}
@@ -153,87 +167,39 @@ class LVHBA(AbstractMethod):
             doubts |= self.projection.doubts(projection_problem(problem), (x, y), (x, y), None)
         return doubts
 
-    def resolve(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
+    def _filled(
+        self, problem: Problem, at: estimate.Curvature, mixed: Scalar, lam: Rows, scales: Multipliers
     ) -> "LVHBA":
-        """The method with every unset value estimated at (x0, y0) and every number an array."""
-        self = self.with_batches(problem)
-        dtype = dtype_of(x0, y0)
+        """Every unset number from the norms at the start; `mixed` is ||G_xy||, `lam` the multipliers there."""
+        dtype = at.lower_yy.dtype
         tiny = jnp.finfo(dtype).tiny
-        look = self.first_look(problem, key) if look is None else look
-        zeta, xi = look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key)
-        y, lam = self._lower_solution(problem, x0, y0, xi)
-        scales = self._scales(problem, x0, y, key, dtype)
-        rescaled, lam = scaled(problem, scales), _times(lam, scales)
-        at = estimate.curvature(rescaled, x0, y, lam, zeta, xi)
-        mixed = jacobian_norm(lambda v: jax.grad(problem.lower, 1)(v, y, xi), x0)
-
-        def given(value: Number, default: Scalar | float) -> Array:
-            return jnp.asarray(default if value is None else value, dtype)
-
-        def or_one(value: Scalar) -> Scalar:
-            return jnp.where(value > tiny, value, 1.0)
-
-        lower, steep = or_one(at.lower_yy), or_one(at.jacobian_y**2)
-        curved_upper = jnp.where(at.upper_yy > 1e-3 * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
-        c = given(self.c, or_one(C_FACTOR * curved_upper / lower))
-        g1, g2 = given(self.g1, G1_FACTOR / lower), given(self.g2, G2_FACTOR * lower / steep)
+        lower, steep = or_one(at.lower_yy, tiny), or_one(at.jacobian_y**2, tiny)
+        c = given(self.c, or_one(C_FACTOR * common.upper_curvature(at) / lower, tiny), dtype)
+        g1, g2 = given(self.g1, G1_FACTOR / lower, dtype), given(self.g2, G2_FACTOR * lower / steep, dtype)
         least, most = at.lower_yy_min + 1 / g1, lower + at.constraint_yy + 1 / g1
-        # Descent in th, ascent in lam, in units in which both proximal terms weigh the same, behave like the matrix
-        # [[a, k], [-k, b]]: stable for steps below 2/a (real eigenvalues) and (a + b)/(a b + k^2) (complex ones).
-        b, k2 = 1 / g1, at.jacobian_y**2 * g2 / g1
-        eta = INNER_STEP * jnp.minimum(1 / most, jnp.minimum(*((a + b) / (a * b + k2) for a in (least, most))))
-        rho = eta * g2 / g1 if self.eta is None else self.eta
-        eta = given(self.eta, eta)
+        stable = _longest_inner_step(least, most, 1 / g1, at.jacobian_y**2 * g2 / g1)
+        rho = INNER_STEP * stable * g2 / g1 if self.eta is None else self.eta
+        eta = given(self.eta, INNER_STEP * stable, dtype)
         smooth = (at.upper_xx + at.upper_yy) / c + lower + mixed**2 / least + g2 * at.jacobian_x**2
-        alpha = self.alpha
-        if alpha is None:
-            alpha = jnp.minimum(eta, 1 / smooth)
-            alpha = alpha if problem.zeta is None and problem.xi is None else Decay(alpha)
-        if not callable(alpha) or isinstance(alpha, Decay):
-            alpha = jax.tree.map(lambda a: jnp.asarray(a, dtype), alpha)
+        alpha = jnp.minimum(eta, 1 / smooth)
+        sampled, sizes = problem.zeta is not None or problem.xi is not None, self.batches(problem)
         return dataclasses.replace(
             self,
+            batch_zeta=sizes.zeta,
+            batch_xi=sizes.xi,
             c=c,
-            q=given(self.q, 0.0),
+            q=given(self.q, 0.0, dtype),
             g1=g1,
             g2=g2,
-            r=given(self.r, baseline.multiplier_bound(lam, dtype)),
-            alpha=alpha,
-            beta=given(self.beta, Z_STEP * g2),
+            r=given(self.r, common.multiplier_bound(lam, dtype), dtype),
+            alpha=filled_rule(self.alpha, Decay(alpha) if sampled else alpha, dtype),
+            beta=given(self.beta, Z_STEP * g2, dtype),
             eta=eta,
-            rho=given(self.rho, rho),
+            rho=given(self.rho, rho, dtype),
             scales=scales,
         )
 
-    def _lower_solution(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> tuple[PyTree, Rows]:
-        """y*(x) and its multipliers, both in the user's units."""
-        found = self.projection.solve(problem, x, y, xi)
-        return found.y, found.multipliers
-
-    def _scales(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray, dtype: jnp.dtype) -> Multipliers:
-        """Norms of the constraints' gradients at the lower level's solution, where they hold (y0 may be a centre)."""
-        scales = self.scales
-        if scales is None and any(getattr(self, name) is not None for name in ("g2", "r", "beta", "eta", "rho")):
-            scales = estimate.unit_scales(problem, x, y)
-        if scales is None:
-            scales = estimate.constraint_scales(problem, x, y, jax.random.fold_in(key, 1))
-        return jax.tree.map(lambda a: jnp.asarray(a, dtype), scales)
-
-    # -- a run ------------------------------------------------------------------------------------------------------
-
-    def init(
-        self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: samples.Tickets | None = None
-    ) -> LVHBAState:
-        """State before the first step (of a resolved method)."""
-        zero = jax.tree.map(jnp.zeros_like, problem.rows(x0, y0))
-        y, z = y0, zero
-        if self.start == "solve":
-            y, lam = self._lower_solution(problem, x0, y0, samples.whole(problem.xi, key))
-            z = into_box(_times(lam, self.scales), self.r)
-        return LVHBAState(Iterate(x0, y, z), Saddle(y, z), zero, jnp.zeros((), jnp.int32), key)
-
-    def step(self, problem: Problem, state: LVHBAState, tickets: samples.Tickets) -> tuple[LVHBAState, Metrics]:
+    def step(self, problem: Problem, state: LVHBAState, tickets: Tickets) -> tuple[LVHBAState, Metrics]:
         """One step of (th, lam), then one of (x, y) and one of z."""
         problem = scaled(problem, self.scales)
         x, y, z = state.point
@@ -257,7 +223,7 @@ class LVHBA(AbstractMethod):
         # without the bound r.
         ascent = nonnegative(move(state.inner.lam, -self.rho, slope.lam))
         free = nonnegative(move(z, self.beta, d.z))
-        told = Moved(
+        taken = StepTaken(
             old=state.point,
             new=new,
             d_x=d.x,
@@ -272,12 +238,14 @@ class LVHBA(AbstractMethod):
             z=jax.tree.map(lambda a, b: c * (a - b) / self.beta, z, free),
             status=status,
         )
-        metrics = baseline.metrics(problem, self.scales, told, 1 / alpha)
+        metrics = common.step_metrics(problem, self.scales, taken, 1 / alpha)
         # (x, y) is stationary over C, not over X and Y apart: what counts is how far the projected step went, and a
         # point that C holds is no corner of X and Y.
         gone = jax.tree.map(lambda a, b: c * (a - b) / alpha, (x, y), (new_x, new_y))
         metrics = metrics._replace(
-            residual=(*gone, *metrics.residual[2:]), raw_x=optax.tree.norm(gone[0]), raw_y=optax.tree.norm(gone[1])
+            residual=Residual(*gone, *metrics.residual[2:]),
+            raw_x=optax.tree.norm(gone[0]),
+            raw_y=optax.tree.norm(gone[1]),
         )
         return LVHBAState(new, inner, held, state.step + 1, state.key), metrics
 
@@ -291,42 +259,41 @@ class LVHBA(AbstractMethod):
         landed = sets.project((problem.x_set, problem.y_set), found.y)  # to the last digit
         return landed, found.multipliers, found.status
 
-    def blank(self, state: LVHBAState) -> tuple[PyTree, PyTree, PyTree, PyTree]:
+    def zero_residual(self, state: LVHBAState) -> Residual:
         """Zeros like x, y, z and (th, lam)."""
-        return jax.tree.map(jnp.zeros_like, (*state.point, tuple(state.inner)))
+        return Residual(*jax.tree.map(jnp.zeros_like, (*state.point, tuple(state.inner))))
 
     def multipliers(self, problem: Problem, state: LVHBAState) -> Multipliers:
         """lam in the user's units."""
         x, y, _ = state.point
-        return baseline.in_user_units(problem, x, y, state.inner.lam, self.scales)
+        return common.in_user_units(problem, x, y, state.inner.lam, self.scales)
 
     def moved_to(self, state: LVHBAState, x: PyTree, y: PyTree, multipliers: Multipliers) -> LVHBAState:
         """The state at another point of the run."""
-        there = jax.tree.map(jnp.multiply, multipliers, self.scales)
-        lam = Rows(there.inequalities, there.equalities)
+        lam = common.in_scaled_units(multipliers, self.scales)
         return state._replace(point=Iterate(x, y, lam), inner=state.inner._replace(lam=lam))
 
     def step_limits(self, problem: Problem, state: LVHBAState) -> dict[str, tuple[Scalar, Scalar]]:
         """Each step in use and twice what the rules give where the state is."""
         x, y, _ = state.point
         free = dataclasses.replace(self, alpha=None, eta=None, rho=None)
-        able = free.resolve(problem, x, y, state.key)
+        able = free.begin(problem, x, y, state.key).method
         most = able.alpha.scale if isinstance(able.alpha, Decay) else able.alpha
         alpha = rate(self.alpha, state.step, dtype_of(x, y))
         return {"eta": (self.eta, 2 * able.eta), "rho": (self.rho, 2 * able.rho), "alpha": (alpha, 2 * most)}
 
-    # -- accounting -------------------------------------------------------------------------------------------------
-
-    def costs(self, problem: Problem) -> Costs:
-        """Samples and gradients of one step; its projection on C counts as a lower solve."""
-        once = baseline.drawn(self, problem)
-        return once._replace(grad_upper=1, grad_lower=3, vjp_constraints=2, lower_solves=1)
-
-    def start_costs(self, problem: Problem) -> Costs:
-        """Samples and gradients before the first step; what the exact solver does is not counted in gradients."""
-        return baseline.look_costs(1 + (self.start == "solve"))
+    def costs(self, problem: Problem) -> RunCosts:
+        """The projection on C counts as a lower solve; what exact solvers do is not counted in gradients."""
+        once = common.batch_costs(self, problem)
+        step = once._replace(grad_upper=1, grad_lower=3, vjp_constraints=2, lower_solves=1)
+        return RunCosts(common.estimate_costs(), step)
 
 
-def _times(lam: Rows, scales: Multipliers) -> Rows:
-    """Multipliers of the user's constraints as multipliers of the scaled ones."""
-    return jax.tree.map(jnp.multiply, lam, Rows(scales.inequalities, scales.equalities))
+def _longest_inner_step(least: Scalar, most: Scalar, b: Scalar, k2: Scalar) -> Scalar:
+    """The longest stable step of (th, lam): a in [least, most] is the curvature of th's problem.
+
+    Descent in th, ascent in lam, in units in which both proximal terms weigh the same, behave like the matrix
+    [[a, k], [-k, b]]: stable for steps below 2/a (real eigenvalues; here 1/a) and (a + b)/(a b + k^2) (complex ones).
+    """
+    complex_ones = jnp.minimum(*((a + b) / (a * b + k2) for a in (least, most)))
+    return jnp.minimum(1 / most, complex_ones)

@@ -1,5 +1,6 @@
-"""Step sizes of the blocks x, y and z: numbers, schedules or optax transformations."""
+"""Step sizes of the blocks x, y and z: numbers, schedules or optax transformations, and how a block moves by one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,14 +14,17 @@ from hierax._base.errors import InputError
 from hierax._base.trees import Number, move
 from hierax._problem import sets
 
+StepRule = float | Array | Callable[[Array], Array] | optax.GradientTransformation | None
+"""A number, a schedule k -> number, an optax transformation, or None: to be estimated."""
+
 
 class Decay(eqx.Module):
     """alpha_k = scale * min(1, a (k+1)^(-power)); the numbers are traced, so a sweep compiles once.
 
     Examples:
         >>> import hierax as hx
-        >>> float(hx.Decay(0.1)(0))
-        0.1
+        >>> [round(float(hx.Decay(0.1)(k)), 4) for k in (0, 7, 26)]
+        [0.1, 0.075, 0.05]
     """
 
     scale: Number
@@ -41,25 +45,39 @@ class Steps(eqx.Module):
         z: the same, for the envelope's centre. Natural unit: 1/(c1 gamma2), which would set z = lam.
     """
 
-    x: Any = None
-    y: Any = None
-    z: Any = None
+    x: StepRule = None
+    y: StepRule = None
+    z: StepRule = None
 
 
-def is_transformation(rule: Any) -> bool:
-    """Whether the rule is an optax transformation."""
-    return isinstance(rule, optax.GradientTransformation)
+def check_steps(owner: str, steps: object) -> None:
+    """Refuse what is neither None nor `Steps` of sound rules."""
+    if steps is not None and not isinstance(steps, Steps):
+        raise InputError(f"{owner}(steps): needs hx.Steps(x=, y=, z=), got {type(steps).__name__}.")
+    for name in ("x", "y", "z"):
+        check_rule(f"steps.{name}", getattr(steps, name, None))
 
 
 def check_rule(name: str, rule: Any) -> None:
-    """Refuse what is neither a number, a schedule nor a transformation."""
-    if rule is None or is_transformation(rule) or callable(rule):
+    """Refuse what is neither a positive number, a schedule nor a transformation."""
+    if rule is None or is_transformation(rule) or callable(rule) or isinstance(rule, jax.core.Tracer):
         return
-    if isinstance(rule, jax.core.Tracer):
-        return
-    if (isinstance(rule, jax.Array) or np.ndim(rule) == 0) and bool(np.all(np.asarray(rule) > 0)):
-        return
-    raise InputError(f"steps.{name}: needs a positive number, a schedule or an optax transformation, got {rule!r}.")
+    number = isinstance(rule, int | float | np.ndarray | np.generic | jax.Array) and not isinstance(rule, bool)
+    if not number or not bool(np.all(np.asarray(rule) > 0)) or (np.ndim(rule) and not isinstance(rule, jax.Array)):
+        raise InputError(f"{name}: needs a positive number, a schedule or an optax transformation, got {rule!r}.")
+
+
+def is_transformation(rule: object) -> bool:
+    """Whether the rule is an optax transformation, which hides its step size."""
+    return isinstance(rule, optax.GradientTransformation)
+
+
+def filled_rule(asked: Any, default: Any, dtype: jnp.dtype) -> Any:
+    """The rule that was asked for, or the default where it is None, with every number an array."""
+    rule = default if asked is None else asked
+    if is_transformation(rule) or (callable(rule) and not isinstance(rule, Decay)):
+        return rule
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype), rule)
 
 
 def rate(rule: Any, step: Array, dtype: jnp.dtype) -> Array:
@@ -70,6 +88,11 @@ def rate(rule: Any, step: Array, dtype: jnp.dtype) -> Array:
 def init_rule(rule: Any, tree: PyTree) -> PyTree:
     """State of the rule for a block."""
     return rule.init(tree) if is_transformation(rule) else None
+
+
+def init_rules(steps: Steps, x: PyTree, y: PyTree, z: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+    """States of the rules of all three blocks."""
+    return init_rule(steps.x, x), init_rule(steps.y, y), init_rule(steps.z, z)
 
 
 def apply_rule(

@@ -1,21 +1,28 @@
 """The compiled part of a run: steps, what is accumulated between records, and the answer that is kept.
 
-`solve` is host code that calls `chunk` again and again; how it cuts a run into chunks changes nothing in the iterates.
+The host (`host.py`) calls `chunk` again and again; how it cuts a run into chunks changes nothing in the iterates. The
+loop knows nothing else about a method than its protocol (`method.py`).
 """
 
-from typing import Any, Literal, NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax._base.trees import all_finite, dtype_of, select
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
-from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.method import Metrics
+from hierax._problem.samples import Tickets
+from hierax._run.reports import Metrics, Residual
+
+if TYPE_CHECKING:
+    from hierax._run.method import AbstractMethod
 
 RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
 FARTHEST = 1e8  # a point this many times farther out than the start counts as diverged
@@ -25,6 +32,7 @@ TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carrie
 
 Output = Literal["last", "tail", "best", "random"]
 Spread = Literal["one", "vmap", "map"]
+"""How starts share a program: one start, all at once, or one after another."""
 
 
 class Answer(NamedTuple):
@@ -40,7 +48,7 @@ class Window(NamedTuple):
 
     first: Int[Array, ""]
     numbers: Float[Array, "6"]
-    residual: tuple[PyTree, PyTree, PyTree, PyTree]
+    residual: Residual
 
 
 class Record(NamedTuple):
@@ -72,14 +80,14 @@ class Run(NamedTuple):
     kept_weight: Scalar
 
 
-def begin(problem: Problem, method: Any, state: Any, output: Output) -> Run:
+def first_run(problem: Problem, method: AbstractMethod, state: Any, output: Output) -> Run:
     """A run before its first step."""
     dtype = dtype_of(state.point.x, state.point.y)
     x, y = state.point.x, state.point.y
     return Run(
         state=state,
         code=jnp.zeros((), jnp.int32),
-        window=Window(state.step, jnp.zeros((6,), dtype), method.blank(state)),
+        window=Window(state.step, jnp.zeros((6,), dtype), method.zero_residual(state)),
         last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
@@ -88,24 +96,24 @@ def begin(problem: Problem, method: Any, state: Any, output: Output) -> Run:
     )
 
 
-def _nothing_kept(problem: Problem, method: Any, state: Any, output: Output) -> dict[str, Any]:
+def _nothing_kept(problem: Problem, method: AbstractMethod, state: Any, output: Output) -> dict[str, Any]:
     weight = jnp.full((), jnp.inf if output == "best" else 0.0, dtype_of(state.point.x, state.point.y))
     return {"kept": None if output == "last" else _answer(problem, method, state), "kept_weight": weight}
 
 
-def restarted(problem: Problem, method: Any, run: Run, output: Output, fresh: bool) -> Run:
+def restarted(problem: Problem, method: AbstractMethod, run: Run, output: Output, fresh: bool) -> Run:
     """A run that may go on, whatever ended it; with `fresh` the answer is collected anew (another `output`)."""
     zero = jnp.zeros((), jnp.int32)
     run = run._replace(code=zero, quiet=zero, pinned=jnp.zeros((), bool))
     return run._replace(**_nothing_kept(problem, method, run.state, output)) if fresh else run
 
 
-def _answer(problem: Problem, method: Any, state: Any) -> Answer:
+def _answer(problem: Problem, method: AbstractMethod, state: Any) -> Answer:
     return Answer(state.point.x, state.point.y, method.multipliers(problem, state))
 
 
-def advance(problem: Problem, method: Any, output: Output, run: Run, tickets: samples.Tickets) -> Run:
-    """One step; a step that leaves the finite numbers, or the neighbourhood of everything sensible, is undone."""
+def advance(problem: Problem, method: AbstractMethod, output: Output, run: Run, tickets: Tickets) -> Run:
+    """One step; a step to a point that is not finite, or further out than `run.limit`, is undone and ends the run."""
     state, metrics = method.step(problem, run.state, tickets)
     numbers = (metrics.upper, metrics.lower, metrics.violation, metrics.raw_x, metrics.raw_y)
     finite = all_finite((state, numbers))
@@ -131,7 +139,7 @@ def _add(window: Window, metrics: Metrics) -> Window:
 
 
 def _keep(
-    problem: Problem, method: Any, output: Output, run: Run, state: Any, metrics: Metrics
+    problem: Problem, method: AbstractMethod, output: Output, run: Run, state: Any, metrics: Metrics
 ) -> tuple[Answer | None, Scalar]:
     """Update the answer that is averaged over the tail, or drawn at random, as the run goes."""
     if output == "tail":
@@ -147,7 +155,7 @@ def _keep(
     return run.kept, run.kept_weight
 
 
-def record(problem: Problem, method: Any, output: Output, run: Run, tol: Scalar) -> tuple[Run, Record]:
+def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, tol: Scalar) -> tuple[Run, Record]:
     """Close the window: a row of the history, the stop test and, for "best", the comparison with the best so far."""
     window = run.window
     steps = jnp.maximum(run.state.step - window.first, 1).astype(window.numbers.dtype)
@@ -183,7 +191,7 @@ def record(problem: Problem, method: Any, output: Output, run: Run, tol: Scalar)
     return select(running, new, run), row
 
 
-def over_starts(function: Any, spread: Spread) -> Any:
+def over_starts(function: Callable[..., Any], spread: Spread) -> Callable[..., Any]:
     """Apply `function(method, run, ...)` to one start or to all of them; arrays carry the axis of starts."""
     if spread == "one":
         return function
@@ -204,108 +212,140 @@ def over_starts(function: Any, spread: Spread) -> Any:
     return mapped
 
 
+class Orders(NamedTuple):
+    """What the host asks of a chunk: `lead` steps (then a record, if asked for), then `rows` times `period` steps
+    and a record. All counts are traced, so that one compilation serves every cutting of a run.
+
+    Attributes:
+        first_step: number of steps made before this chunk.
+        lead: steps before the first record.
+        lead_record: whether a record follows them.
+        rows: further records.
+        period: steps before each of these.
+        tol: tolerance of the stop test; negative: none.
+        fed: batches of streams, stacked over the steps of the chunk, by the name of their field in `Tickets`.
+    """
+
+    first_step: Int[Array, ""]
+    lead: Int[Array, ""]
+    lead_record: Bool[Array, ""]
+    rows: Int[Array, ""]
+    period: Int[Array, ""]
+    tol: Scalar
+    fed: dict[str, PyTree]
+
+
 class Carry(NamedTuple):
     """What a chunk carries from step to step: the runs, the block of drawn samples, the steps done in this chunk."""
 
     runs: Run
-    rows: samples.Tickets
-    done: Array
+    rows: Tickets
+    done: Int[Array, ""]
 
 
 def chunk(
-    output: Output,
-    spread: Spread,
-    problem: Problem,
-    runs: Run,
-    method: Any,
-    first_step: Array,
-    lead: Array,
-    lead_record: Array,
-    rows: Array,
-    period: Array,
-    tol: Scalar,
-    fed: dict[str, PyTree],
+    output: Output, spread: Spread, problem: Problem, runs: Run, method: AbstractMethod, orders: Orders
 ) -> tuple[Run, Record, Array]:
-    """`lead` steps (then a record, if asked for), then `rows` times `period` steps and a record.
+    """The runs after the ordered steps, a table of records, and how many of its rows were written.
 
-    All counts are traced: one compilation serves every cutting. Stops early where no start is running any more.
+    Stops early where no start is running any more.
     """
-    block, zero = method.block(problem), jnp.zeros((), jnp.int32)
+    return _Chunk(output, spread, problem, method, orders).run(runs)
 
-    def draw(runs: Run) -> samples.Tickets:
-        return over_starts(lambda method, run: method.rows(problem, run.state), spread)(method, runs)
 
-    def step(runs: Run, rows: samples.Tickets, count: Array) -> Run:
-        at = (first_step + count) % block
-        here = jax.tree.map(lambda a: a[count], fed)  # a stream's batches are the same for all starts
+class _Chunk(NamedTuple):
+    """One call of `chunk`: what stays the same in it."""
 
-        def one(method: Any, run: Run, rows: samples.Tickets) -> Run:
-            return advance(problem, method, output, run, method.cut(rows, at)._replace(**here))
+    output: Output
+    spread: Spread
+    problem: Problem
+    method: AbstractMethod
+    orders: Orders
 
-        return over_starts(one, spread)(method, runs, rows)
+    def run(self, runs: Run) -> tuple[Run, Record, Array]:
+        """All segments, each ended by a record."""
+        zero = jnp.zeros((), jnp.int32)
+        shapes = jax.eval_shape(self._closed, runs)[1]
+        blank = jax.tree.map(lambda a: jnp.zeros((ROWS, *a.shape), a.dtype), shapes)
+        undrawn = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(self._drawn, runs))
+        carry, table, _, written = jax.lax.while_loop(
+            lambda state: (state[2] <= self.orders.rows) & _some_running(state[0].runs),
+            self._segment,
+            (Carry(runs, undrawn, zero), blank, zero, zero),
+        )
+        return carry.runs, table, written
 
-    def close(runs: Run) -> tuple[Run, Record]:
-        return over_starts(lambda method, run: record(problem, method, output, run, tol), spread)(method, runs)
+    @property
+    def _block(self) -> int:
+        return self.method.batches(self.problem).block(self.problem)
 
-    def some_running(runs: Run) -> Array:
-        return jnp.any(runs.code == RUNNING)
+    def _drawn(self, runs: Run) -> Tickets:
+        """The samples of the block of steps that comes next."""
 
-    def refreshed(carry: Carry) -> samples.Tickets:
-        # A loop of at most one turn: unlike a conditional it needs no second buffer for the rows.
-        stale = (carry.done == 0) | ((first_step + carry.done) % block == 0)
+        def one(method: AbstractMethod, run: Run) -> Tickets:
+            return method.batches(self.problem).rows(self.problem, run.state)
 
-        def body(state: tuple[samples.Tickets, Array]) -> tuple[samples.Tickets, Array]:
-            return draw(carry.runs), jnp.zeros((), bool)
+        return over_starts(one, self.spread)(self.method, runs)
 
-        return jax.lax.while_loop(lambda state: state[1], body, (carry.rows, stale))[0]
+    def _closed(self, runs: Run) -> tuple[Run, Record]:
+        def one(method: AbstractMethod, run: Run) -> tuple[Run, Record]:
+            return record(self.problem, method, self.output, run, self.orders.tol)
 
-    def steps(carry: Carry, count: Array) -> Carry:
-        """`count` steps, in pieces that end where a block of drawn rows does."""
+        return over_starts(one, self.spread)(self.method, runs)
 
-        def piece(state: tuple[Carry, Array]) -> tuple[Carry, Array]:
-            carry, left = state
-            rows = refreshed(carry)
-            length = jnp.minimum(left, block - (first_step + carry.done) % block)
-
-            def body(state: tuple[Run, Array]) -> tuple[Run, Array]:
-                runs, i = state
-                return step(runs, rows, carry.done + i), i + 1
-
-            runs, i = jax.lax.while_loop(
-                lambda state: (state[1] < length) & some_running(state[0]), body, (carry.runs, zero)
-            )
-            return Carry(runs, rows, carry.done + i), left - length
-
-        return jax.lax.while_loop(lambda state: (state[1] > 0) & some_running(state[0].runs), piece, (carry, count))[0]
-
-    blank = jax.tree.map(lambda a: jnp.zeros((ROWS, *a.shape), a.dtype), jax.eval_shape(close, runs)[1])
-
-    def segment(state: tuple[Carry, Record, Array, Array]) -> tuple[Carry, Record, Array, Array]:
+    def _segment(self, state: tuple[Carry, Record, Array, Array]) -> tuple[Carry, Record, Array, Array]:
+        """The steps up to the next record, and the record."""
         carry, table, number, written = state
         leading = number == 0
-        carry = steps(carry, jnp.where(leading, lead, period))
-        recorded = ~leading | lead_record
-        runs, row = close(carry.runs)
+        carry = self._steps(carry, jnp.where(leading, self.orders.lead, self.orders.period))
+        recorded = ~leading | self.orders.lead_record
+        runs, row = self._closed(carry.runs)
         table = jax.tree.map(lambda t, r: t.at[written].set(r), table, row)
         carry = carry._replace(runs=select(recorded, runs, carry.runs))
         return carry, table, number + 1, written + recorded.astype(jnp.int32)
 
-    undrawn = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(draw, runs))
-    carry, table, _, written = jax.lax.while_loop(
-        lambda state: (state[2] <= rows) & some_running(state[0].runs),
-        segment,
-        (Carry(runs, undrawn, zero), blank, zero, zero),
-    )
-    return carry.runs, table, written
+    def _steps(self, carry: Carry, count: Array) -> Carry:
+        """`count` steps, in pieces that end where a block of drawn samples does."""
+        block, first = self._block, self.orders.first_step
+
+        def piece(state: tuple[Carry, Array]) -> tuple[Carry, Array]:
+            carry, left = state
+            rows = self._refreshed(carry)
+            length = jnp.minimum(left, block - (first + carry.done) % block)
+
+            def body(state: tuple[Run, Array]) -> tuple[Run, Array]:
+                runs, i = state
+                return self._step(runs, rows, carry.done + i), i + 1
+
+            runs, i = jax.lax.while_loop(
+                lambda state: (state[1] < length) & _some_running(state[0]),
+                body,
+                (carry.runs, jnp.zeros((), jnp.int32)),
+            )
+            return Carry(runs, rows, carry.done + i), left - length
+
+        return jax.lax.while_loop(lambda state: (state[1] > 0) & _some_running(state[0].runs), piece, (carry, count))[0]
+
+    def _refreshed(self, carry: Carry) -> Tickets:
+        """The samples of the current block: drawn at the start of the chunk and of every block."""
+        stale = (carry.done == 0) | ((self.orders.first_step + carry.done) % self._block == 0)
+
+        def body(state: tuple[Tickets, Array]) -> tuple[Tickets, Array]:
+            return self._drawn(carry.runs), jnp.zeros((), bool)
+
+        # A loop of at most one turn: unlike a conditional it needs no second buffer for the rows.
+        return jax.lax.while_loop(lambda state: state[1], body, (carry.rows, stale))[0]
+
+    def _step(self, runs: Run, rows: Tickets, count: Array) -> Run:
+        at = (self.orders.first_step + count) % self._block
+        fed = jax.tree.map(lambda a: a[count], self.orders.fed)  # a stream's batches are the same for all starts
+
+        def one(method: AbstractMethod, run: Run, rows: Tickets) -> Run:
+            tickets = method.batches(self.problem).cut(rows, at)._replace(**fed)
+            return advance(self.problem, method, self.output, run, tickets)
+
+        return over_starts(one, self.spread)(self.method, runs, rows)
 
 
-def start_keys(seed: int | PRNGKeyArray, count: int | None) -> PRNGKeyArray:
-    """The key of a single run (start 0 of its seed), or those of `count` starts; a key given as seed is used as is
-    (many starts: one key each, or one that is folded).
-    """
-    if not isinstance(seed, int) and (count is None or seed.shape == (count,)):
-        return seed
-    base = jax.random.key(seed) if isinstance(seed, int) else seed
-    if count is None:
-        return jax.random.fold_in(base, 0)
-    return jax.vmap(lambda i: jax.random.fold_in(base, i))(jnp.arange(count))
+def _some_running(runs: Run) -> Bool[Array, ""]:
+    return jnp.any(runs.code == RUNNING)

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from hierax._base.lazy import lazy
+
+rich_console, rich_progress = lazy("rich.console"), lazy("rich.progress")
+
 SHOWN = ("upper", "violation", "gap", "stationarity")
 Show = Callable[[int, dict[str, Any] | None], None]
 
@@ -17,17 +21,14 @@ def progress_bar(wanted: bool | None, total: int) -> Iterator[Show]:
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda done, record: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     columns = (
-        TextColumn("hierax"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[text]}"),
+        rich_progress.TextColumn("hierax"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeRemainingColumn(),
+        rich_progress.TextColumn("{task.fields[text]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with rich_progress.Progress(*columns, console=rich_console.Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total, text="")
 
         def show(done: int, record: dict[str, Any] | None) -> None:

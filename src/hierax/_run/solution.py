@@ -1,10 +1,11 @@
-"""What a run returns: solution, status, history, counts."""
+"""What a run returns: a `Solution`, or `Solutions` of many starts."""
 
-import csv
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -12,32 +13,17 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.text import named_point, text_table
+from hierax._judge.certificate import Certificate, Certificates, certify
+from hierax._judge.point import Judgement, judge_point
 from hierax._problem.problem import Multipliers, Problem
+from hierax._problem.samples import Stream
+from hierax._run.call import State
+from hierax._run.records import History
+from hierax._run.status import Status
 
 if TYPE_CHECKING:
-    from hierax._judge.certificate import Certificate, Certificates
-
-FAILURES = frozenset({"nonfinite", "diverged", "infeasible", "unbounded_lower", "unbounded_upper", "data_error"})
-FINE = frozenset({"converged", "max_steps", "seconds", "samples", "stopped", "best_of_branches", "no_multiplier"})
-
-
-@dataclasses.dataclass(frozen=True)
-class Status:
-    """How a run ended: a name, cause and cure in words, and the step."""
-
-    name: str
-    message: str
-    step: int
-
-    @property
-    def ok(self) -> bool:
-        """Whether the run ended as it was asked to: neither failed nor pinned in a corner of the sets."""
-        return self.name in FINE
-
-    @property
-    def failed(self) -> bool:
-        """Whether `throw=True` raises."""
-        return self.name in FAILURES
+    from hierax._run.method import AbstractSolver
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,49 +40,18 @@ class Counts:
     compile_seconds: float = 0.0
 
 
-class History:
-    """Records of a run: one NumPy array per name, one row per record.
-
-    Examples:
-        >>> history = History({"step": np.array([1, 2]), "upper": np.array([0.5, 0.25])})
-        >>> history["upper"].min()
-        np.float64(0.25)
-    """
-
-    def __init__(self, columns: dict[str, np.ndarray]) -> None:
-        self.columns = columns
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self.columns:
-            raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}")
-        return self.columns[name]
-
-    def __len__(self) -> int:
-        return len(self.columns["step"])
-
-    def __repr__(self) -> str:
-        return f"History({len(self)} records of {', '.join(self.columns)})"
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write the records of a single run as a table."""
-        with open(path, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(self.columns)
-            writer.writerows(zip(*(column.tolist() for column in self.columns.values()), strict=True))
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
 class Solution:
-    """The result of `solve` (of `solve_many`: every array has a leading axis of starts, `status` is a list).
+    """The result of `solve`. `print` gives a short table.
 
     Attributes:
         x: upper variable.
         y: lower variable.
         multipliers: lam of the lower level (in the user's units) and those of the upper constraints.
-        status: how the run ended.
+        status: how the run ended: `status.name`, `status.message` (cause and cure), `status.ok`.
         history: records by name.
         counts: samples, gradients, seconds.
-        state: everything needed to go on: `solve(..., state=sol.state)`.
+        state: everything needed to go on, `solve(..., state=sol.state)`; None after `Auto`.
         method: the method with every unset value filled in.
         problem: the problem as it was given, for `certificate`; keeps its data alive as long as the solution.
         log: what `Auto` tried and found, in words.
@@ -105,42 +60,161 @@ class Solution:
     x: PyTree
     y: PyTree
     multipliers: Multipliers
-    status: Any
+    status: Status
     history: History
     counts: Counts
-    state: Any
-    method: Any
-    problem: Problem | None = None
+    state: State | None
+    method: AbstractSolver
+    problem: Problem
     log: tuple[str, ...] = ()
 
+    @property
+    def statuses(self) -> list[Status]:
+        """The status as a list of one: what `Solutions` has for each start."""
+        return [self.status]
+
     @functools.cached_property
-    def certificate(self) -> "Certificate | Certificates":
-        """`certify` of this solution, computed on first access; of `solve_many`, a sequence of them, one per start.
+    def judgement(self) -> Judgement | None:
+        """F, G and violations at (x, y) on all of the data, in float64; None where a `Stream` is the data."""
+        if any(isinstance(source, Stream) for source in (self.problem.zeta, self.problem.xi)):
+            return None
+        return judge_point(self.problem, self.x, self.y)
+
+    @property
+    def value(self) -> float:
+        """F(x, y): the upper objective on all of the data (of a `Stream`: the mean over the last records)."""
+        if self.judgement is not None:
+            return self.judgement.upper
+        return float(self.history["upper"][-1])
+
+    @functools.cached_property
+    def certificate(self) -> Certificate:
+        """`certify` of this solution, computed on first access.
 
         For another solver, other samples or data of a `Stream`, call `hierax.certify` yourself.
         """
-        from hierax._judge.certificate import (  # here, because it needs solvers that need this module
-            Certificates,
-            certify,
-        )
-
-        problem = self.problem
-        if problem is None:
-            raise ValueError("this solution does not know its problem: call hierax.certify(problem, sol.x, sol.y).")
-        if isinstance(self.status, Status):
-            return certify(problem, self.x, self.y, multipliers=self.multipliers, state=self.state)
-
-        def of_start(i: int) -> "Certificate":
-            x, y, multipliers, method, run = jax.tree.map(
-                lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf,
-                (self.x, self.y, self.multipliers, self.state.method, self.state.run),
-            )
-            state = self.state._replace(method=method, run=run)
-            return certify(problem, x, y, multipliers=multipliers, state=state)
-
-        return Certificates(len(self.status), of_start)
+        return certify(self.problem, self.x, self.y, multipliers=self.multipliers, state=self.state)
 
     def __repr__(self) -> str:
-        """x, y, multipliers and status; the rest is there to be asked for."""
-        status = self.status if isinstance(self.status, Status) else Counter(one.name for one in self.status)
-        return f"Solution(x={self.x}, y={self.y}, multipliers={self.multipliers}, status={status})"
+        return f"Solution(x={self.x}, y={self.y}, status={self.status.name!r})"
+
+    def __str__(self) -> str:
+        return text_table(f"Solution: {self.status.name}", _rows(self))
+
+
+def _rows(solution: Solution) -> list[tuple[str, str]]:
+    """The lines of `print(sol)`."""
+    counts = solution.counts
+    judged = solution.judgement
+    violation = solution.history["violation"][-1:] if judged is None else np.array([judged.violation])
+    rows = [
+        ("status", _without_name(solution.status)),
+        ("F (value)", f"{solution.value:.8g}"),
+        ("violation", f"{float(violation[0]):.3g}" if violation.size else "-"),
+        ("lower gap", _gap(solution)),
+        ("certificate", _verdict(solution)),
+        ("seconds", f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile"),
+    ]
+    if counts.zeta or counts.xi:
+        rows.append(("samples", f"{counts.zeta} of zeta, {counts.xi} of xi"))
+    for name, tree in (("x", solution.x), ("y", solution.y)):
+        rows.extend(named_point(name, tree))
+    return rows
+
+
+def _without_name(status: Status) -> str:
+    """The message; the name that some begin with stands in the title."""
+    return status.message.removeprefix(f"{status.name}: ")
+
+
+def _known_certificate(solution: Solution) -> Certificate | None:
+    return solution.__dict__.get("certificate")
+
+
+def _gap(solution: Solution) -> str:
+    certificate = _known_certificate(solution)
+    if certificate is not None and certificate.lower_gap is not None:
+        return f"{certificate.lower_gap:.3g} = G(x, y) - v(x)"
+    return "not computed: sol.certificate tells"
+
+
+def _verdict(solution: Solution) -> str:
+    certificate = _known_certificate(solution)
+    if certificate is None:
+        return "not computed: sol.certificate"
+    reasons = certificate.reasons()
+    return "ok at tol 1e-3" if not reasons else f"no: {reasons[0]}"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Solutions:
+    """The result of `solve_many`: every array has a leading axis of starts. `sols[i]` is the `Solution` of start i.
+
+    Attributes:
+        x: upper variables.
+        y: lower variables.
+        multipliers: those of every start.
+        status: a list, how each start ended.
+        history: records by name, one column per start.
+        counts: samples, gradients and seconds, per start.
+        state: everything needed to go on, `solve_many(..., state=sols.state)`.
+        method: the method with every unset value filled in; its numbers have an axis of starts.
+        problem: the problem as it was given.
+    """
+
+    x: PyTree
+    y: PyTree
+    multipliers: Multipliers
+    status: list[Status]
+    history: History
+    counts: Counts
+    state: State
+    method: AbstractSolver
+    problem: Problem
+
+    @property
+    def statuses(self) -> list[Status]:
+        """The same as `status`."""
+        return self.status
+
+    @functools.cached_property
+    def certificate(self) -> Sequence[Certificate]:
+        """The certificates of the starts, each computed when it is asked for."""
+        return Certificates(len(self), lambda i: self[i].certificate)
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    def __iter__(self) -> Iterator[Solution]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> Solution:
+        """The solution of start i."""
+        i = range(len(self))[i]
+        pick = _of_start(i)
+        state = self.state._replace(method=pick(self.state.method), run=pick(self.state.run))
+        columns = {name: column[:, i] if column.ndim > 1 else column for name, column in self.history.items()}
+        return Solution(
+            x=pick(self.x),
+            y=pick(self.y),
+            multipliers=pick(self.multipliers),
+            status=self.status[i],
+            history=History(columns),
+            counts=self.counts,
+            state=state,
+            method=pick(self.method),
+            problem=self.problem,
+        )
+
+    def __repr__(self) -> str:
+        names = Counter(status.name for status in self.status)
+        return f"Solutions({len(self)} starts: {', '.join(f'{count} {name}' for name, count in names.items())})"
+
+
+def _of_start(i: int) -> Callable[[Any], Any]:
+    """The part of start i of a tree of stacked arrays."""
+
+    def pick(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, tree)
+
+    return pick

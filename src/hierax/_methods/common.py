@@ -1,0 +1,228 @@
+"""What the published methods have in common: shared settings, the look at the start, units, and the report of a step.
+
+Most begin best at the lower level's solution at x0 (from a zero multiplier several of them stop at spurious points) and
+divide the constraints by the norms of their gradients there. The four methods that SALVF is compared with know no
+constraints at the upper level.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
+
+from hierax._base.errors import InputError
+from hierax._base.settings import POSITIVE, check_settings, one_of
+from hierax._base.trees import Number, dtype_of, largest
+from hierax._lower.base import AbstractLowerSolver
+from hierax._math.curvature import Curvature, constraint_scales, curvature
+from hierax._math.lagrangian import blockwise
+from hierax._math.lower_level import LowerSolution
+from hierax._math.psi import all_constraints, gradient_mapping, violation
+from hierax._math.spectrum import POWER_STEPS
+from hierax._problem import samples
+from hierax._problem.problem import Multipliers, Problem, Rows, scaled
+from hierax._problem.sets import Free
+from hierax._run.method import AbstractMethod
+from hierax._run.reports import Costs, Metrics, Residual
+
+ROOM = 10.0  # the multiplier box reaches this many times beyond the largest multiplier at the start
+SLOPE = 5.0  # weight of F's slope where it stands in for curvature: y is then off by |y|/25 or so
+NO_CURVATURE = 1e-3  # F counts as not curved in y where its curvature is below this part of its slope over |y|
+
+
+class FromLowerSolution(AbstractMethod):
+    """Settings of methods that begin at the lower level's solution and scale its constraints.
+
+    Args:
+        start: "solve" first solves the lower level at x0; "given" takes (x0, y0) with zero multipliers.
+        scales: divisors of the constraints; None: estimated.
+    """
+
+    start: Literal["solve", "given"] = eqx.field(static=True, default="solve", kw_only=True)
+    scales: Multipliers | None = eqx.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_settings(self, {"start": one_of("solve", "given")})
+
+
+class WithSmoothness(AbstractMethod):
+    """Setting of methods that measure stationarity with a smoothness constant of their own.
+
+    Args:
+        smoothness: the L (one over the step) of the gradient mappings that measure stationarity; None: estimated.
+    """
+
+    smoothness: Number = eqx.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_settings(self, {"smoothness": POSITIVE})
+
+
+class Iterate(NamedTuple):
+    """The point of a method: x, y and the multiplier z (None where the method has none)."""
+
+    x: PyTree
+    y: PyTree
+    z: Rows | None = None
+
+
+class StartLook(NamedTuple):
+    """What a method knows before its first step.
+
+    Attributes:
+        lower: the lower level's solution at x0, in the units of the scaled constraints.
+        scales: divisors of the constraints.
+        curvature: norms of the scaled problem at that solution.
+    """
+
+    lower: LowerSolution
+    scales: Multipliers
+    curvature: Curvature
+
+
+def refuse_upper_constraints(name: str, problem: Problem) -> None:
+    """The published methods know none."""
+    if problem.has_upper_constraints:
+        raise InputError(
+            f"{name}: the published method has no constraints at the upper level, but the problem states "
+            "upper_constraints. Use hx.SALVF(), or put what concerns x alone into x_set."
+        )
+
+
+def look_at_start(
+    problem: Problem,
+    x0: PyTree,
+    y0: PyTree,
+    key: PRNGKeyArray,
+    zeta: PyTree,
+    solver: AbstractLowerSolver,
+    scales: Multipliers | None,
+) -> StartLook:
+    """Solve the lower level at x0 (on all of xi), and take scales and curvatures where it ends."""
+    xi = samples.whole(problem.xi, key)
+    if scales is None:
+        scales = constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
+    scales = as_arrays(scales, dtype_of(x0, y0))
+    rescaled = scaled(problem, scales)
+    found = solver.solve(rescaled, x0, y0, xi)
+    return StartLook(found, scales, curvature(rescaled, x0, found.y, found.multipliers, zeta, xi))
+
+
+def upper_curvature(at: Curvature) -> Scalar:
+    """The curvature of F in y; where F is not curved (a price times a quantity), its slope over the size of y."""
+    return jnp.where(at.upper_yy > NO_CURVATURE * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
+
+
+def as_arrays(tree: Any, dtype: jnp.dtype) -> Any:
+    """Every number of a tree of settings as an array: with many starts they get an axis."""
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype), tree)
+
+
+def multiplier_bound(lam: Rows, dtype: jnp.dtype) -> Scalar:
+    """r of the box for z: too small is silently wrong, too large costs nothing."""
+    return ROOM * (1 + largest(jax.tree.map(jnp.abs, lam), dtype))
+
+
+def into_box(z: Rows, r: Scalar) -> Rows:
+    """Project multipliers on [0, r] (inequalities) and [-r, r] (equalities)."""
+    return blockwise(lambda a: jnp.clip(a, 0.0, r), lambda a: jnp.clip(a, -r, r), z)
+
+
+def in_user_units(problem: Problem, x: PyTree, y: PyTree, lam: Rows, scales: Multipliers) -> Multipliers:
+    """Multipliers of scaled constraints as multipliers of the user's."""
+    upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
+    return jax.tree.map(jnp.divide, Multipliers(*lam, upper), scales)
+
+
+def in_scaled_units(multipliers: Multipliers, scales: Multipliers) -> Rows:
+    """Multipliers of the user's constraints as multipliers of the lower level's scaled ones."""
+    there = jax.tree.map(jnp.multiply, multipliers, scales)
+    return Rows(there.inequalities, there.equalities)
+
+
+def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
+    """Zero for every constraint of the lower level."""
+    return jax.tree.map(jnp.zeros_like, problem.rows(x, y))
+
+
+# -- costs ------------------------------------------------------------------------------------------------------------
+
+
+def batch_costs(method: AbstractMethod, problem: Problem) -> Costs:
+    """The samples of one step: a batch of zeta and one of xi~."""
+    sizes = method.batches(problem)
+    return Costs(zeta=sizes.zeta * (problem.zeta is not None), xi=sizes.xi * (problem.xi is not None))
+
+
+def estimate_costs() -> Costs:
+    """Norms at one point, and one lower solve; what an exact solver does is not counted in gradients."""
+    products = 2 * 4 * POWER_STEPS  # products with Hessians, about 2 gradients each
+    return Costs(grad_upper=products, grad_lower=products, vjp_constraints=products, lower_solves=1)
+
+
+# -- the report of a step ---------------------------------------------------------------------------------------------
+
+
+class StepTaken(NamedTuple):
+    """One step of a method, as `step_metrics` needs it.
+
+    Attributes:
+        old: where it began.
+        new: where it ended.
+        d_x: the direction in x.
+        d_y: the direction in y; () where y is not moved by a gradient of its own.
+        upper: F on the step's batch.
+        lower: G on the step's batch.
+        distance: how far the method says y is from the lower level's solution.
+        inner: residual of the inner variable.
+        z: residual of z.
+        status: of an exact lower solve.
+    """
+
+    old: Iterate
+    new: Iterate
+    d_x: PyTree
+    d_y: PyTree
+    upper: Scalar
+    lower: Scalar
+    distance: Scalar
+    inner: PyTree
+    z: PyTree = ()
+    status: Array | int = 0
+
+
+def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smoothness: Scalar) -> Metrics:
+    """The report of a step; `problem` has scaled constraints, `smoothness` is the 1/step of the gradient mappings."""
+    old, new = taken.old, taken.new
+    beyond = violation(all_constraints(problem, new.x, new.y))
+    dtype = dtype_of(new.x, new.y)
+    own_y = bool(jax.tree.leaves(taken.d_y))
+
+    def raw(point: PyTree, direction: PyTree) -> Scalar:
+        # Rounded like the gradient mapping: a direction too short to move the point must not count as held back.
+        return optax.tree.norm(gradient_mapping(Free(), point, direction, 1 / smoothness))
+
+    return Metrics(
+        upper=taken.upper,
+        lower=taken.lower,
+        violation=largest(jax.tree.map(jnp.multiply, beyond, scales), dtype),
+        step_x=optax.tree.norm(optax.tree.sub(new.x, old.x)),
+        step_y=optax.tree.norm(optax.tree.sub(new.y, old.y)),
+        residual=Residual(
+            gradient_mapping(problem.x_set, old.x, taken.d_x, 1 / smoothness),
+            gradient_mapping(problem.y_set, old.y, taken.d_y, 1 / smoothness) if own_y else (),
+            taken.z,
+            taken.inner,
+        ),
+        raw_x=raw(old.x, taken.d_x),
+        raw_y=raw(old.y, taken.d_y) if own_y else jnp.zeros((), dtype),
+        push=largest(beyond, dtype),
+        distance=taken.distance,
+        weight=jnp.ones((), dtype),
+        lower_status=taken.status,
+    )

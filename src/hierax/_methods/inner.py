@@ -1,0 +1,259 @@
+"""Inner solvers as SALVF uses them: one interface for SALM, which lives on batches of xi, and for exact solvers.
+
+With SALM the inner problem is the envelope's, at (x, z) with gamma2 > 0. With an exact solver (`Exact`, `Conic`)
+gamma2 = 0: the envelope is the value function itself, it does not depend on z, and z stands for lam.
+"""
+
+import abc
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, Scalar
+
+from hierax._base.errors import InputError
+from hierax._base.settings import POSITIVE, check_setting
+from hierax._base.trees import Number, given
+from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.salm import SALM, START_ROUNDS, InnerSolution
+from hierax._math.curvature import Curvature
+from hierax._math.lower_level import SOLVED
+from hierax._problem import samples
+from hierax._problem.problem import Problem, Rows
+from hierax._run.batches import Countable
+
+SETTLED_FROM = 10  # inner steps from which a warm loop is close enough to its solution for the control variate to pay
+
+
+class InnerCosts(NamedTuple):
+    """Batches of xi per step, samples in each, and batches of the first lower solve; a gradient each.
+
+    `asked` is the size that the user set, if any.
+    """
+
+    steps: int
+    size: int
+    start: int
+    asked: int | None = None
+
+
+class Gammas(NamedTuple):
+    """The parameters of the envelope: gamma1 of the augmented Lagrangian, gamma2 of the proximal term."""
+
+    gamma1: Scalar
+    gamma2: Scalar
+
+
+class AbstractInner(eqx.Module):
+    """What SALVF asks of its inner solver."""
+
+    exact: ClassVar[bool]
+
+    @abc.abstractmethod
+    def check(self, gamma2: Number, repair: object) -> None:
+        """Refuse settings of SALVF that do not fit the solver."""
+
+    @abc.abstractmethod
+    def costs(self, batch_xi: int) -> InnerCosts:
+        """The batches it takes; `batch_xi`: the size where none is set."""
+
+    def with_batch(self, size: int) -> SALM | AbstractLowerSolver:
+        """The solver with its batch size filled in, where it has one."""
+        return self.solver
+
+    @abc.abstractmethod
+    def settles(self) -> bool:
+        """Whether its answer is close to the solution by default, as the control variate needs."""
+
+    @abc.abstractmethod
+    def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> SALM | AbstractLowerSolver:
+        """The solver with every unset number from the norms of the problem (docs/method.md)."""
+
+    @abc.abstractmethod
+    def first_solve(
+        self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
+    ) -> tuple[PyTree, Rows]:
+        """The lower level at x before the first step, from y."""
+
+    @abc.abstractmethod
+    def solve(
+        self, problem: Problem, at: "InnerStart", plan: PyTree, key: PRNGKeyArray, gammas: Gammas
+    ) -> tuple[InnerSolution, Array | int]:
+        """(w, lam) at (x_k, z_k), warm from the last ones, and the status of an exact solve."""
+
+    @abc.abstractmethod
+    def control_step(self, smoothness: Scalar) -> Scalar:
+        """The step t of the gradient mapping by which the control variate enters."""
+
+    @abc.abstractmethod
+    def zero_residual(self, w: PyTree, smoothness: Scalar) -> PyTree:
+        """Zeros like the residual of `solve`."""
+
+    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
+        """Reasons why the solver does not fit the problem, each with a flag."""
+        return {}
+
+    def repaired(
+        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gamma1: Scalar, state: Countable
+    ) -> PyTree:
+        """y after further steps with gamma2 = 0, the paper's eq. 15 (`check` refuses it for exact solvers)."""
+        return y
+
+    def unset(self) -> SALM | AbstractLowerSolver:
+        """The solver with its estimated numbers unset again."""
+        return self.solver
+
+    def step_limits(self, able: object) -> dict[str, tuple[Scalar, Scalar]]:
+        """Its steps against the longest stable ones, which `able`, the same solver filled anew, knows."""
+        return {}
+
+    @property
+    @abc.abstractmethod
+    def solver(self) -> SALM | AbstractLowerSolver:
+        """The solver as the user gave it."""
+
+
+class InnerStart(NamedTuple):
+    """Where an inner solve starts: the point (x, y, z) of the outer loop, and the last (w, lam)."""
+
+    x: PyTree
+    y: PyTree
+    z: Rows
+    w: PyTree
+    lam: Rows
+
+
+class SampledInner(AbstractInner):
+    """SALM."""
+
+    salm: SALM
+    exact: ClassVar[bool] = False
+
+    @property
+    def solver(self) -> SALM:
+        return self.salm
+
+    def check(self, gamma2: Number, repair: object) -> None:
+        check_setting("SALVF", "gamma2", gamma2, POSITIVE)
+
+    def costs(self, batch_xi: int) -> InnerCosts:
+        steps, own = self.salm.steps, self.salm.batch
+        return InnerCosts(steps, own or batch_xi, START_ROUNDS * steps, own)
+
+    def with_batch(self, size: int) -> SALM:
+        return dataclasses.replace(self.salm, batch=size)
+
+    def settles(self) -> bool:
+        return self.salm.warm and self.salm.steps >= SETTLED_FROM
+
+    def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> SALM:
+        """eta = 1/mu_G, rho = 1/gamma2, capped by 1/L_w and L_w/||J||^2."""
+        salm, tiny = self.salm, jnp.finfo(dtype).tiny
+        lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
+        penalty = 1 / gammas.gamma1 + (1 / gammas.gamma2 if salm.dual_free else 0.0)
+        square = at.jacobian_y**2
+        curved = lower + square * penalty + at.constraint_yy  # L_w
+        stiff = (curved > tiny) & (square > tiny)
+        return dataclasses.replace(
+            salm,
+            eta=given(salm.eta, 1 / weakest, dtype),
+            rho=given(salm.rho, 1 / gammas.gamma2, dtype),
+            eta_max=given(salm.eta_max, 1 / curved, dtype),
+            rho_max=given(salm.rho_max, jnp.where(stiff, curved / jnp.where(stiff, square, 1.0), 1.0), dtype),
+        )
+
+    def first_solve(
+        self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
+    ) -> tuple[PyTree, Rows]:
+        """A bounded number of SALM's rounds on the planned batches."""
+        return self.salm.solve_in_rounds(problem, x, y, plan, *gammas)
+
+    def solve(
+        self, problem: Problem, at: InnerStart, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
+    ) -> tuple[InnerSolution, Array | int]:
+        begin = at.w if self.salm.warm else at.y
+        return self.salm.solve(problem, at.x, at.z, begin, at.lam, plan, *gammas), SOLVED
+
+    def control_step(self, smoothness: Scalar) -> Scalar:
+        return self.salm.eta_max
+
+    def zero_residual(self, w: PyTree, smoothness: Scalar) -> PyTree:
+        return jax.tree.map(jnp.zeros_like, w)
+
+    def repaired(
+        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gamma1: Scalar, state: Countable
+    ) -> PyTree:
+        solver = dataclasses.replace(self.salm, steps=steps, warm=True, dual_free=False)
+        plan = samples.plan(problem.xi, jax.random.fold_in(state.key, 2), state.step, steps, solver.batch or 1)
+        return solver.solve(problem, x, lam, y, lam, plan, gamma1, jnp.zeros_like(gamma1)).w
+
+    def unset(self) -> SALM:
+        return dataclasses.replace(self.salm, eta=None, rho=None, eta_max=None, rho_max=None)
+
+    def step_limits(self, able: object) -> dict[str, tuple[Scalar, Scalar]]:
+        assert isinstance(able, SALM)
+        first = self.salm.eta / (1 + self.salm.offset)
+        if self.salm.rule == "capped":
+            first = jnp.minimum(first, self.salm.eta_max)
+        return {f"first lower step eta/{1 + self.salm.offset:g}": (first, 2 * able.eta_max)}
+
+
+class ExactInner(AbstractInner):
+    """A deterministic solver of the lower level, on all of xi."""
+
+    lower: AbstractLowerSolver
+    exact: ClassVar[bool] = True
+
+    @property
+    def solver(self) -> AbstractLowerSolver:
+        return self.lower
+
+    def check(self, gamma2: Number, repair: object) -> None:
+        """gamma2 is 0, and a repair by steps of SALM needs SALM."""
+        name = type(self.lower).__name__
+        if gamma2 is not None and not eqx.is_array(gamma2):
+            raise InputError(f"SALVF(gamma2={gamma2}): with inner={name}() gamma2 is 0; leave it unset.")
+        if isinstance(repair, int) and repair:
+            raise InputError(f"SALVF(repair={repair}): steps need inner=hx.SALM(); give repair=hx.{name}().")
+
+    def costs(self, batch_xi: int) -> InnerCosts:
+        return InnerCosts(0, batch_xi, 0)
+
+    def settles(self) -> bool:
+        return True
+
+    def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> AbstractLowerSolver:
+        return self.lower
+
+    def first_solve(
+        self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
+    ) -> tuple[PyTree, Rows]:
+        found = self.lower.solve(problem, x, y, samples.whole(problem.xi, key))
+        return found.y, found.multipliers
+
+    def solve(
+        self, problem: Problem, at: InnerStart, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
+    ) -> tuple[InnerSolution, Array | int]:
+        found = self.lower.solve(problem, at.x, at.w, samples.whole(problem.xi, key), at.lam)
+        return InnerSolution(found.y, found.multipliers, found.residual), found.status
+
+    def control_step(self, smoothness: Scalar) -> Scalar:
+        return 1 / smoothness
+
+    def zero_residual(self, w: PyTree, smoothness: Scalar) -> PyTree:
+        """An exact solver's residual is a number."""
+        return jnp.zeros_like(smoothness)
+
+    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
+        return self.lower.doubts(problem, x, y, samples.whole(problem.xi, key))
+
+
+def inner_of(solver: object) -> AbstractInner:
+    """The inner solver behind SALVF's interface; the one place that asks which kind it is."""
+    if isinstance(solver, SALM):
+        return SampledInner(solver)
+    if isinstance(solver, AbstractLowerSolver):
+        return ExactInner(solver)
+    raise InputError(f"SALVF(inner): needs hx.SALM(), hx.Exact() or hx.Conic(), got {type(solver).__name__}.")

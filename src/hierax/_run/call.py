@@ -1,0 +1,120 @@
+"""The arguments that steer a run, checked, and what a callback and a continued run get to see."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray, PyTree
+
+from hierax._base.errors import InputError
+from hierax._run.device import Output, Run
+from hierax._run.reports import Costs
+
+if TYPE_CHECKING:
+    from hierax._run.method import AbstractMethod
+
+MAX_STEPS = 10_000
+RECORDS = 100  # of a run where the user does not say how often to record
+
+
+class Info(NamedTuple):
+    """What a callback sees between chunks: the point and the latest record."""
+
+    step: int
+    x: PyTree
+    y: PyTree
+    record: dict[str, Any]
+
+
+class State(NamedTuple):
+    """Everything a run needs to go on.
+
+    Attributes:
+        method: the method with every value filled in.
+        run: iterates, optimiser states, key and step (arrays only).
+        output: which iterate the run returns.
+        seconds: spent in all calls so far, compilation apart.
+        spent: samples and gradients before the first step and in all calls so far.
+    """
+
+    method: AbstractMethod
+    run: Run
+    output: Output
+    seconds: float
+    spent: Costs
+
+    def psi_penalty(self) -> Any:
+        """What the penalty function Psi of the run was made of, for its certificate; None for methods without Psi."""
+        penalty = getattr(self.method, "psi_penalty", None)
+        return None if penalty is None else penalty(self.run.state)
+
+
+Seed = int | PRNGKeyArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """What `solve` was asked for beside the problem, the start and the method; None: not said.
+
+    The meaning of each is that of the argument of `solve`.
+    """
+
+    max_steps: int | None = None
+    seconds: float | None = None
+    seed: Seed = 0
+    tol: float | None = None
+    record_every: int | None = None
+    callback: Callable[[Info], Any] | None = None
+    output: Output = "last"
+    progress: bool | None = None
+    state: State | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that no method could make sense of."""
+        for name in ("max_steps", "record_every"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError(f"{name}={value!r}: needs a whole number >= 1.")
+        for name in ("seconds", "tol"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value > 0):
+                raise InputError(f"{name}={value!r}: needs a positive number or None.")
+        if self.output not in get_args(Output):
+            raise InputError(f"output={self.output!r}: choose 'last', 'tail', 'best' or 'random'.")
+        if self.callback is not None and not callable(self.callback):
+            raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
+        if self.state is not None and not isinstance(self.state, State):
+            raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
+        if isinstance(self.seed, bool) or not (isinstance(self.seed, int) or _is_key(self.seed)):
+            raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key.")
+
+    @property
+    def steps(self) -> int:
+        """Outer steps to make."""
+        return MAX_STEPS if self.max_steps is None else self.max_steps
+
+    @property
+    def period(self) -> int:
+        """Outer steps between records."""
+        return self.record_every or max(1, self.steps // RECORDS)
+
+
+def _is_key(seed: object) -> bool:
+    return eqx.is_array(seed) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
+
+
+def start_keys(seed: Seed, count: int | None) -> PRNGKeyArray:
+    """The key of a single run (start 0 of its seed), or those of `count` starts; a key given as seed is used as is
+    (many starts: one key each, or one that is folded).
+    """
+    if not isinstance(seed, int) and (count is None or seed.shape == (count,)):
+        return seed
+    base = jax.random.key(seed) if isinstance(seed, int) else seed
+    if count is None:
+        return jax.random.fold_in(base, 0)
+    return jax.vmap(lambda i: jax.random.fold_in(base, i))(jnp.arange(count))

@@ -1,0 +1,131 @@
+"""Records of a run: collected chunk by chunk, told as a `History`."""
+
+import csv
+from collections.abc import ItemsView, Iterator, KeysView
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hierax._base.lazy import lazy
+from hierax._run.device import Record
+from hierax._run.reports import Costs
+
+pandas = lazy("pandas")
+
+
+class History:
+    """Records of a run: one NumPy array per name, one row per record; `len` is the number of records.
+
+    `dict(history)` gives the columns by name, `to_frame()` a table for pandas, `to_csv(path)` a file.
+
+    Examples:
+        >>> history = History({"step": np.array([1, 2]), "upper": np.array([0.5, 0.25])})
+        >>> float(history["upper"].min())
+        0.25
+        >>> list(dict(history)), len(history)
+        (['step', 'upper'], 2)
+    """
+
+    def __init__(self, columns: dict[str, np.ndarray]) -> None:
+        self.columns = columns
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}")
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __len__(self) -> int:
+        return len(self.columns["step"])
+
+    def __repr__(self) -> str:
+        return f"History({len(self)} records of {', '.join(self.columns)})"
+
+    def keys(self) -> KeysView[str]:
+        """Names of the columns."""
+        return self.columns.keys()
+
+    def items(self) -> ItemsView[str, np.ndarray]:
+        """Names and columns."""
+        return self.columns.items()
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the records of a single run as a table."""
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(self.columns)
+            writer.writerows(zip(*(column.tolist() for column in self.columns.values()), strict=True))
+
+    def to_frame(self) -> Any:
+        """The records as a `pandas.DataFrame`, one row per record (needs pandas).
+
+        Records of many starts get one row per record and start, with the number of the start as a column.
+        """
+        many = [column for column in self.columns.values() if column.ndim > 1]
+        if not many:
+            return pandas.DataFrame(self.columns)
+        starts = many[0].shape[1]
+        flat = {
+            name: column.reshape(-1) if column.ndim > 1 else np.repeat(column, starts)
+            for name, column in self.columns.items()
+        }
+        return pandas.DataFrame({"start": np.tile(np.arange(starts), len(self)), **flat})
+
+
+class Records:
+    """The records of a run so far."""
+
+    def __init__(self) -> None:
+        self._tables: list[tuple[Record, np.ndarray]] = []
+
+    def __len__(self) -> int:
+        """Number of chunks that brought records."""
+        return len(self._tables)
+
+    def add(self, table: Record, count: int, begin: float, end: float) -> None:
+        """Add the first `count` rows of a chunk's table, made between two times in seconds."""
+        if count:
+            rows = jax.tree.map(lambda a: np.asarray(a)[:count], table)
+            self._tables.append((rows, np.linspace(begin, end, count + 1)[1:]))
+
+    def last(self) -> dict[str, Any] | None:
+        """The latest record; None where there is none yet."""
+        if not self._tables:
+            return None
+        table, _ = self._tables[-1]
+        return {name: np.asarray(column)[-1] for name, column in table._asdict().items()}
+
+    def quality(self, start: int, closer: str) -> str:
+        """What the last record says of a start's point, in words; `closer`: what brings y closer."""
+        record = self.last()
+        if record is None:
+            return ""
+        names = ("stationarity", "violation", "distance")
+        stationarity, violation, distance = (float(np.ravel(record[name])[start]) for name in names)
+        return (
+            f" (stationarity {stationarity:.2g}, violation {violation:.2g}, y is {distance:.2g} from the lower level's "
+            f"solution: {closer})"
+        )
+
+    def history(self, spent: Costs, per_step: Costs, first: int, many: bool) -> History:
+        """All records, with the costs up to each: `spent` before step `first`, `per_step` with every step."""
+        names = [name for name in Record._fields if name != "pinned"]
+        tables = [table for table, _ in self._tables]
+        columns = {
+            name: np.concatenate([np.asarray(getattr(t, name)) for t in tables]) if tables else np.zeros((0,))
+            for name in names
+        }
+        if many and tables:
+            columns["step"] = columns["step"].max(axis=1)
+        columns["seconds"] = np.concatenate([times for _, times in self._tables]) if tables else np.zeros((0,))
+        steps = columns["step"].astype(int)
+        for name in Costs._fields:
+            columns[name] = getattr(spent, name) + (steps - first) * getattr(per_step, name)
+        return History(columns)

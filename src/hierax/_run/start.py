@@ -1,0 +1,127 @@
+"""Before the first step: unset values estimated and the lower level solved once; or an earlier run made ready to go on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from hierax._base.errors import InputError
+from hierax._compile.checked import finite_values, refuse_nonfinite
+from hierax._problem import samples
+from hierax._problem.problem import Problem
+from hierax._run.call import State
+from hierax._run.device import Output, Run, Spread, first_run, over_starts, restarted
+from hierax._run.prepare import Prepared
+
+if TYPE_CHECKING:
+    from hierax._run.method import AbstractMethod
+
+Flags = dict[str, Array]
+
+
+def started(prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray, output: Output, spread: Spread) -> State:
+    """The state of a run before its first step."""
+
+    def program(
+        problem: Problem, method: AbstractMethod, x: PyTree, y: PyTree, keys: PRNGKeyArray, fed: dict[str, PyTree]
+    ) -> tuple[AbstractMethod, Run, Flags, Flags]:
+        def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> tuple[AbstractMethod, Run, Flags, Flags]:
+            look = method.batches(problem).first_look(problem, key)._replace(**fed)
+            zeta = samples.fetch(problem.zeta, jax.tree.map(lambda a: a[0], look.zeta))
+            xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0], look.xi))
+            begun = method.begin(problem, x, y, key, look)
+            run = first_run(problem, begun.method, begun.state, output)
+            return begun.method, run, finite_values(problem, x, y, zeta, xi), begun.doubts
+
+        return over_starts(one, spread)(x, y, keys)
+
+    arguments = (method, prepared.x, prepared.y, keys, _fed(prepared, method))
+    filled, run, finite, doubts = prepared.bound.run("start", program, *arguments, static=(output, spread))
+    refuse_nonfinite(finite)
+    for text, flags in doubts.items():
+        if np.any(flags):
+            raise InputError(text)
+    return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
+
+
+def _fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
+    """What the streams give before the first step: batches for a lower solve, and a look at the next zeta."""
+    fed: dict[str, PyTree] = {}
+    if "zeta" in prepared.feeders:
+        fed["zeta"] = jax.tree.map(lambda a: a[None], prepared.feeders["zeta"].peek())
+    if "xi" in prepared.feeders:
+        count = method.batches(prepared.bound.problem).start
+        fed["inner"] = fed["xi"] = prepared.feeders["xi"].take(count)
+    return fed
+
+
+# -- going on ---------------------------------------------------------------------------------------------------------
+
+
+def continued(state: State, prepared: Prepared, method: AbstractMethod, output: Output, spread: Spread) -> State:
+    """An earlier state made ready to go on; its arrays are copied, because a run overwrites its own."""
+    point = state.run.state.point
+    then, now = (jax.tree.map(jnp.shape, tree) for tree in ((point.x, point.y), (prepared.x, prepared.y)))
+    if then != now:
+        raise InputError(f"state: belongs to variables (x, y) of shapes {then}, but x0, y0 have {now}.")
+    fresh = output != state.output
+
+    def program(problem: Problem, runs: Run, method: AbstractMethod) -> Run:
+        def one(method: AbstractMethod, run: Run) -> Run:
+            return restarted(problem, method, run, output, fresh)
+
+        return over_starts(one, spread)(method, runs)
+
+    run = prepared.bound.run("restart", program, state.run, method, static=(output, spread, fresh))
+    return state._replace(method=method, run=run, output=output)
+
+
+def settings_to_go_on_with(asked: AbstractMethod | None, known: AbstractMethod) -> AbstractMethod:
+    """The method of a continued run: what the call sets, and for the rest what the run had."""
+    if asked is None:
+        return known
+    if type(asked) is not type(known):
+        raise InputError(
+            f"method: the state was made by {type(known).__name__}, which does not fit {type(asked).__name__}. Leave "
+            "the method unset, or start a new run from (sol.x, sol.y)."
+        )
+    for name, unset in asked.state_settings.items():
+        then, now = _kind(getattr(known, name), unset), _kind(getattr(asked, name), unset)
+        if getattr(asked, name) is not None and then != now:
+            raise InputError(
+                f"method: the state was made by a {type(known).__name__} whose {name} is {then}, which does not fit "
+                f"{now}. Leave {name} unset, or start a new run from (sol.x, sol.y)."
+            )
+    return _merged(asked, known)
+
+
+def _kind(setting: object, unset: str) -> str:
+    """What decides the form of the state that a setting leaves behind."""
+    if setting is None:
+        return unset
+    if isinstance(setting, optax.GradientTransformation):
+        return "an optax transformation"
+    if isinstance(setting, eqx.Module) and not callable(setting):
+        return f"{type(setting).__name__}()"
+    return "a number or schedule"
+
+
+def _merged(asked: Any, known: Any) -> Any:
+    """The settings of `asked`; where it leaves one unset, that of `known`."""
+    if asked is None:
+        return known
+    if dataclasses.is_dataclass(asked) and type(asked) is type(known):
+        merged = object.__new__(type(asked))  # unchecked: both were checked, and many starts give numbers an axis
+        for field in dataclasses.fields(asked):
+            object.__setattr__(merged, field.name, _merged(getattr(asked, field.name), getattr(known, field.name)))
+        return merged
+    if eqx.is_array_like(asked) and not isinstance(asked, bool) and eqx.is_array(known):
+        return jnp.broadcast_to(jnp.asarray(asked, known.dtype), known.shape)
+    return asked

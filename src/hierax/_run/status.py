@@ -1,0 +1,146 @@
+"""How a run can end: the kinds, and for each reason its text with cause and cure, all in one place."""
+
+import dataclasses
+import enum
+
+
+class Kind(enum.Enum):
+    """How a run ended, in one word (`status.name`); `ok` and `failed` say what to make of it."""
+
+    CONVERGED = ("converged", True, False)
+    BEST_OF_BRANCHES = ("best_of_branches", True, False)
+    NO_MULTIPLIER = ("no_multiplier", True, False)
+    MAX_STEPS = ("max_steps", True, False)
+    SECONDS = ("seconds", True, False)
+    SAMPLES = ("samples", True, False)
+    STOPPED = ("stopped", True, False)
+    PINNED = ("pinned", False, False)
+    NOT_CERTIFIED = ("not_certified", False, False)
+    NONFINITE = ("nonfinite", False, True)
+    DIVERGED = ("diverged", False, True)
+    INFEASIBLE = ("infeasible", False, True)
+    UNBOUNDED_LOWER = ("unbounded_lower", False, True)
+    UNBOUNDED_UPPER = ("unbounded_upper", False, True)
+    DATA_ERROR = ("data_error", False, True)
+
+    def __init__(self, label: str, ok: bool, failed: bool) -> None:
+        self.label, self.ok, self.failed = label, ok, failed
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """How a run ended.
+
+    Attributes:
+        kind: the kind of ending.
+        message: cause and cure in words.
+        step: outer steps made (of `Auto`: points judged, or stages).
+    """
+
+    kind: Kind
+    message: str
+    step: int
+
+    @property
+    def name(self) -> str:
+        """The kind in one word, for example "converged"."""
+        return self.kind.label
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run ended as it was asked to: neither failed nor pinned in a corner of the sets."""
+        return self.kind.ok
+
+    @property
+    def failed(self) -> bool:
+        """Whether `throw=True` raises."""
+        return self.kind.failed
+
+
+class Reason(enum.Enum):
+    """Why a run ended: the kind, and the text with the places that the run fills in."""
+
+    # -- runs of steps ----------------------------------------------------------------------------------------------
+    STEPS_DONE = (Kind.MAX_STEPS, "{done} steps done{quality}; go on from sol.state, or raise max_steps.")
+    TIME_UP = (Kind.SECONDS, "the {seconds:g} seconds are used up after step {step}; go on with state=sol.state.")
+    CALLBACK = (Kind.STOPPED, "stopped by the callback after step {step}.")
+    RESIDUALS_SMALL = (
+        Kind.CONVERGED,
+        "all residuals of the penalised problem are below tol={tol:g} after step {step}{quality}.",
+    )
+    HELD_IN_A_CORNER = (
+        Kind.PINNED,
+        "after step {step} every entry of x and y is held by the sets X and Y although the direction is not zero: a "
+        "corner, either the solution or where a failed run collected. Try other starts, longer inner loops or shorter "
+        "steps, and judge the point by its lower-level gap before using it.",
+    )
+    NOT_A_NUMBER = (
+        Kind.NONFINITE,
+        "nonfinite at step {step}: a value is not finite; the last finite point is returned. {cure}",
+    )
+    RAN_AWAY = (
+        Kind.DIVERGED,
+        "diverged at step {step}: the iterates run away; the last finite point is returned. {cure}",
+    )
+    NO_LOWER_POINT = (
+        Kind.INFEASIBLE,
+        "infeasible at step {step}: no y in Y satisfies the lower level's constraints at the next x; the last point is "
+        "returned. Restrict X to where the lower level is feasible, or shorten the x-step.",
+    )
+    NO_LOWER_BOUND = (
+        Kind.UNBOUNDED_LOWER,
+        "unbounded_lower at step {step}: the lower objective falls without limit at the next x; the last point is "
+        "returned. Bound Y, or add a term that grows in every direction of y.",
+    )
+    NO_MORE_BATCHES = (
+        Kind.DATA_ERROR,
+        "{what}: the last point is returned. Give a re-iterable, or fewer max_steps.",
+    )
+    # -- Auto -------------------------------------------------------------------------------------------------------
+    VALIDATED = (Kind.CONVERGED, "converged: F = {upper:.8g}, validated by the lower level solved from many starts.")
+    SEVERAL_BRANCHES = (
+        Kind.BEST_OF_BRANCHES,
+        "best_of_branches: the lower level is not convex ({kinds} different local solutions at one x); y is the best "
+        "of {solves} solves, which samples cannot prove to be the global one. Another seed draws other starts.",
+    )
+    DEGENERATE = (
+        Kind.NO_MULTIPLIER,
+        "no_multiplier: the lower level has no multipliers at the returned point (its constraints are degenerate "
+        "there). y was compared with other solutions of the lower level, but no KKT system confirms it.",
+    )
+    FALLS_FOR_EVER = (
+        Kind.UNBOUNDED_UPPER,
+        "unbounded_upper: F fell to {upper:.3g} along points that satisfy everything, without an end in sight. Bound X "
+        "(or Y), or check the sign of the upper objective.",
+    )
+    NO_FEASIBLE_Y = (
+        Kind.INFEASIBLE,
+        "infeasible: at none of the starts has the lower level a feasible y. Check the constraints' signs (feasible is "
+        "h <= 0), or restrict X to where there is one.",
+    )
+    NO_FEASIBLE_X = (
+        Kind.INFEASIBLE,
+        "infeasible: no point that solves the lower level satisfies the upper constraints; the least violation found "
+        "is {violation:.3g}. Check their signs (feasible is <= 0), or give more starts or another seed.",
+    )
+    LOWER_FALLS_FOR_EVER = (
+        Kind.UNBOUNDED_LOWER,
+        "unbounded_lower: the lower objective falls without limit at every start. Bound Y, or add a term that grows in "
+        "every direction of y.",
+    )
+    NOTHING_VALIDATED = (
+        Kind.NOT_CERTIFIED,
+        "not_certified: no point passed the validation; the nearest (violation {violation:.3g}, lower gap {gap:.3g}) "
+        "is returned. Try another start or seed, more starts, or more seconds.",
+    )
+    EVERY_STAGE_FAILED = (
+        Kind.DIVERGED,
+        "diverged: every stage failed, at the shortest step too; the start is returned.",
+    )
+
+    def __init__(self, kind: Kind, template: str) -> None:
+        self.kind, self.template = kind, template
+
+    def status(self, at: int, **details: object) -> Status:
+        """The status of a run that ended for this reason after `at` steps."""
+        return Status(self.kind, self.template.format(step=at, **details), at)

@@ -1,0 +1,59 @@
+"""`run_steps`: the one run of a method that makes steps, for `solve` and for every stage of `Auto`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from hierax._base.errors import InputError
+from hierax._base.trees import size
+from hierax._run.call import Call, start_keys
+from hierax._run.device import Spread
+from hierax._run.host import Host
+from hierax._run.prepare import Prepared, check_method
+from hierax._run.solution import Solution, Solutions
+from hierax._run.start import continued, settings_to_go_on_with, started
+from hierax._run.streams import Exhausted
+
+if TYPE_CHECKING:
+    from hierax._run.method import AbstractMethod
+
+VMAP_UP_TO = 4096  # starts with more variables than this are stepped one after another
+
+logger = logging.getLogger("hierax")
+
+
+def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> Solution | Solutions:
+    """Make steps from the prepared start (or go on from `call.state`) until something ends the run.
+
+    `asked` None: with the method of `call.state`, as it is.
+    """
+    begin = time.perf_counter()
+    compiled = prepared.bound.compile_seconds
+    if call.state is None:
+        assert asked is not None
+        method = asked
+    else:
+        method = settings_to_go_on_with(asked, call.state.method)
+    check_method(prepared, method, asked)
+    spread = _spread(prepared)
+    if call.state is None:
+        try:
+            state = started(prepared, method, start_keys(call.seed, prepared.count), call.output, spread)
+        except Exhausted as error:
+            raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from None
+    else:
+        state = continued(call.state, prepared, method, call.output, spread)
+    host = Host(prepared, state, call, spread, (begin, compiled))
+    host.drive()
+    solution = host.solution()
+    for status in solution.statuses:
+        logger.log(logging.WARNING if status.failed else logging.INFO, "%s: %s", status.name, status.message)
+    return solution
+
+
+def _spread(prepared: Prepared) -> Spread:
+    if prepared.count is None:
+        return "one"
+    return "vmap" if size((prepared.x, prepared.y)) // prepared.count <= VMAP_UP_TO else "map"
