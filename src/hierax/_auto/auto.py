@@ -17,9 +17,10 @@ from hierax._auto.penalty_route import PenaltySearch
 from hierax._auto.stages import run_large
 from hierax._auto.vectors import Flat, unraveled
 from hierax._auto.verdict import verdict
+from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.trees import size
-from hierax._judge.setting import double_precision
+from hierax._judge.setting import Setting
 from hierax._math.lower_level import level_at
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
@@ -36,7 +37,6 @@ SMALL = 100  # variables and rows of the lower level together, up to which the K
 PENALTY = 1000  # variables up to which matrices are formed at all
 STARTS = {"small": 16, "penalty": 16}
 SECONDS = {"small": 30.0, "penalty": 60.0}
-SAMPLES = 4096  # stand for an expectation where a sampled problem takes a deterministic route
 
 
 class Auto(AbstractSolver):
@@ -117,23 +117,18 @@ def _deterministic(
     problem: Problem, ready: Prepared, auto: Auto, route: Route, seed: int, first: str, begin: float, show: Show
 ) -> Solution:
     starts, seconds = auto.starts or STARTS[route], auto.seconds or SECONDS[route]
-    with (
-        threadpool_limits(1, user_api="blas"),  # matrices of a handful of rows: threads would only wait for each other
-        double_precision(
-            problem, _whole(ready.x, ready.x_rest), _whole(ready.y, ready.y_rest), SAMPLES, seed
-        ) as setting,
-    ):
+    x0, y0 = _whole(ready.x, ready.x_rest), _whole(ready.y, ready.y_rest)
+    setting = Setting.of(problem, x0, y0, FRESH_SAMPLES, seed)
+    with threadpool_limits(1, user_api="blas"):  # matrices of a handful of rows: threads would only wait for each other
         flat = Flat(setting, starts, seed)
         _refuse_nonfinite(flat)
         search = SmallSearch(flat, seconds) if route == "small" else PenaltySearch(flat, seconds)
         found = search.run(show)
         end = verdict(flat, search, found, [first, f"{starts} starts, the given one first."])
-        level = level_at(setting.bound.problem, setting.x, setting.y, setting.xi.rows)
-        own, _ = level.split(end.point.mu)
+        own, _ = setting.layout().split(end.point.mu)
         x, y = unraveled(setting.x, end.point.x), unraveled(setting.y, end.point.y)
-        shapes = setting.bound.trace("upper_constraints", (setting.x, setting.y))
-        upper = unraveled(jax.tree.map(lambda row: row.aval, shapes), upper_multipliers(flat, search.scales, end.point))
-        compiling = setting.bound.compile_seconds
+        upper = unraveled(setting.shapes("upper_constraints"), upper_multipliers(flat, search.scales, end.point))
+        compiling = setting.compile_seconds
     counts = Counts(seconds=time.perf_counter() - begin - compiling, compile_seconds=compiling)
     multipliers = Multipliers(own.inequalities, own.equalities, upper)
     return Solution(

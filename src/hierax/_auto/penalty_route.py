@@ -20,6 +20,7 @@ from jaxtyping import Array, PyTree
 from hierax._auto.kkt_route import Judged, Search, judge, scales_of
 from hierax._auto.polish import Point
 from hierax._auto.vectors import Flat, Numbers
+from hierax._judge.setting import Data
 from hierax._lower.exact import Branches, Exact
 from hierax._math.lower_level import SOLVED
 from hierax._problem import sets
@@ -59,8 +60,8 @@ class PenaltySearch:
         mus = np.zeros((starts, rows))
         self.met = Met(np.full(starts, np.inf), np.zeros_like(self.xs), ys, mus, ys, mus, self.nu)
         self.statuses = np.zeros(starts, int)
-        rest = (flat.pool[1 : FROM - 1], *flat.batches)
-        program = flat.setting.bound.ready("penalty", _phi, self.xs, ys, mus, ys, mus, self.nu, 1.0, 1.0, *rest)
+        rest = (flat.pool[1 : FROM - 1], *flat.trees)
+        program = flat.setting.ready("penalty", _phi, self.xs, ys, mus, ys, mus, self.nu, 1.0, 1.0, *rest)
         self._program = lambda *args: program(*args, *rest)
 
     def run(self, show: Show) -> Search:
@@ -149,6 +150,7 @@ def _bfgs(inverse: np.ndarray, s: np.ndarray, t: np.ndarray) -> np.ndarray:
 
 def _phi(
     problem: Problem,
+    data: Data,
     xs: Array,
     ys: Array,
     y_mus: Array,
@@ -160,9 +162,8 @@ def _phi(
     pool: Array,
     x_like: PyTree,
     y_like: PyTree,
-    zeta: PyTree,
-    xi: PyTree,
 ) -> Met:
+    zeta, xi = data
     (_, x_tree), (_, y_tree) = jax.flatten_util.ravel_pytree(x_like), jax.flatten_util.ravel_pytree(y_like)
 
     def upper_rows(x: PyTree, y: PyTree) -> Array:

@@ -30,9 +30,9 @@ from jaxtyping import Array, PyTree
 
 from hierax._auto.referee import EXACT_UP_TO, Referee, Seen, sees
 from hierax._auto.verdict import NO_BOUND, NO_LOWER, NO_UPPER, UNBOUNDED_ABOVE
+from hierax._base.constants import LOWER_STARTS
 from hierax._base.trees import size, split_variable
 from hierax._judge.certificate import Certificate
-from hierax._judge.numbers import STARTS as LOWER_STARTS
 from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._methods.salvf import SALVF
@@ -112,7 +112,7 @@ class LargeRun:
     @property
     def elapsed(self) -> float:
         """Seconds, compilation apart."""
-        judging = 0.0 if self.referee is None else self.referee.setting.bound.compile_seconds
+        judging = 0.0 if self.referee is None else self.referee.setting.compile_seconds
         return time.perf_counter() - self.begin - self.compiling - judging
 
     @property

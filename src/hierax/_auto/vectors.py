@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.trees import size
-from hierax._judge.setting import Setting
+from hierax._judge.setting import Data, Setting
 from hierax._lower.exact import Branches, Exact
 from hierax._math.lower_level import level_at
-from hierax._math.scatter import Cube, scattered, unit_cube
+from hierax._math.lower_level import raveled as raveled_rows
+from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
@@ -69,27 +70,26 @@ class Flat:
         self.x0, self.y0 = (raveled(tree) for tree in (setting.x, setting.y))
         self.nx, self.ny = self.x0.size, self.y0.size
         problem = setting.bound.problem
-        level = level_at(problem, setting.x, setting.y, setting.xi.rows)
-        self.equal, mu = level.equal, np.zeros(level.equal.size)
-        self.batches = (setting.x, setting.y, setting.zeta.rows, setting.xi.rows)
+        layout = setting.layout()
+        self.equal, mu = layout.equal, np.zeros(layout.equal.size)
+        self.trees = (setting.x, setting.y)
         cubes = (
             unit_cube(self.ny, POOL - 1, seed),
             unit_cube(self.nx, starts - 1, seed + 1),
             unit_cube(self.ny, starts - 1, seed + 2),
         )
-        boxes, points = setting.bound.run("spread", _spread, setting.x, setting.y, *cubes, quick=True)
+        boxes, points = setting.run("spread", _spread, setting.x, setting.y, *cubes, quick=True)
         self.pool, self.xs, self.ys = (np.asarray(part) for part in points)
         self.x_bounds, self.y_bounds = (tuple(np.asarray(side) for side in box) for box in boxes)
         self._nothing = np.zeros((POOL, mu.size))
-        self._values = setting.bound.ready("values", _table, self.x0, self.y0, mu, *self.batches)
-        self._branches = setting.bound.ready("branches", _branches, self.x0, self.pool, self._nothing, *self.batches)
+        self._values = setting.ready("values", _table, self.x0, self.y0, mu, *self.trees)
+        self._branches = setting.ready("branches", _branches, self.x0, self.pool, self._nothing, *self.trees)
         faces = jax.eval_shape(lambda x: sets.faces(problem.x_set, x), setting.x)
-        own = setting.bound.trace("upper_constraints", (setting.x, setting.y))
-        self.own_above = sum(row.aval.size for row in jax.tree.leaves(own))  # upper constraints, before the faces of X
+        self.own_above = size(setting.shapes("upper_constraints"))  # upper constraints, before the faces of X
         self.above_count = self.own_above + size(faces.inequalities)
         counts = (1, 1, self.above_count, size(faces.equalities), mu.size, self.ny)  # of the parts of `Values`
         self._parts = [slice(low, high) for low, high in itertools.pairwise(np.cumsum([0, *counts])[2:])]
-        self._look_at_structure(level.face)
+        self._look_at_structure(layout.face)
 
     def _look_at_structure(self, face: np.ndarray) -> None:
         """Which rows are mere bounds (kept by the boxes), and which are none at all (bounds at infinity)."""
@@ -103,7 +103,7 @@ class Flat:
 
     def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values, Values]:
         """Values and Jacobians."""
-        table = np.asarray(self._values(x, y, mu, *self.batches))
+        table = np.asarray(self._values(x, y, mu, *self.trees))
         return self._cut(table[:, 0]), self._cut(table[:, 1:])
 
     def _cut(self, table: np.ndarray) -> Values:
@@ -117,9 +117,9 @@ class Flat:
         count = len(points)
         if mu is None:
             points = np.concatenate([points, self.pool])[:POOL]
-            return _unpacked(self._branches(x, points, self._nothing, *self.batches), self.ny, self.equal.size, POOL)
+            return _unpacked(self._branches(x, points, self._nothing, *self.trees), self.ny, self.equal.size, POOL)
         turns = np.arange(POOL) % count
-        return _unpacked(self._branches(x, points[turns], mu[turns], *self.batches), self.ny, self.equal.size, count)
+        return _unpacked(self._branches(x, points[turns], mu[turns], *self.trees), self.ny, self.equal.size, count)
 
     def violation(self, x: np.ndarray, y: np.ndarray, values: Values) -> float:
         """The largest violation of anything, in the user's units."""
@@ -138,55 +138,51 @@ def _unpacked(table: Array, ny: int, rows: int, count: int) -> Branches:
     return Branches(*parts)
 
 
-def _spread(problem: Problem, x: PyTree, y: PyTree, pool: Cube, xs: Cube, ys: Cube) -> tuple[tuple, tuple]:
+def _spread(problem: Problem, data: Data, x: PyTree, y: PyTree, pool: Cube, xs: Cube, ys: Cube) -> tuple[tuple, tuple]:
     """The boxes around X and Y, and the points that cover them."""
     boxes = sets.bounds(problem.x_set, x), sets.bounds(problem.y_set, y)
     points = tuple(
-        scattered(convex, tree, cube)
+        cover(convex, tree, cube)
         for convex, tree, cube in ((problem.y_set, y, pool), (problem.x_set, x, xs), (problem.y_set, y, ys))
     )
     return boxes, points
 
 
 def _functions(
-    problem: Problem, x: Numbers, y: Numbers, mu: Numbers, x_like: PyTree, y_like: PyTree, zeta: PyTree, xi: PyTree
+    problem: Problem, data: Data, x: Numbers, y: Numbers, mu: Numbers, x_like: PyTree, y_like: PyTree
 ) -> Values:
     """All functions at a point, each as a vector."""
     (_, x_tree), (_, y_tree) = jax.flatten_util.ravel_pytree(x_like), jax.flatten_util.ravel_pytree(y_like)
 
-    def joined(tree: PyTree) -> Array:
-        return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf) for leaf in jax.tree.leaves(tree))])
-
     at_x, at_y = x_tree(x), y_tree(y)
-    level, face = level_at(problem, at_x, at_y, xi), sets.faces(problem.x_set, at_x)
+    level, face = level_at(problem, at_x, at_y, data.xi), sets.faces(problem.x_set, at_x)
     rows, pull = jax.vjp(level.rows, y)
     lower, slope = jax.value_and_grad(level.objective)(y)
     return Values(
-        problem.upper(at_x, at_y, zeta)[None],
+        problem.upper(at_x, at_y, data.zeta)[None],
         lower[None],
-        joined((problem.upper_constraints(at_x, at_y), face.inequalities)),
-        joined(face.equalities),
+        raveled_rows((problem.upper_constraints(at_x, at_y), face.inequalities), y.dtype),
+        raveled_rows(face.equalities, y.dtype),
         rows,
         slope + pull(mu)[0],
     )
 
 
-def _table(problem: Problem, x: Array, y: Array, *rest: PyTree) -> Array:
+def _table(problem: Problem, data: Data, x: Array, y: Array, *rest: PyTree) -> Array:
     """One line per function: its value, then its derivatives in (x, y). A single array, because every array that a
     program returns costs as much as a small problem's functions.
     """
 
     def values(point: Array) -> Array:
-        return jnp.concatenate(_functions(problem, point[: x.size], point[x.size :], *rest))
+        return jnp.concatenate(_functions(problem, data, point[: x.size], point[x.size :], *rest))
 
     point = jnp.concatenate([x, y])
     return jnp.concatenate([values(point)[:, None], jax.jacfwd(values)(point)], axis=1)
 
 
 def _branches(
-    problem: Problem, x: Array, points: Array, mu: Array, x_like: PyTree, y_like: PyTree, zeta: PyTree, xi: PyTree
+    problem: Problem, data: Data, x: Array, points: Array, mu: Array, x_like: PyTree, y_like: PyTree
 ) -> Array:
-    del zeta
     _, x_tree = jax.flatten_util.ravel_pytree(x_like)
-    found = Exact(starts=POOL).branches(problem, x_tree(x), y_like, xi, points, mu)
+    found = Exact(starts=POOL).branches(problem, x_tree(x), y_like, data.xi, points, mu)
     return jnp.concatenate([part if part.ndim == 2 else part[:, None].astype(x.dtype) for part in found], axis=1)

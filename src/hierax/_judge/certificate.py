@@ -25,7 +25,6 @@ from hierax._lower.exact import Exact
 from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
 from hierax._problem.problem import Multipliers, Problem
 
-State = Any
 SURE = 2.0  # standard errors by which a sampled number must miss a tolerance to be called wrong without a doubt
 
 
