@@ -1,146 +1,135 @@
-"""How the large route sees a point: the lower level's own answer there, F on all of the data, and the certificate."""
+"""How the large route sees a point: the lower level's own answer there, F on all of the data, and the certificate.
 
-from typing import Any, NamedTuple
+SALVF's iterate y is drawn towards low F, which for a network means that it has seen the validation data; so points are
+judged at the lower level's own answer. Everything is in double precision, with programs that all stages share.
+"""
 
-import equinox as eqx
+from typing import NamedTuple
+
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._base.trees import largest, select, size, split_variable
+from hierax._auto.constants import CERTIFIED, JUDGED_EXACTLY
+from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
+from hierax._base.trees import select, size
 from hierax._compile.checked import finite_values
+from hierax._compile.precision import doubled_on_host
 from hierax._judge.certificate import Certificate, certificate_in
-from hierax._judge.check import bends, look_around
-from hierax._judge.numbers import SEGMENTS, STARTS
-from hierax._judge.setting import Setting, double_precision, doubled, on_host, solve_lower
+from hierax._judge.point import Judgement, point_values, relative_gap
+from hierax._judge.segments import not_convex
+from hierax._judge.setting import Data, Setting
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import all_constraints, violation
-from hierax._math.scatter import Cube, scattered, unit_cube
+from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Stream
-
-SAMPLES = 4096  # stand for an expectation that is not known
-JUDGED_EXACTLY = 200  # entries of y and multipliers up to which every stage is judged at the exact y*(x)
-EXACT_UP_TO = 2000  # entries for which the lower level is solved exactly in the end, and certificates are made
+from hierax._run.prepare import Prepared
 
 
-class Seen(NamedTuple):
-    """A point as the referee sees it.
+class RunEnd(NamedTuple):
+    """Where a run ended, judged at the lower level's own answer.
 
     Attributes:
-        x: the point.
+        x: the run's x.
         y: the lower level's solution there: exact where its size allows, else the inner solver's.
         multipliers: likewise.
-        upper: F(x, y) on all of the data, or many samples.
-        violation: the largest of all constraints.
-        above: the largest of the upper constraints.
-        gap: G of the run's iterate minus G of y: what the weight c1 leaves of the lower level.
-        below: status of the exact solve; None where there was none.
+        judged: F and violations at (x, y).
+        iterate_gap: relative gap of the run's own y against this one: what the weight c1 leaves of the lower level.
+        lower_status: how the exact solve ended; None where there was none.
     """
 
     x: PyTree
     y: PyTree
     multipliers: Multipliers
-    upper: float
-    violation: float
-    above: float
-    gap: float
-    below: int | None
+    judged: Judgement
+    iterate_gap: float
+    lower_status: int | None
 
 
 class Referee:
-    """Judges points of one problem, with programs that all stages share. Not for problems with a `Stream`."""
+    """Judges points of one problem. Points are arrays in the precision of the run, here and in what it returns."""
 
-    def __init__(self, problem: Problem, x0: PyTree, y0: PyTree, seed: int) -> None:
-        self.seed = seed
-        with double_precision(problem, x0, y0, SAMPLES, seed) as setting:
-            self.setting = setting
-            rows = [setting.bound.trace(name, (setting.x, setting.y)) for name in ("constraints", "equalities")]
-            self.entries = size(setting.y) + sum(row.aval.size for row in jax.tree.leaves(rows, is_leaf=_has_aval))
-            self.bent = None  # how samples show that the lower level is not convex
-            if self.exact:
-                self.bent = bends(look_around(setting, setting.y, SEGMENTS, np.random.default_rng(seed)))
-        self.lower = Exact() if self.bent is None else Exact(starts=STARTS)
+    def __init__(self, prepared: Prepared, seed: int) -> None:
+        self.prepared, self.seed = prepared, seed
+        self.setting = setting_of(prepared, seed)
+        rows = self.setting.shapes("constraints"), self.setting.shapes("equalities")
+        self.entries = size(self.setting.y) + sum(row.size for row in jax.tree.leaves(rows))
+        self.not_convex = not_convex(self.setting, self.setting.y, seed) if self.exact else None
+        self.lower = Exact() if self.not_convex is None else Exact(starts=LOWER_STARTS)
 
     @property
     def exact(self) -> bool:
         """Whether every point is judged at the exact y*(x)."""
         return self.entries <= JUDGED_EXACTLY
 
-    def look(self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, most: int = JUDGED_EXACTLY) -> Seen:
-        """F, violations and gap at x, with the exact y*(x) up to `most` entries and else with w."""
-        (own, _), (guess, rest) = split_variable("x", x), split_variable("y", w)
-        below = None
-        with jax.enable_x64(True):
-            at, y, last = doubled((own, guess, split_variable("y", iterate)[0]))
-            if self.entries <= most:
-                found = solve_lower(self.setting, self.lower, at, y)
-                below = int(found.status)
-                if below == SOLVED:
-                    y = found.y
-                    own_rows = on_host(found.multipliers)
-                    multipliers = Multipliers(own_rows.inequalities, own_rows.equalities, multipliers.upper)
-            data = (self.setting.zeta.rows, self.setting.xi.rows)
-            numbers = np.asarray(self.setting.bound.run("stage", _stage, at, y, last, data))
-            settled = jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), y, guess)
-        upper, worst, above, gap = map(float, numbers)
-        return Seen(x, eqx.combine(settled, rest), multipliers, upper, worst, above, gap, below)
+    def judge(
+        self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, exact_up_to: int = JUDGED_EXACTLY
+    ) -> RunEnd:
+        """The end (x, iterate) of a run, judged at y*(x) up to so many entries, and else at the inner solver's w."""
+        at, y, last = doubled_on_host((x, w, iterate))
+        status = None
+        if self.entries <= exact_up_to:
+            found = self.setting.solve_lower(self.lower, at, y)
+            status = int(found.status)
+            if status == SOLVED:
+                own = found.multipliers
+                y, multipliers = found.y, Multipliers(own.inequalities, own.equalities, multipliers.upper)
+        judged, gap = self.setting.run("end of a run", _judged, at, y, last)
+        y = in_precision_of(self.prepared.y, y)
+        return RunEnd(x, y, multipliers, Judgement(*map(float, judged)), float(gap), status)
 
-    def starts(self, x0: PyTree, y0: PyTree, count: int) -> tuple[PyTree, PyTree]:
-        """(x0, y0) and points that cover X and Y, stacked; where a function is not finite the point is (x0, y0)."""
-        variables = split_variable("x", x0), split_variable("y", y0)
-        cubes = [unit_cube(size(tree), count - 1, self.seed + k) for k, (tree, _) in enumerate(variables)]
-        with jax.enable_x64(True):
-            x, y = doubled(tuple(tree for tree, _ in variables))
-            stacked = self.setting.bound.run(
-                "starts", _scattered, x, y, *cubes, self.setting.zeta.rows, self.setting.xi.rows
-            )
-            found = [
-                jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), new, old)
-                for new, (old, _) in zip(stacked, variables, strict=True)
-            ]
-        return eqx.combine(found[0], variables[0][1]), eqx.combine(found[1], variables[1][1])
+    def starts(self, count: int) -> tuple[PyTree, PyTree]:
+        """The given start and points that cover X and Y, stacked; where a function is not finite, the given start."""
+        x, y = self.prepared.x, self.prepared.y
+        cubes = unit_cube(size(x), count - 1, self.seed), unit_cube(size(y), count - 1, self.seed + 1)
+        xs, ys = self.setting.run("starts", _finite_starts, self.setting.x, self.setting.y, *cubes)
+        return in_precision_of(x, xs), in_precision_of(y, ys)
 
-    def certificate(self, seen: Seen) -> Certificate | None:
+    def certificate(self, end: RunEnd) -> Certificate | None:
         """The certificate of a point; None where the problem is too large to make one at every stage."""
-        if self.entries > EXACT_UP_TO:
+        if self.entries > CERTIFIED:
             return None
-        with jax.enable_x64(True):
-            x, y, multipliers = doubled(
-                (split_variable("x", seen.x)[0], split_variable("y", seen.y)[0], seen.multipliers)
-            )
-            here: Setting = self.setting._replace(x=x, y=y)
-            return certificate_in(here, Exact(), multipliers, None, self.seed)
+        there = self.setting.at(end.x, end.y)
+        return certificate_in(there, Exact(), doubled_on_host(end.multipliers), None, self.seed)
 
 
-def sees(problem: Problem) -> bool:
+def setting_of(prepared: Prepared, seed: int) -> Setting:
+    """The prepared problem in double precision.
+
+    A problem without samples shares the traces of the run, where that is in double precision. With samples it would
+    gain nothing (batches have other shapes than all of the data), and the certificate of the solution, which knows
+    nothing of the run, would compile its programs again.
+    """
+    sampled = any(source is not None for source in (prepared.problem.zeta, prepared.problem.xi))
+    x, y = prepared.whole(prepared.x, prepared.y)
+    return Setting.of(prepared.problem, x, y, FRESH_SAMPLES, seed, None if sampled else prepared.bound)
+
+
+def can_judge(problem: Problem) -> bool:
     """Whether a referee can judge the problem: a Stream is never seen as a whole."""
     return not any(isinstance(source, Stream) for source in (problem.zeta, problem.xi))
 
 
-def _has_aval(leaf: Any) -> bool:
-    return hasattr(leaf, "aval")
+def in_precision_of(like: PyTree, tree: PyTree) -> PyTree:
+    """JAX arrays with the dtypes of another tree."""
+    return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), like, tree)
 
 
-def _scattered(
-    problem: Problem, x: PyTree, y: PyTree, x_cube: Cube, y_cube: Cube, zeta: PyTree, xi: PyTree
+def _judged(problem: Problem, data: Data, x: PyTree, y: PyTree, iterate: PyTree) -> tuple[Judgement, Array]:
+    judged = point_values(problem, data, x, y)
+    return judged, relative_gap(problem.lower(x, iterate, data.xi), judged.lower)
+
+
+def _finite_starts(
+    problem: Problem, data: Data, x: PyTree, y: PyTree, x_cube: Cube, y_cube: Cube
 ) -> tuple[PyTree, PyTree]:
-    def stacked(convex: PyTree, tree: PyTree, cube: Cube) -> PyTree:
-        return jax.vmap(jax.flatten_util.ravel_pytree(tree)[1])(scattered(convex, tree, cube))
+    def stacked(convex_set: PyTree, tree: PyTree, cube: Cube) -> PyTree:
+        return jax.vmap(jax.flatten_util.ravel_pytree(tree)[1])(cover(convex_set, tree, cube))
 
     def usable(at: PyTree, below: PyTree) -> tuple[PyTree, PyTree]:
-        fine = jnp.stack(list(finite_values(problem, at, below, zeta, xi).values()))
-        return select(jnp.all(fine), (at, below), (x, y))
+        finite = jnp.stack(list(finite_values(problem, at, below, data.zeta, data.xi).values()))
+        return select(jnp.all(finite), (at, below), (x, y))
 
     return jax.vmap(usable)(stacked(problem.x_set, x, x_cube), stacked(problem.y_set, y, y_cube))
-
-
-def _stage(problem: Problem, x: PyTree, y: PyTree, iterate: PyTree, data: tuple[PyTree, PyTree]) -> Array:
-    zeta, xi = data
-    gap = problem.lower(x, iterate, xi) - problem.lower(x, y, xi)
-    beyond = violation(all_constraints(problem, x, y))
-    worst, above = (largest(part, jnp.float64) for part in (beyond, beyond.upper))
-    return jnp.stack([problem.upper(x, y, zeta), worst, above, gap])
