@@ -9,7 +9,7 @@ import pytest
 
 import hierax as hx
 from hierax._math.lower_level import SOLVED, UNBOUNDED, level_at
-from hierax._math.scatter import scattered, unit_cube
+from hierax._math.scatter import cover, unit_cube
 from hierax._problem import sets
 from hierax.problems import bolib
 
@@ -18,7 +18,7 @@ EXACT = hx.Exact(starts=STARTS)
 
 
 def branches(problem, x, y, seed=0):
-    points = scattered(problem.y_set, y, unit_cube(y.size, STARTS - 1, seed))
+    points = cover(problem.y_set, y, unit_cube(y.size, STARTS - 1, seed))
     rows = level_at(problem, x, y, None).equal.size
 
     @jax.jit
@@ -89,13 +89,13 @@ def test_unbounded(objective):
 def test_scattered_points():
     box = hx.Box(np.array([0.0, -np.inf, 1.0]), np.array([2.0, np.inf, np.inf]))
     centre = jnp.array([1.0, 5.0, 2.0])
-    points = np.asarray(scattered(box, centre, unit_cube(3, 63)))
+    points = np.asarray(cover(box, centre, unit_cube(3, 63)))
     np.testing.assert_array_equal(points[0], centre)
     assert (points[:, 0] >= 0).all() and (points[:, 0] <= 2).all() and (points[:, 2] >= 1).all()
     assert np.ptp(points[1:, 0]) > 1.8
     assert (points[:, 1] > 5).any() and (points[:, 1] < 5).any()
-    again = np.asarray(scattered(box, centre, unit_cube(3, 63)))
+    again = np.asarray(cover(box, centre, unit_cube(3, 63)))
     np.testing.assert_array_equal(points, again)
-    assert not np.array_equal(points, np.asarray(scattered(box, centre, unit_cube(3, 63, seed=1))))
-    ball = np.asarray(scattered(hx.Ball(1.0), jnp.zeros(3), unit_cube(3, 31)))
+    assert not np.array_equal(points, np.asarray(cover(box, centre, unit_cube(3, 63, seed=1))))
+    ball = np.asarray(cover(hx.Ball(1.0), jnp.zeros(3), unit_cube(3, 31)))
     assert (np.linalg.norm(ball, axis=1) <= 1 + 1e-12).all()

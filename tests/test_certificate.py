@@ -13,7 +13,7 @@ from cases import METHOD, TOY, close
 from qp_family import PAIR, at, family
 
 import hierax as hx
-from hierax._compile.programs import compiled_programs
+from hierax._compile import programs
 from hierax._judge import numbers as judge
 from hierax._judge.certificate import certify
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
@@ -232,9 +232,9 @@ def test_float64_whatever_the_run_had():
 
 def test_problems_of_equal_form_share_their_programs_and_are_fast():
     certify(family(), 0.5, at(0.5, 0.5))
-    known, begin = compiled_programs(), time.process_time()
+    known, begin = len(programs._programs), time.process_time()
     certify(family(target=(0.4, 1.0, 1.0)), 0.6, at(0.5, 0.5))
-    assert compiled_programs() == known
+    assert len(programs._programs) == known
     assert time.process_time() - begin < 1.0
 
 

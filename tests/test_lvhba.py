@@ -14,9 +14,9 @@ from formulas import saddle_function
 
 import hierax as hx
 from hierax._lower.exact import Exact
+from hierax._math.convexity import joint_convexity
 from hierax._math.joint_set import (
     is_linear_space,
-    joint_convexity,
     onto_linear_space,
     projection_problem,
 )

@@ -7,78 +7,116 @@ with that reference. What the numbers mean, equation by equation: docs/certifica
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import overload
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.text import shown, text_table
-from hierax._judge import numbers as judge
-from hierax._judge.setting import Setting, double_precision, on_host
-from hierax._judge.stationarity import of_psi
+from hierax._judge.above import above
+from hierax._judge.below import Part, below, compare, reference
+from hierax._judge.psi import RunState, of_psi
+from hierax._judge.setting import Setting
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
 from hierax._problem.problem import Multipliers, Problem
 
-State = Any
 SURE = 2.0  # standard errors by which a sampled number must miss a tolerance to be called wrong without a doubt
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Certificate:
-    """How far a point (x, y) is from solving a bilevel problem. `print` gives a table, `ok(tol)` a verdict.
-
-    A number is None where it cannot be had; `notes` says why, under its name. `*_se` are standard errors, None where
-    the expectations are known exactly. Units are the user's, unless it says relative.
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class _Feasibility:
+    """How much the point violates.
 
     Attributes:
-        x: the point.
-        y: the point.
-        reference: y*(x), its multipliers and value, from the reference solver (NumPy, float64).
         max_violation: largest [h_i]_+, |e_j|, upper constraint, or distance of an entry to X or Y.
         worst: which of them.
+    """
+
+    max_violation: float
+    worst: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class _Below:
+    """How far y is from y*(x).
+
+    Attributes:
+        reference: y*(x), its multipliers and value, from the reference solver (NumPy, float64).
         lower_gap: G(x, y) - v(x); negative where y is infeasible.
         lower_gap_se: its standard error.
         distance: ||y - y*(x)||.
         distance_se: standard error of y*(x).
         kkt_residual: of y with the given multipliers (else the reference's), relative; 1e-8 is solved.
         kkt_residual_se: what sampling alone puts into it.
-        hypergradient: gradient of F(x, y*(x)), a tree like x; with upper constraints, of their Lagrangian.
-        hypergradient_norm: norm of its projection: zero where x is stationary over X.
-        hypergradient_norm_se: its standard error.
-        hypergradient_scale: size of the two terms that the hyper-gradient is the sum of.
-        stationarity: of SALVF's penalty function Psi at the run's last (z, nu).
-        stationarity_se: its standard error.
-        complementarity: largest |nu_i H_i| of the upper constraints at (x, y*(x)).
-        notes: by the name of a number, why it is None or what to know about it.
-        data: what stood for the expectations.
     """
 
-    x: PyTree
-    y: PyTree
     reference: LowerSolution
-    max_violation: float
-    worst: str
-    data: str
     lower_gap: float | None = None
     lower_gap_se: float | None = None
     distance: float | None = None
     distance_se: float | None = None
     kkt_residual: float | None = None
     kkt_residual_se: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class _Above:
+    """How far x is from stationary.
+
+    Attributes:
+        hypergradient: gradient of F(x, y*(x)), a tree like x; with upper constraints, of their Lagrangian.
+        hypergradient_norm: norm of its projection: zero where x is stationary over X.
+        hypergradient_norm_se: its standard error.
+        hypergradient_scale: size of the two terms that the hyper-gradient is the sum of.
+        complementarity: largest |nu_i H_i| of the upper constraints at (x, y*(x)).
+    """
+
     hypergradient: PyTree = None
     hypergradient_norm: float | None = None
     hypergradient_norm_se: float | None = None
     hypergradient_scale: float = 0.0
+    complementarity: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class _Psi:
+    """How far the end of a run is from a stationary point of SALVF's penalty function.
+
+    Attributes:
+        stationarity: of Psi at the run's last (z, nu).
+        stationarity_se: its standard error.
+    """
+
     stationarity: float | None = None
     stationarity_se: float | None = None
-    complementarity: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Certificate(_Feasibility, _Below, _Above, _Psi):
+    """How far a point (x, y) is from solving a bilevel problem. `print` gives a table, `ok(tol)` a verdict.
+
+    A number is None where it cannot be had; `notes` says why, under its name. `*_se` are standard errors, None where
+    the expectations are known exactly. Units are the user's, unless it says relative.
+
+    Feasibility: `max_violation` and `worst`. Below: `reference`, `lower_gap`, `distance`, `kkt_residual`. Above:
+    `hypergradient`, its projected `hypergradient_norm`, its `hypergradient_scale`, and `complementarity` of the upper
+    constraints. Of a run of SALVF: `stationarity`.
+
+    Attributes:
+        x: the point.
+        y: the point.
+        data: what stood for the expectations.
+        notes: by the name of a number, why it is None or what to know about it.
+    """
+
+    x: PyTree
+    y: PyTree
+    data: str
     notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def ok(
@@ -190,7 +228,7 @@ def certify(
     *,
     multipliers: Multipliers | None = None,
     lower: AbstractLowerSolver | None = None,
-    state: State | None = None,
+    state: RunState | None = None,
     samples: int = FRESH_SAMPLES,
     seed: int = 0,
 ) -> Certificate:
@@ -226,45 +264,54 @@ def certify(
         >>> hx.certify(problem, 0.5, 0.5).reasons()
         ["not stationary above: the hyper-gradient's projected norm 0.9 exceeds 0.0021."]
     """
-    with double_precision(problem, x, y, samples, seed) as setting:
-        given = None if multipliers is None else _fitting(setting, multipliers)
-        return certificate_in(setting, lower or Exact(), given, state, seed)
+    setting = Setting.of(problem, x, y, samples, seed)
+    return certificate_in(setting, lower or Exact(), multipliers, state, seed)
 
 
 def certificate_in(
-    setting: Setting, lower: AbstractLowerSolver, given: Multipliers | None, state: State | None, seed: int
+    setting: Setting,
+    lower: AbstractLowerSolver,
+    multipliers: Multipliers | None = None,
+    state: RunState | None = None,
+    seed: int = 0,
 ) -> Certificate:
-    """The certificate of the setting's point; to be called in double precision."""
-    found, notes = judge.reference(setting, lower, seed)
-    looked = judge.look_at(setting, found, given)
+    """The certificate of the setting's point: `certify` for whoever judges many points of one problem."""
+    given = None if multipliers is None else _fitting(setting, multipliers)
+    found, notes = reference(setting, lower, seed)
+    compared = compare(setting, found, given)
     parts = [of_psi(setting, lower, state)]
     if int(found.status) in (INFEASIBLE, UNBOUNDED):
         missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
-        parts.append(judge.Part({}, dict.fromkeys(missing, "there is no reference solution")))
+        parts.append(Part({}, dict.fromkeys(missing, "there is no reference solution")))
     else:
-        parts += [judge.below(setting, found, looked), judge.above(setting, lower, found, looked, given)]
-    numbers: dict[str, Any] = {}
+        parts += [below(setting, found, compared), above(setting, lower, found, compared, given)]
+    numbers: dict[str, PyTree] = {}
     for part in parts:
         numbers |= part.numbers
         notes |= part.notes
-    x, y, known = (
-        eqx.combine(on_host(part), rest)
-        for part, rest in ((setting.x, setting.x_rest), (setting.y, setting.y_rest), (found.y, setting.y_rest))
+    x, y = setting.whole(setting.x, setting.y)
+    max_violation, worst = compared.worst()
+    return Certificate(
+        x=x,
+        y=y,
+        reference=found._replace(y=setting.whole(setting.x, found.y)[1]),
+        max_violation=max_violation,
+        worst=worst,
+        data=f"{setting.zeta.text}; {setting.xi.text}",
+        notes=notes,
+        **numbers,
     )
-    reference = on_host(found)._replace(y=known)
-    data = f"{setting.zeta.text}; {setting.xi.text}"
-    return Certificate(x, y, reference, *judge.violated(looked), data, **numbers, notes=notes)
 
 
 def _fitting(setting: Setting, multipliers: Multipliers) -> Multipliers:
     """The multipliers in double precision, refused where they do not belong to the problem's constraints."""
     names = ("constraints", "equalities", "upper_constraints")
     for name, given in zip(names, multipliers, strict=True):
-        wanted = jax.tree.map(lambda row: row.aval.shape, setting.bound.trace(name, (setting.x, setting.y)))
+        wanted = jax.tree.map(lambda row: row.shape, setting.shapes(name))
         shapes = jax.tree.map(np.shape, given)
         if shapes != wanted:
             raise InputError(f"multipliers of {name}: shapes {shapes} do not fit the function's output, {wanted}.")
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), Multipliers(*multipliers))
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), Multipliers(*multipliers))
 
 
 class Certificates(Sequence[Certificate]):
@@ -277,14 +324,21 @@ class Certificates(Sequence[Certificate]):
     def __len__(self) -> int:
         return len(self._known)
 
-    def __getitem__(self, i: Any) -> Any:
+    @overload
+    def __getitem__(self, i: int) -> Certificate: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> list[Certificate]: ...
+
+    def __getitem__(self, i: int | slice) -> Certificate | list[Certificate]:
         """That of start i, or a list of them for a slice."""
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         at = range(len(self))[i]
-        if self._known[at] is None:
-            self._known[at] = self._certificate(at)
-        return self._known[at]
+        known = self._known[at]
+        if known is None:
+            known = self._known[at] = self._certificate(at)
+        return known
 
     def __repr__(self) -> str:
         return f"<certificates of {len(self)} starts, computed when asked for>"

@@ -1,22 +1,87 @@
-"""Stub."""
+"""The one judge of a point (x, y): F, G, how much it violates, and how far it is from the lower level's value v(x).
 
-from typing import Any, NamedTuple
+    gap = (G(x, y) - v(x)) / (1 + |v(x)|)
 
-from jaxtyping import PyTree
+is the one relative gap, here and wherever else a gap is reported. `point_values` goes into compiled programs;
+`judge_in` and `judge_point` are for the host. What it takes to trust a point beyond that: `certificate.py`.
+"""
 
-from hierax._base.text import flat
-from hierax._judge.setting import double_precision
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree, Scalar
+
+from hierax._base.constants import FRESH_SAMPLES
+from hierax._base.trees import dtype_of, largest
+from hierax._judge.setting import Data, Setting
 from hierax._math.psi import all_constraints, violation
+from hierax._problem import sets
+from hierax._problem.problem import Problem
 
 
 class Judgement(NamedTuple):
-    upper: float
-    violation: float
+    """What is known of a point: scalars inside of programs, floats on the host.
+
+    Attributes:
+        upper: F(x, y).
+        lower: G(x, y).
+        violation: the largest [h_i]_+, |e_j|, upper constraint, or distance of an entry to X or Y.
+        upper_violation: the largest of the upper constraints alone.
+        gap: (G(x, y) - v) / (1 + |v|), v the value of the lower level; NaN where that is not known.
+    """
+
+    upper: Scalar | float
+    lower: Scalar | float
+    violation: Scalar | float
+    upper_violation: Scalar | float
+    gap: Scalar | float
 
 
-def judge_point(problem: Any, x: PyTree, y: PyTree) -> Judgement:
-    with double_precision(problem, x, y, 4096, 0) as s:
-        b = s.bound.run(
-            "judge", lambda p, x, y, z: (p.upper(x, y, z), violation(all_constraints(p, x, y))), s.x, s.y, s.zeta.rows
-        )
-        return Judgement(float(b[0]), float(max(flat(b[1]), default=0.0)))
+def violations(problem: Problem, x: PyTree, y: PyTree) -> dict[str, PyTree]:
+    """How much each constraint, and each entry's membership in X and Y, is violated, by the name of its block."""
+    beyond = violation(all_constraints(problem, x, y))
+    return {
+        "constraints": beyond.inequalities,
+        "equalities": beyond.equalities,
+        "upper_constraints": beyond.upper,
+        "x in X": jax.tree.map(_apart, x, sets.project(problem.x_set, x)),
+        "y in Y": jax.tree.map(_apart, y, sets.project(problem.y_set, y)),
+    }
+
+
+def relative_gap(lower: Scalar | float, value: Scalar | float) -> Scalar | float:
+    """(G - v) / (1 + |v|)."""
+    return (lower - value) / (1 + abs(value))
+
+
+def point_values(problem: Problem, data: Data, x: PyTree, y: PyTree, value: Scalar | None = None) -> Judgement:
+    """The judgement of (x, y) against the lower level's value v(x)."""
+    beyond = violations(problem, x, y)
+    lower = problem.lower(x, y, data.xi)
+    return Judgement(
+        upper=problem.upper(x, y, data.zeta),
+        lower=lower,
+        violation=largest(beyond, dtype_of(x, y)),
+        upper_violation=largest(beyond["upper_constraints"], dtype_of(x, y)),
+        gap=jnp.full_like(lower, jnp.nan) if value is None else relative_gap(lower, value),
+    )
+
+
+def judge_in(setting: Setting, x: PyTree, y: PyTree, best: PyTree = None) -> Judgement:
+    """The judgement of arrays (x, y) on all of the setting's data; `best` is a y whose G(x, best) counts as v(x)."""
+
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, best: PyTree) -> Judgement:
+        return point_values(problem, data, x, y, None if best is None else problem.lower(x, best, data.xi))
+
+    return Judgement(*map(float, setting.run("judge", program, x, y, best)))
+
+
+def judge_point(problem: Problem, x: PyTree, y: PyTree, *, samples: int = FRESH_SAMPLES, seed: int = 0) -> Judgement:
+    """The judgement of a point of a problem, in float64 and without its lower level's value. Not for a `Stream`."""
+    setting = Setting.of(problem, x, y, samples, seed)
+    return judge_in(setting, setting.x, setting.y)
+
+
+def _apart(a: Array, b: Array) -> Array:
+    return jnp.abs(a - b)

@@ -1,18 +1,99 @@
-"""Stub."""
+"""Stationarity of SALVF's penalty function Psi at the end of a run, with its inner problem solved exactly.
 
-from typing import NamedTuple
+The history of a run has the same measure from the run's own batches and inner loops; this one is free of their errors.
+What Psi was made of comes from the run as a plain `Penalty`: no method is known here.
+"""
 
-from jaxtyping import Scalar
+from typing import NamedTuple, Protocol
 
-from hierax._math.psi import Weights
-from hierax._problem.problem import Multipliers, Rows
+import jax
+import jax.flatten_util
+import numpy as np
+from jaxtyping import Array, Int, PyTree, Scalar
+
+from hierax._compile.precision import doubled_on_host
+from hierax._judge.below import Part
+from hierax._judge.setting import Data, Setting, standard_error
+from hierax._lower.base import AbstractLowerSolver
+from hierax._math.envelope import best_multiplier, eliminated_value
+from hierax._math.lower_level import MEANING, SOLVED
+from hierax._math.psi import Inner, Point, Weights, psi_gradient, stationarity
+from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 
 
 class Penalty(NamedTuple):
-    """What Psi needs of a run beside (x, y)."""
+    """What Psi needs of a run beside (x, y).
+
+    Attributes:
+        weights: c1, c2, gamma1 and gamma2; gamma2 = 0 where the inner problem is the lower level itself.
+        scales: what the constraints were divided by.
+        smoothness: L_Psi, the inverse of the step that stationarity is measured with.
+        z: centre of the envelope.
+        nu: multipliers of the outer term.
+    """
 
     weights: Weights
     scales: Multipliers
     smoothness: Scalar
     z: Rows
     nu: Multipliers
+
+
+class RunState(Protocol):
+    """What is asked of the state of a run."""
+
+    method: object
+
+    def psi_penalty(self) -> Penalty | None:
+        """What Psi was made of; None for methods without Psi."""
+
+
+def of_psi(setting: Setting, solver: AbstractLowerSolver, state: RunState | None) -> Part:
+    """||u - Proj_U(u - grad Psi(u) / L)|| L at u = (x, y, z), z and nu those that the run ended with."""
+    if state is None:
+        return Part({}, {"stationarity": "belongs to a run: sol.certificate, or certify(..., state=sol.state)"})
+    made_of = state.psi_penalty()
+    if made_of is None:
+        return Part({}, {"stationarity": f"Psi is SALVF's, not {type(state.method).__name__}'s"})
+    penalty = doubled_on_host(made_of)
+    exact = float(penalty.weights.gamma2) == 0.0
+
+    def program(
+        problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree, penalty: Penalty
+    ) -> tuple[Scalar, Inner, Int[Array, ""]]:
+        problem = scaled(problem, penalty.scales)
+        inner, status = _inner(problem, solver, x, y, penalty, data.xi, exact)
+        point = Point(x, y, penalty.z, penalty.nu)
+        gradient = psi_gradient(problem, point, inner, penalty.weights, *data)
+        return stationarity(problem, point, gradient, 1 / penalty.smoothness), inner, status
+
+    def on_group(problem: Problem, data: Data, x: PyTree, y: PyTree, penalty: Penalty, inner: Inner) -> Array:
+        point = Point(x, y, penalty.z, penalty.nu)
+        gradient = psi_gradient(scaled(problem, penalty.scales), point, inner, penalty.weights, *data)
+        return jax.flatten_util.ravel_pytree((gradient.x, gradient.y))[0]
+
+    value, inner, status = setting.run("Psi", program, solver, setting.x, setting.y, penalty, static=exact)
+    numbers, notes = {"stationarity": float(value)}, {}
+    if int(status) != SOLVED:
+        notes["stationarity"] = f"the inner problem of Psi: {MEANING[int(status)]}"
+    if setting.sampled:
+        gradients = setting.run_on_groups("groups of Psi", on_group, setting.x, setting.y, penalty, inner)
+        numbers["stationarity_se"] = float(np.linalg.norm(standard_error(gradients)))
+    return Part(numbers, notes)
+
+
+def _inner(
+    problem: Problem, solver: AbstractLowerSolver, x: PyTree, y: PyTree, penalty: Penalty, xi: PyTree, exact: bool
+) -> tuple[Inner, Int[Array, ""]]:
+    """The saddle point (w, lam) at (x, z): y*(x) itself where gamma2 = 0, else from the envelope without lam."""
+    if exact:
+        found = solver.solve(problem, x, y, xi)
+        return Inner(found.y, found.multipliers), found.status
+    gammas = penalty.weights.gamma1, penalty.weights.gamma2
+
+    def envelope(x: PyTree, w: PyTree, xi: PyTree) -> Scalar:
+        return eliminated_value(problem, x, penalty.z, w, *gammas, xi)
+
+    free = Problem(problem.upper, envelope, y_set=problem.y_set)
+    found = solver.solve(free, x, y, xi)
+    return Inner(found.y, best_multiplier(problem.rows(x, found.y), penalty.z, *gammas)), found.status

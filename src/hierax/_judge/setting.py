@@ -1,100 +1,190 @@
-"""What a point is judged by: the lower level's reference solution at its x, in double precision, on all of the data.
+"""A problem and a point in double precision, on all of the data: what every judgement is computed on.
 
-`certify` and `check` both start here. Everything happens inside `jax.enable_x64(True)`, with the variables and the data
-cast to float64; the caller's configuration and arrays stay as they are. Functions that close over float32 arrays
-promote: their results are float64, with the accuracy that those arrays leave.
+A `Setting` enters float64 by itself, in each of its methods, and hands out NumPy arrays: it can be kept, and asked from
+anywhere, whatever the caller's configuration. Nothing else in `_judge` or above enters float64. Functions that close
+over float32 arrays promote: their results are float64, with the accuracy that those arrays leave.
 """
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.trees import split_variable
+from hierax._compile.precision import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._compile.programs import Bound
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math.lower_level import LowerSolution
+from hierax._math.lower_level import Layout, LowerSolution, layout_of
 from hierax._problem.problem import Problem, Rows
-from hierax._problem.samples import Finite, Sampler, Stream
+from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
 
 WEAK = 1e-5  # rows whose slack and multiplier are both below this share of y's size are weakly active
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
 
 
-class Batch(NamedTuple):
-    """What stands for an expectation: all there is, or (`fresh`) a sample."""
+class Data(NamedTuple):
+    """The batches that stand for both expectations, as programs get them."""
 
-    rows: PyTree
+    zeta: PyTree
+    xi: PyTree
+
+
+class Expectation(NamedTuple):
+    """What stands for an expectation, in words, and whether it is only a (`fresh`) sample."""
+
     fresh: bool
     text: str
 
-    def groups(self) -> PyTree:
-        """The sample cut into groups, on a new leading axis."""
-        return jax.tree.map(lambda leaf: leaf.reshape(GROUPS, -1, *leaf.shape[1:]), self.rows)
+
+Program = Callable[..., PyTree]
+"""What a Setting compiles: program(problem, data, *args), determined by its name, its static argument and its inputs."""
 
 
-class Setting(NamedTuple):
-    """A problem and a point in double precision, ready to compile."""
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A problem and a point (x, y) in double precision.
 
-    bound: Bound
+    Attributes:
+        x: the arrays of the point, NumPy's of float64.
+        y: likewise.
+        x_rest: what of x is no array (the functions inside an Equinox module).
+        y_rest: likewise.
+        zeta: what stands for the upper expectation.
+        xi: what stands for the lower expectation.
+        bound: the compiled side of the problem.
+    """
+
     x: PyTree
     y: PyTree
     x_rest: PyTree
     y_rest: PyTree
-    zeta: Batch
-    xi: Batch
+    zeta: Expectation
+    xi: Expectation
+    bound: Bound = dataclasses.field(repr=False)
+    _data: Data = dataclasses.field(repr=False)
+
+    @staticmethod
+    def of(problem: Problem, x: PyTree, y: PyTree, samples: int, seed: int, bound: Bound | None = None) -> "Setting":
+        """The setting of a problem at a point; `samples` fresh ones stand for an expectation that is not known.
+
+        `bound` is the problem as it was made ready for a run at variables like x and y: where everything is float64
+        already it is used, so that nothing is traced twice; else the setting makes its own.
+        """
+        refuse(problem, samples, seed)
+        with float64():
+            (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
+            if bound is None or not is_double(x, y, bound.problem):
+                sources = {name: _doubled_source(getattr(problem, name)) for name in ("zeta", "xi")}
+                bound = Bound(dataclasses.replace(problem, **sources), x_rest, y_rest)
+            keys = jax.random.split(jax.random.key(seed))
+            (zeta, zeta_rows), (xi, xi_rows) = (
+                _batch(bound, name, key, samples) for name, key in zip(("zeta", "xi"), keys, strict=True)
+            )
+            x, y = doubled_on_host((x, y))
+            setting = Setting(x, y, x_rest, y_rest, zeta, xi, bound, Data(zeta_rows, xi_rows))
+            setting._trace()
+        return setting
 
     @property
     def sampled(self) -> bool:
         """Whether any expectation is only known from a sample."""
         return self.zeta.fresh or self.xi.fresh
 
-    def batches(self) -> tuple[dict[str, PyTree], dict[str, PyTree]]:
-        """The batches by name: those that are all there is, and the groups of those that are samples."""
-        both = {"zeta": self.zeta, "xi": self.xi}
-        fixed = {name: batch.rows for name, batch in both.items() if not batch.fresh}
-        return fixed, {name: batch.groups() for name, batch in both.items() if batch.fresh}
+    @property
+    def compile_seconds(self) -> float:
+        """What compiling its programs has taken so far."""
+        return self.bound.compile_seconds
+
+    def at(self, x: PyTree, y: PyTree) -> "Setting":
+        """The same problem, data and programs at another point."""
+        x, y = (doubled_on_host(split_variable(name, tree)[0]) for name, tree in (("x", x), ("y", y)))
+        return dataclasses.replace(self, x=x, y=y)
+
+    def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), quick: bool = False) -> PyTree:
+        """`program(problem, data, *args)`, compiled and in float64; arrays of the result are NumPy's (see `Bound.run`)."""
+        with float64():
+            return on_host(self.bound.run(name, program, self._data, *args, static=static, quick=quick))
+
+    def ready(self, name: str, program: Program, *args: PyTree) -> Callable[..., PyTree]:
+        """The program of `run` as a function of arrays shaped like `args`, for many short calls (see `Bound.ready`)."""
+        with float64():
+            call = self.bound.ready(name, program, self._data, *args)
+
+        def quick(*args: PyTree) -> PyTree:
+            with float64():
+                return on_host(call(self._data, *args))
+
+        return quick
+
+    def run_on_groups(self, name: str, program: Program, *args: PyTree) -> PyTree:
+        """`run` on each of GROUPS parts of what is only a sample, on a new leading axis; for standard errors."""
+
+        def mapped(problem: Problem, data: Data, *args: PyTree) -> PyTree:
+            parts = {key: leaves for key, leaves in data._asdict().items() if getattr(self, key).fresh}
+            return jax.lax.map(lambda part: program(problem, data._replace(**part), *args), _grouped(parts))
+
+        return self.run(name, mapped, *args, static=(self.zeta.fresh, self.xi.fresh))
+
+    def solve_lower(
+        self, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows | None = None
+    ) -> LowerSolution:
+        """The lower level at x on all of xi, from y and multipliers (None: from zero)."""
+
+        def program(
+            problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows
+        ) -> LowerSolution:
+            return solver.solve(problem, x, y, data.xi, multipliers)
+
+        if multipliers is None:
+            shapes = Rows(self.shapes("constraints"), self.shapes("equalities"))
+            multipliers = jax.tree.map(lambda row: np.zeros(row.shape), shapes)
+        return self.run("reference", program, solver, x, y, multipliers)
+
+    def shapes(self, name: str) -> PyTree:
+        """Shapes and dtypes of what a function of (x, y) returns ("constraints", "equalities", "upper_constraints")."""
+        with float64():
+            returned = self.bound.trace(name, (self.x, self.y))
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.aval.shape, leaf.aval.dtype), returned)
+
+    def layout(self) -> Layout:
+        """The rows of the lower level as a vector."""
+        with float64():
+            return layout_of(self.bound.problem, self.x, self.y)
+
+    def whole(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
+        """Arrays put back into the variables that the caller stated."""
+        return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
+
+    def _trace(self) -> None:
+        """Trace every function wherever it will be called.
+
+        The key of a program holds all traces of its problem: if they grew on the way, the same program would compile
+        twice.
+        """
+        for name in ("constraints", "equalities", "upper_constraints"):
+            self.bound.trace(name, (self.x, self.y))
+        for name, rows, fresh in (
+            ("upper", self._data.zeta, self.zeta.fresh),
+            ("lower", self._data.xi, self.xi.fresh),
+        ):
+            parts = [rows]
+            if fresh:
+                parts.append(jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), _grouped(rows)))
+            for part in parts:
+                self.bound.trace(name, (self.x, self.y, part))
 
 
-@contextmanager
-def double_precision(problem: Problem, x: PyTree, y: PyTree, samples: int, seed: int) -> Iterator[Setting]:
-    """The problem and the point in float64; so is everything computed inside the block."""
-    refuse(problem, samples, seed)
-    with jax.enable_x64(True):
-        sources = {name: _doubled_source(getattr(problem, name)) for name in ("zeta", "xi")}
-        x, x_rest = split_variable("x", x)
-        y, y_rest = split_variable("y", y)
-        x, y = doubled((x, y))
-        bound = Bound(dataclasses.replace(problem, **sources), x_rest, y_rest)
-        zeta, xi = (_batch(bound, name, seed, which, samples) for which, name in enumerate(("zeta", "xi")))
-        setting = Setting(bound, x, y, x_rest, y_rest, zeta, xi)
-        _trace(setting)
-        yield setting
+def standard_error(groups: np.ndarray) -> np.ndarray:
+    """Of the mean over the groups (leading axis), entry by entry."""
+    return np.std(groups, axis=0, ddof=1) / GROUPS**0.5
 
 
-def _trace(setting: Setting) -> None:
-    """Trace every function wherever it will be called.
-
-    The key of a program holds all traces of its problem: if they grew on the way, the same program would compile twice.
-    """
-    for name in ("constraints", "equalities", "upper_constraints"):
-        setting.bound.trace(name, (setting.x, setting.y))
-    for name, batch in (("upper", setting.zeta), ("lower", setting.xi)):
-        parts = [batch.rows]
-        if batch.fresh:
-            parts.append(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batch.groups()))
-        for part in parts:
-            setting.bound.trace(name, (setting.x, setting.y, part))
-
-
-def refuse(problem: Any, samples: Any, seed: Any) -> None:
+def refuse(problem: object, samples: object, seed: object) -> None:
     """Raise InputError where nothing can be judged."""
     if not isinstance(problem, Problem):
         raise InputError(f"problem: needs a hx.Problem, got {type(problem).__name__}.")
@@ -109,22 +199,12 @@ def refuse(problem: Any, samples: Any, seed: Any) -> None:
             )
 
 
-def doubled(tree: PyTree) -> PyTree:
-    """Floating-point arrays as float64 (inside the block)."""
-
-    def cast(leaf: Any) -> Any:
-        floating = eqx.is_inexact_array_like(leaf) and isinstance(leaf, jax.Array | np.ndarray | np.generic)
-        return jnp.asarray(np.asarray(leaf), jnp.float64) if floating else leaf
-
-    return jax.tree.map(cast, tree)
+def _grouped(rows: PyTree) -> PyTree:
+    """A sample cut into GROUPS parts, on a new leading axis."""
+    return jax.tree.map(lambda leaf: leaf.reshape(GROUPS, -1, *leaf.shape[1:]), rows)
 
 
-def on_host(tree: PyTree) -> PyTree:
-    """Arrays as NumPy's, which keep their precision wherever they go."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, tree)
-
-
-def _doubled_source(source: Any) -> Any:
+def _doubled_source(source: AbstractSource | None) -> AbstractSource | None:
     if isinstance(source, Finite):
         return Finite(doubled(source.arrays), source.replace)
     if isinstance(source, Sampler):
@@ -132,34 +212,19 @@ def _doubled_source(source: Any) -> Any:
     return source
 
 
-def _batch(bound: Bound, name: str, seed: int, which: int, samples: int) -> Batch:
+def _batch(bound: Bound, name: str, key: PRNGKeyArray, samples: int) -> tuple[Expectation, PyTree]:
+    """What stands for an expectation, in words and as a batch; inside of `float64()`."""
     source = getattr(bound.problem, name)
     if source is None:
-        return Batch(None, False, f"{name}: none")
+        return Expectation(False, f"{name}: none"), None
     if isinstance(source, Finite):
-        return Batch(source.full(), False, f"{name}: all {source.size} rows")
+        return Expectation(False, f"{name}: all {source.size} rows"), source.full()
     if source.exact is not None:
-        return Batch(source.exact, False, f"{name}: the exact expectation")
+        return Expectation(False, f"{name}: the exact expectation"), source.exact
     count = samples - samples % GROUPS
-    key = jax.random.split(jax.random.key(seed))[which]
 
-    def draw(problem: Problem, key: PRNGKeyArray) -> PyTree:
+    def draw(problem: Problem, key: PRNGKeyArray) -> Array:
         return getattr(problem, name).draw(key, count)
 
-    return Batch(doubled(bound.run("draw", draw, key, static=(name, count))), True, f"{name}: {count} fresh samples")
-
-
-def solve_lower(
-    setting: Setting, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows | None = None
-) -> LowerSolution:
-    """The lower level at x on all of xi, from y and multipliers (None: from zero)."""
-
-    def program(
-        problem: Problem, solver: AbstractLowerSolver, x: PyTree, y: PyTree, xi: PyTree, multipliers: Rows
-    ) -> LowerSolution:
-        return solver.solve(problem, x, y, xi, multipliers)
-
-    if multipliers is None:
-        shapes = Rows(*(setting.bound.trace(name, (setting.x, setting.y)) for name in ("constraints", "equalities")))
-        multipliers = jax.tree.map(lambda row: jnp.zeros(row.aval.shape), shapes)
-    return setting.bound.run("reference", program, solver, x, y, setting.xi.rows, multipliers)
+    drawn = doubled(bound.run("draw", draw, key, static=(name, count)))
+    return Expectation(True, f"{name}: {count} fresh samples"), drawn

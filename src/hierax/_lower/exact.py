@@ -39,7 +39,7 @@ from hierax._math.lower_level import (
     Vector,
     level_at,
 )
-from hierax._math.scatter import scattered, unit_cube
+from hierax._math.scatter import cover, unit_cube
 from hierax._problem.problem import Problem, Rows
 
 PENALTY = 30.0  # first penalty, in units of curvature of G per squared gradient of the row
@@ -177,7 +177,7 @@ class Exact(AbstractLowerSolver):
             end = self._minimise(level, level.start, mu)
         else:
             cube = unit_cube(level.start.size, self.starts - 1)
-            end = _best(self._many(level, scattered(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
+            end = _best(self._many(level, cover(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
         own, faces = level.split(end.mu)
         return LowerSolution(
             y=level.tree(end.v),

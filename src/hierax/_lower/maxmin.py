@@ -22,13 +22,13 @@ from jaxtyping import Array, Bool, PyTree, Scalar
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, check_settings
 from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
 from hierax._lower.base import AbstractLowerSolver
+from hierax._math.convexity import lower_curvatures
 from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import (
     LANCZOS_STEPS,
     POWER_STEPS,
-    extreme_eigenvalues,
     hessian_product,
     jacobian_norm,
     power_iteration,
@@ -113,7 +113,7 @@ class MaxMin(AbstractLowerSolver):
         """The objective must be strongly convex in y; with both steps given the user vouches for it (a network)."""
         if self.eta1 is not None and self.eta2 is not None:
             return {}
-        bottom, top = extreme_eigenvalues(hessian_product(lambda v: problem.lower(x, v, xi), y), y)
+        bottom, top = lower_curvatures(problem, x, y, xi)
         flat = jnp.maximum(FLAT, 100 * jnp.finfo(dtype_of(y)).eps)
         return {NOT_STRONGLY_CONVEX: ~(bottom > flat * jnp.abs(top))}
 
@@ -226,7 +226,7 @@ def norms_of(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, mu: Rows) -> No
     Without multipliers the constraints' curvature is that of their plain sum, which bounds it for every mu: for convex
     H_i the Hessian of <mu, H> is at most the largest mu_i times that of sum_i H_i.
     """
-    bottom, top = extreme_eigenvalues(hessian_product(lambda v: problem.lower(x, v, xi), y), y)
+    bottom, top = lower_curvatures(problem, x, y, xi)
     most = largest(jax.tree.map(jnp.abs, mu), dtype_of(y))
     weights = jax.tree.map(lambda a: jnp.where(most > 0, a / or_one(most), 1.0), mu)
     bend = jnp.zeros_like(top)

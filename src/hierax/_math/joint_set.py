@@ -1,4 +1,4 @@
-r"""The set C = {(x, y) in X x Y: h(x, y) <= 0, e(x, y) = 0} of both variables: projection, and whether it is convex.
+r"""The set C = {(x, y) in X x Y: h(x, y) <= 0, e(x, y) = 0} of both variables, and the projection on it.
 
 The projection of (x', y') is a lower level of its own, with (x', y') in the place of the upper variable:
 
@@ -9,18 +9,13 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, PyTree, Scalar
 
-from hierax._math.spectrum import GOLDEN, extreme_eigenvalues, hessian_product
+from hierax._math.lower_level import raveled
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
 Pair = tuple[PyTree, PyTree]
-
-PAIRS = 16  # pairs of points between which every row is compared with its chord
-LOOKS = 8  # points at which the curvature of a random row, or of a random mixture of rows, is looked at
-BENT = 1e-6  # share of a row's size by which it may miss its chord: rounding is far below
-DOWN = 1e-3  # share of the largest curvature from which a negative one counts
 
 
 def projection_problem(problem: Problem) -> Problem:
@@ -53,8 +48,7 @@ def onto_linear_space(problem: Problem, pair: Pair) -> Pair:
     dtype = flat.dtype
 
     def values(v: Array) -> Array:
-        leaves = jax.tree.leaves(problem.equalities(*tree(v)))
-        return jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in leaves] or [jnp.zeros(0, dtype)])
+        return raveled(problem.equalities(*tree(v)), dtype)
 
     jacobian = jax.jacrev(values)(flat)
     gram = jacobian @ jacobian.T
@@ -64,57 +58,3 @@ def onto_linear_space(problem: Problem, pair: Pair) -> Pair:
     for _ in range(2):
         flat = flat - jacobian.T @ jax.scipy.linalg.cho_solve(factor, values(flat))
     return tree(flat)
-
-
-def joint_convexity(
-    problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray
-) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-    """Whether, as far as samples near (x, y) show, every h_i is convex and every e_i affine in (x, y) jointly.
-
-    Rows are compared with their chords between random points of X x Y. That can miss a row that bends the wrong way
-    only in a few of many directions, so the smallest eigenvalue of its Hessian is looked for too, for a few rows.
-    """
-    flat, tree = jax.flatten_util.ravel_pytree((x, y))
-    # About as far from (x, y) as that is from zero; all in one draw, because generators are slow to compile.
-    away = 0.5 * (1 + jnp.abs(flat)) * jax.random.normal(key, (2 * PAIRS + LOOKS, flat.size), flat.dtype)
-    points = jax.vmap(lambda v: sets.project((problem.x_set, problem.y_set), tree(v)))(flat + away)
-    first, second, others = (
-        jax.tree.map(lambda a, part=part: a[part], points)
-        for part in (slice(PAIRS), slice(PAIRS, 2 * PAIRS), slice(2 * PAIRS, None))
-    )
-    above, off = jax.vmap(lambda a, b: _against_chord(problem, a, b))(first, second)
-    if not jax.tree.leaves(jax.eval_shape(problem.constraints, x, y)):
-        return jnp.array(True), ~jnp.any(off)
-    down = jax.vmap(lambda at, number: _bends_down(problem, at, number))(others, jnp.arange(LOOKS))
-    return ~(jnp.any(above) | jnp.any(down)), ~jnp.any(off)
-
-
-def _against_chord(problem: Problem, first: Pair, second: Pair) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-    """Whether an inequality lies above its chord half-way between two points, and whether an equality is off it."""
-    middle = jax.tree.map(lambda a, b: 0.5 * (a + b), first, second)
-    ends, between = (problem.rows(*first), problem.rows(*second)), problem.rows(*middle)
-    rise = jax.tree.map(lambda a, b, m: m - 0.5 * (a + b), *ends, between)
-    least = jax.tree.map(lambda a, b, m: BENT * (jnp.abs(a) + jnp.abs(b) + jnp.abs(m)), *ends, between)
-    above = jax.tree.map(lambda a, b: jnp.any(a > b), rise.inequalities, least.inequalities)
-    off = jax.tree.map(lambda a, b: jnp.any(jnp.abs(a) > b), rise.equalities, least.equalities)
-    return _any(above), _any(off)
-
-
-def _bends_down(problem: Problem, at: Pair, number: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether the Hessian of a row (even numbers), or of a mixture of rows (odd), has a clearly negative eigenvalue."""
-    flat, tree = jax.flatten_util.ravel_pytree(problem.constraints(*at))
-    place = jnp.arange(flat.size)
-    single = place == jnp.floor((GOLDEN * (number + 1) % 1.0) * flat.size).astype(int)
-    mixture = GOLDEN * (number + 1) * (place + 1) % 1.0
-    weights = tree(jnp.where(number % 2 == 0, single, mixture).astype(flat.dtype))
-
-    def weighted(v: Pair) -> Scalar:
-        return optax.tree.vdot(weights, problem.constraints(*v))
-
-    bottom, top = extreme_eigenvalues(hessian_product(weighted, at), at)
-    rounding = jnp.finfo(flat.dtype).eps ** 0.5 * optax.tree.norm(jax.grad(weighted)(at))
-    return bottom < -(DOWN * jnp.abs(top) + rounding)
-
-
-def _any(flags: PyTree) -> Bool[Array, ""]:
-    return jnp.any(jnp.stack([jnp.array(False), *jax.tree.leaves(flags)]))

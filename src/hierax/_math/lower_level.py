@@ -111,6 +111,37 @@ def raveled(tree: PyTree, dtype: jnp.dtype) -> RowVector:
     return jnp.concatenate(leaves) if leaves else jnp.zeros(0, dtype)
 
 
+class Layout(NamedTuple):
+    """The rows of one lower level: how many of which kind there are, by the shapes of their trees."""
+
+    shapes: Blocks
+
+    @property
+    def equal(self) -> np.ndarray:
+        """Which rows are equalities."""
+        return np.repeat(EQUAL, [size(block) for block in self.shapes])
+
+    @property
+    def face(self) -> np.ndarray:
+        """Which rows are faces of Y."""
+        return np.repeat(FACE, [size(block) for block in self.shapes])
+
+    def split(self, numbers: RowVector) -> tuple[Rows, Faces]:
+        """A number per row -> the same, shaped like the constraints and like the faces."""
+        leaves, structure = jax.tree.flatten(self.shapes)
+        ends = np.cumsum([0, *(leaf.size for leaf in leaves)])
+        parts = [
+            numbers[low:high].reshape(leaf.shape).astype(leaf.dtype)
+            for leaf, low, high in zip(leaves, ends[:-1], ends[1:], strict=True)
+        ]
+        return jax.tree.unflatten(structure, parts).parts()
+
+
+def layout_of(problem: Problem, x: PyTree, y: PyTree) -> Layout:
+    """The layout at variables like x and y (a question about shapes only)."""
+    return Layout(jax.eval_shape(lambda x, y: blocks_at(problem, x, y), x, y))
+
+
 # -- the lower level at one x -----------------------------------------------------------------------------------------
 
 
@@ -121,19 +152,29 @@ class Level(NamedTuple):
         start: the user's y as a vector.
         objective: G(x, .) of the vector.
         blocks: the rows as trees.
-        equal: which rows are equalities.
-        face: which rows are faces of Y.
         tree: vector -> y.
-        split: a number per row -> the same, shaped like the constraints and like the faces.
+        layout: which of them stands where in the vector of rows.
     """
 
     start: Vector
     objective: Callable[[Vector], Scalar]
     blocks: Callable[[Vector], Blocks]
-    equal: np.ndarray
-    face: np.ndarray
     tree: Callable[[Vector], PyTree]
-    split: Callable[[RowVector], tuple[Rows, Faces]]
+    layout: Layout
+
+    @property
+    def equal(self) -> np.ndarray:
+        """Which rows are equalities."""
+        return self.layout.equal
+
+    @property
+    def face(self) -> np.ndarray:
+        """Which rows are faces of Y."""
+        return self.layout.face
+
+    def split(self, numbers: RowVector) -> tuple[Rows, Faces]:
+        """A number per row -> the same, shaped like the constraints and like the faces."""
+        return self.layout.split(numbers)
 
     def rows(self, v: Vector) -> RowVector:
         """All rows as one vector."""
@@ -160,24 +201,10 @@ def level_at(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> Level:
     def blocks(v: Vector) -> Blocks:
         return blocks_at(problem, x, tree(v))
 
-    shapes = jax.eval_shape(blocks, start)
-    leaves, structure = jax.tree.flatten(shapes)
-    ends = np.cumsum([0, *(leaf.size for leaf in leaves)])
-
-    def split(numbers: RowVector) -> tuple[Rows, Faces]:
-        parts = [
-            numbers[low:high].reshape(leaf.shape).astype(leaf.dtype)
-            for leaf, low, high in zip(leaves, ends[:-1], ends[1:], strict=True)
-        ]
-        return jax.tree.unflatten(structure, parts).parts()
-
-    counts = [size(block) for block in shapes]
     return Level(
         start=start,
         objective=lambda v: problem.lower(x, tree(v), xi),
         blocks=blocks,
-        equal=np.repeat(EQUAL, counts),
-        face=np.repeat(FACE, counts),
         tree=tree,
-        split=split,
+        layout=Layout(jax.eval_shape(blocks, start)),
     )

@@ -1,4 +1,6 @@
-"""Many starts from one: quasi-random points that cover a set, or the surroundings where the set has no end."""
+"""Many points from one: quasi-random points that cover a set (or its surroundings where the set has no end), and
+normal points around a given one. The random numbers are drawn on the host, the points made inside compiled programs.
+"""
 
 from typing import NamedTuple
 
@@ -7,10 +9,12 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
-from scipy.special import ndtri
-from scipy.stats import qmc
 
+from hierax._base.lazy import lazy
 from hierax._problem import sets
+
+special = lazy("scipy.special")
+qmc = lazy("scipy.stats.qmc")
 
 NEAR, FAR = 10**-0.5, 10.0  # distances of the points from the start, in units of 1 + |entry|, where there are no bounds
 MOST_SOBOL = 1000  # dimensions; beyond, plain random numbers (a sequence would be longer than its use)
@@ -36,10 +40,10 @@ def unit_cube(n: int, count: int, seed: int = 0) -> Cube:
         sobol = qmc.Sobol(n + 1, scramble=True, rng=np.random.default_rng(seed))
         points = np.clip(sobol.random_base2(int(np.ceil(np.log2(max(count, 2)))))[:count], 1e-6, 1 - 1e-6)
     distance = NEAR * (FAR / NEAR) ** points[:, :1]
-    return Cube(points[:, 1:], distance * ndtri(points[:, 1:]))
+    return Cube(points[:, 1:], distance * special.ndtri(points[:, 1:]))
 
 
-def scattered(convex_set: PyTree, tree: PyTree, cube: Cube) -> Float[Array, "count+1 n"]:
+def cover(convex_set: PyTree, tree: PyTree, cube: Cube) -> Float[Array, "count+1 n"]:
     """Raveled points: the tree itself first, then one for each point of the cube.
 
     Entries with two finite bounds are uniform between them. Others are normal around the tree's own entry, at
@@ -59,3 +63,17 @@ def scattered(convex_set: PyTree, tree: PyTree, cube: Cube) -> Float[Array, "cou
         return jax.flatten_util.ravel_pytree(sets.project(convex_set, unravel(point)))[0]
 
     return jnp.concatenate([flat[None], jax.vmap(land)(points)])
+
+
+def normal_around(tree: PyTree, radius: np.ndarray, rng: np.random.Generator) -> PyTree:
+    """Normal points around a tree of NumPy arrays; `radius` (its last axis is 1) is relative to one plus its size.
+
+    The axes of `radius` before the last come in front of every leaf.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    flat = np.concatenate([np.ravel(np.asarray(leaf)) for leaf in leaves])
+    scale = 1.0 + float(np.sqrt(np.mean(np.square(flat))))
+    spread = flat + radius * scale * rng.standard_normal((*radius.shape[:-1], flat.size))
+    parts = np.split(spread, np.cumsum([np.size(leaf) for leaf in leaves])[:-1], axis=-1)
+    shaped = [part.reshape(*radius.shape[:-1], *np.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(structure, shaped)

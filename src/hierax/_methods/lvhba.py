@@ -27,7 +27,8 @@ from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math import curvature as estimate
-from hierax._math.joint_set import is_linear_space, joint_convexity, onto_linear_space, projection_problem
+from hierax._math.convexity import joint_convexity
+from hierax._math.joint_set import is_linear_space, onto_linear_space, projection_problem
 from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import SOLVED
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient

@@ -12,7 +12,7 @@ from hierax._auto.polish import Point, kkt_polish, no_cuts
 from hierax._auto.vectors import Flat
 from hierax._base.errors import InputError
 from hierax._compile.programs import forget_all
-from hierax._judge.setting import double_precision
+from hierax._judge.setting import Setting
 from hierax._methods.blocc import BLOCC
 from hierax._methods.gaffa import BiCGAFFA
 from hierax._methods.gam import GAM
@@ -50,7 +50,8 @@ def _method(build: Callable[[], AbstractMethod], steps: int) -> Callable[[Case, 
 def _one_slsqp(case: Case, seed: int) -> Answer:
     """One SQP run from the given start on the KKT system with -mu_i row_i <= 1e-8."""
     x, y = case.x0y0()
-    with threadpool_limits(1, user_api="blas"), double_precision(case.problem(), x, y, 64, seed) as setting:
+    setting = Setting.of(case.problem(), x, y, 64, seed)
+    with threadpool_limits(1, user_api="blas"):
         flat = Flat(setting, 16, seed)
         start = Point(flat.x0, flat.y0, np.zeros(flat.equal.size))
         found = kkt_polish(flat, scales_of(flat), start, no_cuts(flat), (1e-8,))

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hierax._compile.precision import float64
 from hierax.experiments.reproduce import rates_figures, rates_floors, rates_inner, rates_vr
 from hierax.experiments.reproduce.rates_claims import ANY, Statement, Target, statements, targets
 from hierax.experiments.reproduce.rates_sizes import Sizes, choose
@@ -49,7 +49,7 @@ def run(
     del data_dir
     console = console or Console()
     sizes = choose(quick, seeds)
-    with jax.enable_x64(True):
+    with float64():
         content = _measured(sizes, console)
     write_json(out / "metrics.json", content)
     parts = {name: content[name] for name in PARTS}

@@ -1,0 +1,211 @@
+"""User functions as jaxprs: how a function is traced at a signature, and what makes two traces the same program.
+
+The arrays that a function closes over are lifted out of its trace and passed as arguments (`Hoisted`), so that they are
+neither folded at compile time nor kept alive by compiled programs. Traces are compared by their text.
+
+Two kinds of function cannot be told apart by their text. Those with host callbacks (addresses are masked in the text)
+are told apart by identity. Those whose custom derivative rules, or jitted parts deep inside loops, close over arrays
+that tracing does not lift share with nobody, not even with their own next trace.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable, Hashable
+
+import equinox as eqx
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from hierax._base.errors import InputError
+
+
+class MissingTrace(Exception):
+    """A program called a user function with a signature that has not been traced yet."""
+
+    def __init__(self, name: str, args: tuple) -> None:
+        super().__init__(name)
+        self.name, self.args_ = name, args
+
+
+class Trace:
+    """One user function traced at one signature; equal to another where the compiled code would be."""
+
+    def __init__(self, jaxpr: jex.Jaxpr, out_tree: jax.tree_util.PyTreeDef, key: Hashable) -> None:
+        self.jaxpr, self.out_tree, self.key = jaxpr, out_tree, key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trace) and self.key == other.key
+
+
+class Hoisted(eqx.Module):
+    """A user function as its traces: arrays it closed over are data, everything else is static."""
+
+    arrays: tuple[tuple[Array, ...], ...]
+    name: str = eqx.field(static=True)
+    table: tuple[tuple[Hashable, Trace], ...] = eqx.field(static=True)
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        """Evaluate the trace that fits the arguments."""
+        signature, leaves = signature_of(args)
+        for (known, trace), arrays in zip(self.table, self.arrays, strict=True):
+            if known == signature:
+                flat = jex.jaxpr_as_fun(jex.ClosedJaxpr(trace.jaxpr, arrays))(*leaves)
+                return jax.tree.unflatten(trace.out_tree, flat)
+        raise MissingTrace(self.name, _abstract(args))
+
+
+def signature_of(args: tuple) -> tuple[Hashable, list]:
+    """What a trace depends on, and the array leaves it takes; Python numbers (a batch size) are static."""
+    leaves, treedef = jax.tree.flatten(args)
+    arrays = [leaf for leaf in leaves if not isinstance(leaf, int)]
+    return (treedef, tuple(leaf if isinstance(leaf, int) else (leaf.shape, leaf.dtype) for leaf in leaves)), arrays
+
+
+def _abstract(args: tuple) -> tuple:
+    """The arguments without their numbers: shapes and dtypes, Python numbers as they are."""
+
+    def shape(leaf: PyTree) -> PyTree:
+        return leaf if isinstance(leaf, int) else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+    return jax.tree.map(shape, args)
+
+
+def trace_function(
+    name: str, function: Callable, given: Callable, args: tuple, forget: Callable[["Identity"], None]
+) -> tuple[Trace, tuple]:
+    """The trace of a function at the signature of `args`, and the arrays that it closes over.
+
+    `given` is the function as the user wrote it; where it is told apart by identity, `forget` is called once it is gone.
+    """
+    leaves, treedef = jax.tree.flatten(args)
+    place = [i for i, leaf in enumerate(leaves) if not isinstance(leaf, int)]
+
+    def flat(*arrays: Array) -> PyTree:
+        every = list(leaves)
+        for i, array in zip(place, arrays, strict=True):
+            every[i] = array
+        return function(*jax.tree.unflatten(treedef, every))
+
+    specs = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in place]
+    try:
+        closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*specs)
+        if _inner_constants(closed.jaxpr):
+            closed = jax.make_jaxpr(lambda *a: _inlined(closed.jaxpr, closed.consts, a))(*specs)
+    except Exception as error:
+        called = ", ".join(str(jax.tree.map(lambda a: getattr(a, "shape", a), arg)) for arg in args)
+        raise InputError(
+            f"{name} failed when it was traced with arguments of shapes ({called}): {type(error).__name__}: {error}"
+        ) from error
+    arrays = tuple(jnp.asarray(const) for const in closed.consts)
+    out_tree = jax.tree.structure(shapes)
+    key = (name, _identity(closed.jaxpr, arrays, specs, given, forget), str(closed.jaxpr), out_tree)
+    return Trace(closed.jaxpr, out_tree, key), arrays
+
+
+class Identity:
+    """Stands for a function, or for one trace of it, that is equal to nothing else."""
+
+
+_identities: weakref.WeakKeyDictionary[Callable, Identity] = weakref.WeakKeyDictionary()
+
+
+def _identity(
+    jaxpr: jex.Jaxpr, arrays: tuple, specs: list, function: Callable, forget: Callable[[Identity], None]
+) -> Identity | str:
+    """What tells a function apart beyond its jaxpr's text.
+
+    The text of its custom rules; itself, where there are host callbacks; or this very trace, where arrays are hidden
+    that the next trace may not share.
+    """
+    rules = _rules(jaxpr, arrays, specs)
+    if rules is not None and "0xX" not in str(jaxpr):
+        return rules
+    try:
+        if rules is not None and function in _identities:
+            return _identities[function]
+        identity = Identity()
+        weakref.finalize(function, forget, identity)
+        if rules is not None:
+            _identities[function] = identity
+    except TypeError:  # neither hashable nor weakly referable: the programs go when the cache drops them
+        identity = Identity()
+    return identity
+
+
+def _rules(jaxpr: jex.Jaxpr, arrays: tuple, specs: list) -> str | None:
+    """The text of the custom derivative rules in a jaxpr; None where they, or nested jaxprs, close over arrays.
+
+    Custom rules are Python functions that run later. Differentiating once shows what they would compute, and any array
+    found then is one that they close over.
+    """
+    if _inner_constants(jaxpr):
+        return None
+    text = str(jaxpr)
+    if "custom_jvp_call" not in text and "custom_vjp_call" not in text:
+        return ""
+    inexact = [i for i, spec in enumerate(specs) if jnp.issubdtype(spec.dtype, jnp.inexact)]
+
+    def derivative(arrays: tuple, leaves: list) -> list:
+        def total(parts: list) -> Array:
+            every = list(leaves)
+            for i, part in zip(inexact, parts, strict=True):
+                every[i] = part
+            outputs = jex.jaxpr_as_fun(jex.ClosedJaxpr(jaxpr, arrays))(*every)
+            sums = [jnp.sum(out) for out in outputs if jnp.issubdtype(out.dtype, jnp.inexact)]
+            return functools.reduce(jnp.add, sums)
+
+        return jax.grad(total)([leaves[i] for i in inexact])
+
+    differentiated = jax.make_jaxpr(derivative)(arrays, specs)
+    if differentiated.consts or _inner_constants(differentiated.jaxpr):
+        return None
+    return str(differentiated)
+
+
+def _inner_constants(jaxpr: jex.Jaxpr) -> bool:
+    """Whether a jaxpr nested in this one holds arrays of its own."""
+    for equation in jaxpr.eqns:
+        for nested in jex.jaxprs_in_params(equation.params):
+            if _inner_constants(nested):
+                return True
+        for value in equation.params.values():
+            for closed in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(closed, jex.ClosedJaxpr) and closed.consts:
+                    return True
+    return False
+
+
+def _inlined(jaxpr: jex.Jaxpr, constants: list, args: tuple) -> list:
+    """Evaluate a jaxpr with its jitted calls inlined, so that the arrays they close over surface."""
+    values = dict(zip(jaxpr.constvars, constants, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
+
+    def read(variable: jex.Var | jex.Literal) -> Array:
+        return variable.val if isinstance(variable, jex.Literal) else values[variable]
+
+    for equation in jaxpr.eqns:
+        inputs = [read(variable) for variable in equation.invars]
+        if equation.primitive.name in ("jit", "pjit"):
+            inner = equation.params["jaxpr"]
+            outputs = _inlined(inner.jaxpr, inner.consts, tuple(inputs))
+        else:
+            outputs = _evaluate(jaxpr, equation, inputs)
+        values.update(zip(equation.outvars, outputs, strict=True))
+    return [read(variable) for variable in jaxpr.outvars]
+
+
+def _evaluate(jaxpr: jex.Jaxpr, equation: jex.JaxprEqn, inputs: list) -> list:
+    """Evaluate a single equation, as a jaxpr of its own."""
+    variables = {v: value for v, value in zip(equation.invars, inputs, strict=True) if not isinstance(v, jex.Literal)}
+    alone = jaxpr.replace(
+        constvars=[],
+        invars=list(variables),
+        outvars=equation.outvars,
+        eqns=[equation],
+        debug_info=jaxpr.debug_info.with_unknown_names(),
+    )
+    return jex.jaxpr_as_fun(jex.ClosedJaxpr(alone, ()))(*variables.values())

@@ -1,0 +1,173 @@
+r"""Sampled tests of convexity: what random segments and curvatures say about G, the constraints and the joint set.
+
+    excess of f on [a, b] = (f(m) - (f(a) + f(b)) / 2) / (|f(a)| + |f(b)| + |f(m)|),    m = (a + b) / 2
+
+is at most zero for a convex f, and zero for an affine one. Samples can refute convexity, never prove it. Pure functions
+of a problem; what they mean in words is said in `hierax._judge.segments` and by the methods that need convexity.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
+
+from hierax._base.trees import all_finite, or_one, size
+from hierax._math.scatter import Cube, cover, normal_around, unit_cube
+from hierax._math.spectrum import GOLDEN, extreme_eigenvalues, hessian_product
+from hierax._problem import sets
+from hierax._problem.problem import Problem
+
+Pair = tuple[PyTree, PyTree]
+
+SHORT = 0.1  # half length of short segments, relative to one plus the size of an entry
+AT_ONCE = 2**22  # numbers in all sampled points together: a large y gets fewer of them
+PAIRS = 16  # pairs of points of X x Y between which every row is compared with its chord
+LOOKS = 8  # points at which the curvature of a random row, or of a random mixture of rows, is looked at
+BENT = 1e-6  # excess of a row over X x Y that counts: rounding is far below
+DOWN = 1e-3  # share of the largest curvature from which a negative one counts
+
+
+def excess(a: Array, b: Array, middle: Array) -> Array:
+    """By how much a function lies above its chord half-way, relative to its values at the ends and in the middle."""
+    return (middle - 0.5 * (a + b)) / or_one(jnp.abs(a) + jnp.abs(b) + jnp.abs(middle))
+
+
+def _middle(a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(lambda p, q: 0.5 * (p + q), a, b)
+
+
+# -- the lower level in y ---------------------------------------------------------------------------------------------
+
+
+class SegmentPlan(NamedTuple):
+    """Random segments in Y before they are cut to Y.
+
+    Attributes:
+        xs: the x of every segment.
+        ends: the two ends of the segments around y.
+        cube: quasi-random numbers for the middles of the short segments that cover Y.
+        half_ways: from the middle of a short segment to its end, raveled.
+    """
+
+    xs: PyTree
+    ends: PyTree
+    cube: Cube
+    half_ways: Float[np.ndarray, "short n"]
+
+
+class Segments(NamedTuple):
+    """What random segments [a, b] in Y show; leading axis: the segments.
+
+    Attributes:
+        x: where a segment was looked at.
+        middle: its middle.
+        finite: whether G and the constraints are finite at its ends and its middle.
+        lower: excess of G.
+        inequalities: excess of every constraint.
+        equalities: excess of every equality.
+    """
+
+    x: PyTree
+    middle: PyTree
+    finite: Bool[Array, " segments"]
+    lower: Float[Array, " segments"]
+    inequalities: PyTree
+    equalities: PyTree
+
+
+def plan_segments(x: PyTree, y: PyTree, points: int, rng: np.random.Generator, away: float = 0.0) -> SegmentPlan:
+    """Random segments at x and (every second one, up to the relative distance `away`) around it.
+
+    Two of three are around y, of all lengths; the others are short, about points that cover Y: a hill between two
+    valleys is seen from neither side, and on a long segment it counts for nothing.
+    """
+    points = max(2, min(points, AT_ONCE // size(y)))
+    more = points // 2
+    radius = np.where(np.arange(points + more) % 2, away * np.logspace(-2, 0, points + more), 0.0)
+    xs = normal_around(x, radius[:, None], rng)
+    ends = normal_around(y, np.repeat(np.logspace(-2, 0.5, points), 2).reshape(points, 2, 1), rng)
+    flat = np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(y)])
+    ways = SHORT * (1 + np.abs(flat)) * rng.standard_normal((more, flat.size)) / flat.size**0.5
+    return SegmentPlan(xs, ends, unit_cube(flat.size, more, int(rng.integers(2**31))), ways)
+
+
+def along_segments(problem: Problem, xi: PyTree, y: PyTree, plan: SegmentPlan) -> Segments:
+    """What the planned segments show of the lower level on the batch xi."""
+    _, unravel = jax.flatten_util.ravel_pytree(y)
+    centres = cover(problem.y_set, y, plan.cube)[1:]
+    short = jnp.stack([centres - plan.half_ways, centres + plan.half_ways], axis=1)
+    covering = jax.vmap(jax.vmap(unravel))(short)
+    ends = jax.tree.map(lambda p, q: jnp.concatenate([p, q]), plan.ends, covering)
+
+    def one(x: PyTree, ends: PyTree) -> Segments:
+        x = sets.project(problem.x_set, x)
+        a, b = (sets.project(problem.y_set, jax.tree.map(lambda leaf, i=i: leaf[i], ends)) for i in (0, 1))
+        middle = _middle(a, b)
+        values = [(problem.lower(x, v, xi), problem.rows(x, v)) for v in (a, b, middle)]
+        lower, rows = jax.tree.map(excess, *values)
+        return Segments(x, middle, all_finite(values), lower, rows.inequalities, rows.equalities)
+
+    return jax.vmap(one)(plan.xs, ends)
+
+
+def lower_curvatures(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> tuple[Scalar, Scalar]:
+    """Smallest and largest (in size) eigenvalue of G_yy at (x, y): G is strongly convex where the first is positive."""
+    return extreme_eigenvalues(hessian_product(lambda v: problem.lower(x, v, xi), y), y)
+
+
+# -- the constraints in (x, y) ----------------------------------------------------------------------------------------
+
+
+def joint_convexity(
+    problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray
+) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    """Whether, as far as samples near (x, y) show, every h_i is convex and every e_i affine in (x, y) jointly.
+
+    Rows are compared with their chords between random points of X x Y. That can miss a row that bends the wrong way
+    only in a few of many directions, so the smallest eigenvalue of its Hessian is looked for too, for a few rows.
+    """
+    flat, tree = jax.flatten_util.ravel_pytree((x, y))
+    # About as far from (x, y) as that is from zero; all in one draw, because generators are slow to compile.
+    away = 0.5 * (1 + jnp.abs(flat)) * jax.random.normal(key, (2 * PAIRS + LOOKS, flat.size), flat.dtype)
+    points = jax.vmap(lambda v: sets.project((problem.x_set, problem.y_set), tree(v)))(flat + away)
+    first, second, others = (
+        jax.tree.map(lambda a, part=part: a[part], points)
+        for part in (slice(PAIRS), slice(PAIRS, 2 * PAIRS), slice(2 * PAIRS, None))
+    )
+    above, off = jax.vmap(lambda a, b: _against_chord(problem, a, b))(first, second)
+    if not jax.tree.leaves(jax.eval_shape(problem.constraints, x, y)):
+        return jnp.array(True), ~jnp.any(off)
+    down = jax.vmap(lambda at, number: _bends_down(problem, at, number))(others, jnp.arange(LOOKS))
+    return ~(jnp.any(above) | jnp.any(down)), ~jnp.any(off)
+
+
+def _against_chord(problem: Problem, first: Pair, second: Pair) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    """Whether an inequality lies above its chord half-way between two points, and whether an equality is off it."""
+    rows = jax.tree.map(excess, *(problem.rows(*pair) for pair in (first, second, _middle(first, second))))
+    above = jax.tree.map(lambda row: jnp.any(row > BENT), rows.inequalities)
+    off = jax.tree.map(lambda row: jnp.any(jnp.abs(row) > BENT), rows.equalities)
+    return _any(above), _any(off)
+
+
+def _bends_down(problem: Problem, at: Pair, number: Int[Array, ""]) -> Bool[Array, ""]:
+    """Whether the Hessian of a row (even numbers), or of a mixture of rows (odd), has a clearly negative eigenvalue."""
+    flat, tree = jax.flatten_util.ravel_pytree(problem.constraints(*at))
+    place = jnp.arange(flat.size)
+    single = place == jnp.floor((GOLDEN * (number + 1) % 1.0) * flat.size).astype(int)
+    mixture = GOLDEN * (number + 1) * (place + 1) % 1.0
+    weights = tree(jnp.where(number % 2 == 0, single, mixture).astype(flat.dtype))
+
+    def weighted(v: Pair) -> Scalar:
+        return optax.tree.vdot(weights, problem.constraints(*v))
+
+    bottom, top = extreme_eigenvalues(hessian_product(weighted, at), at)
+    rounding = jnp.finfo(flat.dtype).eps ** 0.5 * optax.tree.norm(jax.grad(weighted)(at))
+    return bottom < -(DOWN * jnp.abs(top) + rounding)
+
+
+def _any(flags: PyTree) -> Bool[Array, ""]:
+    return jnp.any(jnp.stack([jnp.array(False), *jax.tree.leaves(flags)]))
