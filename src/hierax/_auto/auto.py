@@ -96,9 +96,7 @@ def _checked_seed(prepared: Prepared, call: Call) -> int:
             f"or leave {name} out (`Auto` takes seconds=)."
         )
     if prepared.count is not None:
-        raise InputError(
-            "method: Auto draws its own starts; call hx.solve, or name a method, for example hx.SALVF()."
-        )
+        raise InputError("method: Auto draws its own starts; call hx.solve, or name a method, for example hx.SALVF().")
     if not isinstance(call.seed, int) or call.seed < 0:
         raise InputError(f"seed={call.seed!r}: Auto needs a whole number >= 0.")
     return call.seed

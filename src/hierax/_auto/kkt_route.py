@@ -8,6 +8,7 @@ second search, against the value function alone, needs no multipliers. The best 
 
 import numpy as np
 
+from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate, SearchResult, Way, judge, select, shown
 from hierax._auto.constants import (
     ACCEPTED_VIOLATION,
@@ -25,7 +26,6 @@ from hierax._auto.constants import (
     VALUE_STARTS_AT_MOST,
     VALUE_STARTS_FLAT,
 )
-from hierax._auto.budget import Deadline
 from hierax._auto.polish import Cuts, Point, kkt_polish, value_polish
 from hierax._auto.scales import scales_of
 from hierax._auto.vectors import VectorProblem

@@ -65,7 +65,9 @@ class LargeRoute:
         self.best: Stage | None = None
         self.ran_off = False
         if self.referee is not None and self.referee.not_convex is not None:
-            log.append(f"The lower level is {self.referee.not_convex}: y is the best of {LOWER_STARTS} solves at every x.")
+            log.append(
+                f"The lower level is {self.referee.not_convex}: y is the best of {LOWER_STARTS} solves at every x."
+            )
 
     def run(self, show: Show) -> None:
         """Stages until the certificate agrees, the budget is spent, or nothing improves any more."""
@@ -99,7 +101,7 @@ class LargeRoute:
         return min((stage.upper_violation for stage in self.stages), default=0.0)
 
     def _race(self, race: Sequence[RunSettings], show: Show, first: bool = False) -> list[Stage]:
-        """A run with each of the settings, from the best point (the first race: from all starts); those that are good."""
+        """The good ones of one run with each of the settings, from the best point (first race: from all starts)."""
         x, y = (self.prepared.x, self.prepared.y) if self.best is None else (self.best.end.x, self.best.end.y)
         several = None
         if first and self.starts > 1 and self.referee is not None:

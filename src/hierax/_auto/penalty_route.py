@@ -182,7 +182,14 @@ class _Penalised(NamedTuple):
 
 
 def _phi(
-    problem: Problem, data: Data, trees: Trees, xs: Array, last: Below[Array], nus: Array, weights: Weights, cover: Array
+    problem: Problem,
+    data: Data,
+    trees: Trees,
+    xs: Array,
+    last: Below[Array],
+    nus: Array,
+    weights: Weights,
+    cover: Array,
 ) -> Evaluation[Array]:
     """phi_c at all starts; lower solves start from the last solutions and from the points `cover`."""
 

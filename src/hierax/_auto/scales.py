@@ -26,7 +26,7 @@ def scales_of(vectors: VectorProblem) -> Scales:
     return Scales(x, y, _typical(both, [s.upper for s in slopes]), _typical(both, [s.lower for s in slopes]))
 
 
-def _widths(box: Limits, start: np.ndarray) -> np.ndarray:
+def _widths(limits: Limits, start: np.ndarray) -> np.ndarray:
     half = 0.5 * (limits.high - limits.low)
     size = np.where(np.isfinite(half) & (half > 0), half, 1 + np.abs(start))
     return np.minimum(size, WIDEST_UNIT * (1 + np.abs(start)))
