@@ -7,6 +7,7 @@ import pytest
 
 import hierax as hx
 from hierax._auto.referee import Referee
+from hierax._run.prepare import prepare
 from hierax.problems import bolib, toy
 
 
@@ -106,7 +107,7 @@ def test_functions_that_are_not_finite():
 
 def test_starts_of_the_large_route_are_finite():
     problem = sampled(upper=lambda x, y, zeta: (x - 1.0) ** 2 - jnp.log(y + 0.5) + jnp.mean(zeta) * x)
-    xs, ys = Referee(problem, 0.5, 0.5, 0).starts(0.5, 0.5, 8)
+    xs, ys = Referee(prepare(problem, 0.5, 0.5), 0).starts(8)
     given = (np.asarray(xs) == 0.5) & (np.asarray(ys) == 0.5)
     assert np.asarray(ys).min() > -0.5
     assert 1 < given.sum() < 8  # some points were outside the domain, and some were not
@@ -138,6 +139,14 @@ def test_penalty_route():
     sol = hx.solve(case.problem(), *case.x0y0(), hx.Auto(route="penalty", starts=4))
     assert sol.log[0].startswith("Route penalty: asked for; by itself it would be small")
     np.testing.assert_allclose(case.upper(sol.x, sol.y), case.values[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("starts", [1, 2])
+def test_few_starts(starts):
+    sol = hx.solve(quadratic(), 0.5, 0.5, hx.Auto(starts=starts))
+    assert sol.status.name == "converged"
+    np.testing.assert_allclose([sol.x, sol.y], 1.5, atol=1e-5)  # y*(x) = x: (x - 1)^2 + (x - 2)^2
+    assert sol.log[1] == f"{starts} starts, the given one first."
 
 
 def test_multipliers_of_upper_constraints():

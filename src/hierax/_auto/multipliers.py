@@ -1,15 +1,17 @@
 """Multipliers of the upper constraints at a point of the small or the penalty route."""
 
 import numpy as np
-from scipy.optimize import lsq_linear
 
-from hierax._auto.polish import Point, Scales
-from hierax._auto.vectors import Flat
+from hierax._auto.constants import ACTIVE
+from hierax._auto.polish import Point
+from hierax._auto.scales import Scales
+from hierax._auto.vectors import VectorProblem
+from hierax._base.lazy import lazy
 
-ACTIVE = 1e-6  # an upper constraint above minus this is active
+scipy_optimize = lazy("scipy.optimize")
 
 
-def upper_multipliers(flat: Flat, scales: Scales, point: Point) -> np.ndarray:
+def upper_multipliers(vectors: VectorProblem, scales: Scales, point: Point) -> np.ndarray:
     r"""nu >= 0 of the upper constraints, by least squares on the stationarity of the whole problem.
 
     With A the active rows h of the lower level, L = f + mu.h, and H the active upper constraints (faces of X among
@@ -19,26 +21,27 @@ def upper_multipliers(flat: Flat, scales: Scales, point: Point) -> np.ndarray:
 
     the equations of the hyper-gradient's adjoint (docs/certificate.md) with the constraints' own added.
     """
-    own = flat.own_above
-    nu = np.zeros(own)
-    values, slopes = flat.at(*point)
+    layout = vectors.layout
+    nu = np.zeros(layout.own_above)
+    values, slopes = vectors.at(*point)
     above = values.above >= -ACTIVE
-    if not above[:own].any():
+    own_above = above[: layout.own_above]
+    if not own_above.any():
         return nu
-    nx, units = flat.nx, np.concatenate([scales.x, scales.y])
+    units = np.concatenate([scales.x, scales.y])
     norms = np.linalg.norm(slopes.rows * units, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        active = flat.equal | (point.mu * norms / scales.lower > -values.rows / norms)
-    rows, bent = slopes.rows[active], slopes.stationarity
-    free = np.concatenate([slopes.above_equal, bent, rows])
+        active = layout.equal | (point.mu * norms / scales.lower > -values.rows / norms)
+    rows = slopes.rows[active]
+    free = np.concatenate([slopes.above_equal, slopes.stationarity, rows])  # lines whose factor has any sign
     held = np.zeros((len(free), active.sum()))  # h_y,A v = 0 concerns v alone
-    held[len(slopes.above_equal) :][: flat.ny] = rows[:, nx:].T
+    held[len(slopes.above_equal) :][: layout.ny] = rows[:, layout.nx :].T
     matrix = np.concatenate([slopes.above[above] * units, free * units])
     matrix = np.concatenate([matrix, np.concatenate([np.zeros((above.sum(), active.sum())), held])], axis=1)
     right = np.concatenate([slopes.upper * units, np.zeros(active.sum())])
     if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
         return nu
-    lowest = np.concatenate([np.zeros(above.sum()), np.full(len(free), -np.inf)])
-    found = lsq_linear(matrix.T, -right, (lowest, np.inf)).x[: above.sum()]
-    nu[above[:own]] = found[: above[:own].sum()]
+    least = np.concatenate([np.zeros(above.sum()), np.full(len(free), -np.inf)])
+    found = scipy_optimize.lsq_linear(matrix.T, -right, (least, np.inf)).x
+    nu[own_above] = found[: own_above.sum()]
     return nu

@@ -1,126 +1,135 @@
-"""How the large route sees a point: the lower level's own answer there, F on all of the data, and the certificate."""
+"""How the large route sees a point: the lower level's own answer there, F on all of the data, and the certificate.
+
+SALVF's iterate y is drawn towards low F, which for a network means that it has seen the validation data; so points are
+judged at the lower level's own answer. Everything is in double precision, with programs that all stages share.
+"""
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from hierax._auto.constants import CERTIFIED, JUDGED_EXACTLY
 from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
-from hierax._base.trees import largest, select, size, split_variable
+from hierax._base.trees import select, size
 from hierax._compile.checked import finite_values
 from hierax._compile.precision import doubled_on_host
 from hierax._judge.certificate import Certificate, certificate_in
+from hierax._judge.point import Judgement, point_values, relative_gap
 from hierax._judge.segments import not_convex
 from hierax._judge.setting import Data, Setting
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import all_constraints, violation
 from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Stream
-
-JUDGED_EXACTLY = 200  # entries of y and multipliers up to which every stage is judged at the exact y*(x)
-EXACT_UP_TO = 2000  # entries for which the lower level is solved exactly in the end, and certificates are made
+from hierax._run.prepare import Prepared
 
 
-class Seen(NamedTuple):
-    """A point as the referee sees it.
+class RunEnd(NamedTuple):
+    """Where a run ended, judged at the lower level's own answer.
 
     Attributes:
-        x: the point.
+        x: the run's x.
         y: the lower level's solution there: exact where its size allows, else the inner solver's.
         multipliers: likewise.
-        upper: F(x, y) on all of the data, or many samples.
-        violation: the largest of all constraints.
-        above: the largest of the upper constraints.
-        gap: G of the run's iterate minus G of y: what the weight c1 leaves of the lower level.
-        below: status of the exact solve; None where there was none.
+        judged: F and violations at (x, y).
+        iterate_gap: relative gap of the run's own y against this one: what the weight c1 leaves of the lower level.
+        lower_status: how the exact solve ended; None where there was none.
     """
 
     x: PyTree
     y: PyTree
     multipliers: Multipliers
-    upper: float
-    violation: float
-    above: float
-    gap: float
-    below: int | None
+    judged: Judgement
+    iterate_gap: float
+    lower_status: int | None
 
 
 class Referee:
-    """Judges points of one problem, with programs that all stages share. Not for problems with a `Stream`."""
+    """Judges points of one problem. Points are arrays in the precision of the run, here and in what it returns."""
 
-    def __init__(self, problem: Problem, x0: PyTree, y0: PyTree, seed: int) -> None:
-        self.seed = seed
-        self.setting = setting = Setting.of(problem, x0, y0, FRESH_SAMPLES, seed)
-        self.entries = size(setting.y) + size((setting.shapes("constraints"), setting.shapes("equalities")))
-        # How samples show that the lower level is not convex.
-        self.bent = not_convex(setting, setting.y, seed) if self.exact else None
-        self.lower = Exact() if self.bent is None else Exact(starts=LOWER_STARTS)
+    def __init__(self, prepared: Prepared, seed: int) -> None:
+        self.prepared, self.seed = prepared, seed
+        self.setting = setting_of(prepared, seed)
+        rows = self.setting.shapes("constraints"), self.setting.shapes("equalities")
+        self.entries = size(self.setting.y) + sum(row.size for row in jax.tree.leaves(rows))
+        self.not_convex = not_convex(self.setting, self.setting.y, seed) if self.exact else None
+        self.lower = Exact() if self.not_convex is None else Exact(starts=LOWER_STARTS)
 
     @property
     def exact(self) -> bool:
         """Whether every point is judged at the exact y*(x)."""
         return self.entries <= JUDGED_EXACTLY
 
-    def look(self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, most: int = JUDGED_EXACTLY) -> Seen:
-        """F, violations and gap at x, with the exact y*(x) up to `most` entries and else with w."""
-        (own, _), (guess, rest) = split_variable("x", x), split_variable("y", w)
-        below = None
-        at, y, last = doubled_on_host((own, guess, split_variable("y", iterate)[0]))
-        if self.entries <= most:
+    def judge(
+        self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, exact_up_to: int = JUDGED_EXACTLY
+    ) -> RunEnd:
+        """The end (x, iterate) of a run, judged at y*(x) up to so many entries, and else at the inner solver's w."""
+        at, y, last = doubled_on_host((x, w, iterate))
+        status = None
+        if self.entries <= exact_up_to:
             found = self.setting.solve_lower(self.lower, at, y)
-            below = int(found.status)
-            if below == SOLVED:
-                y = found.y
-                multipliers = Multipliers(*found.multipliers, multipliers.upper)
-        numbers = self.setting.run("stage", _stage, at, y, last)
-        settled = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), y, guess)
-        upper, worst, above, gap = map(float, numbers)
-        return Seen(x, eqx.combine(settled, rest), multipliers, upper, worst, above, gap, below)
+            status = int(found.status)
+            if status == SOLVED:
+                own = found.multipliers
+                y, multipliers = found.y, Multipliers(own.inequalities, own.equalities, multipliers.upper)
+        judged, gap = self.setting.run("end of a run", _judged, at, y, last)
+        y = in_precision_of(self.prepared.y, y)
+        return RunEnd(x, y, multipliers, Judgement(*map(float, judged)), float(gap), status)
 
-    def starts(self, x0: PyTree, y0: PyTree, count: int) -> tuple[PyTree, PyTree]:
-        """(x0, y0) and points that cover X and Y, stacked; where a function is not finite the point is (x0, y0)."""
-        variables = split_variable("x", x0), split_variable("y", y0)
-        cubes = [unit_cube(size(tree), count - 1, self.seed + k) for k, (tree, _) in enumerate(variables)]
-        x, y = doubled_on_host(tuple(tree for tree, _ in variables))
-        stacked = self.setting.run("starts", _scattered, x, y, *cubes)
-        found = [
-            jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), new, old)
-            for new, (old, _) in zip(stacked, variables, strict=True)
-        ]
-        return eqx.combine(found[0], variables[0][1]), eqx.combine(found[1], variables[1][1])
+    def starts(self, count: int) -> tuple[PyTree, PyTree]:
+        """The given start and points that cover X and Y, stacked; where a function is not finite, the given start."""
+        x, y = self.prepared.x, self.prepared.y
+        cubes = unit_cube(size(x), count - 1, self.seed), unit_cube(size(y), count - 1, self.seed + 1)
+        xs, ys = self.setting.run("starts", _finite_starts, self.setting.x, self.setting.y, *cubes)
+        return in_precision_of(x, xs), in_precision_of(y, ys)
 
-    def certificate(self, seen: Seen) -> Certificate | None:
+    def certificate(self, end: RunEnd) -> Certificate | None:
         """The certificate of a point; None where the problem is too large to make one at every stage."""
-        if self.entries > EXACT_UP_TO:
+        if self.entries > CERTIFIED:
             return None
-        here = self.setting.at(seen.x, seen.y)
-        return certificate_in(here, Exact(), seen.multipliers, None, self.seed)
+        there = self.setting.at(end.x, end.y)
+        return certificate_in(there, Exact(), doubled_on_host(end.multipliers), None, self.seed)
 
 
-def sees(problem: Problem) -> bool:
+def setting_of(prepared: Prepared, seed: int) -> Setting:
+    """The prepared problem in double precision.
+
+    A problem without samples shares the traces of the run, where that is in double precision. With samples it would
+    gain nothing (batches have other shapes than all of the data), and the certificate of the solution, which knows
+    nothing of the run, would compile its programs again.
+    """
+    sampled = any(source is not None for source in (prepared.problem.zeta, prepared.problem.xi))
+    x, y = prepared.whole(prepared.x, prepared.y)
+    return Setting.of(prepared.problem, x, y, FRESH_SAMPLES, seed, None if sampled else prepared.bound)
+
+
+def can_judge(problem: Problem) -> bool:
     """Whether a referee can judge the problem: a Stream is never seen as a whole."""
     return not any(isinstance(source, Stream) for source in (problem.zeta, problem.xi))
 
 
-def _scattered(problem: Problem, data: Data, x: PyTree, y: PyTree, x_cube: Cube, y_cube: Cube) -> tuple[PyTree, PyTree]:
-    def stacked(convex: PyTree, tree: PyTree, cube: Cube) -> PyTree:
-        return jax.vmap(jax.flatten_util.ravel_pytree(tree)[1])(cover(convex, tree, cube))
+def in_precision_of(like: PyTree, tree: PyTree) -> PyTree:
+    """JAX arrays with the dtypes of another tree."""
+    return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), like, tree)
+
+
+def _judged(problem: Problem, data: Data, x: PyTree, y: PyTree, iterate: PyTree) -> tuple[Judgement, Array]:
+    judged = point_values(problem, data, x, y)
+    return judged, relative_gap(problem.lower(x, iterate, data.xi), judged.lower)
+
+
+def _finite_starts(
+    problem: Problem, data: Data, x: PyTree, y: PyTree, x_cube: Cube, y_cube: Cube
+) -> tuple[PyTree, PyTree]:
+    def stacked(convex_set: PyTree, tree: PyTree, cube: Cube) -> PyTree:
+        return jax.vmap(jax.flatten_util.ravel_pytree(tree)[1])(cover(convex_set, tree, cube))
 
     def usable(at: PyTree, below: PyTree) -> tuple[PyTree, PyTree]:
-        fine = jnp.stack(list(finite_values(problem, at, below, *data).values()))
-        return select(jnp.all(fine), (at, below), (x, y))
+        finite = jnp.stack(list(finite_values(problem, at, below, data.zeta, data.xi).values()))
+        return select(jnp.all(finite), (at, below), (x, y))
 
     return jax.vmap(usable)(stacked(problem.x_set, x, x_cube), stacked(problem.y_set, y, y_cube))
-
-
-def _stage(problem: Problem, data: Data, x: PyTree, y: PyTree, iterate: PyTree) -> Array:
-    zeta, xi = data
-    gap = problem.lower(x, iterate, xi) - problem.lower(x, y, xi)
-    beyond = violation(all_constraints(problem, x, y))
-    worst, above = (largest(part, jnp.float64) for part in (beyond, beyond.upper))
-    return jnp.stack([problem.upper(x, y, zeta), worst, above, gap])

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
-LARGE = 1e8  # a point beyond this has run off; what is not a number counts as this
+from hierax._auto.constants import RUN_OFF
+from hierax._base.lazy import lazy
+
+scipy_optimize = lazy("scipy.optimize")
 
 
 class Evaluated(NamedTuple):
@@ -21,36 +23,41 @@ class Evaluated(NamedTuple):
     equal_slope: np.ndarray
 
 
-class RunOff(Exception):
-    """The iterates left for infinity, or the clock ran out."""
+class Stop(NamedTuple):
+    """When SLSQP ends: after so many iterations, or at such a change of the objective."""
+
+    iterations: int
+    change: float
+
+
+class LeftForInfinity(Exception):
+    """The iterates run away: SLSQP has no way to stop on its own."""
 
 
 def slsqp(
-    evaluate: Callable[[np.ndarray], Evaluated],
-    start: np.ndarray,
-    bounds: tuple[np.ndarray, np.ndarray],
-    iterations: int,
-    enough: float,
+    evaluate: Callable[[np.ndarray], Evaluated], start: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], stop: Stop
 ) -> np.ndarray:
-    """The last iterate; the caller judges it. `enough`: change of the objective at which to stop."""
-    known: dict[str, tuple[np.ndarray, Evaluated]] = {}
+    """The last iterate; the caller judges it."""
+    known: list[tuple[np.ndarray, Evaluated]] = []  # the latest point, which SLSQP asks for in four calls
 
     def at(u: np.ndarray) -> Evaluated:
-        if "last" not in known or not np.array_equal(known["last"][0], u):
-            if not np.all(np.abs(u) < LARGE):
-                raise RunOff
+        if not known or not np.array_equal(known[0][0], u):
+            if not np.all(np.abs(u) < RUN_OFF):
+                raise LeftForInfinity
             found = evaluate(u)
             if not all(np.isfinite(part).all() for part in found):
-                found = Evaluated(*(np.nan_to_num(part, nan=LARGE, posinf=LARGE, neginf=-LARGE) for part in found))
-            known["last"] = (u.copy(), found)
-        return known["last"][1]
+                found = Evaluated(
+                    *(np.nan_to_num(part, nan=RUN_OFF, posinf=RUN_OFF, neginf=-RUN_OFF) for part in found)
+                )
+            known[:] = [(u.copy(), found)]
+        return known[0][1]
 
     start = np.clip(start, *bounds)
     try:
         kinds = [(kind, name) for kind, name in (("ineq", "above"), ("eq", "equal")) if getattr(at(start), name).size]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            found = minimize(
+            found = scipy_optimize.minimize(
                 lambda u: (at(u).value, at(u).slope),
                 start,
                 jac=True,
@@ -64,8 +71,8 @@ def slsqp(
                     for kind, name in kinds
                 ],
                 method="SLSQP",
-                options={"maxiter": iterations, "ftol": enough},
+                options={"maxiter": stop.iterations, "ftol": stop.change},
             )
-    except RunOff:
-        return known["last"][0] if known else start
-    return found.x if np.isfinite(found.x).all() else known["last"][0]
+    except LeftForInfinity:
+        return known[0][0] if known else start
+    return found.x if np.isfinite(found.x).all() else known[0][0]

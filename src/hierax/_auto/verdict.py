@@ -1,146 +1,131 @@
 """What a search of the small or the penalty route says: the point it returns, the status, and the log in words."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from hierax._auto.kkt_route import Judged, Search, accepted, select, tight
+from hierax._auto.candidates import Candidate, SearchResult, select
+from hierax._auto.constants import (
+    AGREE,
+    BEYOND_REPAIR,
+    FAR_AWAY,
+    FAR_FALL,
+    FAR_GAP,
+    FEASIBLE,
+    LISTED_OPTIMA,
+    OPTIMAL_BELOW,
+    STEEP,
+)
 from hierax._auto.polish import Point
-from hierax._auto.vectors import POOL, Flat
+from hierax._base.constants import LOWER_STARTS
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
-
-SAME = 1e-3  # relative difference in F of points that agree
-FAR = 1e5  # lengths: a point out there belongs to a search that ran off
-STEEP = 1e3  # multipliers beyond this, in units of f per row, stand for none
-LISTED = 4  # other local optima named in the log
+from hierax._run.status import Reason, Status
 
 
 class Verdict(NamedTuple):
     """How a search ended."""
 
     point: Point
-    name: str
-    message: str
-    log: list[str]
+    status: Status
+    log: tuple[str, ...]
 
 
-def verdict(flat: Flat, search: Any, found: Search, log: list[str]) -> Verdict:
-    """Choose the point, name the status, and complete the log."""
-    best = select(found.points, search.scales)
-    log = [*log, _counted(found)]
+def verdict(found: SearchResult) -> Verdict:
+    """Choose the point, name the status, and tell of the search."""
+    log = [_counted(found)]
     if found.timed_out:
         log.append("The time was up before the search was complete; Auto(seconds=...) gives it more.")
-    away = _run_off(found, search)
-    if away is not None:
-        return _end(away, "unbounded_upper", UNBOUNDED_ABOVE.format(upper=away.upper), log)
-    if best is None:
-        return _nothing(found, log)
-    log.append(_agreement(found, best))
-    log.append(
-        f"F = {best.upper:.8g}, largest violation {best.violation:.2g}, lower gap {best.gap:.2g} (1 + |v|) against the "
-        f"best of {POOL} lower solves at the returned x."
-    )
-    if not best.sure or np.max(np.abs(best.better.mu), initial=0.0) > STEEP * search.scales.lower:
-        return _end(best, "no_multiplier", NO_MULTIPLIER, log)
-    kinds = max(point.kinds for point in found.points)
-    if kinds > 1:
-        return _end(best, "best_of_branches", BRANCHES.format(kinds=kinds, pool=POOL), log)
-    return _end(best, "converged", CONVERGED.format(upper=best.upper), log)
+    candidate, best = _on_the_way_to_infinity(found), select(found.candidates, found.scales)
+    if candidate is not None:
+        status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=candidate.upper)
+    elif best is not None:
+        candidate, status = best, _status(found, best)
+        log += [_agreement(found, best), _numbers(best)]
+    else:
+        candidate, status = _nearest(found)
+    point = candidate.point._replace(mu=candidate.better.mu)  # the multipliers of the lower level's best solution
+    return Verdict(point, status, (*log, status.message))
 
 
-CONVERGED = "converged: F = {upper:.8g}, validated by the lower level solved from many starts."
-BRANCHES = (
-    "best_of_branches: the lower level is not convex ({kinds} different local solutions at one x); y is the best of "
-    "{pool} solves, which samples cannot prove to be the global one. Another seed draws other starts."
-)
-NO_MULTIPLIER = (
-    "no_multiplier: the lower level has no multipliers at the returned point (its constraints are degenerate there). "
-    "y was compared with other solutions of the lower level, but no KKT system confirms it."
-)
-UNBOUNDED_ABOVE = (
-    "unbounded_upper: F fell to {upper:.3g} along points that satisfy everything, without an end in sight. Bound X (or "
-    "Y), or check the sign of the upper objective."
-)
-NO_LOWER = (
-    "infeasible: at none of the starts has the lower level a feasible y. Check the constraints' signs (feasible is "
-    "h <= 0), or restrict X to where there is one."
-)
-NO_UPPER = (
-    "infeasible: no point that solves the lower level satisfies the upper constraints; the least violation found is "
-    "{violation:.3g}. Check their signs (feasible is <= 0), or give more starts or another seed."
-)
-NO_BOUND = (
-    "unbounded_lower: the lower objective falls without limit at every start. Bound Y, or add a term that grows in "
-    "every direction of y."
-)
-NOT_CERTIFIED = (
-    "not_certified: no point passed the validation; the nearest (violation {violation:.3g}, lower gap {gap:.3g}) is "
-    "returned. Try another start or seed, more starts, or more seconds."
-)
+def _status(found: SearchResult, best: Candidate) -> Status:
+    """The status of an accepted point."""
+    judged = len(found.candidates)
+    steep = np.max(np.abs(best.better.mu), initial=0.0) > STEEP * found.scales.lower
+    if not best.confirmed or steep:
+        return Reason.DEGENERATE.status(judged)
+    branches = max(candidate.branches for candidate in found.candidates)
+    if branches > 1:
+        return Reason.SEVERAL_BRANCHES.status(judged, kinds=branches, solves=LOWER_STARTS)
+    return Reason.VALIDATED.status(judged, upper=best.upper)
 
 
-def _end(judged: Judged, name: str, message: str, log: list[str]) -> Verdict:
-    """The verdict on a point, with the multipliers of the lower level's best solution at its x."""
-    return Verdict(judged.point._replace(mu=judged.better.mu), name, message, [*log, message])
+def _nearest(found: SearchResult) -> tuple[Candidate, Status]:
+    """Nothing was accepted: what comes nearest, and why."""
 
-
-def _nothing(found: Search, log: list[str]) -> Verdict:
-    """Nothing was accepted: say why, and return what comes nearest."""
-
-    def badness(point: Judged) -> float:
-        badness = max(point.violation, point.gap)
+    def badness(candidate: Candidate) -> float:
+        badness = max(candidate.violation, candidate.gap)
         return badness if np.isfinite(badness) else np.inf
 
-    nearest = min(found.points, key=badness)
-    if found.statuses.size and (found.statuses == INFEASIBLE).all():
-        return _end(nearest, "infeasible", NO_LOWER, log)
-    if found.statuses.size and (found.statuses == UNBOUNDED).all():
-        return _end(nearest, "unbounded_lower", NO_BOUND, log)
-    below = [point for point in found.points if point.gap <= 1e-4]
-    if below and min(point.violation for point in below) > 1e-3:
-        least = min(below, key=lambda point: point.violation)
-        return _end(least, "infeasible", NO_UPPER.format(violation=least.violation), log)
-    return _end(nearest, "not_certified", NOT_CERTIFIED.format(violation=nearest.violation, gap=nearest.gap), log)
+    judged, statuses = len(found.candidates), found.lower_statuses
+    nearest = min(found.candidates, key=badness)
+    if statuses.size and (statuses == INFEASIBLE).all():
+        return nearest, Reason.NO_FEASIBLE_Y.status(judged)
+    if statuses.size and (statuses == UNBOUNDED).all():
+        return nearest, Reason.LOWER_FALLS_FOR_EVER.status(judged)
+    below = [candidate for candidate in found.candidates if candidate.gap <= OPTIMAL_BELOW]
+    least = min(below, key=lambda candidate: candidate.violation, default=None)
+    if least is not None and least.violation > BEYOND_REPAIR:
+        return least, Reason.NO_FEASIBLE_X.status(judged, violation=least.violation)
+    return nearest, Reason.NOTHING_VALIDATED.status(judged, violation=nearest.violation, gap=nearest.gap)
 
 
-def _run_off(found: Search, search: Any) -> Judged | None:
+def _on_the_way_to_infinity(found: SearchResult) -> Candidate | None:
     """A point far away that satisfies everything, relative to how far it is, and whose F beats all others."""
-    candidates = []
-    for point in found.points:
-        reach = max(np.max(np.abs(point.point.x) / search.scales.x), np.max(np.abs(point.point.y) / search.scales.y))
-        if reach > FAR and point.violation <= 1e-6 * reach and point.gap <= 1e-4:
-            candidates.append(point)
-    lowest = min(candidates, key=lambda point: point.upper, default=None)
-    if (
-        lowest is None
-        or not np.isfinite(lowest.upper)
-        or lowest.upper > min(p.upper for p in found.points if accepted(p) or p in candidates)
-    ):
+    scales, far = found.scales, []
+    for candidate in found.candidates:
+        x, y, _ = candidate.point
+        reach = max(np.max(np.abs(x) / scales.x), np.max(np.abs(y) / scales.y))
+        if reach > FAR_AWAY and candidate.violation <= FEASIBLE * reach and candidate.gap <= FAR_GAP:
+            far.append(candidate)
+    lowest = min(far, key=lambda candidate: candidate.upper, default=None)
+    if lowest is None or not np.isfinite(lowest.upper):
         return None
-    return lowest if lowest.upper < -FAR * search.scales.upper * 1e-2 else None
+    others = [candidate.upper for candidate in found.candidates if candidate.accepted]
+    fallen = lowest.upper < -FAR_FALL * FAR_AWAY * scales.upper
+    return lowest if fallen and lowest.upper <= min([lowest.upper, *others]) else None
 
 
-def _counted(found: Search) -> str:
-    fine = [point for point in found.points if accepted(point)]
-    close = sum(tight(point) for point in fine)
-    return f"{len(found.points)} points judged, {len(fine)} of them pass the validation ({close} of those tightly)."
+def _counted(found: SearchResult) -> str:
+    accepted = [candidate for candidate in found.candidates if candidate.accepted]
+    tight = sum(candidate.tight for candidate in accepted)
+    return (
+        f"{len(found.candidates)} points judged, {len(accepted)} of them pass the validation ({tight} of those "
+        "tightly)."
+    )
 
 
-def _agreement(found: Search, best: Judged) -> str:
+def _numbers(best: Candidate) -> str:
+    return (
+        f"F = {best.upper:.8g}, largest violation {best.violation:.2g}, lower gap {best.gap:.2g} (1 + |v|) against the "
+        f"best of {LOWER_STARTS} lower solves at the returned x."
+    )
+
+
+def _agreement(found: SearchResult, best: Candidate) -> str:
     """How many starts agree with the best point, and what else was found."""
     values: dict[int, list[float]] = {}
-    for point in found.points:
-        if accepted(point):
-            values.setdefault(point.start, []).append(point.upper)
+    for candidate in found.candidates:
+        if candidate.accepted:
+            values.setdefault(candidate.start, []).append(candidate.upper)
     ends = np.array([min(own) for own in values.values()])
-    same = np.abs(ends - best.upper) <= SAME * (1 + abs(best.upper))
+    same = np.abs(ends - best.upper) <= AGREE * (1 + abs(best.upper))
     text = f"{int(same.sum())} of {len(ends)} starts that arrived agree on F = {best.upper:.6g}"
     others: list[float] = []
     for value in np.sort(ends[~same & (ends > best.upper)]):
-        if not others or value - others[-1] > SAME * (1 + abs(value)):
+        if not others or value - others[-1] > AGREE * (1 + abs(value)):
             others.append(float(value))
     if not others:
         return f"{text}."
-    shown = ", ".join(f"{value:.6g}" for value in others[:LISTED])
-    more = f" and {len(others) - LISTED} more" if len(others) > LISTED else ""
-    return f"{text}; other local optima: F = {shown}{more}."
+    listed = ", ".join(f"{value:.6g}" for value in others[:LISTED_OPTIMA])
+    more = f" and {len(others) - LISTED_OPTIMA} more" if len(others) > LISTED_OPTIMA else ""
+    return f"{text}; other local optima: F = {listed}{more}."

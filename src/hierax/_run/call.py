@@ -60,7 +60,8 @@ Seed = int | PRNGKeyArray
 class Call:
     """What `solve` was asked for beside the problem, the start and the method; None: not said.
 
-    The meaning of each is that of the argument of `solve`.
+    The meaning of each is that of the argument of `solve`; `quiet`, which `solve` has not, keeps failures out of the
+    warnings, for a caller to whom they are part of the game.
     """
 
     max_steps: int | None = None
@@ -72,6 +73,7 @@ class Call:
     output: Output = "last"
     progress: bool | None = None
     state: State | None = None
+    quiet: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that no method could make sense of."""

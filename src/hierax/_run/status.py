@@ -57,6 +57,9 @@ class Status:
         return self.kind.failed
 
 
+_AFTER_STAGES = "F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}"
+
+
 class Reason(enum.Enum):
     """Why a run ended: the kind, and the text with the places that the run fills in."""
 
@@ -133,6 +136,10 @@ class Reason(enum.Enum):
         "not_certified: no point passed the validation; the nearest (violation {violation:.3g}, lower gap {gap:.3g}) "
         "is returned. Try another start or seed, more starts, or more seconds.",
     )
+    STAGES_DONE = (Kind.CONVERGED, f"converged: {_AFTER_STAGES}")
+    STAGES_DONE_AMONG_BRANCHES = (Kind.BEST_OF_BRANCHES, f"best_of_branches: {_AFTER_STAGES}")
+    STAGES_OUT_OF_TIME = (Kind.SECONDS, f"seconds: {_AFTER_STAGES}")
+    STAGES_OUT_OF_SAMPLES = (Kind.SAMPLES, f"samples: {_AFTER_STAGES}")
     EVERY_STAGE_FAILED = (
         Kind.DIVERGED,
         "diverged: every stage failed, at the shortest step too; the start is returned.",

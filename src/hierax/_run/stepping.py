@@ -49,7 +49,8 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
     host.drive()
     solution = host.solution()
     for status in solution.statuses:
-        logger.log(logging.WARNING if status.failed else logging.INFO, "%s: %s", status.name, status.message)
+        loud = status.failed and not call.quiet
+        logger.log(logging.WARNING if loud else logging.INFO, "%s: %s", status.name, status.message)
     return solution
 
 

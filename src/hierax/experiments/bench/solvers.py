@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from hierax._auto.auto import Auto
-from hierax._auto.kkt_route import scales_of
-from hierax._auto.polish import Point, kkt_polish, no_cuts
-from hierax._auto.vectors import Flat
+from hierax._auto.polish import Cuts, Point, kkt_polish
+from hierax._auto.scales import scales_of
+from hierax._auto.vectors import VectorProblem
 from hierax._base.errors import InputError
+from hierax._base.lazy import lazy
 from hierax._compile.programs import forget_all
 from hierax._judge.setting import Setting
 from hierax._methods.blocc import BLOCC
@@ -20,6 +20,8 @@ from hierax._methods.salvf import SALVF
 from hierax._run.method import AbstractMethod
 from hierax.problems.bolib.case import Case
 from hierax.solving import solve
+
+threadpoolctl = lazy("threadpoolctl")
 
 SECONDS = 20.0
 Answer = tuple[np.ndarray, np.ndarray, str]
@@ -49,12 +51,11 @@ def _method(build: Callable[[], AbstractMethod], steps: int) -> Callable[[Case, 
 
 def _one_slsqp(case: Case, seed: int) -> Answer:
     """One SQP run from the given start on the KKT system with -mu_i row_i <= 1e-8."""
-    x, y = case.x0y0()
-    setting = Setting.of(case.problem(), x, y, 64, seed)
-    with threadpool_limits(1, user_api="blas"):
-        flat = Flat(setting, 16, seed)
-        start = Point(flat.x0, flat.y0, np.zeros(flat.equal.size))
-        found = kkt_polish(flat, scales_of(flat), start, no_cuts(flat), (1e-8,))
+    setting = Setting.of(case.problem(), *case.x0y0(), 64, seed)
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        vectors = VectorProblem(setting, 16, seed)
+        start = Point(vectors.layout.x0, vectors.layout.y0, np.zeros(vectors.layout.rows))
+        found = kkt_polish(vectors, scales_of(vectors), start, Cuts.none(vectors), (1e-8,))
     return found.x, found.y, "one run"
 
 

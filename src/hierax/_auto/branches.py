@@ -1,0 +1,50 @@
+"""Local solutions of the lower level at one x, as NumPy arrays: which is the best, and how many are different."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hierax._auto.constants import DIFFERENT_VALUES, FEASIBLE
+from hierax._math.lower_level import SOLVED, UNBOUNDED
+
+
+class Branches(NamedTuple):
+    """What was found from each of many starts (leading axis): `hierax._lower.exact.Branches` on the host.
+
+    Attributes:
+        y: the points.
+        mu: multipliers of all rows, faces of Y included.
+        value: f, corrected to first order for the violation that is left.
+        violation: the largest, in the units of the rows.
+        status: of each; only SOLVED ones are KKT points.
+        slope: gradient of the value in x.
+    """
+
+    y: np.ndarray
+    mu: np.ndarray
+    value: np.ndarray
+    violation: np.ndarray
+    status: np.ndarray
+    slope: np.ndarray
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether f falls without limit from some start."""
+        return bool((self.status == UNBOUNDED).any())
+
+    def first(self, count: int) -> "Branches":
+        """Those of the first starts."""
+        return Branches(*(part[:count] for part in self))
+
+    def best(self) -> int | None:
+        """The branch of lowest value: among the solved ones, or else the feasible ones; None where there is none."""
+        feasible = (self.violation <= FEASIBLE) & np.isfinite(self.value)
+        for usable in (feasible & (self.status == SOLVED), feasible):
+            if usable.any():
+                return int(np.argmin(np.where(usable, self.value, np.inf)))
+        return None
+
+    def different_values(self) -> int:
+        """How many different values the solved branches have."""
+        values = np.sort(self.value[(self.status == SOLVED) & (self.violation <= FEASIBLE)])
+        return int(values.size > 0) + int(np.sum(np.diff(values) > DIFFERENT_VALUES * (1 + np.abs(values[1:]))))

@@ -1,0 +1,81 @@
+"""What a route may spend: seconds, compilation apart, and on the large route samples."""
+
+import dataclasses
+import time
+
+import numpy as np
+
+from hierax._compile.programs import Bound
+from hierax._run.solution import Counts, Solution, Solutions
+
+
+class Deadline:
+    """So many seconds from now."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is up."""
+        return time.perf_counter() > self._end
+
+
+class Budget:
+    """Seconds and samples of the large route, and what its runs have cost so far.
+
+    Args:
+        seconds: how long it may take, compilation apart.
+        samples: how many samples of zeta and xi it may draw, of all starts together; None: no bound.
+        bounds: the compiled problems whose compile time does not count.
+    """
+
+    def __init__(self, seconds: float, samples: int | None, bounds: list[Bound]) -> None:
+        self.seconds, self.samples = seconds, samples
+        self.counts = Counts()
+        self._bounds = {id(bound): bound for bound in bounds}  # one of them, where judge and runs share it
+        self._begin, self._compiled_before, self._steps = time.perf_counter(), 0.0, 0
+        self._compiled_before = self.compile_seconds
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds spent compiling since the route began."""
+        return sum(bound.compile_seconds for bound in self._bounds.values()) - self._compiled_before
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the route began, compilation apart."""
+        return time.perf_counter() - self._begin - self.compile_seconds
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the seconds are used up."""
+        return self.elapsed > self.seconds
+
+    @property
+    def drawn(self) -> int:
+        """Samples so far, of all starts."""
+        return self.counts.zeta + self.counts.xi
+
+    @property
+    def spent(self) -> bool:
+        """Whether seconds or samples are used up."""
+        return self.out_of_time or (self.samples is not None and self.drawn >= self.samples)
+
+    def affordable(self, steps: int, starts: int) -> int:
+        """As many of the steps as the samples allow, going by what a step has cost so far."""
+        if self.samples is None or not self._steps:
+            return steps
+        return int(np.clip((self.samples - self.drawn) * self._steps // max(self.drawn, 1) // starts, 1, steps))
+
+    def charge(self, run: Solution | Solutions) -> None:
+        """Add up what a run cost; its counts are per start."""
+        starts = len(run.statuses)
+        added = dataclasses.astuple(dataclasses.replace(run.counts, seconds=0.0, compile_seconds=0.0))
+        before = dataclasses.astuple(self.counts)
+        self.counts = Counts(*(a + starts * b for a, b in zip(before, added, strict=True)))
+        self._steps += sum(status.step for status in run.statuses)
+
+    def total(self) -> Counts:
+        """What everything has cost."""
+        return dataclasses.replace(self.counts, seconds=self.elapsed, compile_seconds=self.compile_seconds)

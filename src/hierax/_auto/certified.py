@@ -1,0 +1,54 @@
+"""What the certificate of the large route's best point says: whether the route may end there."""
+
+from hierax._auto.constants import CERTIFICATE_TOLERANCE
+from hierax._auto.referee import Referee
+from hierax._auto.stage_runner import Stage
+from hierax._judge.certificate import Certificate
+
+
+class Certifier:
+    """Makes the certificate of a stage when it is first asked for, and keeps the latest one."""
+
+    def __init__(self, referee: Referee | None) -> None:
+        self._referee = referee
+        self._known: tuple[Stage | None, Certificate | None] = (None, None)
+
+    def known(self, stage: Stage) -> Certificate | None:
+        """The certificate of the stage, where it was made."""
+        of, certificate = self._known
+        return certificate if of is stage else None
+
+    def certificate(self, stage: Stage) -> Certificate | None:
+        """The certificate of the stage; None where the problem is too large or never seen as a whole."""
+        if self._referee is not None and self._known[0] is not stage:
+            self._known = (stage, self._referee.certificate(stage.end))
+        return self.known(stage)
+
+
+def agrees(certificate: Certificate | None) -> bool:
+    """Whether a certificate has nothing to object beyond its standard errors."""
+    return certificate is not None and not certificate.refuted(CERTIFICATE_TOLERANCE)
+
+
+def objects(certificate: Certificate | None) -> bool:
+    """Whether it names a slope that remains: not where it has nothing to say, as at a kink."""
+    known = certificate is not None and certificate.hypergradient_norm is not None
+    return known and not agrees(certificate)
+
+
+def objection(certificate: Certificate) -> str | None:
+    """The first thing that it objects to, in a sentence."""
+    reasons = certificate.reasons(CERTIFICATE_TOLERANCE)
+    return reasons[0] if reasons else None
+
+
+def in_a_line(certificate: Certificate) -> str:
+    """The certificate for the log."""
+    norm, error = certificate.hypergradient_norm, certificate.hypergradient_norm_se
+    slope = "hyper-gradient unknown" if norm is None else f"hyper-gradient {norm:.2g}"
+    slope += "" if error is None else f" +- {error:.1g}"
+    gap = "unknown" if certificate.lower_gap is None else f"{certificate.lower_gap:.2g}"
+    return (
+        f"violation {certificate.max_violation:.2g}, lower gap {gap}, {slope} (its terms: "
+        f"{certificate.hypergradient_scale:.2g}); {objection(certificate) or 'ok'}"
+    )

@@ -1,0 +1,236 @@
+"""Every number that `Auto` has inside, with what it means and what is known about it.
+
+"Chosen, not measured" is said of numbers that were never varied by themselves. All of them were in place when
+`hierax bench bolib` found 70 or 71 of 71 optima for each of five seeds, and when `hierax bench stochastic` found a
+minimiser of the toy from each of 200 starts; what was measured beyond that stands with the number. "Prototype" is the
+study that the small route comes from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there.
+Numbers that other packages must agree on are in `hierax._base.constants`.
+"""
+
+# -- which route, and what it may spend -------------------------------------------------------------------------------
+
+SMALL_ROUTE_SIZE = 100
+"""Variables, and rows of the lower level, together, up to which the small route is taken. Chosen, not measured as a
+limit: BOLIB's largest have 20 variables and 20 rows. One SLSQP run on a KKT system takes 0.35 s at a size of 200 and
+2.4 s at 440, so the limit could be higher."""
+
+PENALTY_ROUTE_VARIABLES = 1000
+"""Variables up to which the penalty route, which forms matrices of the size of y, is taken. Chosen, not measured."""
+
+STARTS = 16
+"""Starts of the small and of the penalty route. Prototype: 71 of 71 with 16 starts (two seeds), 66 with 4."""
+
+SMALL_ROUTE_SECONDS, PENALTY_ROUTE_SECONDS, LARGE_ROUTE_SECONDS = 30.0, 60.0, 120.0
+"""Time limits, compilation apart. Chosen: the slowest BOLIB problems take 14 to 20 s by the small route. Sampled
+problems larger than the toy use all of the 120 s."""
+
+# -- how points of the small and the penalty route are judged ---------------------------------------------------------
+
+FEASIBLE = 1e-6
+"""Violation up to which a solution of the lower level counts as feasible (prototype). Where a constraint has no
+multiplier, as y^2 <= x at x = 0, a violation of 1e-6 is worth 1e-3 in f: values of branches are corrected for it."""
+
+DIFFERENT_VALUES = 1e-4
+"""Relative difference from which values of local solutions of the lower level count as different. Chosen, not
+measured."""
+
+ACCEPTED_VIOLATION, ACCEPTED_GAP = 1e-6, 1e-5
+"""What a point may be off by, at most, to be returned as an answer (prototype). Accepting only tight points would
+discard the only good one of problems without multipliers (Dempe1992b: gap 6e-6)."""
+
+TIGHT = 1e-7
+"""Violation and gap below which nothing of a point's F is owed to the tolerances (prototype)."""
+
+NEARLY_AS_LOW = 1e-2
+"""Relative difference in F within which a tight point is preferred to a lower one that is not (prototype). With
+selection by F alone and a last VALUE_SLACKS of 1e-6, only 58 to 63 of 68 answers were within 1e-3 of the optimum on
+both sides; with this rule and 1e-8, 69 of 69."""
+
+OWED_TO_GAP = 1e-3
+"""Relative difference in F within which, of tight points without multipliers, the one of least gap is preferred.
+Chosen, not measured."""
+
+SAME_PLACE = 1e-2
+"""Distance, in units of the variables, within which points belong to one local optimum, or to one branch of the lower
+level. Chosen, not measured."""
+
+ACTIVE = 1e-6
+"""An upper constraint above minus this is active. Chosen, not measured."""
+
+# -- units ------------------------------------------------------------------------------------------------------------
+
+WIDEST_UNIT = 10.0
+"""The unit of a variable is half the width of its box, but at most this many times 1 + |its start| (prototype)."""
+
+GRADIENT_UNITS = (1e-3, 1e6)
+"""Least and largest unit of F and f, which are the medians of their gradients' norms over the starts (prototype)."""
+
+# -- small route: the polishes ----------------------------------------------------------------------------------------
+
+RELAXATIONS = (1e-1, 1e-4, 1e-8)
+"""Bounds t on the complementarity products -mu_i row_i, one after another. The prototype had four (1e-1, 1e-3, 1e-5,
+1e-8); that three are enough is not measured separately."""
+
+LAST_RELAXATIONS = (1e-3, 1e-6, 1e-9)
+"""The same for the last polish, from the best point (prototype)."""
+
+SHARPER = 0.1
+"""Where t was too large for the units of f: share of the next t that would bring the gap down to TIGHT. Chosen, not
+measured."""
+
+VALUE_SLACKS = (1e-2, 1e-5, 1e-8)
+"""How far f may exceed the value function, in units of f, one after another: the polish uses up the last of them (see
+NEARLY_AS_LOW). The prototype had 1e-4 and 1e-6 in the middle; the difference is not measured."""
+
+CUT_SLACK = 1e-7
+"""How far f may exceed the value of a cut beside the KKT system, in units of f (prototype)."""
+
+SQP_ITERATIONS, VALUE_SQP_ITERATIONS = 60, 30
+"""Iterations of SLSQP per value of t (prototype) and per slack (chosen, not measured)."""
+
+SQP_CHANGE, SQP_CHANGE_WITH_VALUES = 1e-12, 1e-9
+"""Change of F, in its unit, at which SLSQP stops: by itself, and with value functions among the constraints, which are
+known to about 1e-9. Chosen, not measured."""
+
+RUN_OFF = 1e8
+"""Entries beyond this, in units of the variables, belong to iterates on their way to infinity; values that are not
+finite are shown to SLSQP as this (prototype)."""
+
+# -- small route: the search ------------------------------------------------------------------------------------------
+
+CUT_GAP = 1e-5
+"""Relative gap above which a better branch becomes a cut: a smaller one is no other branch but the effect of t. The
+prototype cut from 1e-6 on; the difference is not measured."""
+
+CUTS_IN_A_ROW, POLISHES_PER_START = 3, 6
+"""At most so many cuts one after another, and so many polishes, from one start (prototype)."""
+
+VALUE_STARTS_AT_LEAST, VALUE_STARTS_FLAT, VALUE_STARTS_AT_MOST = 1, 3, 5
+"""Starts of value polishes: where every start arrived at an accepted point; the same, but with a lower level without
+curvature in some direction, whose solutions jump; and where some start arrived nowhere. The prototype polished from
+every start; that few are enough is what `hierax bench bolib` shows, the three numbers are not measured separately."""
+
+NO_CURVATURE = 1e-9
+"""Relative curvature of the lower level that counts as none. Chosen, not measured."""
+
+SIDE_STEP = 0.3
+"""Distance, in units of x, at which F is looked at on both sides of the best point: Dempe1992b has an inflection at
+x = 1, where the KKT polish stops. Chosen, not measured."""
+
+# -- penalty route ----------------------------------------------------------------------------------------------------
+
+PENALTY_WEIGHTS = tuple(5.0**k for k in range(6))
+"""The weights c = 1, 5, .., 3125 of f - v (prototype: 57 of 71; what matters among its parts was not separated)."""
+
+MULTIPLIER_UPDATES = 2
+"""Updates of the upper constraints' multipliers per weight (prototype)."""
+
+QUASI_NEWTON_STEPS = 12
+"""BFGS steps between updates. The prototype made 15; the difference is not measured."""
+
+FIRST_AL_WEIGHT, AL_GROWTH = 10.0, 3.0
+"""Weight of the augmented Lagrangian of the upper constraints, and its growth with every weight c (prototype)."""
+
+PENALTY_LOWER_STARTS = 4
+"""Points that the lower level is solved from: its last solution, y, and two that cover Y. Chosen, not measured."""
+
+PENALTY_LOWER_STEPS = 100
+"""Newton steps of each of those solves, at most. The prototype made 120; the difference is not measured."""
+
+HALVINGS = 8
+"""Times that a BFGS step is halved, at most. Chosen, not measured."""
+
+STANDSTILL = 1e-10
+"""Relative movement of x at which BFGS stops. Chosen, not measured."""
+
+LEAST_SLOPE = 1e-12
+"""Size of a gradient below which the first inverse Hessian grows no further. Chosen, not measured."""
+
+LEAST_CURVATURE = 1e-12
+"""Cosine between step and change of gradient from which BFGS learns from a step. Chosen, not measured."""
+
+# -- the verdict on a search ------------------------------------------------------------------------------------------
+
+AGREE = 1e-3
+"""Relative difference in F of starts that agree, as in the benchmark's own criterion."""
+
+FAR_AWAY = 1e5
+"""Distance, in units of the variables, at which a point belongs to a search on its way to infinity. Chosen, not
+measured; neither are the next three."""
+
+FAR_GAP = 1e-4
+"""Relative gap of such points that still counts as optimal below."""
+
+FAR_FALL = 1e-2
+"""F is unbounded below where it fell beyond this share of FAR_AWAY, in units of F."""
+
+STEEP = 1e3
+"""Multipliers beyond this, in units of f per row, stand for none."""
+
+OPTIMAL_BELOW, BEYOND_REPAIR = 1e-4, 1e-3
+"""Where no point was accepted: the upper constraints are to blame if points of at most this relative gap all violate
+something by more than the second number. Chosen, not measured."""
+
+LISTED_OPTIMA = 4
+"""Other local optima that the log names."""
+
+# -- large route: which effort a size allows --------------------------------------------------------------------------
+
+JUDGED_EXACTLY = 200
+"""Entries of y and of the multipliers up to which every end of a run is judged at the exact y*(x). Chosen, not
+measured."""
+
+CERTIFIED = 2000
+"""Entries up to which the lower level is solved exactly in the end, and certificates are made. Chosen, not measured:
+dense matrices of that order."""
+
+LARGE_ROUTE_STARTS, SEVERAL_STARTS_SIZE = 8, 200
+"""Starts of the first race, for problems of up to so many variables and multipliers. On the toy about half of uniform
+starts end in the global basin by themselves; with 8 all of 200 runs found a minimiser."""
+
+EXACT_INNER_STEPS = 50
+"""Inner steps where the lower level is known exactly, so that longer inner loops cost no samples. Chosen, not
+measured."""
+
+# -- large route: the stages ------------------------------------------------------------------------------------------
+
+FIRST_STEPS, STEPS_GROWTH, MOST_STEPS = 250, 1.5, 100_000
+"""Steps of the first race, their growth from stage to stage, and where it ends. Chosen, not measured."""
+
+C1_GROWTH = 4.0
+"""c1 is its estimate times a power of this. Chosen, not measured. The bias of the penalty falls like 1/c1."""
+
+FIRST_C1_POWERS = (0, -2, -4)
+"""Powers of c1 in the first race: its estimate, and far below it, where steps are longer. Chosen, not measured; which
+of them wins depends on the problem (on the toy, where a constraint pins y, small c1 wins)."""
+
+C1_POWER_ENOUGH, C1_POWER_MOST = 1, 3
+"""Power of c1 from which the route may end without progress, and up to which c1 is raised as long as the certificate
+still names a slope. Chosen, not measured."""
+
+FIRST_STEP_RATIO, LEAST_STEP_RATIO = 10.0, 1.8
+"""Ratio of the two x-steps that compete in a stage, at first and at last. Chosen, not measured. Good x-steps are up to
+15 times the y-step on the synthetic problem."""
+
+DAMPING = 0.25
+"""Factor of the inner steps after a run that failed. Chosen, not measured."""
+
+GAIN = 2e-3
+"""Relative decrease of F that counts as progress. Chosen, not measured."""
+
+PATIENCE, PATIENCE_WITH_LONGER_STEPS = 2, 6
+"""Stages without progress before c1 grows: where the longer step does not win either, and at all. Chosen, not
+measured."""
+
+CERTIFICATE_TOLERANCE = 1e-3
+"""Tolerance of the certificate that ends the route: the default of `Certificate.ok`."""
+
+ALLOWED_VIOLATION = 1e-3
+"""Violation of upper constraints that is let pass: the certificate's tolerance."""
+
+PRICE_OF_VIOLATION = 10.0
+"""What violation beyond that adds to F when stages are compared, times 1 + |F|. Chosen, not measured."""
+
+RAN_FAR, STRETCHES = 30.0, (10.0, 100.0, 1000.0)
+"""Where the best point is this many lengths from the start, F is looked at further along the ray, at these multiples:
+it is unbounded where it doubles its fall every time. Chosen, not measured."""

@@ -1,0 +1,97 @@
+"""The settings of the large route's runs: how long they are, which x-step and which weight c1 come next.
+
+Every stage is a race of two x-steps at one c1. A longer step that wins becomes the normal one; a longer step that loses
+brings the two closer together; without progress the weight c1 grows, which removes the bias that a small c1 leaves.
+"""
+
+from typing import NamedTuple
+
+from hierax._auto.constants import (
+    C1_GROWTH,
+    C1_POWER_ENOUGH,
+    C1_POWER_MOST,
+    FIRST_C1_POWERS,
+    FIRST_STEP_RATIO,
+    FIRST_STEPS,
+    LEAST_STEP_RATIO,
+    MOST_STEPS,
+    PATIENCE,
+    PATIENCE_WITH_LONGER_STEPS,
+    STEPS_GROWTH,
+)
+
+
+class RunSettings(NamedTuple):
+    """How a run of SALVF differs from what it would estimate by itself.
+
+    Attributes:
+        steps: outer steps.
+        step_factor: the x-step, in units of the estimate.
+        c1_power: c1 is its estimate times C1_GROWTH to this power.
+    """
+
+    steps: int = FIRST_STEPS
+    step_factor: float = 1.0
+    c1_power: int = 0
+
+    @property
+    def c1_factor(self) -> float:
+        """c1 in units of the estimate."""
+        return C1_GROWTH**self.c1_power
+
+    def __str__(self) -> str:
+        return f"x-step {self.step_factor:g} and c1 {self.c1_factor:g} times the estimate"
+
+
+class Schedule:
+    """Which settings come next, after what the stages so far have shown."""
+
+    def __init__(self) -> None:
+        self.settings = RunSettings(c1_power=FIRST_C1_POWERS[0])
+        self._ratio = FIRST_STEP_RATIO  # of the two x-steps in the next race
+        self._without_progress = 0  # stages in a row
+        self._at_a_loss = 0  # stages in a row in which the longer step did not win either
+
+    def first_race(self) -> list[RunSettings]:
+        """Several weights c1 at the estimated x-step."""
+        return [self.settings._replace(c1_power=power) for power in FIRST_C1_POWERS]
+
+    def go_on_with(self, winner: RunSettings | None) -> None:
+        """Take the weight c1 that won the first race (None: no run of it was any good)."""
+        if winner is not None:
+            self.settings = winner
+
+    def next_race(self) -> tuple[RunSettings, RunSettings]:
+        """A longer run with the x-step that did best so far, and one with a longer x-step."""
+        steps = min(int(STEPS_GROWTH * self.settings.steps), MOST_STEPS)
+        self.settings = self.settings._replace(steps=steps)
+        return self.settings, self.settings._replace(step_factor=self._ratio * self.settings.step_factor)
+
+    def learn(self, winner: RunSettings | None, progress: bool) -> None:
+        """Adapt the x-step to which run of a race won (None: neither was any good), and whether it brought progress."""
+        factor = self.settings.step_factor
+        longer_won = winner is not None and winner.step_factor > factor
+        if longer_won:
+            factor *= self._ratio
+        else:  # the longer step is too long; without any progress the shorter one is, too
+            self._ratio = max(self._ratio**0.5, LEAST_STEP_RATIO)
+            factor /= 1.0 if progress else self._ratio
+        self.settings = self.settings._replace(step_factor=factor)
+        self._without_progress = 0 if progress else self._without_progress + 1
+        self._at_a_loss = 0 if progress or longer_won else self._at_a_loss + 1
+
+    @property
+    def stalled(self) -> bool:
+        """Whether this weight c1 has brought no progress for long enough."""
+        return self._at_a_loss >= PATIENCE or self._without_progress >= PATIENCE_WITH_LONGER_STEPS
+
+    @property
+    def c1_high_enough(self) -> bool:
+        """Whether the route may end without progress."""
+        return self.settings.c1_power >= C1_POWER_ENOUGH
+
+    def raise_c1(self) -> None:
+        """The next weight, up to a largest one."""
+        power = min(self.settings.c1_power + 1, C1_POWER_MOST)
+        self.settings = self.settings._replace(c1_power=power)
+        self._without_progress = self._at_a_loss = 0

@@ -1,0 +1,159 @@
+"""Runs of the large route: SALVF with given settings from given starts, each end judged by the referee."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._auto.budget import Budget
+from hierax._auto.constants import ALLOWED_VIOLATION, DAMPING, EXACT_INNER_STEPS, PRICE_OF_VIOLATION
+from hierax._auto.referee import Referee, RunEnd
+from hierax._auto.schedule import RunSettings
+from hierax._judge.point import Judgement
+from hierax._lower.salm import SALM
+from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
+from hierax._methods.salvf import SALVF
+from hierax._methods.steps import Decay, Steps
+from hierax._run.call import Call
+from hierax._run.device import Output
+from hierax._run.prepare import Prepared
+from hierax._run.solution import Solution, Solutions
+from hierax._run.stepping import run_steps
+
+
+class Estimates(NamedTuple):
+    """What SALVF estimated at the first run's start: c1, the x-step, and the cap of the inner steps."""
+
+    c1: float
+    x_step: float
+    inner_step: float
+
+
+class Stage(NamedTuple):
+    """The best end of a run, and what the run was made with."""
+
+    end: RunEnd
+    settings: RunSettings
+    text: str = ""
+
+    @property
+    def upper(self) -> float:
+        """F."""
+        return float(self.end.judged.upper)
+
+    @property
+    def violation(self) -> float:
+        """The largest violation."""
+        return float(self.end.judged.violation)
+
+    @property
+    def upper_violation(self) -> float:
+        """The largest violation of an upper constraint."""
+        return float(self.end.judged.upper_violation)
+
+    @property
+    def merit(self) -> float:
+        """F, and a price for upper constraints that are not kept."""
+        excess = max(self.upper_violation - ALLOWED_VIOLATION, 0.0)
+        return self.upper + PRICE_OF_VIOLATION * (1 + abs(self.upper)) * excess
+
+
+class StageRunner:
+    """Makes the runs of one problem; counts those that came to nothing."""
+
+    def __init__(self, prepared: Prepared, referee: Referee | None, budget: Budget, seed: int) -> None:
+        self.prepared, self.referee, self.budget, self.seed = prepared, referee, budget, seed
+        self.estimates: Estimates | None = None  # in whose units settings are; of the first run
+        self.runs = 0
+        self.failures: Counter[str] = Counter()  # of runs that came to nothing, why
+        self.lower_statuses: set[int] = set()  # how exact solves of the lower level ended
+        self._damping = 1.0
+
+    def shorten_inner_steps(self) -> None:
+        """After a run that failed."""
+        self._damping *= DAMPING
+
+    def run(self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None = None) -> Stage | None:
+        """One run from (x, y), or one from each of several; the best end, or None where all failed."""
+        call = Call(
+            max_steps=self.budget.affordable(settings.steps, starts or 1),
+            seconds=max(1.0, self.budget.seconds - self.budget.elapsed),
+            seed=self.seed + self.runs,
+            output=self._output,
+            progress=False,
+            quiet=True,  # a failure is part of the race, and the route's own log tells of it
+        )
+        found = run_steps(self.prepared.at(x, y, starts), self._method(settings), call)
+        self.runs += 1
+        self.budget.charge(found)
+        solutions = [found] if isinstance(found, Solution) else list(found)
+        if self.estimates is None:
+            self.estimates = _estimates(solutions[0])
+        stages = [Stage(end, settings) for solution in solutions for end in self._ends(solution)]
+        self.lower_statuses |= {s.end.lower_status for s in stages if s.end.lower_status is not None}
+        fine = [s for s in stages if np.isfinite(s.merit) and s.end.lower_status not in (INFEASIBLE, UNBOUNDED)]
+        if not fine:
+            status = solutions[0].status
+            self.failures[status.name if status.failed else "no lower-level solution there"] += 1
+            return None
+        return _told(min(fine, key=lambda stage: stage.merit), fine, found)
+
+    @property
+    def _output(self) -> Output:
+        """The average over a run's second half is worth a look where y is solved for anew at every x anyway."""
+        return "tail" if self.referee is not None and self.referee.exact else "last"
+
+    def _method(self, settings: RunSettings) -> SALVF:
+        """SALVF as the run makes it; what is not given here is estimated at the run's start."""
+        exact = self.prepared.problem.xi is None
+        inner = SALM(steps=EXACT_INNER_STEPS) if exact else SALM()
+        follow = exact or None
+        if self.estimates is None:
+            return SALVF(inner=inner, follow=follow)
+        c1, x_step, inner_step = self.estimates
+        # The longest stable x-step is about 1/(c1 L).
+        steps = Steps(x=Decay(x_step * settings.step_factor / settings.c1_factor, 2.0))
+        inner = dataclasses.replace(inner, eta_max=inner_step * self._damping)
+        return SALVF(c1=c1 * settings.c1_factor, steps=steps, inner=inner, follow=follow)
+
+    def _ends(self, solution: Solution) -> Iterator[RunEnd]:
+        """Where a run that did not fail ended: its average, and its last point."""
+        if solution.status.failed:
+            return
+        assert solution.state is not None
+        last, multipliers = solution.state.run.state, solution.multipliers
+        x, iterate = (eqx.filter(tree, eqx.is_inexact_array) for tree in (solution.x, solution.y))
+        if self.referee is None:
+            upper, violation = (float(solution.history[name][-1]) for name in ("upper", "violation"))
+            judged = Judgement(upper, np.nan, violation, 0.0, np.nan)
+            yield RunEnd(x, last.w, multipliers, judged, np.nan, None)
+            return
+        yield self.referee.judge(x, iterate, last.w, multipliers)
+        if self._output == "tail":
+            yield self.referee.judge(last.point.x, iterate, last.w, multipliers)
+
+
+def _estimates(solution: Solution) -> Estimates:
+    method = solution.method
+    assert isinstance(method, SALVF)
+    assert isinstance(method.inner, SALM)
+    assert method.steps is not None
+    assert isinstance(method.steps.x, Decay)
+    return Estimates(float(method.c1), float(method.steps.x.scale), float(method.inner.eta_max))
+
+
+def _told(best: Stage, fine: list[Stage], found: Solution | Solutions) -> Stage:
+    """The best end of a run with a line for the log."""
+    whence = others = ""
+    if isinstance(found, Solutions):
+        whence = f" from {len(found)} starts"
+        others = f" (others up to {max(stage.merit for stage in fine):.6g})"
+    text = (
+        f"{best.settings.steps} steps{whence} with {best.settings}: F = {best.upper:.6g}{others}, violation "
+        f"{best.violation:.2g}, gap of the iterate {best.end.iterate_gap:.2g}."
+    )
+    return best._replace(text=text)
