@@ -1,16 +1,20 @@
-"""The solvers of the benchmark: each takes a case and a seed and returns (x, y) and how it ended, nothing set."""
+"""The solvers that `hierax bench bolib` compares, with nothing set.
+
+Each is a function of a case and a seed that returns (x, y) and in a word how it ended. What the answer is worth is for
+`outside_judge` to say.
+"""
 
 from collections.abc import Callable
 
 import jax
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from hierax._auto.auto import Auto
 from hierax._auto.kkt_route import scales_of
 from hierax._auto.polish import Point, kkt_polish, no_cuts
 from hierax._auto.vectors import Flat
 from hierax._base.errors import InputError
+from hierax._base.lazy import lazy
 from hierax._compile.programs import forget_all
 from hierax._judge.setting import double_precision
 from hierax._methods.blocc import BLOCC
@@ -21,7 +25,9 @@ from hierax._run.method import AbstractMethod
 from hierax.problems.bolib.case import Case
 from hierax.solving import solve
 
-SECONDS = 20.0
+threadpoolctl = lazy("threadpoolctl")
+
+SECONDS = 20.0  # limit of a run, compilation apart
 Answer = tuple[np.ndarray, np.ndarray, str]
 
 
@@ -50,7 +56,10 @@ def _method(build: Callable[[], AbstractMethod], steps: int) -> Callable[[Case, 
 def _one_slsqp(case: Case, seed: int) -> Answer:
     """One SQP run from the given start on the KKT system with -mu_i row_i <= 1e-8."""
     x, y = case.x0y0()
-    with threadpool_limits(1, user_api="blas"), double_precision(case.problem(), x, y, 64, seed) as setting:
+    with (
+        threadpoolctl.threadpool_limits(1, user_api="blas"),
+        double_precision(case.problem(), x, y, 64, seed) as setting,
+    ):
         flat = Flat(setting, 16, seed)
         start = Point(flat.x0, flat.y0, np.zeros(flat.equal.size))
         found = kkt_polish(flat, scales_of(flat), start, no_cuts(flat), (1e-8,))
