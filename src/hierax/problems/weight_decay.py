@@ -21,8 +21,8 @@ SOURCE = (
     "bilevel optimization, weight decay tuning."
 )
 Bounds = Literal["all", "layers", "tensors"]
-AnyArray = Array | np.ndarray
-Images = tuple[AnyArray, AnyArray]  # features (rows, d) and labels (rows,)
+Values = Array | np.ndarray
+Images = tuple[Values, Values]  # features (rows, d) and labels (rows,)
 Network = dict[str, dict[str, Array]]
 
 
@@ -37,7 +37,7 @@ def perceptron(key: PRNGKeyArray, features: int, hidden: int, classes: int) -> N
     return {"hidden": layer(first, features, hidden), "output": layer(second, hidden, classes)}
 
 
-def class_scores(network: Network, features: AnyArray) -> Float[Array, "rows classes"]:
+def class_scores(network: Network, features: Values) -> Float[Array, "rows classes"]:
     """The outputs of the network, tanh between two affine maps, for features of shape (rows, d)."""
     hidden, output = network["hidden"], network["output"]
     return jnp.tanh(features @ hidden["weight"] + hidden["bias"]) @ output["weight"] + output["bias"]

@@ -23,7 +23,8 @@ from hierax.problems.weight_decay import Bounds
 BATCH = 32  # of both levels
 START = 4.0  # the norm that the bounds allow at the start
 C = 3.0  # weight of the lower level, for the methods that have a constant one
-X_STEP, RATE = 2.0 / C, 1e-2
+X_STEP = 2.0 / C
+RATE = 1e-2  # of Adam, which moves y
 VR_BETA = 0.7  # Adam hides the length of its steps, so Storm needs a constant
 
 

@@ -23,10 +23,9 @@ from hierax._methods.steps import Decay, Steps
 from hierax._run.method import AbstractMethod
 
 BATCH = 32  # validation samples per step, for every method
-SHORT, LONG = (0.07, 0.2, 0.6), (0.2, 0.6, 1.8)  # x-steps
+SHORT, LONG = (0.07, 0.2, 0.6), (0.2, 0.6, 1.8)  # x-steps of the grids
+WIDE = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)  # those of GAM, which has no penalty weight to vary
 VR_BETA = 0.3  # a constant: with these x-steps Storm's own rule gives 1, which is SALVF
-WIDE = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
-
 
 # The curvature of G rises with the largest sample weight: the cap is a third of what is stable at the start.
 FAST = SALM(steps=50, eta_max=0.04)

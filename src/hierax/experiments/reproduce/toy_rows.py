@@ -40,13 +40,23 @@ Metric = Literal["median_distance", "share_within", "mean_gap", "samples_zeta"]
 Numbers = Float64[np.ndarray, " n"]
 
 
-class Metrics(TypedDict):
+class Costs(TypedDict):
+    """Samples of one start, seconds of all starts, and how many ended with each status."""
+
+    samples_zeta: int
+    samples_xi: int
+    seconds: float
+    compile_seconds: float
+    statuses: dict[str, int]
+
+
+class Metrics(Costs):
     """What is measured at the final points of a row's starts, as metrics.json has it.
 
     starts, finite: how many, and how many of them ended at finite points. shares: of the starts that end nearest to
     each local minimiser. share_within: of those that come close to it. sd_global: standard deviation of x over those
     nearest to the global one, with a 90 % interval. Distances are those of x to the nearest minimiser, mean_gap is the
-    mean of |y - x|. The samples are those of one start, the seconds those of all.
+    mean of |y - x|.
     """
 
     starts: int
@@ -59,11 +69,6 @@ class Metrics(TypedDict):
     sd_global: float
     sd_global_interval: list[float]
     squared_stationarity: float
-    samples_zeta: int
-    samples_xi: int
-    seconds: float
-    compile_seconds: float
-    statuses: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
