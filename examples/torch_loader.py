@@ -6,8 +6,7 @@ A Stream takes any iterable of batches. A DataLoader yields torch tensors, which
 iterated again restarts, as an epoch does. `drop_last=True` keeps all batches equally long.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ import numpy as np
 import hierax as hx
 
 FEATURES, BATCH = 5, 16
+Loader = Iterable[Sequence[np.typing.ArrayLike]]  # a DataLoader yields lists of tensors, which NumPy can read
 METHOD = hx.SALVF(c1=5.0, steps=hx.Steps(x=0.1))
 
 
@@ -26,7 +26,7 @@ def make_data(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return inputs, (inputs @ np.arange(FEATURES) + 0.5 * rng.normal(size=rows)).astype(np.float32)
 
 
-def square(y: jax.Array, batch: Any) -> jax.Array:
+def square(y: jax.Array, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
     """Half the mean square of the errors."""
     inputs, targets = batch
     return 0.5 * jnp.mean((inputs @ y - targets) ** 2)
@@ -35,15 +35,15 @@ def square(y: jax.Array, batch: Any) -> jax.Array:
 class Batches:
     """The loader's batches as NumPy arrays; iterating again starts the loader again."""
 
-    def __init__(self, loader: Iterable[Any]) -> None:
+    def __init__(self, loader: Loader) -> None:
         self.loader = loader
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         for batch in self.loader:
             yield tuple(np.asarray(part) for part in batch)
 
 
-def main(training: Iterable[Any], validation: Iterable[Any], steps: int = 1000) -> hx.Solution:
+def main(training: Loader, validation: Loader, steps: int = 1000) -> hx.Solution:
     """Choose the norm bound of a linear model; both levels see the loaders' batches only."""
     problem = hx.Problem(
         upper=lambda x, y, zeta: square(y, zeta),

@@ -94,8 +94,10 @@ def test_ratio_of_a_sweep() -> None:
 
 def test_sizes() -> None:
     assert choose(False, None) == Sizes()
-    assert choose(True, 7).toy_seeds == 7
-    assert [seeds for *_, seeds in choose(False, 7).qps] == [7, 7, 7]
+    quick = choose(True, 7)
+    assert quick.toy_seeds == quick.synthetic_seeds == quick.inner.toy_seeds == quick.comparison.long_seeds == 7
+    assert quick.quick and not quick.synthetic and quick.floors.batches == (1, 16)
+    assert [seeds for *_, seeds in choose(False, 7).inner.qps] == [7, 7, 7]
 
 
 def slope(value: float) -> dict[str, Any]:

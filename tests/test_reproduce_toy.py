@@ -11,6 +11,7 @@ from formulas import psi
 from rich.console import Console
 
 import hierax as hx
+from hierax.experiments.reproduce import toy_rows
 from hierax.experiments.reproduce import toy_run as experiment
 from hierax.problems import toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers
@@ -21,12 +22,12 @@ STEPS = 60
 
 @pytest.fixture(scope="module")
 def plain():
-    row = experiment.Row("plain", "group", "SALVF", hx.SALVF())
+    row = toy_rows.Row("plain", "group", "SALVF", hx.SALVF())
     return experiment.measure(row, STARTS, STEPS)
 
 
 def test_rows_cover_the_experiment():
-    rows = {row.key: row for row in experiment.all_rows(2500)}
+    rows = {row.key: row for row in toy_rows.all_rows(2500)}
     for name in ("SALVF", "SALVF-VR"):
         for start in ("given", "solve"):
             quadratic, multiplier = rows[f"quadratic/{start}/{name}"], rows[f"multiplier/{start}/{name}"]
@@ -52,7 +53,7 @@ def test_metrics_of_a_row(plain):
 @pytest.mark.parametrize("unit", ["G x 100", "H x 0.01", "x, y x 10"])
 def test_units_change_nothing(plain, unit):
     """Nothing being set, the method is the same in every unit, and so are all measures once converted back."""
-    row = experiment.Row(unit, "group", unit, hx.SALVF(), (), experiment.UNITS[unit])
+    row = toy_rows.Row(unit, "group", unit, hx.SALVF(), (), toy_rows.UNITS[unit])
     other = experiment.measure(row, STARTS, STEPS)
     np.testing.assert_allclose(other.x, plain.x, atol=1e-8)
     np.testing.assert_allclose(other.y, plain.y, atol=1e-8)
@@ -104,13 +105,13 @@ def made_up(x):
         "sd_global": float(np.std(inside)),
         "sd_global_interval": experiment.bootstrap_interval(inside),
     }
-    return experiment.Result(experiment.Row("", "", "", hx.SALVF()), x, x, metrics)
+    return toy_rows.Result(toy_rows.Row("", "", "", hx.SALVF()), x, x, metrics)
 
 
 def test_verdicts_follow_the_numbers():
     rng = np.random.default_rng(0)
     best, other = local_minimisers()[1], local_minimisers()[2]
-    keys = [row.key for row in experiment.all_rows(1)]
+    keys = [row.key for row in toy_rows.all_rows(1)]
     wide, narrow = (made_up(best + sd * rng.normal(size=200)) for sd in (0.02, 0.002))
     good = {key: narrow if "VR" in key else wide for key in keys}
     close, gaussian, concentrated = experiment.verdicts(good)
@@ -124,18 +125,18 @@ def test_verdicts_follow_the_numbers():
 
 
 def test_targets_are_judged_both_ways():
-    target = experiment.Target("mean_gap", "<=", 0.1)
+    target = toy_rows.Target("mean_gap", "<=", 0.1)
     assert target.met(0.1) and not target.met(0.2) and not target.met(float("nan"))
-    assert experiment.Target("share_within", ">=", 0.97).met(0.98)
-    assert not experiment.Target("samples_zeta", "==", 5).met(6)
+    assert toy_rows.Target("share_within", ">=", 0.97).met(0.98)
+    assert not toy_rows.Target("samples_zeta", "==", 5).met(6)
 
 
 def test_a_small_run_writes_everything(plain, tmp_path, monkeypatch):
     """All keys of the experiment, but one compiled method behind them: the settings are tested above."""
-    rows = experiment.all_rows(experiment.QUICK_STEPS)
+    rows = toy_rows.all_rows(experiment.QUICK_STEPS)
 
     def measured(row, starts, steps):
-        return experiment.Result(row, plain.x, plain.y, plain.metrics)
+        return toy_rows.Result(row, plain.x, plain.y, plain.metrics)
 
     monkeypatch.setattr(experiment, "measure", measured)
     console = Console(width=160, record=True, file=io.StringIO())

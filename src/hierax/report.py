@@ -1,6 +1,7 @@
-"""What a run leaves on disk, and figures without global state. Thin: no numerics.
+"""What a run leaves on disk, and figures that no window system sees. Thin: it writes numbers and computes none.
 
-A folder of a run holds run.json (settings, versions, status, counts), history.csv, arrays.npz and figures/.
+The folder of a run holds run.json (settings, versions, status, counts), history.csv, arrays.npz and figures/. The
+experiments write their own files with the same helpers: `write_json`, `new_figure`, `save_figure`.
 """
 
 import csv
@@ -8,10 +9,10 @@ import dataclasses
 import json
 import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -24,6 +25,7 @@ from hierax._run.solution import Solution
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 PIP_LINE = "pip install 'hierax[plot]'"
 
 
@@ -43,7 +45,7 @@ def save_figure(figure: "Figure", path: Path) -> Path:
     return path
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Json:
     """The value as JSON knows it: arrays become lists, modules and named tuples dictionaries, anything else text."""
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no word for it
@@ -64,7 +66,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def write_json(path: Path, content: Any) -> Path:
+def write_json(path: Path, content: object) -> Path:
     """Write `plain(content)`; makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(plain(content), indent=2) + "\n")
@@ -78,7 +80,7 @@ def versions() -> dict[str, str]:
     return {"hierax": hierax.__version__} | {name: version(name) for name in names} | system
 
 
-def write_run(out: Path, solution: Solution, settings: dict[str, Any], resumed: bool) -> None:
+def write_run(out: Path, solution: Solution, settings: Mapping[str, object], resumed: bool) -> None:
     """Write a single run's folder; a resumed run's records follow those already there."""
     out.mkdir(parents=True, exist_ok=True)
     content = {
@@ -143,7 +145,7 @@ def draw_history(out: Path) -> Path:
     return save_figure(figure, out / "figures" / "history.png")
 
 
-def draw_or_say(draw: Callable[[], Any], say: Callable[[str], None]) -> None:
+def draw_or_say(draw: Callable[[], object], say: Callable[[str], None]) -> None:
     """Draw; where matplotlib is missing say how to get it, because the numbers are worth having without pictures."""
     try:
         draw()

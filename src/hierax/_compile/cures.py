@@ -18,7 +18,9 @@ NUMPY = (
     "it hands a traced value to NumPy, or to float() or int(), which need numbers: use jax.numpy in the place of numpy "
     "(import jax.numpy as jnp), and keep results as arrays. "
 )
-BRANCH = "it branches on a value (if, while, and, or, min, max): use jnp.where, jnp.minimum, jnp.maximum or jax.lax.cond. "
+BRANCH = (
+    "it branches on a value (if, while, and, or, min, max): use jnp.where, jnp.minimum, jnp.maximum or jax.lax.cond. "
+)
 
 
 def cure(name: str, function: Callable, arguments: int, error: Exception) -> str:

@@ -1,4 +1,7 @@
-"""Noise of the examples: sources of zero-mean vectors and the linear term that turns them into gradient noise."""
+"""Noise of the examples: sources of zero-mean vectors and the linear term that turns them into gradient noise.
+
+All examples are affine in their noise, so the mean of the noise gives the exact problem.
+"""
 
 from collections.abc import Callable
 

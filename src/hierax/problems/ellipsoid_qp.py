@@ -1,4 +1,7 @@
-"""A strongly convex quadratic over ellipsoids: a test of inner solvers, with an upper level for form's sake."""
+"""A strongly convex quadratic over ellipsoids, to test solvers of the lower level at any size.
+
+The solution is planted (see `_ellipsoids`). The upper level is there for form's sake: x does not enter the lower one.
+"""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,7 @@
-"""The toys of LV-HBA and BiC-GAFFA: one linear equality, a lower level that is linear in half of y."""
+"""The toys of LV-HBA and BiC-GAFFA: one equality, and a lower level that is linear in half of y.
+
+Their lower solutions are not unique, which many methods do not allow; the docstrings derive the solutions.
+"""
 
 from collections.abc import Callable
 

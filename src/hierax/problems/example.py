@@ -1,6 +1,11 @@
-"""What a problem with known answers consists of."""
+"""What a problem with known answers consists of: `Example`, and its solutions, `Known`.
 
-from typing import Any, NamedTuple
+Every factory of `hierax.problems` returns an `Example`.
+"""
+
+from typing import NamedTuple
+
+from jaxtyping import PyTree
 
 from hierax._problem.problem import Problem
 
@@ -16,11 +21,11 @@ class Known(NamedTuple):
         equality_multipliers: the same for the lower level's equalities; None where it has none.
     """
 
-    x: Any
-    y: Any
-    multipliers: Any
+    x: PyTree
+    y: PyTree
+    multipliers: PyTree
     upper: float
-    equality_multipliers: Any = None
+    equality_multipliers: PyTree = None
 
 
 class Example(NamedTuple):
@@ -35,7 +40,7 @@ class Example(NamedTuple):
     """
 
     problem: Problem
-    x0: Any
-    y0: Any
+    x0: PyTree
+    y0: PyTree
     solutions: list[Known]
     source: str

@@ -1,4 +1,7 @@
-"""A problem whose solution is a kink: both constraints are active there with multiplier zero."""
+"""A problem whose solution is a kink of y*(x): both constraints are active there with multiplier zero.
+
+It tests what methods that differentiate the lower level do where it is not differentiable.
+"""
 
 import jax.numpy as jnp
 import numpy as np

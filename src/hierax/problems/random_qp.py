@@ -1,4 +1,8 @@
-"""A random quadratic lower level with coupled affine constraints and a planted solution."""
+"""A random quadratic lower level with coupled affine constraints and a planted solution.
+
+The solution is drawn first and the data are fitted to it, so that it is exact up to rounding; see `_ellipsoids`, which
+does the same for ellipsoids.
+"""
 
 from typing import NamedTuple
 
@@ -39,6 +43,21 @@ class _Rows(NamedTuple):
         return normals @ y + slopes @ x - level
 
 
+class _Data(NamedTuple):
+    """The data of a problem and its planted solution, in the letters of `random_qp`."""
+
+    matrix: Matrix  # A
+    linear: Vector  # b
+    coupling: Matrix  # C
+    rows: _Rows  # the inequalities, then the equalities
+    target_x: Vector  # x_t
+    target_y: Vector  # y_t
+    x: Vector  # x*
+    y: Vector  # y*
+    multipliers: Vector  # of the rows
+    x0: Vector  # the start
+
+
 def random_qp(seed: int = 0, nx: int = 5, ny: int = 8, p: int = 6, equalities: int = 0) -> Example:
     """A strongly convex quadratic lower level with p inequalities and q = `equalities` equalities, all affine.
 
@@ -74,7 +93,40 @@ def random_qp(seed: int = 0, nx: int = 5, ny: int = 8, p: int = 6, equalities: i
             f"nx={nx}, ny={ny}, p={p}, equalities={equalities}: needs dimensions of at least 1 and between 1 and ny "
             "constraints in all (more would be dependent)"
         )
-    rng = np.random.default_rng(seed)
+    data = _planted(np.random.default_rng(seed), nx, ny, p, equalities)
+
+    def upper(x: Array, y: Array, zeta: None) -> Array:
+        del zeta
+        wanted_x, wanted_y = jnp.asarray(data.target_x, x.dtype), jnp.asarray(data.target_y, y.dtype)
+        return 0.5 * jnp.sum((x - wanted_x) ** 2) + 0.5 * jnp.sum((y - wanted_y) ** 2)
+
+    def lower(x: Array, y: Array, xi: None) -> Array:
+        del xi
+        a, b, c = (jnp.asarray(part, y.dtype) for part in (data.matrix, data.linear, data.coupling))
+        return 0.5 * jnp.vdot(y, a @ y) - jnp.vdot(b + c @ x, y)
+
+    inequality_rows, equality_rows = (
+        _Rows(*(part[which] for part in data.rows)) for which in (slice(p), slice(p, None))
+    )
+    problem = Problem(
+        upper=upper,
+        lower=lower,
+        constraints=lambda x, y: inequality_rows.values(x, y),
+        equalities=lambda x, y: equality_rows.values(x, y),
+        x_set=Box(-X_BOUND, X_BOUND),
+    )
+    known = Known(
+        x=data.x,
+        y=data.y,
+        multipliers=data.multipliers[:p] if p else None,
+        upper=float(0.5 * np.sum((data.x - data.target_x) ** 2) + 0.5 * np.sum((data.y - data.target_y) ** 2)),
+        equality_multipliers=data.multipliers[p:] if equalities else None,
+    )
+    return Example(problem, x0=data.x0, y0=np.zeros(ny), solutions=[known], source=SOURCE)
+
+
+def _planted(rng: np.random.Generator, nx: int, ny: int, p: int, equalities: int) -> _Data:
+    """Draw the data and the solution, and fit e, b and x_t to the solution."""
     active, total = (p + 1) // 2, p + equalities
     at_bound = np.arange(nx) < nx // 5
     x = np.where(at_bound, rng.choice([-X_BOUND, X_BOUND], nx), rng.uniform(-1.0, 1.0, nx))
@@ -105,30 +157,4 @@ def random_qp(seed: int = 0, nx: int = 5, ny: int = 8, p: int = 6, equalities: i
     outwards = np.where(at_bound, np.sign(x) * rng.uniform(0.5, 1.5, nx), 0.0)
     target_x = x + dy_dx.T @ (y - target_y) + outwards
     x0 = np.clip(x + 0.3 * rng.standard_normal(nx), -X_BOUND, X_BOUND)
-
-    def upper(x: Array, y: Array, zeta: None) -> Array:
-        del zeta
-        wanted_x, wanted_y = jnp.asarray(target_x, x.dtype), jnp.asarray(target_y, y.dtype)
-        return 0.5 * jnp.sum((x - wanted_x) ** 2) + 0.5 * jnp.sum((y - wanted_y) ** 2)
-
-    def lower(x: Array, y: Array, xi: None) -> Array:
-        del xi
-        a, b, c = (jnp.asarray(part, y.dtype) for part in (matrix, linear, coupling))
-        return 0.5 * jnp.vdot(y, a @ y) - jnp.vdot(b + c @ x, y)
-
-    inequality_rows, equality_rows = (_Rows(*(part[which] for part in rows)) for which in (slice(p), slice(p, None)))
-    problem = Problem(
-        upper=upper,
-        lower=lower,
-        constraints=lambda x, y: inequality_rows.values(x, y),
-        equalities=lambda x, y: equality_rows.values(x, y),
-        x_set=Box(-X_BOUND, X_BOUND),
-    )
-    known = Known(
-        x=x,
-        y=y,
-        multipliers=multipliers[:p] if p else None,
-        upper=float(0.5 * np.sum((x - target_x) ** 2) + 0.5 * np.sum((y - target_y) ** 2)),
-        equality_multipliers=multipliers[p:] if equalities else None,
-    )
-    return Example(problem, x0=x0, y0=np.zeros(ny), solutions=[known], source=SOURCE)
+    return _Data(matrix, linear, coupling, rows, target_x, target_y, x, y, multipliers, x0)

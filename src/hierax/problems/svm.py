@@ -1,4 +1,7 @@
-"""Sample weights of a support vector machine, chosen on a validation set."""
+"""Sample weights of a support vector machine, chosen on a validation set.
+
+The problem is stated here; its exact lower solution and hyper-gradient are in `_svm_reference`.
+"""
 
 from typing import get_args
 

@@ -1,4 +1,8 @@
-"""A stochastic bilevel problem with ellipsoids that move with x, half of them active at a planted solution."""
+"""A stochastic bilevel problem with ellipsoids that move with x, half of them active at a planted solution.
+
+It has what the theory asks for (strong convexity below, coupled nonlinear constraints, strict complementarity), at any
+size, with the solution known up to rounding; see `_ellipsoids` for how solutions are planted.
+"""
 
 from typing import Literal, NamedTuple
 

@@ -1,4 +1,7 @@
-"""The one-dimensional toy of BLOCC: four local minimisers, a closed-form lower level, a closed-form envelope."""
+"""The one-dimensional toy of BLOCC: four local minimisers, a closed-form lower level, a closed-form envelope.
+
+`toy` states it, in any units; the other functions are its closed forms, in the original units.
+"""
 
 import jax.numpy as jnp
 import numpy as np

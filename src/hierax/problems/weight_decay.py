@@ -1,6 +1,9 @@
-"""Weight decay as a bilevel problem: norm bounds of a network, chosen on a validation set."""
+"""Weight decay as a bilevel problem: norm bounds of a network, chosen on a validation set.
 
-from typing import Any, Literal, get_args
+The problem is `weight_decay`; the network, its loss and its norms are public here for those who train it otherwise.
+"""
+
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +21,8 @@ SOURCE = (
     "bilevel optimization, weight decay tuning."
 )
 Bounds = Literal["all", "layers", "tensors"]
-Images = tuple[Any, Any]  # features (rows, d) and labels (rows,), arrays of NumPy or JAX
+Values = Array | np.ndarray
+Images = tuple[Values, Values]  # features (rows, d) and labels (rows,)
 Network = dict[str, dict[str, Array]]
 
 
@@ -33,8 +37,8 @@ def perceptron(key: PRNGKeyArray, features: int, hidden: int, classes: int) -> N
     return {"hidden": layer(first, features, hidden), "output": layer(second, hidden, classes)}
 
 
-def class_scores(network: Network, features: Float[Array, "rows features"]) -> Float[Array, "rows classes"]:
-    """tanh between two affine maps."""
+def class_scores(network: Network, features: Values) -> Float[Array, "rows classes"]:
+    """The outputs of the network, tanh between two affine maps, for features of shape (rows, d)."""
     hidden, output = network["hidden"], network["output"]
     return jnp.tanh(features @ hidden["weight"] + hidden["bias"]) @ output["weight"] + output["bias"]
 

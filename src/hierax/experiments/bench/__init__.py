@@ -1,1 +1,1 @@
-"""Benchmarks on external problems: `hierax bench`."""
+"""Benchmarks on external problems: `external` (BOLIB) and `sampled` (stochastic problems), each judged from outside."""

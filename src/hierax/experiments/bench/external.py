@@ -1,9 +1,13 @@
-"""`hierax bench bolib`: solvers against the 71 problems, judged by a solver that is not the product's."""
+"""`hierax bench bolib`: solvers against the 71 problems of BOLIB.
+
+Every answer is judged by `outside_judge`, which uses a solver that is not hierax's own; the solvers that are compared
+are in `solvers`. The tables, the targets and results.json are made here.
+"""
 
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 
 import jax
 import numpy as np
@@ -13,7 +17,7 @@ from rich.table import Table
 from hierax.experiments.bench.outside_judge import Judge
 from hierax.experiments.bench.solvers import SOLVERS, clear_programs
 from hierax.experiments.reproduce.comparison import headed
-from hierax.experiments.reproduce.workers import Task, run_tasks
+from hierax.experiments.reproduce.workers import Name, Task, run_tasks
 from hierax.problems import bolib
 
 CLASSES = {
@@ -23,14 +27,35 @@ CLASSES = {
 }
 
 
-def measure(name: str, solver: str, seeds: int) -> list[dict[str, Any]]:
+class Record(TypedDict):
+    """A run of a solver on a problem: the judgement, how it ended, CPU seconds with and without compilation.
+
+    The first five fields are those of `outside_judge.Judgement`; "compiled" is measured for the first seed only.
+    """
+
+    upper: float
+    violation: float
+    gap: float
+    solved: bool
+    better: bool
+    seed: int
+    ended: str
+    seconds: float
+    compiled: NotRequired[float]
+
+
+Timing = Literal["seconds", "compiled"]
+Found = dict[Name, list[Record]]  # by solver and problem, one record per seed
+
+
+def measure(name: str, solver: str, seeds: int) -> list[Record]:
     """Run a solver on a case with every seed: judgement, CPU seconds (the first run is cold), how it ended.
 
     The first seed is run again at the end, so that there is always a run with everything compiled.
     """
     case, judge = bolib.load(name), Judge(bolib.load(name))
     clear_programs()
-    records: list[dict[str, Any]] = []
+    records: list[Record] = []
     for seed in [*range(seeds), 0]:
         begin = time.process_time()
         x, y, ended = SOLVERS[solver](case, seed)
@@ -39,14 +64,26 @@ def measure(name: str, solver: str, seeds: int) -> list[dict[str, Any]]:
             records[0]["compiled"] = seconds
             break
         found = judge(x, y, seed)
-        records.append({**found._asdict(), "seed": seed, "ended": ended, "seconds": seconds})
+        upper, violation, gap, solved, better = found
+        records.append(
+            Record(
+                upper=upper,
+                violation=violation,
+                gap=gap,
+                solved=solved,
+                better=better,
+                seed=seed,
+                ended=ended,
+                seconds=seconds,
+            )
+        )
     return records
 
 
 def run(console: Console, seeds: int, solvers: list[str], names: list[str], out: Path, parallel: bool = True) -> bool:
     """Run, print the tables and the targets, write results.json; whether every target is met."""
     jax.config.update("jax_compilation_cache_dir", None)  # cold means cold
-    tasks: dict[tuple[str, ...], Task] = {
+    tasks: dict[Name, Task[list[Record]]] = {
         (solver, name): (measure, (name, solver, seeds if solver == "Auto" else 1))
         for solver in solvers
         for name in names
@@ -68,12 +105,12 @@ def run(console: Console, seeds: int, solvers: list[str], names: list[str], out:
     return all(met for _, _, met in targets)
 
 
-def _write(found: dict[Any, Any], out: Path) -> None:
+def _write(found: Found, out: Path) -> None:
     rows = [{"solver": solver, "problem": name, **row} for (solver, name), runs in found.items() for row in runs]
     (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def _solved(found: dict[Any, Any], solver: str, names: list[str]) -> list[int]:
+def _solved(found: Found, solver: str, names: list[str]) -> list[int]:
     """How many of the named problems are solved, for every seed."""
     runs = [found[(solver, name)] for name in names]
     return [sum(rows[seed]["solved"] for rows in runs) for seed in range(len(runs[0]))] if runs else []
@@ -88,18 +125,27 @@ def _of_class(names: list[str], classes: tuple[str, ...]) -> list[str]:
     return [name for name in names if bolib.load(name).lower_class in classes]
 
 
-def _by_class(found: dict[Any, Any], solvers: list[str], names: list[str]) -> Table:
+def _by_class(found: Found, solvers: list[str], names: list[str]) -> Table:
     table = headed("solved, over the seeds", "problems", *solvers)
     for title, classes in [*CLASSES.items(), ("all", sum(CLASSES.values(), ()))]:
         some = _of_class(names, classes)
         table.add_row(title, str(len(some)), *(_range(_solved(found, solver, some)) for solver in solvers))
-    for title, field in (("median CPU s, cold", "seconds"), ("median CPU s, compiled", "compiled")):
-        medians = [np.median([found[(solver, name)][0][field] for name in names]) for solver in solvers]
+    fields: tuple[tuple[str, Timing], ...] = (
+        ("median CPU s, cold", "seconds"),
+        ("median CPU s, compiled", "compiled"),
+    )
+    for title, field in fields:
+        medians = [_median_seconds(found, solver, names, field) for solver in solvers]
         table.add_row(title, "", *(f"{value:.2f}" for value in medians))
     return table
 
 
-def _by_problem(found: dict[Any, Any], names: list[str]) -> Table:
+def _median_seconds(found: Found, solver: str, names: list[str], field: Timing) -> float:
+    """Median over the problems of the first seed's CPU seconds."""
+    return float(np.median([found[(solver, name)][0][field] for name in names]))
+
+
+def _by_problem(found: Found, names: list[str]) -> Table:
     table = headed("Auto, problem by problem", "F*", "F", "violation", "gap", "solved", "cold s", "compiled s", "ended")
     for name in names:
         rows = found[("Auto", name)]
@@ -118,7 +164,7 @@ def _by_problem(found: dict[Any, Any], names: list[str]) -> Table:
     return table
 
 
-def _targets(found: dict[Any, Any], solvers: list[str], names: list[str], seeds: int) -> list[tuple[str, str, bool]]:
+def _targets(found: Found, solvers: list[str], names: list[str], seeds: int) -> list[tuple[str, str, bool]]:
     """The targets that a whole run is judged by."""
     if len(names) < len(bolib.CASES):
         return []
@@ -132,8 +178,9 @@ def _targets(found: dict[Any, Any], solvers: list[str], names: list[str], seeds:
         targets.append(
             (f"Auto: all 28 strongly convex in {max(1, seeds - 1)} of {seeds}", str(enough), enough == len(strong))
         )
-        for title, field, most in (("cold", "seconds", 3.5), ("compiled", "compiled", 0.7)):
-            median = float(np.median([found[("Auto", name)][0][field] for name in names]))
+        limits: tuple[tuple[str, Timing, float], ...] = (("cold", "seconds", 3.5), ("compiled", "compiled", 0.7))
+        for title, field, most in limits:
+            median = _median_seconds(found, "Auto", names, field)
             targets.append((f"Auto: median CPU seconds {title} <= {most}", f"{median:.2f}", median <= most))
     if "penalty" in solvers:
         counts = _solved(found, "penalty", names)

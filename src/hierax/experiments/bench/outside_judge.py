@@ -1,4 +1,8 @@
-"""A judge that is not the product's own: the lower level by many runs of SciPy's SLSQP, and on a grid for one y."""
+"""A judge that is not hierax's own: it solves the lower level by many runs of SciPy's SLSQP, and for one y on a grid.
+
+A point counts as solved where it is feasible, its y is optimal below, and F is that of the best point known; where F is
+better, the point is confirmed with more starts and tighter bounds. Nothing of hierax's solvers is used.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,16 +10,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize
 
+from hierax._base.lazy import lazy
 from hierax._problem.sets import Box
 from hierax.problems.bolib.case import Case
+
+optimize = lazy("scipy.optimize")
 
 VIOLATION, GAP, VALUE = 1e-5, 1e-5, 1e-3  # what "solved" asks for
 CONFIRMED = 1e-7  # of both, for a point that beats the reference
 FEASIBLE = 1e-8  # of a reference solution of the lower level
-STARTS, MANY = 25, 100
-GRID = 2001
+STARTS, MANY = 25, 100  # of SLSQP: to judge a point, and to confirm one that beats the reference
+GRID = 2001  # points, for a single y
 REACH = 10.0  # half width of the grid, around y, where y has no bounds
 
 
@@ -101,7 +107,7 @@ class Judge:
         constraint = {"type": "ineq", "fun": lambda y: -np.asarray(self._rows(x, y))}
         constraint["jac"] = lambda y: -np.asarray(self._slopes(x, y))
         with np.errstate(all="ignore"):
-            found = minimize(
+            found = optimize.minimize(
                 lambda y: tuple(np.asarray(part) for part in self._lower(x, y)),
                 start,
                 jac=True,

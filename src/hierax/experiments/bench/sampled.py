@@ -8,15 +8,16 @@ network in the usual way.
 import json
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, cast
 
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 from rich.console import Console
-from scipy.optimize import minimize
 
+from hierax._base.lazy import lazy
 from hierax._judge.certificate import Certificate
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
@@ -30,12 +31,14 @@ from hierax.experiments.reproduce.svm_data import names as svm_names
 from hierax.experiments.reproduce.svm_data import split as svm_split
 from hierax.experiments.reproduce.svm_methods import ENTRIES
 from hierax.experiments.reproduce.toy_run import SIGMA
-from hierax.experiments.reproduce.workers import Task, run_tasks
+from hierax.experiments.reproduce.workers import Name, Task, run_tasks
 from hierax.problems import svm, synthetic, toy
 from hierax.problems.example import Example
 from hierax.problems.toy import SIDE, local_minimisers
 from hierax.problems.weight_decay import cross_entropy, perceptron, weight_decay
 from hierax.solving import solve
+
+optimize = lazy("scipy.optimize")
 
 TOY_STARTS, TOGETHER = 200, 10  # starts of the toy, and how many one task takes
 STEP = 1e-4  # of the central differences
@@ -43,9 +46,20 @@ NOISE = 0.2  # share of wrong labels
 AGREE = 1e-2  # relative difference between a certificate's number and the independent one
 
 
+class Row(TypedDict):
+    """What is kept of a call of `solve`: the measure it is judged by, and whether its certificate tells the truth."""
+
+    reached: float
+    true: bool
+    ok: bool
+    says: list[str]
+    status: str
+    seconds: float
+
+
 def run(console: Console, seeds: int, starts: int, data_dir: Path | None, out: Path, parallel: bool = True) -> bool:
     """Run, print the table, write results.json; whether every target is met."""
-    tasks: dict[tuple[str, ...], Task] = {
+    tasks: dict[Name, Task[list[Row] | list[float]]] = {
         ("toy", f"starts {first} to {min(first + TOGETHER, starts) - 1}"): (
             _toy,
             (first, min(first + TOGETHER, starts)),
@@ -61,22 +75,22 @@ def run(console: Console, seeds: int, starts: int, data_dir: Path | None, out: P
     tasks[("weight decay", "tuned")] = (_tuned_weight_decay, (seeds,))
     out.mkdir(parents=True, exist_ok=True)
     found = run_tasks(tasks, console, parallel, lambda found: _write(found, out))
-    rows: dict[str, list[dict[str, Any]]] = {problem: [] for problem, _ in tasks}
-    tuned = {problem: found[(problem, "tuned")] for problem, part in tasks if part == "tuned"}
+    rows: dict[str, list[Row]] = {problem: [] for problem, _ in tasks}
+    tuned = {problem: cast(list[float], found[(problem, "tuned")]) for problem, part in tasks if part == "tuned"}
     for (problem, part), result in found.items():
         if part != "tuned":
-            rows[problem] += result
+            rows[problem] += cast(list[Row], result)
     if note:
         console.print(note)
     return _report(console, rows, tuned)
 
 
-def _write(found: dict[Any, Any], out: Path) -> None:
+def _write(found: dict[Name, list[Row] | list[float]], out: Path) -> None:
     rows = {", ".join(name): result for name, result in found.items()}
     (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def _report(console: Console, rows: dict[str, list[dict[str, Any]]], tuned: dict[str, list[float]]) -> bool:
+def _report(console: Console, rows: dict[str, list[Row]], tuned: dict[str, list[float]]) -> bool:
     table = headed(
         "Auto, nothing set", "measured", "target", "", "ended", "seconds", "certificates true", "they say ok"
     )
@@ -121,7 +135,7 @@ class Run(NamedTuple):
     certificate: Certificate
     seconds: float
 
-    def row(self, reached: float, true: bool) -> dict[str, Any]:
+    def row(self, reached: float, true: bool) -> Row:
         """What is kept of it: the measure it is judged by, and whether the certificate is true."""
         return {
             "reached": float(reached),
@@ -133,7 +147,7 @@ class Run(NamedTuple):
         }
 
 
-def _solved(example: Example, x0: Any, y0: Any, seed: int) -> Run:
+def _solved(example: Example, x0: PyTree, y0: PyTree, seed: int) -> Run:
     begin = time.perf_counter()
     solution = solve(example.problem, x0, y0, seed=seed, progress=False)
     seconds, certificate = time.perf_counter() - begin, solution.certificate
@@ -141,7 +155,7 @@ def _solved(example: Example, x0: Any, y0: Any, seed: int) -> Run:
     return Run(solution, certificate, seconds)
 
 
-def _toy(first: int, last: int) -> list[dict[str, Any]]:
+def _toy(first: int, last: int) -> list[Row]:
     """The starts of `reproduce toy`; the distance is that to the nearest local minimiser."""
     example, starts = toy(SIGMA), SIDE * np.random.default_rng(0).random((TOY_STARTS, 2))
     rows = []
@@ -153,7 +167,7 @@ def _toy(first: int, last: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _synthetic() -> list[dict[str, Any]]:
+def _synthetic() -> list[Row]:
     example = synthetic()
     run = _solved(example, example.x0, example.y0, 0)
     distance = np.linalg.norm(np.asarray(run.solution.x) - np.asarray(example.solutions[0].x))
@@ -180,7 +194,7 @@ def slope_is_true(problem: Problem, certificate: Certificate) -> bool:
     return True
 
 
-def _value_above(problem: Problem, x: Any, y: Any) -> float:
+def _value_above(problem: Problem, x: PyTree, y: PyTree) -> float:
     """F(x, y*(x)) with y* from SLSQP."""
     flat, tree = jax.flatten_util.ravel_pytree(y)
     zeta, xi = (None if source is None else source.exact for source in (problem.zeta, problem.xi))
@@ -191,7 +205,7 @@ def _value_above(problem: Problem, x: Any, y: Any) -> float:
     if isinstance(problem.y_set, Box):
         low, high = (np.broadcast_to(side, flat.shape) for side in (problem.y_set.lower, problem.y_set.upper))
         bounds = np.stack([low, high], axis=1)
-    found = minimize(
+    found = optimize.minimize(
         lambda v: tuple(np.asarray(part, float) for part in lower(v)),
         np.asarray(flat, float),
         jac=True,
@@ -203,7 +217,7 @@ def _value_above(problem: Problem, x: Any, y: Any) -> float:
     return float(problem.upper(x, tree(jnp.asarray(found.x)), zeta))
 
 
-def _svm(name: str, seed: int, data_dir: Path | None) -> list[dict[str, Any]]:
+def _svm(name: str, seed: int, data_dir: Path | None) -> list[Row]:
     """The decrease of phi(c) = F(y*(c)), as `reproduce svm` judges it; the truth is the lower level's value."""
     parts = svm_split(name, seed, data_dir)
     example = svm(parts.train, parts.validation, "softmax", unit=svm_runs.unit(parts))
@@ -219,7 +233,7 @@ def _tuned_svm(name: str, seeds: int, data_dir: Path | None) -> list[float]:
     return [float(curve.decrease[-1]) for curve in found["curves"]]
 
 
-def _weight_decay(seed: int) -> list[dict[str, Any]]:
+def _weight_decay(seed: int) -> list[Row]:
     """Test accuracy of a network trained anew under the bound found, as `reproduce weight-decay` judges it.
 
     That network's training loss is also the truth: the certificate's v(x) must not be above it.

@@ -1,4 +1,8 @@
-"""The solvers of the benchmark: each takes a case and a seed and returns (x, y) and how it ended, nothing set."""
+"""The solvers that `hierax bench bolib` compares, with nothing set.
+
+Each is a function of a case and a seed that returns (x, y) and in a word how it ended. What the answer is worth is for
+`outside_judge` to say.
+"""
 
 from collections.abc import Callable
 
@@ -23,7 +27,7 @@ from hierax.solving import solve
 
 threadpoolctl = lazy("threadpoolctl")
 
-SECONDS = 20.0
+SECONDS = 20.0  # limit of a run, compilation apart
 Answer = tuple[np.ndarray, np.ndarray, str]
 
 

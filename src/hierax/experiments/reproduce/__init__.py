@@ -1,1 +1,5 @@
-"""The experiments of the paper and the measurements behind the defaults, one module per figure or question."""
+"""The paper's experiments, one family of modules per experiment: toy, rates, svm, decay.
+
+Of each, `*_run` is the entry, `*_claims` says what it shows, `*_report` or `*_figures` prints and draws it; the rest is
+what it runs. `demo` is the toy in seconds; `comparison`, `recorded`, `verdict` and `workers` are shared.
+"""

@@ -1,8 +1,11 @@
-"""What the reports of the experiments that compare methods share: tables, targets, statements, panels."""
+"""What the reports of the experiments that compare methods share: tables, targets, statements, panels.
+
+Nothing here knows an experiment: a report hands over its rows, curves and the names of their fields.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from rich import box
@@ -14,6 +17,23 @@ from hierax.report import new_figure, save_figure
 
 COLOURS = ("#1f6fb4", "#d1602b", "#3a9a5b", "#8b5fbf", "#b8860b", "#555555", "#c2185b")
 LINES = ("--", ":")
+WIDTH = 140  # characters of the tables where the output is a file
+
+Row = dict[str, Any]  # what is written about one method, by name: numbers, texts and lists, as metrics.json has it
+
+
+class TargetRow(TypedDict):
+    """A bound that has to be kept on a data set, what was measured, and whether it is kept."""
+
+    set: str
+    target: str
+    measured: str
+    met: bool
+
+
+def report_console() -> Console:
+    """The terminal, or where the output is a file a console wide enough for the tables."""
+    return Console(width=None if Console().is_terminal else WIDTH)
 
 
 class Axis(NamedTuple):
@@ -33,7 +53,7 @@ def headed(title: str, *headings: str) -> Table:
     return table
 
 
-def print_judgement(console: Console, judged: list[dict[str, Any]] | None, statements: Sequence[Verdict]) -> None:
+def print_judgement(console: Console, judged: list[TargetRow] | None, statements: Sequence[Verdict]) -> None:
     """The targets (None: not judged) and the paper's statements."""
     if judged is None:
         console.print("A quick run is not judged.\n")
@@ -52,7 +72,7 @@ def print_judgement(console: Console, judged: list[dict[str, Any]] | None, state
 def draw_panels(
     path: Path,
     title: str,
-    curves: Mapping[str, Sequence[Any]],
+    curves: Mapping[str, Sequence[object]],
     rows: Sequence[Axis],
     columns: Sequence[Axis],
     levels: Mapping[str, Mapping[str, float]],

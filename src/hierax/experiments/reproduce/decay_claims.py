@@ -1,23 +1,29 @@
-"""What the weight-decay experiment has to show, and what the paper says about it, judged by the numbers of a run."""
+"""What the weight-decay experiment has to show, and what the paper says about it, judged by the numbers of a run.
 
-from typing import Any
+`summary` makes one row per method from its runs; `targets` and `verdicts` read those rows and nothing else.
+"""
 
 import numpy as np
 
+from hierax.experiments.reproduce.comparison import Row, TargetRow
 from hierax.experiments.reproduce.decay_runs import Curve
 from hierax.experiments.reproduce.verdict import Verdict
 
-GAIN, SURE = 0.06, 3.0  # test accuracy over no weight decay with noisy labels, and in standard errors
-NEAR, CHEAP = 0.015, 0.25  # of the grid search: its accuracy, and the share of its gradients
-LESS = 0.10  # of the test loss with clean labels
+GAIN = 0.06  # least gain of test accuracy over no weight decay, with noisy labels ...
+SURE = 3.0  # ... and how many standard errors it has to exceed
+NEAR = 0.015  # how far below the grid search's accuracy SALVF may stay ...
+CHEAP = 0.25  # ... for this share of its gradients at most
+LESS = 0.10  # least relative decrease of the test loss, with clean labels
+
+Summaries = dict[tuple[str, str], dict[str, Row]]  # by data set and kind of labels, then by method
 
 
-def summary(curves: dict[str, list[Curve]], grids: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def summary(curves: dict[str, list[Curve]], grids: list[Row]) -> dict[str, Row]:
     """Means over the seeds by method, and paired differences to no weight decay and to the grid search."""
     none, grid = (
         {key: _column(grids, kind, key) for key in ("accuracy", "loss", "bound")} for kind in ("none", "grid")
     )
-    rows: dict[str, dict[str, Any]] = {
+    rows: dict[str, Row] = {
         "no weight decay": _row(none, none, grid) | {"gradients": grids[0]["gradients"] // len(grids[0]["test"])},
         "grid search": _row(grid, none, grid) | {"gradients": grids[0]["gradients"]},
     }
@@ -36,11 +42,11 @@ def summary(curves: dict[str, list[Curve]], grids: list[dict[str, Any]]) -> dict
     return rows
 
 
-def _column(grids: list[dict[str, Any]], kind: str, key: str) -> np.ndarray:
+def _column(grids: list[Row], kind: str, key: str) -> np.ndarray:
     return np.array([one[kind][key] for one in grids])
 
 
-def _row(columns: dict[str, np.ndarray], none: dict[str, np.ndarray], grid: dict[str, np.ndarray]) -> dict[str, Any]:
+def _row(columns: dict[str, np.ndarray], none: dict[str, np.ndarray], grid: dict[str, np.ndarray]) -> Row:
     accuracy, loss = columns["accuracy"], columns["loss"]
     return {
         "bound": np.mean(columns["bound"], axis=0).tolist(),
@@ -57,11 +63,12 @@ def _row(columns: dict[str, np.ndarray], none: dict[str, np.ndarray], grid: dict
     }
 
 
-def _error(values: np.ndarray) -> Any:
+def _error(values: np.ndarray) -> np.ndarray:
+    """Standard error of the mean over the seeds, the leading axis; zero for one seed."""
     return np.std(values, axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0 * values[0]
 
 
-def targets(summaries: dict[tuple[str, str], dict[str, dict[str, Any]]], training: int) -> list[dict[str, Any]]:
+def targets(summaries: Summaries, training: int) -> list[TargetRow]:
     """The bounds that SALVF has to keep on the default data set, with what was measured."""
     judged = []
     for (name, labels), rows in summaries.items():
@@ -106,11 +113,11 @@ def targets(summaries: dict[tuple[str, str], dict[str, dict[str, Any]]], trainin
     return judged
 
 
-def _target(where: str, target: str, measured: str, met: bool) -> dict[str, Any]:
+def _target(where: str, target: str, measured: str, met: bool) -> TargetRow:
     return {"set": where, "target": target, "measured": measured, "met": bool(met)}
 
 
-def verdicts(summaries: dict[tuple[str, str], dict[str, dict[str, Any]]], methods: list[str]) -> list[Verdict]:
+def verdicts(summaries: Summaries, methods: list[str]) -> list[Verdict]:
     """The paper's two statements about this experiment."""
     better, faster, gains, times = [], [], [], []
     for (name, labels), rows in summaries.items():

@@ -1,4 +1,7 @@
-"""Divisions of the digits for the weight-decay experiment: few training rows, some of them with wrong labels."""
+"""Divisions of the digits for the weight-decay experiment: few training rows, some of them with wrong labels.
+
+Few rows and wrong labels make networks overfit, which is what weight decay is for.
+"""
 
 from pathlib import Path
 from typing import NamedTuple

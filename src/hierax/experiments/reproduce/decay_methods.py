@@ -6,14 +6,14 @@ steps their full length; y moves by Adam, as networks are trained.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import optax
 
 from hierax._lower.maxmin import MaxMin
 from hierax._lower.salm import SALM
 from hierax._methods.blocc import BLOCC
-from hierax._methods.directions import Storm
+from hierax._methods.directions import Plain, Storm
 from hierax._methods.gaffa import BiCGAFFA
 from hierax._methods.salvf import SALVF
 from hierax._methods.steps import Steps
@@ -23,7 +23,8 @@ from hierax.problems.weight_decay import Bounds
 BATCH = 32  # of both levels
 START = 4.0  # the norm that the bounds allow at the start
 C = 3.0  # weight of the lower level, for the methods that have a constant one
-X_STEP, RATE = 2.0 / C, 1e-2
+X_STEP = 2.0 / C
+RATE = 1e-2  # of Adam, which moves y
 VR_BETA = 0.7  # Adam hides the length of its steps, so Storm needs a constant
 
 
@@ -36,7 +37,7 @@ class Entry(NamedTuple):
     bounds: Bounds = "all"
 
 
-def _salvf(**more: Any) -> Callable[[], AbstractMethod]:
+def _salvf(direction: Plain | Storm = Plain()) -> Callable[[], AbstractMethod]:
     return lambda: SALVF(
         c1=C,
         c2=C,
@@ -46,7 +47,7 @@ def _salvf(**more: Any) -> Callable[[], AbstractMethod]:
         inner=SALM(steps=10),
         batch_zeta=BATCH,
         batch_xi=BATCH,
-        **more,
+        direction=direction,
     )
 
 
@@ -73,7 +74,7 @@ def _gaffa() -> AbstractMethod:
 
 ENTRIES = (
     Entry("SALVF", _salvf(), 400),
-    Entry("SALVF-VR", _salvf(direction=Storm(beta=VR_BETA)), 330),
+    Entry("SALVF-VR", _salvf(Storm(beta=VR_BETA)), 330),
     Entry("BLOCC", _blocc, 60),
     Entry("BiC-GAFFA", _gaffa, 1400),
     Entry("SALVF, bound per layer", _salvf(), 400, "layers"),

@@ -1,13 +1,16 @@
-"""Tables and figures of the weight-decay experiment."""
+"""Tables and figures of the weight-decay experiment.
+
+The legend that the tables begin with says what each column is. No numbers are computed here.
+"""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hierax.experiments.reproduce.comparison import Axis, draw_panels, headed, print_judgement
+from hierax.experiments.reproduce.comparison import Axis, Row, TargetRow, draw_panels, headed, print_judgement
+from hierax.experiments.reproduce.decay_claims import Summaries
 from hierax.experiments.reproduce.decay_runs import Curve
 from hierax.experiments.reproduce.verdict import Verdict
 
@@ -17,11 +20,10 @@ of y: test accuracy of the penalised y itself, which has seen the validation dat
 gain, to grid: paired differences of the accuracy to no weight decay and to the grid search over C
 held: largest excess of the norm of y over its bound; gradients: of both levels, the last training not counted
 """
-Summaries = dict[tuple[str, str], dict[str, dict[str, Any]]]
 
 
 def print_tables(
-    console: Console, summaries: Summaries, judged: list[dict[str, Any]] | None, statements: list[Verdict]
+    console: Console, summaries: Summaries, judged: list[TargetRow] | None, statements: list[Verdict]
 ) -> None:
     """One table per data set and kind of labels, the targets (None: not judged), and the paper's statements."""
     console.print(LEGEND, highlight=False)
@@ -30,7 +32,7 @@ def print_tables(
     print_judgement(console, judged, statements)
 
 
-def _table(title: str, rows: dict[str, dict[str, Any]]) -> Table:
+def _table(title: str, rows: dict[str, Row]) -> Table:
     table = headed(title, "C", "accuracy", "loss", "of y", "gain", "to grid", "held", "gradients", "seconds")
     for name, row in rows.items():
         table.add_row(

@@ -5,22 +5,22 @@ Beyond the paper: labels with noise, where a bound matters most, a grid search a
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 from rich.console import Console
 
 from hierax.experiments.reproduce import decay_report
+from hierax.experiments.reproduce.comparison import Row, report_console
 from hierax.experiments.reproduce.decay_claims import summary, targets, verdicts
 from hierax.experiments.reproduce.decay_methods import ENTRIES
 from hierax.experiments.reproduce.decay_runs import Curve, Size, run_grid, run_method
-from hierax.experiments.reproduce.workers import Task, run_tasks
+from hierax.experiments.reproduce.workers import Name, Task, run_tasks
 from hierax.report import draw_or_say, versions, write_json
 
 QUICK = Size(seeds=2, records=4, training=300, grid=4, share=0.1)
 NAMES = ("digits", "pendigits")
 NOISE = {"clean": 0.0, "noisy": 0.2}
-WIDTH = 140  # of the tables where the output is a file
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
     seeds: int | None = None,
     data_dir: Path | None = None,
     console: Console | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Run every method and the grid search, write the numbers and figures, print the tables and what they say.
 
     Args:
@@ -42,33 +42,32 @@ def run(
     Returns:
         What metrics.json holds.
     """
-    console = console or Console(width=None if Console().is_terminal else WIDTH)
+    console = console or report_console()
     size = QUICK if quick else Size()
     size = dataclasses.replace(size, seeds=seeds or size.seeds)
     cases = [(name, labels) for name in NAMES[: 1 if quick else None] for labels in NOISE]
-    tasks: dict[tuple[str, ...], Task] = {}
+    tasks: dict[Name, Task[list[Curve] | list[Row]]] = {}
     for name, labels in cases:
         tasks[name, labels, "grid search"] = (run_grid, (name, NOISE[labels], size, data_dir))
         for entry in ENTRIES:
             tasks[name, labels, entry.name] = (run_method, (name, NOISE[labels], entry.name, size, data_dir))
     found = run_tasks(tasks, console, parallel=not quick)
-    every = {case: {entry.name: found[(*case, entry.name)] for entry in ENTRIES} for case in cases}
-    summaries = {case: summary(every[case], found[(*case, "grid search")]) for case in cases}
+    every = {case: {e.name: cast(list[Curve], found[(*case, e.name)]) for e in ENTRIES} for case in cases}
+    grids = {case: cast(list[Row], found[(*case, "grid search")]) for case in cases}
+    summaries = {case: summary(every[case], grids[case]) for case in cases}
     judged = targets(summaries, size.training)
     statements = verdicts(summaries, [entry.name for entry in ENTRIES])
-    content = {
+    content: dict[str, object] = {
         "settings": {"quick": quick, **dataclasses.asdict(size)},
         "versions": versions(),
-        "cases": {
-            " ".join(case): {"methods": summaries[case], "grid": found[(*case, "grid search")]} for case in cases
-        },
+        "cases": {" ".join(case): {"methods": summaries[case], "grid": grids[case]} for case in cases},
         "targets": judged,
         "statements": [dataclasses.asdict(statement) for statement in statements],
     }
     write_json(out / "metrics.json", content)
     _write_curves(out / "curves.npz", every)
     decay_report.print_tables(console, summaries, None if quick else judged, statements)
-    draw_or_say(lambda: decay_report.draw(out / "figures", every, summaries), lambda text: console.print(text))
+    draw_or_say(lambda: decay_report.draw(out / "figures", every, summaries), console.print)
     console.print(f"Results: {out}", highlight=False)
     return content
 

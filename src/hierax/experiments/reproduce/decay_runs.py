@@ -6,7 +6,6 @@ training part alone (`decay_training`), and the y itself is reported beside it.
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +13,16 @@ import numpy as np
 
 from hierax._run.method import AbstractMethod
 from hierax.experiments.reproduce import decay_training as training
+from hierax.experiments.reproduce.comparison import Row
 from hierax.experiments.reproduce.decay_data import CLASSES, split
 from hierax.experiments.reproduce.decay_methods import BATCH, ENTRIES, START, Entry
+from hierax.experiments.reproduce.recorded import run_recorded
 from hierax.problems.weight_decay import group_norms, perceptron, weight_decay
-from hierax.solving import solve
 
-NO_BOUND = 1e6  # never met
-SMALLEST, LARGEST = 2.0, 30.0  # of the grid search, geometric
-HIDDEN = 32
-COUNT = {"all": 1, "layers": 2, "tensors": 4}  # bounds
+NO_BOUND = 1e6  # a bound that no network reaches: training without weight decay
+SMALLEST, LARGEST = 2.0, 30.0  # ends of the grid of bounds, which is geometric
+HIDDEN = 32  # width of the hidden layer
+COUNT = {"all": 1, "layers": 2, "tensors": 4}  # how many bounds there are of each kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Curve:
     bounds: np.ndarray
     accuracy: np.ndarray
     loss: np.ndarray
-    final: dict[str, Any]
+    final: Row
 
 
 def run_method(name: str, noise: float, method: str, size: Size, data_dir: Path | None) -> list[Curve]:
@@ -63,22 +63,9 @@ def _run(
     start = START / COUNT[entry.bounds] ** 0.5
     example = weight_decay(parts.train, parts.validation, bounds=entry.bounds, hidden=HIDDEN, start=start, seed=seed)
     steps = max(size.records, round(size.share * entry.steps))
-    xs = [np.asarray(example.x0)]
-    solution = solve(
-        example.problem,
-        example.x0,
-        example.y0,
-        method,
-        max_steps=steps,
-        record_every=steps // size.records,
-        callback=lambda info: xs.append(np.asarray(info.x)),
-        seed=seed,
-        progress=False,
-        throw=False,
-    )
-    kept = len(xs) - 1
-    xs += [xs[-1]] * (size.records + 1 - len(xs))  # a run that failed stays where it was
-    caps = np.stack([*xs[: size.records + 1], np.asarray(solution.x)])
+    run = run_recorded(example, method, steps, steps // size.records, size.records, seed)
+    solution, counts = run.solution, run.solution.counts
+    caps = np.stack([*run.xs, np.asarray(solution.x)])
     initial = perceptron(jax.random.key(seed), parts.train[0].shape[1], HIDDEN, CLASSES)
     networks = training.trained(
         parts.train, initial, jnp.asarray(caps), jax.random.key(seed), entry.bounds, size.training
@@ -86,16 +73,10 @@ def _run(
     judged = training.score(networks, parts.test)
     own = training.score(jax.tree.map(lambda leaf: leaf[None], solution.y), parts.test)
     held = np.asarray(group_norms(solution.y, entry.bounds)) - np.asarray(solution.x)
-    counts = solution.counts
-
-    def column(field: str) -> np.ndarray:
-        values = np.concatenate([[0.0], solution.history[field][:kept]])[: size.records + 1]
-        return np.pad(values, (0, size.records + 1 - len(values)), mode="edge")
-
     return Curve(
-        steps=column("step"),
-        seconds=column("seconds"),
-        samples=column("zeta") + column("xi"),
+        steps=run.column("step"),
+        seconds=run.column("seconds"),
+        samples=run.column("zeta") + run.column("xi"),
         bounds=caps[:-1],
         accuracy=judged.accuracy[:-1],
         loss=judged.loss[:-1],
@@ -113,12 +94,12 @@ def _run(
     )
 
 
-def run_grid(name: str, noise: float, size: Size, data_dir: Path | None) -> list[dict[str, Any]]:
+def run_grid(name: str, noise: float, size: Size, data_dir: Path | None) -> list[Row]:
     """Per seed: training under every bound of a grid, the one with the least validation loss, and without any bound."""
     return [_grid(name, noise, seed, size, data_dir) for seed in range(size.seeds)]
 
 
-def _grid(name: str, noise: float, seed: int, size: Size, data_dir: Path | None) -> dict[str, Any]:
+def _grid(name: str, noise: float, seed: int, size: Size, data_dir: Path | None) -> Row:
     parts = split(name, seed, noise, data_dir)
     initial = perceptron(jax.random.key(seed), parts.train[0].shape[1], HIDDEN, CLASSES)
     bounds = np.geomspace(SMALLEST, LARGEST, size.grid)

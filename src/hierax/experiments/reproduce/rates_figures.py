@@ -1,11 +1,16 @@
-"""Figures of the measured rates."""
+"""Figures of the measured rates, one function each.
+
+They read the content of metrics.json: `inner`, `floors` and `vr` are what `rates_inner`, `rates_floors` and `rates_vr`
+measure.
+"""
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hierax.experiments.reproduce.rates_fit import SlopeJson
 from hierax.report import new_figure, save_figure
 
 if TYPE_CHECKING:
@@ -39,7 +44,7 @@ def _ticks_at(axes: "Axes", values: list[float]) -> None:
     axes.xaxis.minorticks_off()
 
 
-def _fitted(axes: "Axes", fit: dict[str, Any], label: str, number: int) -> None:
+def _fitted(axes: "Axes", fit: SlopeJson, label: str, number: int) -> None:
     """Means with two standard errors, and the fitted line."""
     at, mean, error = (np.asarray(fit[name]) for name in ("at", "mean", "mean_error"))
     colour = COLOURS[number]
@@ -151,14 +156,9 @@ def _stability(path: Path, runs: dict) -> Path:
     figure = new_figure(11, 4.6)
     left, right = figure.subplots(1, 2)
     for number, (name, run) in enumerate(runs.items()):
-        style: dict[str, Any] = {
-            "marker": MARKERS[number],
-            "ms": 4,
-            "color": COLOURS[number],
-            "ls": "--" if "no noise" in name else "-",
-        }
-        left.plot(run["grid"], run["S_on_grid"], label=name, **style)
-        right.plot(run["grid"], run["corner_on_grid"], label=name, **style)
+        line = "--" if "no noise" in name else "-"
+        for axes, values in ((left, run["S_on_grid"]), (right, run["corner_on_grid"])):
+            axes.plot(run["grid"], values, label=name, marker=MARKERS[number], ms=4, color=COLOURS[number], ls=line)
     _log_log(left, "outer step k", "S (mean over the seeds)")
     right.set(xscale="log", xlabel="outer step k", ylim=(-0.02, 1.02))
     right.set_ylabel("share of the runs in a corner of [0, 3]²")

@@ -1,6 +1,9 @@
-"""Slopes on log-log axes with standard errors from the bootstrap over seeds."""
+"""Slopes on log-log axes with standard errors from the bootstrap over seeds.
 
-from typing import NamedTuple
+A rate 1/s is a slope -1 here. Plain statistics: nothing in this file knows what was measured.
+"""
+
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from jaxtyping import Float64
@@ -18,6 +21,17 @@ class Slope(NamedTuple):
     at: Values
     mean: Values
     mean_error: Values
+
+
+class SlopeJson(TypedDict):
+    """A `Slope` in plain lists and numbers, as metrics.json has it."""
+
+    slope: float
+    error: float
+    factor: float
+    at: list[float]
+    mean: list[float]
+    mean_error: list[float]
 
 
 def standard_error(values: Values) -> float:
@@ -52,6 +66,13 @@ def fit_independent(at: list[float], samples: list[Values]) -> Slope:
     return fit(np.asarray(at, float), np.stack(samples, axis=1))
 
 
-def as_json(slope: Slope) -> dict:
+def as_json(slope: Slope) -> SlopeJson:
     """Plain lists and numbers."""
-    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in slope._asdict().items()}
+    return SlopeJson(
+        slope=slope.slope,
+        error=slope.error,
+        factor=slope.factor,
+        at=slope.at.tolist(),
+        mean=slope.mean.tolist(),
+        mean_error=slope.mean_error.tolist(),
+    )

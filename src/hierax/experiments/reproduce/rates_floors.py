@@ -4,13 +4,11 @@ The theorem bounds the mean of S by O(1/(alpha K) + 1/r + c1^2/q + c1^2/s). Each
 number is varied; S is averaged over the last tenth of the steps.
 """
 
-from typing import Any
-
 import numpy as np
 
 from hierax._lower.salm import SALM
 from hierax._methods.salvf import SALVF
-from hierax.experiments.reproduce.rates_fit import Values, as_json, fit_independent
+from hierax.experiments.reproduce.rates_fit import SlopeJson, Values, as_json, fit_independent
 from hierax.experiments.reproduce.rates_outer import (
     Case,
     Noise,
@@ -59,34 +57,43 @@ class Floors:
         points = follow(self.case, method, noise, self.steps, self.seeds)
         return squared_stationarity(self.case, method, tail(points, SPARSE)).mean(axis=1)
 
-    def sweep(self, values: tuple, noise: Noise, name: str) -> dict:
+    def sweep(self, values: tuple[float, ...], noise: Noise, name: str) -> SlopeJson:
         """Floors over r, q, s, c1 or a, and the slope on log-log axes."""
-        floors = [self.floor(self.method(**self._setting(name, value)), noise) for value in values]
+        floors = [self.floor(self._method_at(name, value), noise) for value in values]
         return as_json(fit_independent(list(values), floors))
 
-    @staticmethod
-    def _setting(name: str, value: Any) -> dict[str, Any]:
-        if name == "s":
-            return {"inner": SALM(steps=value, batch=1)}
-        return {"c1": value, "q": C1_BATCH} if name == "c1" else {name: value}
+    def _method_at(self, name: str, value: float) -> SALVF:
+        """The method with one setting of a sweep."""
+        match name:
+            case "s":
+                return self.method(inner=SALM(steps=int(value), batch=1))
+            case "c1":
+                return self.method(c1=value, q=C1_BATCH)
+            case "a":
+                return self.method(a=value)
+            case "r":
+                return self.method(r=int(value))
+            case _:
+                return self.method(q=int(value))
 
     def measure(self, sizes: Sizes) -> dict:
         """All sweeps of this case."""
         is_toy = self.case.name == "toy"
-        batches = sizes.batches if is_toy else sizes.batches[:3]  # a program of the synthetic problem costs 10 s
+        # A program of the synthetic problem costs 10 s to compile.
+        batches = sizes.floors.batches if is_toy else sizes.floors.batches[:3]
         found = {
             "r": self.sweep(batches, Noise(zeta=SIGMA), "r"),
             "q": self.sweep(batches, Noise(xi=SIGMA), "q"),
             "a": self.sweep((0.25, 0.5, 1.0), Noise(zeta=SIGMA), "a"),
         }
         if not sizes.quick:
-            lengths = sizes.inner_lengths if is_toy else sizes.inner_lengths[1:]
+            lengths = sizes.floors.inner_lengths if is_toy else sizes.floors.inner_lengths[1:]
             found["s"] = self.sweep(lengths, Noise(inner=SIGMA), "s")
             found["c1"] = self.sweep((2.0, 5.0, 20.0), Noise(xi=SIGMA), "c1")
         return found
 
 
-def ratio(sweep: dict, first: float, second: float) -> float | None:
+def ratio(sweep: SlopeJson, first: float, second: float) -> float | None:
     """S at one value over S at another, where both were measured."""
     at = sweep["at"]
     if first not in at or second not in at:
@@ -138,9 +145,9 @@ def without_noise(case: Case, steps: int, seeds: int) -> dict:
 
 def measure(sizes: Sizes) -> dict:
     """Floors on the toy and on the synthetic problem."""
-    floors = Floors(toy_case(), sizes.toy_seeds, sizes.floor_steps)
-    found: dict[str, Any] = {"toy": floors.measure(sizes)}
-    found["random_output"] = random_output(floors, sizes.batches[-1])
+    floors = Floors(toy_case(), sizes.toy_seeds, sizes.floors.steps)
+    found: dict[str, dict] = {"toy": floors.measure(sizes)}
+    found["random_output"] = random_output(floors, sizes.floors.batches[-1])
     found["without_noise"] = without_noise(floors.case, sizes.run_steps, sizes.toy_seeds)
     if sizes.synthetic:
         found["synthetic"] = Floors(synthetic_case(), sizes.synthetic_seeds, sizes.synthetic_steps).measure(sizes)

@@ -19,7 +19,7 @@ from hierax._math import curvature as estimate
 from hierax._math.envelope import best_multiplier
 from hierax._problem import samples
 from hierax._problem.problem import Problem, Rows
-from hierax.experiments.reproduce.rates_fit import Slope, Values, as_json, fit, standard_error
+from hierax.experiments.reproduce.rates_fit import Slope, SlopeJson, Values, as_json, fit, standard_error
 from hierax.experiments.reproduce.rates_sizes import Sizes
 from hierax.problems import ellipsoid_qp, toy
 
@@ -144,14 +144,14 @@ def log_factor(found: Errors) -> dict[str, float]:
     }
 
 
-def _json(fits: dict[str, Slope]) -> dict:
+def _json(fits: dict[str, Slope]) -> dict[str, SlopeJson]:
     return {name: as_json(one) for name, one in fits.items()}
 
 
 def _variants(target: Target, sizes: Sizes) -> dict[str, Errors]:
     """Capped, as printed, with too short dual steps, and without dual variable."""
     cold = SALM(warm=False)
-    steps, seeds = sizes.inner_steps, sizes.variant_seeds
+    steps, seeds = sizes.inner.steps, sizes.inner.variant_seeds
     return {
         "capped": errors(target, cold, steps, seeds),
         "no cap (as printed)": errors(target, SALM(warm=False, rule="paper"), steps, seeds),
@@ -162,13 +162,13 @@ def _variants(target: Target, sizes: Sizes) -> dict[str, Errors]:
 
 def measure(sizes: Sizes) -> dict:
     """All measurements of the inner loop."""
-    targets = {f"toy, x = {x:g}": (toy_target(x), sizes.inner_toy_seeds) for x in TOY_X}
-    for n, p, seeds in sizes.qps:
+    targets = {f"toy, x = {x:g}": (toy_target(x), sizes.inner.toy_seeds) for x in TOY_X}
+    for n, p, seeds in sizes.inner.qps:
         targets[f"QP, n = {n}"] = (qp_target(n, p), seeds)
     found = {
-        name: errors(target, SALM(warm=False), sizes.inner_steps, seeds) for name, (target, seeds) in targets.items()
+        name: errors(target, SALM(warm=False), sizes.inner.steps, seeds) for name, (target, seeds) in targets.items()
     }
-    n, p, _ = sizes.qps[min(1, len(sizes.qps) - 1)]
+    n, p, _ = sizes.inner.qps[min(1, len(sizes.inner.qps) - 1)]
     variants = _variants(targets[f"QP, n = {n}"][0], sizes)
     at = int(np.searchsorted(variants["capped"].s, 1000.0))
     at_1000 = {name: float(one.w.mean(axis=0)[at]) for name, one in variants.items()}
@@ -176,7 +176,7 @@ def measure(sizes: Sizes) -> dict:
         "seeds": {name: seeds for name, (_, seeds) in targets.items()},
         "slopes": {name: _json(slopes(one)) for name, one in found.items()},
         "log_factor": {name: log_factor(one) for name, one in found.items()},
-        "variants_on": f"QP, n = {n}, p = {p}, {sizes.variant_seeds} seeds",
+        "variants_on": f"QP, n = {n}, p = {p}, {sizes.inner.variant_seeds} seeds",
         "variants": {name: _json(slopes(one)) for name, one in variants.items()},
         "uncapped_over_capped_at_1000": at_1000["no cap (as printed)"] / at_1000["capped"],
     }

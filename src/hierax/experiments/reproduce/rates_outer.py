@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -97,7 +97,7 @@ def newton_point(problem: Problem, x: Array, z: Rows, w: Array, gamma1: Scalar, 
     def value(w: Array) -> Scalar:
         return eliminated_value(problem, x, z, w, gamma1, gamma2, None)
 
-    def step(_: Any, w: Array) -> Array:
+    def step(_: Array, w: Array) -> Array:
         return w - jax.scipy.linalg.solve(jax.hessian(value)(w), jax.grad(value)(w), assume_a="pos")
 
     return jax.lax.fori_loop(0, NEWTON_STEPS, step, w)

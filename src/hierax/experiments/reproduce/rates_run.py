@@ -8,7 +8,6 @@ with fixed seeds.
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -33,7 +32,7 @@ def run(
     seeds: int | None = None,
     data_dir: Path | None = None,
     console: Console | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Measure everything, write metrics.json and the figures, print the table and what it says.
 
     Args:
@@ -50,28 +49,33 @@ def run(
     console = console or Console()
     sizes = choose(quick, seeds)
     with float64():
-        content = _measured(sizes, console)
+        parts, seconds = _measured(sizes, console)
+    goals, words = targets(*parts), statements(*parts)
+    console.print(_target_table(goals))
+    console.print(_statement_table(words))
+    content: dict[str, object] = {
+        "sizes": sizes,
+        "versions": versions(),
+        "seconds": seconds,
+        **dict(zip(PARTS, parts, strict=True)),
+        "targets": [{**goal._asdict(), "met": goal.met} for goal in goals],
+        "statements": [word._asdict() for word in words],
+    }
     write_json(out / "metrics.json", content)
-    parts = {name: content[name] for name in PARTS}
-    draw_or_say(lambda: rates_figures.draw(out / "figures", *parts.values()), console.print)
+    draw_or_say(lambda: rates_figures.draw(out / "figures", *parts), console.print)
     console.print(f"Written to {out}: metrics.json, figures/", soft_wrap=True)
     return content
 
 
-def _measured(sizes: Sizes, console: Console) -> dict[str, Any]:
-    content: dict[str, Any] = {"sizes": sizes, "versions": versions(), "seconds": {}}
+def _measured(sizes: Sizes, console: Console) -> tuple[list[dict], dict[str, float]]:
+    """What every part measures, in the order of `PARTS`, and the seconds that each took."""
+    parts, seconds = [], {}
     for name, measure in PARTS.items():
         begin = time.perf_counter()
-        content[name] = measure(sizes)
-        content["seconds"][name] = round(time.perf_counter() - begin, 1)
-        console.print(f"{name}: measured in {content['seconds'][name]:.0f} s", style="dim")
-    parts = [content[name] for name in PARTS]
-    goals, words = targets(*parts), statements(*parts)
-    content["targets"] = [{**goal._asdict(), "met": goal.met} for goal in goals]
-    content["statements"] = [word._asdict() for word in words]
-    console.print(_target_table(goals))
-    console.print(_statement_table(words))
-    return content
+        parts.append(measure(sizes))
+        seconds[name] = round(time.perf_counter() - begin, 1)
+        console.print(f"{name}: measured in {seconds[name]:.0f} s", style="dim")
+    return parts, seconds
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -1,6 +1,9 @@
-r"""SALVF-VR against SALVF, the stability of its two schedules, and the two outer penalties."""
+r"""SALVF-VR against SALVF, the stability of its two schedules, and the two outer penalties.
 
-from typing import Any, Literal
+All runs are those of `rates_outer`: the same decaying steps for both methods, and S with the exact inner solution.
+"""
+
+from typing import Literal, TypedDict
 
 import numpy as np
 
@@ -34,6 +37,17 @@ CORNER = 1e-3  # x and y this close to a bound of [0, 3] count as stuck in a cor
 STEPS_TRIED = (0.25, 0.5, 1.0)  # a in the comparison of penalties, the best one for each
 
 
+class LongRun(TypedDict):
+    """S and the share of runs in a corner: at the checkpoints k, and on a finer grid of steps for the figure."""
+
+    k: list[int]
+    S: list[float]
+    corner: list[float]
+    grid: list[int]
+    S_on_grid: list[float]
+    corner_on_grid: list[float]
+
+
 def _method(
     case: Case, direction: Plain | Storm, c2: float = C2, a: float = A, inner: SALM | None = None, q: int = 1
 ) -> SALVF:
@@ -60,7 +74,7 @@ def compare_on_toy(case: Case, sigma: float, sizes: Sizes) -> dict[str, dict[str
     """
     plain, reduced = _method(case, Plain()), _method(case, Storm())
     rows: dict[str, list[float]] = {}
-    for batch in range(sizes.repeats):
+    for batch in range(sizes.comparison.repeats):
         runs = [
             follow(case, one, all_sources(sigma), sizes.run_steps, sizes.toy_seeds, seed=100 + batch)
             for one in (plain, reduced)
@@ -107,10 +121,10 @@ def _cornered(points: Point, step: int) -> float:
     return float((np.minimum(at, SIDE - at) < CORNER).all(axis=0).mean())
 
 
-def long_run(case: Case, method: SALVF, noise: Noise, sizes: Sizes) -> dict[str, Any]:
+def long_run(case: Case, method: SALVF, noise: Noise, sizes: Sizes) -> LongRun:
     """S and the share of runs in a corner, at the checkpoints and on a finer grid for the figure."""
-    steps = sizes.checkpoints[-1]
-    points = follow(case, method, noise, steps, sizes.long_seeds)
+    steps = sizes.comparison.checkpoints[-1]
+    points = follow(case, method, noise, steps, sizes.comparison.long_seeds)
     values = squared_stationarity(case, method, points)
 
     def at(step: int) -> float:
@@ -118,16 +132,16 @@ def long_run(case: Case, method: SALVF, noise: Noise, sizes: Sizes) -> dict[str,
 
     grid = np.unique(np.geomspace(100, steps, 13).round().astype(int))
     return {
-        "k": list(sizes.checkpoints),
-        "S": [at(step) for step in sizes.checkpoints],
-        "corner": [_cornered(points, step) for step in sizes.checkpoints],
+        "k": list(sizes.comparison.checkpoints),
+        "S": [at(step) for step in sizes.comparison.checkpoints],
+        "corner": [_cornered(points, step) for step in sizes.comparison.checkpoints],
         "grid": grid.tolist(),
         "S_on_grid": [at(int(step)) for step in grid],
         "corner_on_grid": [_cornered(points, int(step)) for step in grid],
     }
 
 
-def stability(case: Case, sizes: Sizes) -> dict[str, dict]:
+def stability(case: Case, sizes: Sizes) -> dict[str, LongRun]:
     """Long runs with the default and the printed schedule, with noise and without."""
     noise, exact, quiet = all_sources(0.1), exact_inner(case), Noise()
     # beta such that beta_{k+1} = (k+1)^(-2/3), the printed rule with beta_1 = 1 before alpha_0 is cut to 1/L_Psi.
@@ -144,7 +158,7 @@ def stability(case: Case, sizes: Sizes) -> dict[str, dict]:
     return found
 
 
-def grown(run: dict[str, Any], factor: float, since: int) -> bool:
+def grown(run: LongRun, factor: float, since: int) -> bool:
     """Whether S has grown by the factor at some checkpoint after `since`, or most runs have ended in corners."""
     first = run["k"].index(since)
     worst = max(run["S"][first + 1 :])
@@ -156,7 +170,7 @@ def penalties(case: Case, sizes: Sizes) -> dict[str, list[dict]]:
     found: dict[str, list[dict]] = {"quadratic": [], "multiplier": []}
     kinds: tuple[tuple[Literal["quadratic", "multiplier"], float], ...] = (("quadratic", 200.0), ("multiplier", 20.0))
     for penalty, factor in kinds:
-        for c1 in sizes.weights:
+        for c1 in sizes.comparison.weights:
             tried = [_penalty_run(case, penalty, c1, factor * c1, a, sizes) for a in STEPS_TRIED]
             found[penalty].append(min(tried, key=lambda one: one["mean distance"]))
     return found
@@ -184,7 +198,9 @@ def _penalty_run(
 def measure(sizes: Sizes) -> dict:
     """Comparisons of SALVF-VR with SALVF, long runs, and the two penalties."""
     case = toy_case()
-    found: dict[str, Any] = {"toy": {str(sigma): compare_on_toy(case, sigma, sizes) for sigma in sizes.sigmas}}
+    found: dict[str, dict] = {
+        "toy": {str(sigma): compare_on_toy(case, sigma, sizes) for sigma in sizes.comparison.sigmas}
+    }
     if sizes.synthetic:
         found["synthetic"] = {
             "additive": compare_on_synthetic("additive", sizes),

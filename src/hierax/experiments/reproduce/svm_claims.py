@@ -1,17 +1,23 @@
-"""What the SVM experiment has to show, and what the paper says about it, judged by the numbers of a run."""
+"""What the SVM experiment has to show, and what the paper says about it, judged by the numbers of a run.
 
-from typing import Any
+`summary` makes one row per method from its runs; `targets` and `verdicts` read those rows and nothing else.
+"""
 
 import numpy as np
 
+from hierax.experiments.reproduce.comparison import Row, TargetRow
+from hierax.experiments.reproduce.svm_runs import MethodResult
 from hierax.experiments.reproduce.verdict import Verdict
 
 OURS = ("SALVF", "SALVF-VR", "SALVF, exact inner")
 RIVAL = "BLOCC"
-SHARE, REACHED = 0.95, 0.90
+SHARE = 0.95  # of the best baseline's decrease of phi that SALVF has to reach
+REACHED = 0.90  # of the best decrease: the level to which seconds are counted
+
+Summaries = dict[str, dict[str, Row]]  # by data set, then by method
 
 
-def summary(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def summary(results: dict[str, MethodResult]) -> dict[str, Row]:
     """Means and standard errors over the seeds, per method, and the seconds to 90 % of the best decrease."""
     table = {name: _numbers(result) for name, result in results.items()}
     best = max(row["decrease"] for row in table.values())
@@ -24,10 +30,10 @@ def summary(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return table
 
 
-def _numbers(result: dict[str, Any]) -> dict[str, Any]:
+def _numbers(result: MethodResult) -> Row:
     curves = result["curves"]
     finals = [curve.final for curve in curves]
-    row: dict[str, Any] = {
+    row: Row = {
         "setting": result["setting"]._asdict(),
         "tuning": result["tuning"],
         "compile_seconds": result["compile_seconds"],
@@ -50,9 +56,9 @@ def _numbers(result: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def targets(summaries: dict[str, dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+def targets(summaries: Summaries) -> list[TargetRow]:
     """The bounds that SALVF has to keep, with what was measured."""
-    judged = []
+    judged: list[TargetRow] = []
     for name, table in summaries.items():
         rivals = {method: row["decrease"] for method, row in table.items() if method not in OURS}
         best = max(rivals, key=lambda method: rivals[method])
@@ -91,18 +97,18 @@ def shown_seconds(value: float | None) -> str:
     return "never" if value is None else f"{value:.2f} s"
 
 
-def verdicts(summaries: dict[str, dict[str, dict[str, Any]]]) -> list[Verdict]:
+def verdicts(summaries: Summaries) -> list[Verdict]:
     """The paper's three statements about this experiment."""
     return [_better_accuracy(summaries), _blocc_is_near(summaries), _faster_than_blocc(summaries)]
 
 
-def _gap_to(table: dict[str, dict[str, Any]], method: str, other: str) -> tuple[float, float]:
+def _gap_to(table: dict[str, Row], method: str, other: str) -> tuple[float, float]:
     """Difference of the mean test accuracies, and its standard error from those of the two means."""
     first, second = table[method], table[other]
     return first["accuracy"] - second["accuracy"], float(np.hypot(first["accuracy_se"], second["accuracy_se"]))
 
 
-def _better_accuracy(summaries: dict[str, dict[str, dict[str, Any]]]) -> Verdict:
+def _better_accuracy(summaries: Summaries) -> Verdict:
     clear, evidence = [], []
     for name, table in summaries.items():
         rivals = [method for method in table if method not in OURS]
@@ -117,7 +123,7 @@ def _better_accuracy(summaries: dict[str, dict[str, dict[str, Any]]]) -> Verdict
     return Verdict("SALVF achieves a better accuracy over the baselines", holds, evidence)
 
 
-def _blocc_is_near(summaries: dict[str, dict[str, dict[str, Any]]]) -> Verdict:
+def _blocc_is_near(summaries: Summaries) -> Verdict:
     near, evidence = [], []
     for name, table in summaries.items():
         difference, error = _gap_to(table, "SALVF", RIVAL)
@@ -130,7 +136,7 @@ def _blocc_is_near(summaries: dict[str, dict[str, dict[str, Any]]]) -> Verdict:
     )
 
 
-def _faster_than_blocc(summaries: dict[str, dict[str, dict[str, Any]]]) -> Verdict:
+def _faster_than_blocc(summaries: Summaries) -> Verdict:
     faster, evidence = [], []
     for name, table in summaries.items():
         times = {method: 1e3 * table[method]["seconds_per_step"] for method in ("SALVF", "SALVF, exact inner", RIVAL)}

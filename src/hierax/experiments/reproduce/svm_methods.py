@@ -7,14 +7,14 @@ use is taken. Whatever else a method needs is what the library estimates, but fo
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hierax._lower.conic import Conic
 from hierax._lower.exact import Exact
 from hierax._lower.maxmin import MaxMin
 from hierax._lower.salm import SALM
 from hierax._methods.blocc import BLOCC
-from hierax._methods.directions import Storm
+from hierax._methods.directions import Plain, Storm
 from hierax._methods.gaffa import BiCGAFFA
 from hierax._methods.gam import GAM
 from hierax._methods.lvhba import LVHBA
@@ -23,10 +23,9 @@ from hierax._methods.steps import Decay, Steps
 from hierax._run.method import AbstractMethod
 
 BATCH = 32  # validation samples per step, for every method
-SHORT, LONG = (0.07, 0.2, 0.6), (0.2, 0.6, 1.8)  # x-steps
+SHORT, LONG = (0.07, 0.2, 0.6), (0.2, 0.6, 1.8)  # x-steps of the grids
+WIDE = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)  # those of GAM, which has no penalty weight to vary
 VR_BETA = 0.3  # a constant: with these x-steps Storm's own rule gives 1, which is SALVF
-WIDE = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
-
 
 # The curvature of G rises with the largest sample weight: the cap is a third of what is stable at the start.
 FAST = SALM(steps=50, eta_max=0.04)
@@ -62,21 +61,22 @@ def _against_weight(setting: Setting) -> float:
     return setting.step * setting.weight
 
 
-def _salvf(**more: Any) -> Callable[[Setting], AbstractMethod]:
+def _salvf(inner: SALM | Conic, direction: Plain | Storm = Plain()) -> Callable[[Setting], AbstractMethod]:
     return lambda setting: SALVF(
         c1=setting.weight,
         steps=Steps(x=_x_step(setting)),
         batch_zeta=BATCH,
         follow=True,
         repair=Conic(),
-        **more,
+        inner=inner,
+        direction=direction,
     )
 
 
 ENTRIES = (
-    Entry("SALVF", _salvf(inner=FAST), _grid((2.0, 4.0), LONG), "SALM, 50 steps"),
-    Entry("SALVF-VR", _salvf(inner=FAST, direction=Storm(beta=VR_BETA)), _grid((2.0, 4.0), LONG), "SALM, 50 steps"),
-    Entry("SALVF, exact inner", _salvf(inner=Conic()), _grid((3.0, 10.0), LONG), "Conic"),
+    Entry("SALVF", _salvf(FAST), _grid((2.0, 4.0), LONG), "SALM, 50 steps"),
+    Entry("SALVF-VR", _salvf(FAST, Storm(beta=VR_BETA)), _grid((2.0, 4.0), LONG), "SALM, 50 steps"),
+    Entry("SALVF, exact inner", _salvf(Conic()), _grid((3.0, 10.0), LONG), "Conic"),
     Entry(
         "BLOCC",
         lambda s: BLOCC(

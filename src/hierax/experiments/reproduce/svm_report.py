@@ -1,15 +1,18 @@
-"""Tables and figures of the SVM experiment."""
+"""Tables and figures of the SVM experiment.
+
+The legend that the tables begin with says what each column is. No numbers are computed here.
+"""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hierax.experiments.reproduce.comparison import Axis, draw_panels, headed, print_judgement
-from hierax.experiments.reproduce.svm_claims import shown_seconds
+from hierax.experiments.reproduce.comparison import Axis, Row, TargetRow, draw_panels, headed, print_judgement
+from hierax.experiments.reproduce.svm_claims import Summaries, shown_seconds
 from hierax.experiments.reproduce.svm_methods import BATCH, ENTRIES
+from hierax.experiments.reproduce.svm_runs import MethodResult
 from hierax.experiments.reproduce.verdict import Verdict
 
 LEGEND = """\
@@ -22,9 +25,9 @@ ms per step: compilation apart, one core; inner: lower solves and lower gradient
 
 def print_tables(
     console: Console,
-    summaries: dict[str, dict[str, dict[str, Any]]],
+    summaries: Summaries,
     plain: dict[str, dict[str, float]],
-    judged: list[dict[str, Any]] | None,
+    judged: list[TargetRow] | None,
     statements: list[Verdict],
 ) -> None:
     """One table per data set, the targets (None: not judged), and the paper's statements."""
@@ -36,7 +39,7 @@ def print_tables(
     print_judgement(console, judged, statements)
 
 
-def _table(name: str, rows: dict[str, dict[str, Any]], plain: dict[str, float]) -> Table:
+def _table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Table:
     table = headed(
         name,
         "c, step",
@@ -83,7 +86,7 @@ COLUMNS = (
 )
 
 
-def draw(folder: Path, every: dict[str, dict[str, dict[str, Any]]], plain: dict[str, dict[str, float]]) -> list[Path]:
+def draw(folder: Path, every: dict[str, dict[str, MethodResult]], plain: dict[str, dict[str, float]]) -> list[Path]:
     """Per data set: test accuracy and hyper-objective against seconds, iterations and samples."""
     return [
         draw_panels(

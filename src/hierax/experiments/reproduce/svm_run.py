@@ -5,23 +5,22 @@ Methods and data sets are dealt out to as many processes as there are cores, one
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 
 from hierax.experiments.reproduce import svm_data, svm_report
+from hierax.experiments.reproduce.comparison import report_console
 from hierax.experiments.reproduce.svm_claims import summary, targets, verdicts
 from hierax.experiments.reproduce.svm_methods import ENTRIES
 from hierax.experiments.reproduce.svm_plain import plain_svm
-from hierax.experiments.reproduce.svm_runs import Size, run_method
-from hierax.experiments.reproduce.workers import Task, run_tasks
+from hierax.experiments.reproduce.svm_runs import MethodResult, Size, run_method
+from hierax.experiments.reproduce.workers import Name, Task, run_tasks
 from hierax.problems.svm import Weights
 from hierax.report import draw_or_say, versions, write_json
 
 QUICK = Size(seeds=2, steps=40, record_every=10, tuning_seeds=1, tuning_steps=10)
-SLOWEST = ("GAM", "LV-HBA", "BLOCC", "SALVF, exact inner", "BiC-GAFFA", "SALVF-VR", "SALVF")
-WIDTH = 140  # of the tables where the output is a file
+SLOWEST_FIRST = ("GAM", "LV-HBA", "BLOCC", "SALVF, exact inner", "BiC-GAFFA", "SALVF-VR", "SALVF")
 
 
 def run(
@@ -31,7 +30,7 @@ def run(
     data_dir: Path | None = None,
     weights: Weights = "softmax",
     console: Console | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Tune and run every method on the data sets, write the numbers and figures, print the tables and what they say.
 
     Args:
@@ -45,7 +44,7 @@ def run(
     Returns:
         What metrics.json holds.
     """
-    console = console or Console(width=None if Console().is_terminal else WIDTH)
+    console = console or report_console()
     size = QUICK if quick else Size()
     size = dataclasses.replace(size, seeds=seeds or size.seeds)
     names, note = svm_data.names(data_dir)
@@ -56,7 +55,7 @@ def run(
     summaries = {name: summary(every[name]) for name in names}
     judged = targets(summaries)
     statements = verdicts(summaries)
-    content = {
+    content: dict[str, object] = {
         "settings": {"weights": weights, "quick": quick, **dataclasses.asdict(size)},
         "versions": versions(),
         "sets": {name: {"methods": summaries[name], "plain": plain[name]} for name in names},
@@ -66,29 +65,31 @@ def run(
     write_json(out / "metrics.json", content)
     _write_curves(out / "curves.npz", every)
     svm_report.print_tables(console, summaries, plain, None if quick else judged, statements)
-    draw_or_say(lambda: svm_report.draw(out / "figures", every, plain), lambda text: console.print(text))
+    draw_or_say(lambda: svm_report.draw(out / "figures", every, plain), console.print)
     console.print(f"Results: {out}", highlight=False)
     return content
 
 
 def _every_set(
     names: list[str], size: Size, weights: Weights, data_dir: Path | None, console: Console, parallel: bool
-) -> dict[str, dict[str, dict[str, Any]]]:
+) -> dict[str, dict[str, MethodResult]]:
     """Results by data set and method; the slowest methods come first, so that no core waits for a last long one."""
-    tasks: dict[tuple[str, ...], Task] = {
-        (name, method): (_by_name, (name, method, size, weights, data_dir)) for method in SLOWEST for name in names
+    tasks: dict[Name, Task[MethodResult]] = {
+        (name, method): (_by_name, (name, method, size, weights, data_dir))
+        for method in SLOWEST_FIRST
+        for name in names
     }
     found = run_tasks(tasks, console, parallel)
     return {name: {entry.name: found[name, entry.name] for entry in ENTRIES} for name in names}
 
 
-def _by_name(name: str, method: str, size: Size, weights: Weights, data_dir: Path | None) -> dict[str, Any]:
+def _by_name(name: str, method: str, size: Size, weights: Weights, data_dir: Path | None) -> MethodResult:
     """`run_method` in a worker: an entry holds functions, which cannot be sent to one."""
     (entry,) = (entry for entry in ENTRIES if entry.name == method)
     return run_method(name, entry, size, weights, data_dir)
 
 
-def _write_curves(path: Path, every: dict[str, dict[str, dict[str, Any]]]) -> None:
+def _write_curves(path: Path, every: dict[str, dict[str, MethodResult]]) -> None:
     arrays = {
         f"{name}/{method}/{seed}/{field}": getattr(curve, field)
         for name, methods in every.items()

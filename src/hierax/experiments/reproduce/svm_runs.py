@@ -9,19 +9,23 @@ import functools
 import logging
 import math
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from hierax._judge.certificate import certify
 from hierax._lower.conic import Conic
+from hierax._run.method import AbstractMethod
+from hierax._run.solution import Solution
+from hierax.experiments.reproduce.comparison import Row
+from hierax.experiments.reproduce.recorded import run_recorded
 from hierax.experiments.reproduce.svm_data import Split, split
 from hierax.experiments.reproduce.svm_methods import BATCH, Entry, Setting
 from hierax.problems import svm, svm_hypergradient, svm_reference
 from hierax.problems._svm_reference import Data, Weights
 from hierax.problems.example import Example
-from hierax.solving import solve
 
 logger = logging.getLogger("hierax")
 
@@ -49,7 +53,7 @@ class Curve:
     zeta: np.ndarray
     phi: np.ndarray
     accuracy: np.ndarray
-    final: dict[str, Any]
+    final: Row
 
     @property
     def failed(self) -> bool:
@@ -60,6 +64,15 @@ class Curve:
     def decrease(self) -> np.ndarray:
         """phi at the start minus phi."""
         return self.phi[0] - self.phi
+
+
+class MethodResult(TypedDict):
+    """What a method did on a data set: the setting it was given, how that was chosen, and a run per seed."""
+
+    setting: Setting
+    tuning: list[Row]
+    curves: list[Curve]
+    compile_seconds: float
 
 
 class Judge:
@@ -76,7 +89,7 @@ class Judge:
         scores = parts.test[0] @ w.T + b
         return phi, np.mean(np.sign(scores) == parts.test[1][:, None], axis=0), value
 
-    def accuracy(self, y: Any) -> float:
+    def accuracy(self, y: PyTree) -> float:
         """Test accuracy of a returned y."""
         scores = self.parts.test[0] @ np.asarray(y["w"]) + float(y["b"])
         return float(np.mean(np.sign(scores) == self.parts.test[1]))
@@ -98,7 +111,7 @@ def unit(parts: Split) -> float:
     return float(len(parts.train[1]) ** 0.5)
 
 
-def run_method(name: str, entry: Entry, size: Size, weights: Weights, data_dir: Path | None) -> dict[str, Any]:
+def run_method(name: str, entry: Entry, size: Size, weights: Weights, data_dir: Path | None) -> MethodResult:
     """Choose a method's constants on the tuning seeds of one data set, then run it on every seed."""
     tuning = [split(name, FIRST_TUNING_SEED + i, data_dir) for i in range(size.tuning_seeds)]
     setting, table = _tuned(entry, tuning, size, weights)
@@ -113,7 +126,7 @@ def run_method(name: str, entry: Entry, size: Size, weights: Weights, data_dir: 
     return {"setting": setting, "tuning": table, "curves": curves, "compile_seconds": compiling}
 
 
-def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Weights) -> tuple[Setting, list[dict[str, Any]]]:
+def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Weights) -> tuple[Setting, list[Row]]:
     """The setting of the grid with the largest mean decrease of phi on the tuning seeds; a failed run counts as 0."""
     table = []
     for setting in entry.grid:
@@ -134,28 +147,14 @@ def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Weights) -> t
 
 
 def _run(
-    method: Any, parts: Split, seed: int, steps: int, size: Size, weights: Weights, judge_only: bool = False
+    method: AbstractMethod, parts: Split, seed: int, steps: int, size: Size, weights: Weights, judge_only: bool = False
 ) -> Curve:
     example: Example = svm(parts.train, parts.validation, weights, unit=unit(parts))
-    xs = [np.asarray(example.x0)]
-    solution = solve(
-        example.problem,
-        example.x0,
-        example.y0,
-        method,
-        max_steps=steps,
-        record_every=size.record_every,
-        callback=lambda info: xs.append(np.asarray(info.x)),
-        seed=seed,
-        progress=False,
-        throw=False,
-    )
-    judge = Judge(parts, weights)
-    kept, rows = len(xs) - 1, steps // size.record_every
-    xs += [xs[-1]] * (rows - kept)  # a run that failed stays where it was
-    phi, accuracy, _ = judge(np.stack(xs))
+    run = run_recorded(example, method, steps, size.record_every, steps // size.record_every, seed)
+    solution, judge = run.solution, Judge(parts, weights)
+    phi, accuracy, _ = judge(run.xs)
     status = solution.status
-    final: dict[str, Any] = {
+    final: Row = {
         "status": status.name,
         "failed": status.failed,
         "compile_seconds": solution.counts.compile_seconds,
@@ -163,14 +162,10 @@ def _run(
     if not judge_only:
         final |= _final(example, solution, judge)
 
-    def column(name: str) -> np.ndarray:
-        values = np.concatenate([[0.0], solution.history[name][:kept]])
-        return np.pad(values, (0, rows - kept), mode="edge")
-
-    taken = column("step")
+    taken = run.column("step")
     return Curve(
         steps=taken,
-        seconds=column("seconds"),
+        seconds=run.column("seconds"),
         zeta=BATCH * taken,
         phi=np.where(np.isfinite(phi), phi, phi[0]),
         accuracy=accuracy,
@@ -178,7 +173,7 @@ def _run(
     )
 
 
-def _final(example: Example, solution: Any, judge: Judge) -> dict[str, Any]:
+def _final(example: Example, solution: Solution, judge: Judge) -> Row:
     """The returned point: accuracy of its y and of y*(x), violation, gap, certificate, seconds, counts."""
     phi, accuracy, value = judge(np.asarray(solution.x)[None])
     problem, x, y = example.problem, solution.x, solution.y

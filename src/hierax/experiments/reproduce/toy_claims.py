@@ -1,26 +1,27 @@
-"""What the paper says about the toy, judged by the numbers of a run."""
+"""What the paper says about the toy, judged by the numbers of a run.
 
-from typing import Any
+Every statement is judged by rows of `toy_rows` that are named here; the evidence is the numbers in words.
+"""
 
 import numpy as np
-from jaxtyping import Float64
-from scipy import stats
 
+from hierax._base.lazy import lazy
+from hierax.experiments.reproduce.toy_rows import Metrics, Numbers, Result
 from hierax.experiments.reproduce.verdict import Verdict
 from hierax.problems.toy import local_minimisers
 
 GLOBAL = 1  # which of the local minimisers is the global one
 FEWEST = 50  # starts for which normality is judged
 
-Numbers = Float64[np.ndarray, " n"]
+stats = lazy("scipy.stats")
 
 
-def verdicts(results: dict[str, Any]) -> list[Verdict]:
+def verdicts(results: dict[str, Result]) -> list[Verdict]:
     """The paper's three statements about the toy, judged by the numbers of this run."""
     return [_close_to_global(results), _gaussian(results), _more_concentrated(results)]
 
 
-def _close_to_global(results: dict[str, Any]) -> Verdict:
+def _close_to_global(results: dict[str, Result]) -> Verdict:
     keys = [f"{penalty}/given/{name}" for penalty in ("quadratic", "multiplier") for name in ("SALVF", "SALVF-VR")]
     shares = [results[key].metrics["shares"][GLOBAL] for key in keys]
     evidence = [
@@ -36,7 +37,7 @@ def _close_to_global(results: dict[str, Any]) -> Verdict:
     return Verdict("the converged points are close to the global optimal solution", holds, evidence)
 
 
-def _gaussian(results: dict[str, Any]) -> Verdict:
+def _gaussian(results: dict[str, Result]) -> Verdict:
     """Shapiro and Wilk's test, over all starts and inside the global basin."""
     evidence, inside_fine, all_fine = [], [], []
     for name in ("SALVF", "SALVF-VR"):
@@ -65,7 +66,7 @@ def _normality(values: Numbers) -> float:
     return float(stats.shapiro(values).pvalue) if len(values) >= 3 and np.ptp(values) > 0 else float("nan")
 
 
-def _more_concentrated(results: dict[str, Any]) -> Verdict:
+def _more_concentrated(results: dict[str, Result]) -> Verdict:
     pairs = {
         "paper's penalty, same decaying steps, a = 6": ("decay6/SALVF", "decay6/SALVF-VR"),
         "the same with the printed beta": ("decay6/SALVF", "decay6/SALVF-VR, printed beta"),
@@ -87,6 +88,6 @@ def _more_concentrated(results: dict[str, Any]) -> Verdict:
     return Verdict("SALVF-VR is more concentrated than SALVF", holds, evidence)
 
 
-def _interval(metrics: dict[str, Any]) -> str:
+def _interval(metrics: Metrics) -> str:
     low, high = metrics["sd_global_interval"]
     return f"{metrics['sd_global']:.5f} [{low:.5f}, {high:.5f}]"

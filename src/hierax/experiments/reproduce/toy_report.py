@@ -1,9 +1,13 @@
-"""Tables and figures of the toy experiment."""
+"""Tables and figures of the toy experiment.
+
+The legend that the tables begin with says what each column is. No numbers are computed here, except the bins of the
+figures.
+"""
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +15,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hierax.experiments.reproduce.toy_rows import Result, Target
+from hierax.experiments.reproduce.verdict import Verdict
 from hierax.problems import toy
 from hierax.problems.toy import SIDE, local_minimisers
 from hierax.report import new_figure, save_figure
 
 if TYPE_CHECKING:
-    from hierax.experiments.reproduce.toy_run import Result, Target, Verdict
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from mpl_toolkits.mplot3d.axes3d import Axes3D
 
 NAMES = {
     "median_distance": "median distance",
@@ -36,7 +44,7 @@ CURVE = "#444444"
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def print_tables(console: Console, results: list["Result"], judged: bool) -> None:
+def print_tables(console: Console, results: list[Result], judged: bool) -> None:
     """One table per group of rows, then the targets."""
     places = " / ".join(f"{x:.3f}" for x in local_minimisers())
     console.print(LEGEND.format(places=places), highlight=False)
@@ -49,7 +57,7 @@ def print_tables(console: Console, results: list["Result"], judged: bool) -> Non
         console.print(f"Targets not met: {'; '.join(missed) or 'none'}\n", highlight=False, soft_wrap=True)
 
 
-def _table(title: str, results: Iterable["Result"]) -> Table:
+def _table(title: str, results: Iterable[Result]) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("", no_wrap=True)
     for heading in ("% of starts", "median", "mean", "within", "|y - x|", "sd", "S", "finite"):
@@ -70,7 +78,7 @@ def _table(title: str, results: Iterable["Result"]) -> Table:
     return table
 
 
-def _costs(results: list["Result"]) -> Table:
+def _costs(results: list[Result]) -> Table:
     table = Table(
         title="costs per start, and how the starts ended", box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False
     )
@@ -86,7 +94,7 @@ def _costs(results: list["Result"]) -> Table:
     return table
 
 
-def _targets(results: list["Result"], judged: bool) -> Table:
+def _targets(results: list[Result], judged: bool) -> Table:
     title = "targets" if judged else "targets (a quick run is not judged)"
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -102,7 +110,7 @@ def _targets(results: list["Result"], judged: bool) -> Table:
     return table
 
 
-def _described(target: "Target") -> str:
+def _described(target: Target) -> str:
     return f"{NAMES[target.metric]} {target.sign} {_number(target.metric, target.bound)}"
 
 
@@ -118,7 +126,7 @@ def _mark(met: bool, judged: bool) -> str:
     return "[green]met[/green]" if met else "[red]not met[/red]"
 
 
-def print_statements(console: Console, statements: list["Verdict"]) -> None:
+def print_statements(console: Console, statements: list[Verdict]) -> None:
     """Which of the paper's statements hold, with the numbers of this run."""
     console.print("[bold]The paper says[/bold]")
     for verdict in statements:
@@ -131,7 +139,7 @@ def print_statements(console: Console, statements: list["Verdict"]) -> None:
 # -- figures ----------------------------------------------------------------------------------------------------------
 
 
-def draw(folder: Path, results: Mapping[str, "Result"]) -> list[Path]:
+def draw(folder: Path, results: Mapping[str, Result]) -> list[Path]:
     """The paper's two figures, SALVF beside SALVF-VR, for both penalties from the paper's start."""
     titles = {
         "quadratic": "paper's penalty, c1 = 5, c2 = 1000",
@@ -150,7 +158,7 @@ def upper_objective(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(toy(0.0).problem.upper(jnp.asarray(x), jnp.asarray(y), None))
 
 
-def _distribution(pair: Mapping[str, "Result"], title: str) -> Any:
+def _distribution(pair: Mapping[str, Result], title: str) -> "Figure":
     """(a) the final points projected on the curve F(x, x) with the distribution of x; below, the global basin."""
     figure = new_figure(11.0, 7.0)
     figure.suptitle(f"Final points from {len(next(iter(pair.values())).x)} random starts: {title}")
@@ -183,10 +191,10 @@ def _global_index() -> int:
     return int(np.argmin(upper_objective(at, at)))
 
 
-def _draw_points(axis: Any, count: Any, result: "Result", colour: str, edges: np.ndarray) -> None:
+def _draw_points(axis: "Axes", count: "Axes", result: Result, colour: str, edges: np.ndarray) -> None:
     """The curve, the points on it, the share at each minimiser; behind them the bars of x."""
     draw_curve(axis)
-    count.hist(result.x, edges, color=colour, alpha=0.35)
+    count.hist(result.x, edges.tolist(), color=colour, alpha=0.35)
     axis.scatter(result.x, upper_objective(result.x, result.x), s=30, color=colour, alpha=0.6, zorder=3)
     for minimiser, share in zip(local_minimisers(), result.metrics["shares"], strict=True):
         place = (minimiser, float(upper_objective(minimiser, minimiser)))
@@ -201,14 +209,14 @@ def _draw_points(axis: Any, count: Any, result: "Result", colour: str, edges: np
         each.spines["top"].set_visible(False)
 
 
-def _draw_basin(axis: Any, x: np.ndarray, together: np.ndarray, colour: str) -> None:
+def _draw_basin(axis: "Axes", x: np.ndarray, together: np.ndarray, colour: str) -> None:
     """The distribution of x inside the global basin, on the bins of both methods, with the normal curve of its sd."""
     best = local_minimisers()[_global_index()]
     # A straggler must not squeeze the rest into one bin.
     low, high = np.quantile(np.append(together, best), (0.01, 0.99))
     margin = 0.15 * (high - low) + 1e-6
     edges = np.linspace(low - margin, high + margin, 36)
-    axis.hist(x, edges, color=colour, alpha=0.35)
+    axis.hist(x, edges.tolist(), color=colour, alpha=0.35)
     axis.axvline(best, color="k", lw=1.2, ls="--", label=f"minimiser {best:.4f}")
     if len(x) > 1 and np.std(x) > 0:
         grid, sd = np.linspace(edges[0], edges[-1], 300), np.std(x, ddof=1)
@@ -220,7 +228,7 @@ def _draw_basin(axis: Any, x: np.ndarray, together: np.ndarray, colour: str) -> 
     axis.legend(loc="best", frameon=False)
 
 
-def draw_curve(axis: Any) -> None:
+def draw_curve(axis: "Axes") -> None:
     """F(x, x) over X with its local minimisers."""
     grid = np.linspace(0.0, SIDE, 601)
     axis.plot(grid, upper_objective(grid, grid), color=CURVE, lw=1.4, label="F(x, y*(x)) = F(x, x)")
@@ -228,14 +236,14 @@ def draw_curve(axis: Any) -> None:
     axis.plot(at, upper_objective(at, at), "k+", ms=11, mew=1.6, zorder=4, ls="none", label="local minimisers")
 
 
-def _surface(pair: Mapping[str, "Result"], title: str) -> Any:
+def _surface(pair: Mapping[str, Result], title: str) -> "Figure":
     """(b) the surface F(x, y) with the final points (x, y, F)."""
     figure = new_figure(12.0, 5.8)
     figure.suptitle(f"F(x, y) and the final points: {title}")
     side = np.linspace(0.0, SIDE, 121)
     x, y = np.meshgrid(side, side)
     for place, (name, result) in enumerate(pair.items()):
-        axis: Any = figure.add_subplot(1, 2, place + 1, projection="3d", computed_zorder=False)
+        axis: Axes3D = figure.add_subplot(1, 2, place + 1, projection="3d", computed_zorder=False)
         axis.plot_surface(x, y, upper_objective(x, y), cmap="Blues", vmin=-4, alpha=0.8, rstride=2, cstride=2, lw=0)
         axis.plot(side, side, upper_objective(side, side), color=CURVE, lw=1.8, label="y = y*(x) = x")
         heights = upper_objective(result.x, result.y)

@@ -10,7 +10,6 @@ import dataclasses
 import warnings
 from collections import Counter
 from pathlib import Path
-from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -19,15 +18,14 @@ from rich.console import Console
 
 from hierax._base.errors import HieraxWarning
 from hierax._math.psi import Inner, Point, Weights, psi_gradient, stationarity
-from hierax._methods.directions import Storm
-from hierax._methods.salvf import SALVF, SALVF_VR
-from hierax._methods.steps import Decay, Steps
+from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Rows
 from hierax._run.progress import progress_bar
 from hierax._run.solution import Solutions
 from hierax.experiments.reproduce import toy_report
 from hierax.experiments.reproduce import toy_synthetic as synthetic
-from hierax.experiments.reproduce.toy_claims import GLOBAL, Numbers, verdicts
+from hierax.experiments.reproduce.toy_claims import GLOBAL, verdicts
+from hierax.experiments.reproduce.toy_rows import Metrics, Numbers, Result, Row, all_rows
 from hierax.experiments.reproduce.verdict import Verdict
 from hierax.problems import toy, toy_inner_solution
 from hierax.problems.toy import SIDE, local_minimisers
@@ -42,69 +40,6 @@ WITHIN = np.array([0.05, 0.05, 0.05, 0.005])
 RESAMPLES = 2000
 WIDTH = 120  # of the tables where the output is a file
 
-C1, C2_QUADRATIC, C2_MULTIPLIER = 5.0, 1000.0, 100.0
-L_QUADRATIC = 2 * C2_QUADRATIC + 10 * C1 + 20  # L_Psi of the toy with the quadratic penalty
-# The paper's algorithms: no control variate. It leaves gamma open; its claims were first tested with gamma = 1.
-PAPER: dict[str, Any] = {
-    "c1": C1,
-    "c2": C2_QUADRATIC,
-    "gamma1": 1.0,
-    "gamma2": 1.0,
-    "penalty": "quadratic",
-    "control_variate": False,
-}
-UNITS: dict[str, dict[str, float]] = {
-    "F x 0.01": {"scale_upper": 0.01},
-    "F x 100": {"scale_upper": 100.0},
-    "G x 0.01": {"scale_lower": 0.01},
-    "G x 100": {"scale_lower": 100.0},
-    "H x 0.01": {"scale_constraint": 0.01},
-    "H x 100": {"scale_constraint": 100.0},
-    "x, y x 10": {"stretch": 10.0},
-}
-
-Start = Literal["given", "solve"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """A bound that a metric of a row has to meet."""
-
-    metric: str
-    sign: Literal["<=", ">=", "=="]
-    bound: float
-
-    def met(self, value: float) -> bool:
-        """Whether the value keeps the bound (NaN never does)."""
-        return {"<=": value <= self.bound, ">=": value >= self.bound, "==": value == self.bound}[self.sign]
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One line of the table: a method, the units of the problem it is given, and what it has to reach."""
-
-    key: str
-    group: str
-    label: str
-    method: SALVF
-    targets: tuple[Target, ...] = ()
-    units: dict[str, float] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The final points of a row's starts, in the original units, and everything measured on them."""
-
-    row: Row
-    x: Numbers
-    y: Numbers
-    metrics: dict[str, Any]
-
-    @property
-    def checks(self) -> list[tuple[Target, bool]]:
-        """Every target of the row and whether it is met."""
-        return [(target, target.met(self.metrics[target.metric])) for target in self.row.targets]
-
 
 def run(
     out: Path,
@@ -112,7 +47,7 @@ def run(
     seeds: int | None = None,
     data_dir: Path | None = None,
     console: Console | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Run every row, write metrics.json, points.npz and the figures, print the table and what it says.
 
     Args:
@@ -151,100 +86,6 @@ def run(
     return content
 
 
-# -- the rows ---------------------------------------------------------------------------------------------------------
-
-
-def all_rows(steps: int) -> list[Row]:
-    """Every row of the experiment; a run of `steps` steps should take as many samples of zeta."""
-    return [*_quadratic(), *_same_steps(), *_multiplier(), *_nothing_set(steps), *_other_units()]
-
-
-def _both(**settings: Any) -> dict[str, SALVF]:
-    return {"SALVF": SALVF(**settings), "SALVF-VR": SALVF_VR(**settings)}
-
-
-def _quadratic() -> list[Row]:
-    constant = Decay(1 / L_QUADRATIC, a=1.0, power=0.0)
-    targets = (Target("median_distance", "<=", 0.015), Target("mean_gap", "<=", 0.025))
-    starts: tuple[Start, ...] = ("given", "solve")
-    return [
-        Row(
-            f"quadratic/{start}/{name}",
-            "paper's penalty, c1 = 5, c2 = 1000, constant step 1/L",
-            f"{name}, {_start(start)}",
-            method,
-            targets if start == "given" else (),  # the paper's setting; elsewhere the basins' shares move the median
-        )
-        for start in starts
-        for name, method in _both(**PAPER, steps=Steps(x=constant, y=constant), start=start).items()
-    ]
-
-
-def _same_steps() -> list[Row]:
-    """Pairs with the same decaying steps; a = 6 also with the printed schedule of beta."""
-    rows = []
-    for a in (6.0, 1.5):
-        decay = Decay(1 / L_QUADRATIC, a=a)
-        settings = PAPER | {"steps": Steps(x=decay, y=decay), "start": "given"}
-        methods = _both(**settings)
-        if a == 6.0:
-            # beta_{k+1} = (k+1)^(-2/3) as the paper has it, once alpha_k = (a/L) (k+1)^(-1/3) leaves its cap.
-            printed = Storm(schedule="paper", beta=(L_QUADRATIC / a) ** 2)
-            methods["SALVF-VR, printed beta"] = SALVF(direction=printed, **settings)
-        rows += [
-            Row(
-                f"decay{a:g}/{name}",
-                "paper's penalty, the same decaying steps min(1, a (k+1)^(-1/3))/L, start as given",
-                f"{name}, a = {a:g}",
-                method,
-            )
-            for name, method in methods.items()
-        ]
-    return rows
-
-
-def _multiplier() -> list[Row]:
-    targets = (
-        Target("median_distance", "<=", 0.004),
-        Target("share_within", ">=", 0.97),
-        Target("mean_gap", "<=", 0.001),
-    )
-    starts: tuple[Start, ...] = ("given", "solve")
-    return [
-        Row(
-            f"multiplier/{start}/{name}",
-            "outer multiplier, c1 = 5, c2 = 100, steps estimated",
-            f"{name}, {_start(start)}",
-            method,
-            targets if start == "solve" else (),
-        )
-        for start in starts
-        for name, method in _both(c1=C1, c2=C2_MULTIPLIER, start=start).items()
-    ]
-
-
-def _nothing_set(steps: int) -> list[Row]:
-    targets = (
-        Target("median_distance", "<=", 0.01),
-        Target("mean_gap", "<=", 0.005),
-        Target("samples_zeta", "==", steps),
-    )
-    return [Row(f"nothing set/{name}", "nothing set", name, method, targets) for name, method in _both().items()]
-
-
-def _other_units() -> list[Row]:
-    targets = (Target("median_distance", "<=", 0.02),)
-    return [
-        Row(f"{unit}/{name}", "nothing set, other units", f"{name}, {unit}", method, targets, factors)
-        for unit, factors in UNITS.items()
-        for name, method in _both().items()
-    ]
-
-
-def _start(start: Start) -> str:
-    return {"given": "start as given", "solve": "default start"}[start]
-
-
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
@@ -262,7 +103,7 @@ def measure(row: Row, starts: Float64[np.ndarray, "n 2"], steps: int) -> Result:
     return Result(row, x, y, _metrics(row, solution, x, y))
 
 
-def _metrics(row: Row, solution: Solutions, x: Numbers, y: Numbers) -> dict[str, Any]:
+def _metrics(row: Row, solution: Solutions, x: Numbers, y: Numbers) -> Metrics:
     distances = np.abs(x[:, None] - local_minimisers())
     nearest, distance = distances.argmin(axis=1), distances.min(axis=1)
     inside = x[nearest == GLOBAL]
@@ -330,14 +171,16 @@ def exact_stationarity(solution: Solutions, units: dict[str, float]) -> Array:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def _content(results: list[Result], statements: list[Verdict], starts: int, steps: int, quick: bool) -> dict[str, Any]:
+def _content(
+    results: list[Result], statements: list[Verdict], starts: int, steps: int, quick: bool
+) -> dict[str, object]:
     return {
         "settings": {"starts": starts, "steps": steps, "sigma": SIGMA, "quick": quick},
         "versions": versions(),
         "minimisers": local_minimisers().tolist(),
         "rows": {
-            result.row.key: result.metrics
-            | {
+            result.row.key: {
+                **result.metrics,
                 "group": result.row.group,
                 "targets": [
                     dataclasses.asdict(target) | {"met": None if quick else met} for target, met in result.checks

@@ -1,4 +1,4 @@
-"""How an experiment judges a statement of the paper."""
+"""How an experiment judges a statement of the paper: the words, whether it holds, and the numbers behind that."""
 
 import dataclasses
 

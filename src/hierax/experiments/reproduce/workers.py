@@ -1,4 +1,8 @@
-"""Tasks of an experiment in as many processes as there are cores, one core each, so that seconds compare."""
+"""Tasks of an experiment in as many processes as there are cores, one core each, so that seconds compare.
+
+A task is a function of a module and its arguments. The results come back by the names of the tasks; nothing here knows
+what is computed.
+"""
 
 import logging
 import os
@@ -7,30 +11,32 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import Any
+from typing import TypeVar
 
 import jax
 from rich.console import Console
 
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-Task = tuple[Callable[..., Any], tuple[Any, ...]]
+T = TypeVar("T")
+Name = tuple[str, ...]  # of a task: what the experiment calls it, from the general to the particular
+Task = tuple[Callable[..., T], tuple[object, ...]]
 
 
 def run_tasks(
-    tasks: Mapping[tuple[str, ...], Task],
+    tasks: Mapping[Name, Task[T]],
     console: Console,
     parallel: bool,
-    keep: Callable[[dict[tuple[str, ...], Any]], None] | None = None,
-) -> dict[tuple[str, ...], Any]:
+    keep: Callable[[dict[Name, T]], None] | None = None,
+) -> dict[Name, T]:
     """What each function gives for its arguments; starts them in the given order and prints a line when one ends.
 
     Functions and arguments of parallel tasks are sent to other processes: functions of a module, plain data. `keep` is
     called with all results so far whenever a task ends, so that nothing is lost where a long run is ended.
     """
     began = time.perf_counter()
-    found: dict[tuple[str, ...], Any] = {}
+    found: dict[Name, T] = {}
 
-    def done(name: tuple[str, ...], result: Any) -> None:
+    def done(name: Name, result: T) -> None:
         found[name] = result
         after, text = time.perf_counter() - began, ", ".join(name)
         console.print(f"{after:4.0f} s: {text} ({len(found)} of {len(tasks)})", style="dim", highlight=False)
@@ -47,7 +53,7 @@ def run_tasks(
         _one_core(),
         ProcessPoolExecutor(_cores(), mp_context=spawn, initializer=_settle, initargs=(cache,)) as pool,
     ):
-        waiting: dict[Future[Any], tuple[str, ...]] = {
+        waiting: dict[Future[T], Name] = {
             pool.submit(function, *arguments): name for name, (function, arguments) in tasks.items()
         }
         for future in as_completed(waiting):

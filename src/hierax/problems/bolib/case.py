@@ -1,4 +1,7 @@
-"""One problem of the collection: formulas, start and the best point known."""
+"""One problem of the collection: formulas, start and the best point known.
+
+A `Case` is data; `Case.problem` states it for hierax.
+"""
 
 import dataclasses
 from collections.abc import Callable, Sequence
