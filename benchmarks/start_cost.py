@@ -1,4 +1,4 @@
-"""What a call of `solve` costs before its first useful step: traces of the user's functions, compilations, lower solves.
+"""What a call of `solve` costs at its start: traces of the user's functions, compilations, lower solves.
 
 `python -m benchmarks.start_cost` prints one line per call: SALVF with nothing set on a deterministic problem, and Auto
 with nothing set but a time limit on a sampled one. A trace is a call of one of the user's Python functions; a

@@ -84,7 +84,7 @@ def check_functions(bound: Bound, x: PyTree, y: PyTree, batches: dict[str, PyTre
             got = [leaf.aval.shape for leaf in leaves]
             raise InputError(
                 f"{name}(x, y, {batch}): must return a scalar, the mean over the batch; got shapes {got}. "
-                "Average over the leading axis, e.g. with jnp.mean."
+                "Sum over the entries of x and y, and average over the leading axis of a batch (jnp.sum, jnp.mean)."
             )
         _check_dtype(f"{name}(x, y, {batch})", leaves[0].aval.dtype, dtype)
     for name in CONSTRAINTS:
