@@ -116,7 +116,7 @@ class Setting:
         def quick(*args: PyTree) -> PyTree:
             with float64():
                 result = call(self._data, *args)
-            return np.asarray(result) if isinstance(result, jax.Array) else on_host(result)  # a tree map costs 15 us
+            return np.asarray(result) if isinstance(result, jax.Array) else on_host(result)  # spares 6 of 50 us
 
         return quick
 
