@@ -42,7 +42,9 @@ class Penalty(NamedTuple):
 class RunState(Protocol):
     """What is asked of the state of a run."""
 
-    method: object
+    @property
+    def method(self) -> object:
+        """The method of the run."""
 
     def psi_penalty(self) -> Penalty | None:
         """What Psi was made of; None for methods without Psi."""

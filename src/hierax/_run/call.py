@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
+from hierax._judge.psi import Penalty
 from hierax._run.device import Output, Run
 from hierax._run.reports import Costs
 
@@ -47,7 +48,7 @@ class State(NamedTuple):
     seconds: float
     spent: Costs
 
-    def psi_penalty(self) -> Any:
+    def psi_penalty(self) -> Penalty | None:
         """What the penalty function Psi of the run was made of, for its certificate; None for methods without Psi."""
         penalty = getattr(self.method, "psi_penalty", None)
         return None if penalty is None else penalty(self.run.state)

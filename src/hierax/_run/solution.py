@@ -84,7 +84,7 @@ class Solution:
     def value(self) -> float:
         """F(x, y): the upper objective on all of the data (of a `Stream`: the mean over the last records)."""
         if self.judgement is not None:
-            return self.judgement.upper
+            return float(self.judgement.upper)
         return float(self.history["upper"][-1])
 
     @functools.cached_property

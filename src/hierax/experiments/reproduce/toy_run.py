@@ -165,6 +165,7 @@ def exact_stationarity(solution: Solutions, units: dict[str, float]) -> Array:
         gradient = psi_gradient(problem, here, Inner(w, Rows(lam, None)), weights, None, None)
         return stationarity(problem, here, gradient, upper / (method.smoothness * stretch**2))
 
+    assert isinstance(solution.method, SALVF)
     return jax.vmap(one)(solution.method, solution.state.run.state.point)
 
 
