@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, check_settings, one_of
@@ -61,6 +61,36 @@ class WithSmoothness(AbstractMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_settings(self, {"smoothness": POSITIVE})
+
+
+class GrowingWeight(FromLowerSolution):
+    """Settings of the single-loop methods LV-HBA and BiC-GAFFA, whose gap has the growing weight c_k = c (k+1)^q.
+
+    Args:
+        c: first weight of the gap relative to F; None: estimated.
+        q: exponent of its growth.
+        g1: proximal parameter of the inner variable; None: estimated.
+        g2: proximal parameter of the inner multiplier; None: estimated.
+        r: bound of the multipliers; None: estimated.
+    """
+
+    c: Number = None
+    q: Number = 0.3
+    g1: Number = None
+    g2: Number = None
+    r: Number = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_settings(self, dict.fromkeys(("c", "g1", "g2", "r"), POSITIVE))
+
+    def weight(self, step: Int[Array, ""]) -> Scalar:
+        """c_k."""
+        return self.c * (step.astype(self.c.dtype) + 1) ** self.q
+
+    def check(self, problem: Problem) -> None:
+        """No constraints at the upper level."""
+        refuse_upper_constraints(type(self).__name__, problem)
 
 
 class Iterate(NamedTuple):

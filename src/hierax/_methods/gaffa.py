@@ -28,7 +28,7 @@ from hierax._math.lagrangian import nonnegative
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import jacobian_norm
 from hierax._methods import common
-from hierax._methods.common import FromLowerSolution, Iterate, StartLook, StepTaken, WithSmoothness, into_box
+from hierax._methods.common import GrowingWeight, Iterate, StartLook, StepTaken, WithSmoothness, into_box
 from hierax._methods.steps import (
     Decay,
     Steps,
@@ -72,7 +72,7 @@ class _MultiplierBox(AbstractSet):
         return into_box(tree, self.r)
 
 
-class BiCGAFFA(FromLowerSolution, WithSmoothness):
+class BiCGAFFA(GrowingWeight, WithSmoothness):
     r"""Single-loop method on the regularised gap function. Whatever is None is estimated from the problem.
 
     Args:
@@ -101,11 +101,6 @@ class BiCGAFFA(FromLowerSolution, WithSmoothness):
         >>> method = hx.BiCGAFFA(c=10.0, q=0.3)
     """
 
-    c: Number = None
-    q: Number = 0.3
-    g1: Number = None
-    g2: Number = None
-    r: Number = None
     steps: PyTree = None
     eta: Number = None
 
@@ -117,13 +112,8 @@ class BiCGAFFA(FromLowerSolution, WithSmoothness):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        rules = dict.fromkeys(("c", "g1", "g2", "r", "eta"), POSITIVE)
-        check_settings(self, rules | {"q": in_interval(lambda q: 0 <= q < 0.5, "[0, 1/2)")})
+        check_settings(self, {"eta": POSITIVE, "q": in_interval(lambda q: 0 <= q < 0.5, "[0, 1/2)")})
         check_steps("BiCGAFFA", self.steps)
-
-    def check(self, problem: Problem) -> None:
-        """No constraints at the upper level."""
-        common.refuse_upper_constraints("BiCGAFFA", problem)
 
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """Estimate what is unset where the lower level is solved at x0, and begin there."""
@@ -180,7 +170,7 @@ class BiCGAFFA(FromLowerSolution, WithSmoothness):
         x, y, z = state.point
         assert z is not None
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        c = self.c * (state.step.astype(self.c.dtype) + 1) ** self.q
+        c = self.weight(state.step)
         slope = proximal_gradient(problem, x, y, z, state.th, self.g1, xi)
         th = sets.project(problem.y_set, move(state.th, self.eta, slope))
         d = gap_gradient(problem, x, y, z, th, c, self.g1, self.g2, zeta, xi)

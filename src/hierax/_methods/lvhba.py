@@ -35,7 +35,7 @@ from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import jacobian_norm
 from hierax._methods import common
-from hierax._methods.common import FromLowerSolution, Iterate, StepTaken, as_arrays, into_box
+from hierax._methods.common import GrowingWeight, Iterate, StepTaken, as_arrays, into_box
 from hierax._methods.steps import Decay, StepRule, check_rule, filled_rule, is_transformation, rate
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
@@ -70,7 +70,7 @@ class LVHBAState(NamedTuple):
     key: PRNGKeyArray
 
 
-class LVHBA(FromLowerSolution):
+class LVHBA(GrowingWeight):
     r"""Single-loop method on the proximal Lagrangian value function. Whatever is None is estimated from the problem.
 
     Args:
@@ -101,11 +101,6 @@ class LVHBA(FromLowerSolution):
         >>> method = hx.LVHBA(c=2.0, q=0.4)
     """
 
-    c: Number = None
-    q: Number = 0.3
-    g1: Number = None
-    g2: Number = None
-    r: Number = None
     alpha: StepRule = None
     beta: Number = None
     eta: Number = None
@@ -120,7 +115,7 @@ class LVHBA(FromLowerSolution):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        rules = dict.fromkeys(("c", "g1", "g2", "r", "beta", "eta", "rho"), POSITIVE)
+        rules = dict.fromkeys(("beta", "eta", "rho"), POSITIVE)
         check_settings(self, rules | {"q": in_interval(lambda q: 0 < q < 0.5, "(0, 1/2)")})
         check_settings(self, {"projection": instance_of(AbstractLowerSolver, "hx.Exact() or hx.Conic()")})
         check_rule("alpha", self.alpha)
@@ -129,10 +124,6 @@ class LVHBA(FromLowerSolution):
                 "LVHBA(alpha): (x, y) moves by one projected step, so it needs a number or a schedule, not an optax "
                 "transformation."
             )
-
-    def check(self, problem: Problem) -> None:
-        """No constraints at the upper level."""
-        common.refuse_upper_constraints("LVHBA", problem)
 
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """Estimate what is unset where the lower level is solved at x0, and begin there."""
@@ -205,7 +196,7 @@ class LVHBA(FromLowerSolution):
         x, y, z = state.point
         assert z is not None
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        c = self.c * (state.step.astype(self.c.dtype) + 1) ** self.q
+        c = self.weight(state.step)
         alpha = rate(self.alpha, state.step, self.c.dtype)
         centre = Centre(x, y, z)
 
