@@ -7,6 +7,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
+from hierax._compile.configuration import in_own_configuration
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Problem
 from hierax._run.call import Call, Info, State
@@ -17,6 +18,7 @@ from hierax._run.solution import Solution, Solutions
 from hierax._run.stepping import run_steps
 
 
+@in_own_configuration
 def solve(
     problem: Problem,
     x0: PyTree,
@@ -80,6 +82,7 @@ def solve(
     return solution
 
 
+@in_own_configuration
 def solve_many(
     problem: Problem,
     x0s: PyTree,

@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.text import shown, text_table
+from hierax._compile.configuration import in_own_configuration
 from hierax._judge.above import above
 from hierax._judge.below import Part, below, compare, reference
 from hierax._judge.psi import RunState, of_psi
@@ -221,6 +222,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
+@in_own_configuration
 def certify(
     problem: Problem,
     x: PyTree,

@@ -11,6 +11,7 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.text import shown
 from hierax._compile.checked import finite_values, refused
+from hierax._compile.configuration import in_own_configuration
 from hierax._judge.findings import Finding, Findings
 from hierax._judge.qualification import at_the_solution, slater_point, solvable
 from hierax._judge.segments import convexity, finite_around, segments_around, strong_convexity
@@ -21,6 +22,7 @@ from hierax._math.lower_level import SOLVED
 from hierax._problem.problem import Problem
 
 
+@in_own_configuration
 def check(
     problem: Problem,
     x0: PyTree,

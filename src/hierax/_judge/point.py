@@ -14,6 +14,7 @@ from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.trees import Number, dtype_of, largest
+from hierax._compile.configuration import in_own_configuration
 from hierax._judge.setting import Data, Setting
 from hierax._math.psi import all_constraints, violation
 from hierax._problem import sets
@@ -77,6 +78,7 @@ def judge_in(setting: Setting, x: PyTree, y: PyTree, best: PyTree = None) -> Jud
     return Judgement(*map(float, setting.run("judge", program, x, y, best)))
 
 
+@in_own_configuration
 def judge_point(problem: Problem, x: PyTree, y: PyTree, *, samples: int = FRESH_SAMPLES, seed: int = 0) -> Judgement:
     """The judgement of a point of a problem, in float64 and without its lower level's value. Not for a `Stream`."""
     setting = Setting.of(problem, x, y, samples, seed)
