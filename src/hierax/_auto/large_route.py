@@ -148,7 +148,7 @@ class LargeRoute:
             return False
         for stretch in STRETCHES:
             further = sets.project(self.prepared.problem.x_set, optax.tree.add_scale(x0, stretch, way))
-            before = end.judged.upper
+            before = float(end.judged.upper)
             end = self.referee.judge(further, end.y, end.y, end.multipliers)
             feasible = end.judged.upper_violation <= ALLOWED_VIOLATION and end.lower_status in (SOLVED, None)
             if not (end.judged.upper < before - abs(before) and feasible):

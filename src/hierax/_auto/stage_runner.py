@@ -142,8 +142,9 @@ def _estimates(solution: Solution) -> Estimates:
     assert isinstance(method, SALVF)
     assert isinstance(method.inner, SALM)
     assert method.steps is not None
-    assert isinstance(method.steps.x, Decay)
-    return Estimates(float(method.c1), float(method.steps.x.scale), float(method.inner.eta_max))
+    x_step: object = method.steps.x
+    assert isinstance(x_step, Decay)
+    return Estimates(float(method.c1), float(x_step.scale), float(method.inner.eta_max))
 
 
 def _told(best: Stage, fine: list[Stage], found: Solution | Solutions) -> Stage:
