@@ -14,7 +14,7 @@ from qp_family import PAIR, at, family
 
 import hierax as hx
 from hierax._compile import programs
-from hierax._judge import numbers as judge
+from hierax._judge import above as judge
 from hierax._judge.certificate import certify
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._math.psi import Inner, Weights, psi_gradient, stationarity

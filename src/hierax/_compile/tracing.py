@@ -80,7 +80,7 @@ def trace_function(
 ) -> tuple[Trace, tuple]:
     """The trace of a function at the signature of `args`, and the arrays that it closes over.
 
-    `given` is the function as the user wrote it; where it is told apart by identity, `forget` is called once it is gone.
+    `given` is the function as the user wrote it: where it is told apart by identity, `forget` is called at its end.
     """
     leaves, treedef = jax.tree.flatten(args)
     place = [i for i, leaf in enumerate(leaves) if not isinstance(leaf, int)]

@@ -73,7 +73,8 @@ def above(
     if len(weak) > MOST_WEAK:
         text = f"not differentiable here: {len(weak)} weakly active rows ({named}, ...), too many combinations"
         return Part({}, {"hypergradient_norm": text})
-    gradients, regular = jax.tree.map(lambda leaf: leaf[None], here.total), ~here.singular[None]
+    gradients: PyTree = jax.tree.map(lambda leaf: leaf[None], here.total)
+    regular: np.ndarray = ~np.asarray(here.singular)[None]
     if len(weak):
         gradients, regular = _hull(setting, found, here, weak, nu)
     if not regular.any():

@@ -1,4 +1,4 @@
-"""The certificate's view of the lower level: the reference solution at x, violations, gap, distance and KKT residual."""
+"""The certificate's view of the lower level: reference solution at x, violations, gap, distance and KKT residual."""
 
 from typing import NamedTuple
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base.constants import FRESH_SAMPLES
-from hierax._base.trees import dtype_of, largest
+from hierax._base.trees import Number, dtype_of, largest
 from hierax._judge.setting import Data, Setting
 from hierax._math.psi import all_constraints, violation
 from hierax._problem import sets
@@ -50,7 +50,7 @@ def violations(problem: Problem, x: PyTree, y: PyTree) -> dict[str, PyTree]:
     }
 
 
-def relative_gap(lower: Scalar | float, value: Scalar | float) -> Scalar | float:
+def relative_gap(lower: Number, value: Number) -> Number:
     """(G - v) / (1 + |v|)."""
     return (lower - value) / (1 + abs(value))
 

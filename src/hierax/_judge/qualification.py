@@ -74,7 +74,7 @@ def slater_point(setting: Setting, lower: AbstractLowerSolver, y: PyTree, rng: n
             y_set=(problem.y_set, sets.Box(-1.0, jnp.inf)),
         )
         found = solver.solve(level, x, (y, jnp.maximum(largest, -1.0) + 0.1))
-        return _Inside(x, *found.y, found.status, found.multipliers.inequalities)
+        return _Inside(x, found.y[0], found.y[1], found.status, found.multipliers.inequalities)
 
     name = "Slater point"
     if not jax.tree.leaves(setting.shapes("constraints")):

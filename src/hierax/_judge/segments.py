@@ -60,7 +60,7 @@ def strong_convexity(setting: Setting, segments: Segments) -> tuple[Finding | No
     """Strong convexity of G from the extreme eigenvalues of G_yy at the middles; a negative one refutes convexity."""
 
     def program(problem: Problem, data: Data, xs: PyTree, ys: PyTree) -> tuple[Array, Array]:
-        return jax.lax.map(lambda point: lower_curvatures(problem, *point, data.xi), (xs, ys))
+        return jax.lax.map(lambda at: lower_curvatures(problem, at[0], at[1], data.xi), (xs, ys))
 
     found = setting.run("curvature", program, segments.x, segments.middle)
     bottom, top = (np.nan_to_num(part) for part in found)

@@ -42,7 +42,7 @@ class Expectation(NamedTuple):
 
 
 Program = Callable[..., PyTree]
-"""What a Setting compiles: program(problem, data, *args), determined by its name, its static argument and its inputs."""
+"""What a Setting compiles: program(problem, data, *args), determined by its name, `static` and its inputs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +79,12 @@ class Setting:
         with float64():
             (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
             if bound is None or not is_double(x, y, bound.problem):
-                sources = {name: _doubled_source(getattr(problem, name)) for name in ("zeta", "xi")}
-                bound = Bound(dataclasses.replace(problem, **sources), x_rest, y_rest)
+                zeta, xi = _doubled_source(problem.zeta), _doubled_source(problem.xi)
+                bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest)
             keys = jax.random.split(jax.random.key(seed))
-            (zeta, zeta_rows), (xi, xi_rows) = (
-                _batch(bound, name, key, samples) for name, key in zip(("zeta", "xi"), keys, strict=True)
-            )
+            above, below = _batch(bound, "zeta", keys[0], samples), _batch(bound, "xi", keys[1], samples)
             x, y = doubled_on_host((x, y))
-            setting = Setting(x, y, x_rest, y_rest, zeta, xi, bound, Data(zeta_rows, xi_rows))
+            setting = Setting(x, y, x_rest, y_rest, above[0], below[0], bound, Data(above[1], below[1]))
             setting._trace()
         return setting
 
@@ -106,7 +104,7 @@ class Setting:
         return dataclasses.replace(self, x=x, y=y)
 
     def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), quick: bool = False) -> PyTree:
-        """`program(problem, data, *args)`, compiled and in float64; arrays of the result are NumPy's (see `Bound.run`)."""
+        """`program(problem, data, *args)`, compiled, in float64; the result's arrays are NumPy's (see `Bound.run`)."""
         with float64():
             return on_host(self.bound.run(name, program, self._data, *args, static=static, quick=quick))
 
@@ -117,7 +115,8 @@ class Setting:
 
         def quick(*args: PyTree) -> PyTree:
             with float64():
-                return on_host(call(self._data, *args))
+                result = call(self._data, *args)
+            return np.asarray(result) if isinstance(result, jax.Array) else on_host(result)  # spares 6 of 50 us
 
         return quick
 

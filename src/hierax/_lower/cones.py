@@ -14,14 +14,20 @@ beta is the size of t, so that neither entry of s loses digits.
 import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import scipy.sparse
+from jaxtyping import ArrayLike
 
 from hierax._base.errors import MissingExtra
+from hierax._base.lazy import lazy
 from hierax._lower.conic_polish import Quadratics, polished
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_matrix
+
+sparse = lazy("scipy.sparse")
 
 # Tolerances tried in turn when a solver gives up; beyond the last the result is inaccurate.
 LOOSER = (1e-10, 1e-9, 1e-8)
@@ -33,7 +39,7 @@ PIP_LINES = {"clarabel": "pip install 'hierax[conic]'", "ecos": "pip install eco
 class Affine(NamedTuple):
     """Conditions s = b - A d in a cone; `rows` says which rows of the problem they came from."""
 
-    matrix: scipy.sparse.csc_matrix
+    matrix: "csc_matrix"
     offset: np.ndarray
     rows: np.ndarray
 
@@ -71,17 +77,17 @@ def package(name: str) -> ModuleType:
         raise MissingExtra(f"Conic(solver={name!r}) needs the package {name}: {PIP_LINES[name]}") from error
 
 
-def clarabel_batch(*arrays: Any) -> tuple[np.ndarray, ...]:
+def clarabel_batch(*arrays: ArrayLike) -> tuple[np.ndarray, ...]:
     """Solve all problems of a batch with Clarabel (a function of its own, so that compiled programs can be reused)."""
     return _batch(_clarabel, *arrays)
 
 
-def ecos_batch(*arrays: Any) -> tuple[np.ndarray, ...]:
+def ecos_batch(*arrays: ArrayLike) -> tuple[np.ndarray, ...]:
     """The same with ECOS."""
     return _batch(_ecos, *arrays)
 
 
-def _batch(solver: Solver, *arrays: Any) -> tuple[np.ndarray, ...]:
+def _batch(solver: Solver, *arrays: ArrayLike) -> tuple[np.ndarray, ...]:
     """Loop over the leading axes that `vmap` put in front of P, q, J', r, Q, equal, curved, tol and max_steps."""
     cores = (2, 1, 2, 1, 3, 1, 1, 0, 0)
     parts = [np.asarray(array) for array in arrays]
@@ -164,7 +170,7 @@ def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> tuple
     return Affine(_sparse(stacked), offset, np.array([row])), beta
 
 
-def _sparse(dense: np.ndarray, upper: bool = False) -> scipy.sparse.csc_matrix:
+def _sparse(dense: np.ndarray, upper: bool = False) -> "csc_matrix":
     """The nonzero entries (of the upper triangle), column by column; twice as fast as SciPy's own conversion."""
     columns = np.ascontiguousarray(dense.T)
     flat = np.flatnonzero(columns)
@@ -173,14 +179,14 @@ def _sparse(dense: np.ndarray, upper: bool = False) -> scipy.sparse.csc_matrix:
         kept = row <= column
         flat, column, row = flat[kept], column[kept], row[kept]
     starts = np.searchsorted(column, np.arange(dense.shape[1] + 1))
-    return scipy.sparse.csc_matrix((columns.ravel()[flat], row, starts), shape=dense.shape)
+    return sparse.csc_matrix((columns.ravel()[flat], row, starts), shape=dense.shape)
 
 
-def _stacked(parts: list[Affine]) -> scipy.sparse.csc_matrix:
+def _stacked(parts: list[Affine]) -> "csc_matrix":
     filled = [part.matrix for part in parts if part.offset.size]
     if len(filled) < 2:
         return filled[0] if filled else parts[0].matrix
-    return scipy.sparse.vstack(filled, format="csc")
+    return sparse.vstack(filled, format="csc")
 
 
 def _clarabel(program: Program, tol: float, max_steps: int, careful: bool) -> Answer:
@@ -219,7 +225,7 @@ def _ecos(program: Program, tol: float, max_steps: int, careful: bool) -> Answer
     bound, _ = cone(epigraph, -np.eye(n + 1)[n], 0.0, 0)
 
     def widened(part: Affine) -> Affine:
-        return part._replace(matrix=scipy.sparse.hstack([part.matrix, np.zeros((part.offset.size, 1))], format="csc"))
+        return part._replace(matrix=sparse.hstack([part.matrix, np.zeros((part.offset.size, 1))], format="csc"))
 
     parts = [*map(widened, (program.below, *(one for one, _ in program.curved))), bound]
     sizes = [part.offset.size for part in parts]

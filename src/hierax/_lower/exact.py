@@ -77,7 +77,7 @@ class _State(NamedTuple):
         mu: the multipliers that go with it.
         value: G there.
         residual: of the KKT conditions at (v, mu).
-        status: one of `lower.solution`, or _RUNNING.
+        status: SOLVED, INACCURATE, INFEASIBLE or UNBOUNDED, or _RUNNING.
         steps: Newton steps so far.
         stuck: whether the last line search found nothing better.
         damping: added to the Hessian of phi, relative to its diagonal, after a factorisation failed.
