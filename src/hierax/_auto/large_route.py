@@ -55,9 +55,11 @@ class LargeRoute:
 
     def __init__(self, prepared: Prepared, auto: "Auto", seed: int, log: list[str]) -> None:
         self.prepared, self.log = prepared, log
+        self.budget = Budget(auto.seconds or LARGE_ROUTE_SECONDS, auto.samples)
+        self.budget.do_not_count_compilation_of(prepared.bound)
         self.referee = Referee(prepared, seed) if can_judge(prepared.problem) else None
-        bounds = [prepared.bound] if self.referee is None else [prepared.bound, self.referee.setting.bound]
-        self.budget = Budget(auto.seconds or LARGE_ROUTE_SECONDS, auto.samples, bounds)
+        if self.referee is not None:
+            self.budget.do_not_count_compilation_of(self.referee.setting.bound)
         self.runner = StageRunner(prepared, self.referee, self.budget, seed)
         self.certifier = Certifier(self.referee)
         self.starts = 1 if self.referee is None else auto.starts or _default_starts(prepared, self.referee)
