@@ -209,3 +209,20 @@ def test_what_auto_refuses():
         hx.solve(stated, 0.5, 0.5, seed=jax.random.key(0))
     with pytest.raises(hx.InputError, match="Auto draws its own starts"):
         hx.solve_many(stated, np.zeros(2), np.zeros(2), hx.Auto())
+
+
+def test_functions_are_traced_once_where_the_run_is_in_double_precision():
+    calls = {"upper": 0, "lower": 0}
+
+    def upper(x, y, zeta):
+        calls["upper"] += 1
+        return (x - 1.0) ** 2 + (y - 2.0) ** 2
+
+    def lower(x, y, xi):
+        calls["lower"] += 1
+        return (y - 2.0 * x) ** 2
+
+    with jax.enable_x64(True):
+        sol = hx.solve(quadratic(upper=upper, lower=lower), 0.5, 0.5, hx.Auto(starts=2))
+    assert sol.status.name == "converged"
+    assert calls == {"upper": 1, "lower": 1}

@@ -27,20 +27,23 @@ class Budget:
     Args:
         seconds: how long it may take, compilation apart.
         samples: how many samples of zeta and xi it may draw, of all starts together; None: no bound.
-        bounds: the compiled problems whose compile time does not count.
     """
 
-    def __init__(self, seconds: float, samples: int | None, bounds: list[Bound]) -> None:
+    def __init__(self, seconds: float, samples: int | None) -> None:
         self.seconds, self.samples = seconds, samples
         self.counts = Counts()
-        self._bounds = {id(bound): bound for bound in bounds}  # one of them, where judge and runs share it
-        self._begin, self._compiled_before, self._steps = time.perf_counter(), 0.0, 0
-        self._compiled_before = self.compile_seconds
+        self._begin = time.perf_counter()
+        self._steps = 0  # of all runs and starts
+        self._bounds: dict[int, Bound] = {}
+
+    def do_not_count_compilation_of(self, bound: Bound) -> None:
+        """Time spent compiling programs of this problem is not the route's (saying so twice changes nothing)."""
+        self._bounds[id(bound)] = bound
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds spent compiling since the route began."""
-        return sum(bound.compile_seconds for bound in self._bounds.values()) - self._compiled_before
+        """Seconds spent compiling."""
+        return sum(bound.compile_seconds for bound in self._bounds.values())
 
     @property
     def elapsed(self) -> float:
@@ -48,9 +51,14 @@ class Budget:
         return time.perf_counter() - self._begin - self.compile_seconds
 
     @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.seconds - self.elapsed
+
+    @property
     def out_of_time(self) -> bool:
         """Whether the seconds are used up."""
-        return self.elapsed > self.seconds
+        return self.left < 0
 
     @property
     def drawn(self) -> int:

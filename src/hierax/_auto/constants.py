@@ -57,6 +57,9 @@ level. Chosen, not measured."""
 ACTIVE = 1e-6
 """An upper constraint above minus this is active. Chosen, not measured."""
 
+STRUCTURE_LOOKS = 3
+"""Points at which Jacobians are looked at for entries that are always zero. Chosen, not measured."""
+
 # -- units ------------------------------------------------------------------------------------------------------------
 
 WIDEST_UNIT = 10.0
@@ -211,6 +214,13 @@ still names a slope. Chosen, not measured."""
 FIRST_STEP_RATIO, LEAST_STEP_RATIO = 10.0, 1.8
 """Ratio of the two x-steps that compete in a stage, at first and at last. Chosen, not measured. Good x-steps are up to
 15 times the y-step on the synthetic problem."""
+
+X_STEP_DECAY = 2.0
+"""The a of the x-steps alpha min(1, a (k + 1)^(-1/3)): they stay at full length for a^3 = 8 steps. Chosen, not
+measured; 1.5 is what was measured to be good for all blocks alike."""
+
+LEAST_RUN_SECONDS = 1.0
+"""A run is given at least this long, however little of the budget is left. Chosen, not measured."""
 
 DAMPING = 0.25
 """Factor of the inner steps after a run that failed. Chosen, not measured."""

@@ -55,9 +55,11 @@ class LargeRoute:
 
     def __init__(self, prepared: Prepared, auto: "Auto", seed: int, log: list[str]) -> None:
         self.prepared, self.log = prepared, log
+        self.budget = Budget(auto.seconds or LARGE_ROUTE_SECONDS, auto.samples)
+        self.budget.do_not_count_compilation_of(prepared.bound)
         self.referee = Referee(prepared, seed) if can_judge(prepared.problem) else None
-        bounds = [prepared.bound] if self.referee is None else [prepared.bound, self.referee.setting.bound]
-        self.budget = Budget(auto.seconds or LARGE_ROUTE_SECONDS, auto.samples, bounds)
+        if self.referee is not None:
+            self.budget.do_not_count_compilation_of(self.referee.setting.bound)
         self.runner = StageRunner(prepared, self.referee, self.budget, seed)
         self.certifier = Certifier(self.referee)
         self.starts = 1 if self.referee is None else auto.starts or _default_starts(prepared, self.referee)
@@ -148,7 +150,7 @@ class LargeRoute:
             return False
         for stretch in STRETCHES:
             further = sets.project(self.prepared.problem.x_set, optax.tree.add_scale(x0, stretch, way))
-            before = end.judged.upper
+            before = float(end.judged.upper)
             end = self.referee.judge(further, end.y, end.y, end.multipliers)
             feasible = end.judged.upper_violation <= ALLOWED_VIOLATION and end.lower_status in (SOLVED, None)
             if not (end.judged.upper < before - abs(before) and feasible):

@@ -70,6 +70,14 @@ class Evaluation(NamedTuple, Generic[Vector]):
     above: Vector
 
 
+class Starts(NamedTuple, Generic[Vector]):
+    """Where every start is: x, the multipliers nu of the upper constraints, and the latest solutions below."""
+
+    x: Vector
+    nu: Vector
+    last: Below
+
+
 class Weights(NamedTuple):
     """c of the value function, and c2 of the augmented Lagrangian."""
 
@@ -89,8 +97,8 @@ class PenaltySearch:
         mu = np.zeros((len(xs), vectors.layout.rows))
         self.last: Below[np.ndarray] = Below(ys, mu, ys, mu)  # the latest solutions below, for warm starts
         self._cover = vectors.cover.lower_starts[1 : PENALTY_LOWER_STARTS - 1]
-        arguments = vectors.trees, xs, self.last, self.nu, self.weights, self._cover
-        self._program = vectors.setting.ready("penalty", _phi, *arguments)
+        starts = Starts(xs, self.nu, self.last)
+        self._program = vectors.setting.ready("penalty", _phi, vectors.trees, starts, self.weights, self._cover)
 
     def run(self, show: Show) -> SearchResult:
         """All weights, then the points: y as penalised, and y as the lower level has it."""
@@ -113,7 +121,8 @@ class PenaltySearch:
         return SearchResult(candidates, statuses, self.deadline.passed, self.scales)
 
     def _evaluated(self, x: np.ndarray) -> Evaluation[np.ndarray]:
-        return self._program(self.vectors.trees, x, self.last, self.nu, self.weights, self._cover)
+        starts = Starts(x, self.nu, self.last)
+        return self._program(self.vectors.trees, starts, self.weights, self._cover)
 
     def _descend(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """BFGS on the free coordinates of each start, all side by side; where it ends, and the upper constraints."""
@@ -182,14 +191,7 @@ class _Penalised(NamedTuple):
 
 
 def _phi(
-    problem: Problem,
-    data: Data,
-    trees: Trees,
-    xs: Array,
-    last: Below[Array],
-    nus: Array,
-    weights: Weights,
-    cover: Array,
+    problem: Problem, data: Data, trees: Trees, starts: Starts[Array], weights: Weights, cover: Array
 ) -> Evaluation[Array]:
     """phi_c at all starts; lower solves start from the last solutions and from the points `cover`."""
 
@@ -201,15 +203,15 @@ def _phi(
 
     both, c = dataclasses.replace(problem, lower=penalised), weights.c
 
-    def one(x: Array, last: Below[Array], nu: Array) -> Evaluation[Array]:
-        at, zero = trees.x_of(x), jnp.zeros_like(last.w_mu)
-        starts, mu = jnp.stack([last.w, last.y, *cover]), jnp.stack([last.w_mu, zero, *(zero for _ in cover)])
+    def one(start: Starts[Array]) -> Evaluation[Array]:
+        at, last, zero = trees.x_of(start.x), start.last, jnp.zeros_like(start.last.w_mu)
+        ys, mu = jnp.stack([last.w, last.y, *cover]), jnp.stack([last.w_mu, zero, *(zero for _ in cover)])
         solver = Exact(starts=PENALTY_LOWER_STARTS, max_steps=PENALTY_LOWER_STEPS)
-        lower = _lowest(solver.branches(problem, at, trees.y, data.xi, starts, mu))
-        start_mu = jnp.where(jnp.any(last.y_mu != 0), last.y_mu, c * lower.mu)
-        starts, mu = jnp.stack([last.y, lower.v]), jnp.stack([start_mu, c * lower.mu])
+        lower = _lowest(solver.branches(problem, at, trees.y, data.xi, ys, mu))
+        first_mu = jnp.where(jnp.any(last.y_mu != 0), last.y_mu, c * lower.mu)
+        ys, mu = jnp.stack([last.y, lower.v]), jnp.stack([first_mu, c * lower.mu])
         solver = Exact(starts=2, max_steps=PENALTY_LOWER_STEPS)
-        upper = _lowest(solver.branches(both, at, trees.y, _Penalised(data, nu, weights), starts, mu))
+        upper = _lowest(solver.branches(both, at, trees.y, _Penalised(data, start.nu, weights), ys, mu))
         value = upper.value - c * lower.value
         fine = jnp.isfinite(value) & (upper.violation <= FEASIBLE) & (lower.violation <= FEASIBLE)
         return Evaluation(
@@ -219,7 +221,7 @@ def _phi(
             upper_rows(problem, at, trees.y_of(upper.v)),
         )
 
-    return jax.vmap(one)(xs, last, nus)
+    return jax.vmap(one)(starts)
 
 
 def _lowest(found: Branches) -> Branches:

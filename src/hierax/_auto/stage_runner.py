@@ -10,7 +10,14 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._auto.budget import Budget
-from hierax._auto.constants import ALLOWED_VIOLATION, DAMPING, EXACT_INNER_STEPS, PRICE_OF_VIOLATION
+from hierax._auto.constants import (
+    ALLOWED_VIOLATION,
+    DAMPING,
+    EXACT_INNER_STEPS,
+    LEAST_RUN_SECONDS,
+    PRICE_OF_VIOLATION,
+    X_STEP_DECAY,
+)
 from hierax._auto.referee import Referee, RunEnd
 from hierax._auto.schedule import RunSettings
 from hierax._judge.point import Judgement
@@ -81,7 +88,7 @@ class StageRunner:
         """One run from (x, y), or one from each of several; the best end, or None where all failed."""
         call = Call(
             max_steps=self.budget.affordable(settings.steps, starts or 1),
-            seconds=max(1.0, self.budget.seconds - self.budget.elapsed),
+            seconds=max(LEAST_RUN_SECONDS, self.budget.left),
             seed=self.seed + self.runs,
             output=self._output,
             progress=False,
@@ -116,7 +123,7 @@ class StageRunner:
             return SALVF(inner=inner, follow=follow)
         c1, x_step, inner_step = self.estimates
         # The longest stable x-step is about 1/(c1 L).
-        steps = Steps(x=Decay(x_step * settings.step_factor / settings.c1_factor, 2.0))
+        steps = Steps(x=Decay(x_step * settings.step_factor / settings.c1_factor, X_STEP_DECAY))
         inner = dataclasses.replace(inner, eta_max=inner_step * self._damping)
         return SALVF(c1=c1 * settings.c1_factor, steps=steps, inner=inner, follow=follow)
 
@@ -142,8 +149,9 @@ def _estimates(solution: Solution) -> Estimates:
     assert isinstance(method, SALVF)
     assert isinstance(method.inner, SALM)
     assert method.steps is not None
-    assert isinstance(method.steps.x, Decay)
-    return Estimates(float(method.c1), float(method.steps.x.scale), float(method.inner.eta_max))
+    x_step: object = method.steps.x
+    assert isinstance(x_step, Decay)
+    return Estimates(float(method.c1), float(x_step.scale), float(method.inner.eta_max))
 
 
 def _told(best: Stage, fine: list[Stage], found: Solution | Solutions) -> Stage:

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._auto.branches import Branches
+from hierax._auto.constants import STRUCTURE_LOOKS
 from hierax._base.constants import LOWER_STARTS
 from hierax._base.trees import size
 from hierax._judge.setting import Data, Setting
@@ -24,8 +25,6 @@ from hierax._math.lower_level import level_at
 from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._problem import sets
 from hierax._problem.problem import Problem
-
-LOOKS = 3  # points at which Jacobians are looked at for entries that are always zero
 
 Vector = TypeVar("Vector", np.ndarray, Array)
 """NumPy's arrays on the host, JAX's inside a program."""
@@ -161,7 +160,7 @@ class VectorProblem:
     def _structure(self) -> Structure:
         """Which rows are mere bounds, and which are none at all, as far as Jacobians at a few points show."""
         layout, no_multipliers = self.layout, np.zeros(self.layout.rows)
-        last = np.arange(-LOOKS, 0)
+        last = np.arange(-STRUCTURE_LOOKS, 0)
         xs, ys = (points[last % len(points)] for points in (self.cover.xs, self.cover.lower_starts))
         slopes = [self.at(x, y, no_multipliers)[1] for x, y in zip(xs, ys, strict=True)]
         single = np.all([np.count_nonzero(slope.rows, axis=1) == 1 for slope in slopes], axis=0)

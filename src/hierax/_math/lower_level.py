@@ -126,7 +126,7 @@ class Layout(NamedTuple):
         """Which rows are faces of Y."""
         return np.repeat(FACE, [size(block) for block in self.shapes])
 
-    def split(self, numbers: RowVector) -> tuple[Rows, Faces]:
+    def split(self, numbers: RowVector | np.ndarray) -> tuple[Rows, Faces]:
         """A number per row -> the same, shaped like the constraints and like the faces."""
         leaves, structure = jax.tree.flatten(self.shapes)
         ends = np.cumsum([0, *(leaf.size for leaf in leaves)])
