@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import hierax as hx
 from hierax import report
+from hierax._methods.registry import METHODS
 from hierax._run import checkpoint
 from hierax.cli import _cache_folder, _keep_programs, app
 
@@ -150,6 +151,16 @@ def test_mistakes_are_one_line(cli, tmp_path, args, text):
     assert text in result.stderr
     assert result.stderr.startswith("error: ")
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_every_method_of_the_registry_can_be_chosen(cli):
+    help_text = cli("solve", "--help").stdout
+    for name in ("auto", *METHODS):
+        assert name in help_text
+        # The method is accepted: what is wrong is the file.
+        assert "absent.py: there is no such file" in cli("solve", "absent.py:problem", "--method", name).stderr
+    unknown = cli("solve", "model.py:problem", "--method", "newton")
+    assert unknown.exit_code == 2 and "'newton' is not one of auto, salvf" in " ".join(unknown.stderr.split())
 
 
 def test_solve_without_a_method_is_auto_and_says_what_it_did(cli, tmp_path):
