@@ -7,6 +7,7 @@ the suite share.
 
 import os
 import shutil
+from pathlib import Path
 
 import jax
 import pytest
@@ -37,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     of any of them is another file, so nothing has to be invalidated. `pytest --cache-clear` empties the folder.
     """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        if not config.pluginmanager.hasplugin("cacheprovider"):
+            return  # -p no:cacheprovider: nothing is to be kept
         folder = config.cache.mkdir("jax")
         if sum(file.stat().st_size for file in folder.iterdir()) > KEPT_BYTES:
             shutil.rmtree(folder)
@@ -48,6 +51,25 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="leave out slow tests and those that tests/long.txt lists")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--fast`: what remains takes about a second a test and still touches every part of the library."""
+    if not config.getoption("--fast"):
+        return
+    lines = Path(__file__).with_name("long.txt").read_text("utf-8").splitlines()
+    long = {line for line in lines if line and not line.startswith("#")}
+    kept, left_out = [], []
+    for item in items:
+        name = f"{item.path.name}::{item.name}"
+        out = long & {item.path.name, name.split("[")[0], name} or item.get_closest_marker("slow")
+        (left_out if out else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture
