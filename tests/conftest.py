@@ -23,6 +23,13 @@ if jax.__version_info__ == (0, 10, 2) and "XLA_FLAGS" not in os.environ:
 
 jax.config.update("jax_enable_x64", True)
 
+# Strict: arrays of different types or ranks meet only where the code says so. A test that has to mix them (optax does,
+# and so do tests of mixed precision) asks for the fixture `promotion` and says why.
+STRICT = False
+if STRICT:
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
 # The first example of a test compiles, so no deadline; derandomised, so that a failure is there again tomorrow.
 settings.register_profile("hierax", deadline=None, max_examples=8, derandomize=True, database=None)
 settings.load_profile("hierax")
@@ -73,7 +80,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def as_users_start():
+def promotion():
+    """Arrays of different types and ranks may meet, as in JAX by default."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture
+def as_users_start(promotion):
     """JAX as it is in a fresh interpreter, for examples that users will type there: in single precision."""
     with jax.enable_x64(False):
         yield
