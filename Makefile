@@ -1,6 +1,6 @@
 # Everything runs in .venv, which is built from requirements.lock. Needed: make, Python >= 3.11, a package registry.
 #   make test PYTHON=python3.12            choose the Python (only used when .venv is made)
-#   make test PYTEST_ARGS='-k sets -x'     pass options to pytest
+#   make test PYTEST_ARGS='-k sets -x'     pass options to pytest (also test-fast, test-all)
 #   make lock LOCK_ARGS=--upgrade          move every pin to its newest version
 
 PYTHON ?=
@@ -11,22 +11,34 @@ LOCK_ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench lock check-lock clean
+.PHONY: help demo test test-fast test-all lint bench lock check-lock clean
 
 help:
-	@echo "make demo    solve a small problem and draw it (seconds, after the first install)"
-	@echo "make test    lint, types and the test suite"
-	@echo "make lint    ruff, mypy and the contracts between packages only"
-	@echo "make bench   the benchmarks"
-	@echo "make lock    resolve pyproject.toml into requirements.lock"
-	@echo "make check-lock   resolve requirements.lock for every supported platform; installs nothing"
-	@echo "make clean   remove .venv, caches and builds (not out/)"
+	@echo "make demo        solve a small problem and draw it (seconds, after the first install)"
+	@echo "make test        lint, types and the test suite, with the examples of all docstrings"
+	@echo "make test-fast   a quick part of the test suite, for work in progress"
+	@echo "make test-all    lint, types and every test, also the slow ones"
+	@echo "make lint        ruff, mypy and the contracts between packages only"
+	@echo "make bench       the benchmarks"
+	@echo "make lock        resolve pyproject.toml into requirements.lock"
+	@echo "make check-lock  resolve requirements.lock for every supported platform; installs nothing"
+	@echo "make clean       remove .venv, caches and builds (not out/)"
 
 demo: .venv/installed
 	@$(BIN)/hierax demo
 
+# Two processes; the one that is done first takes over tests of the other. Neighbouring tests share compiled programs, so
+# each process begins with one half of the files in order.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+
 test: lint
-	@$(BIN)/python -m pytest -n 2 --dist loadscope $(PYTEST_ARGS) tests
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS) tests
+
+test-fast: .venv/installed
+	@$(PYTEST) --fast $(PYTEST_ARGS) tests
+
+test-all: lint
+	@$(PYTEST) $(PYTEST_ARGS) tests
 
 lint: .venv/installed
 	@$(BIN)/python -m ruff check .

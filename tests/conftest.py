@@ -7,6 +7,7 @@ the suite share.
 
 import os
 import shutil
+from pathlib import Path
 
 import jax
 import pytest
@@ -21,6 +22,13 @@ if jax.__version_info__ == (0, 10, 2) and "XLA_FLAGS" not in os.environ:
     )
 
 jax.config.update("jax_enable_x64", True)
+
+# Strict: arrays of different types or ranks meet only where the code says so. A test that has to mix them (optax does,
+# and so do tests of mixed precision) asks for the fixture `promotion` and says why.
+STRICT = False
+if STRICT:
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # The first example of a test compiles, so no deadline; derandomised, so that a failure is there again tomorrow.
 settings.register_profile("hierax", deadline=None, max_examples=8, derandomize=True, database=None)
@@ -37,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     of any of them is another file, so nothing has to be invalidated. `pytest --cache-clear` empties the folder.
     """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        if not config.pluginmanager.hasplugin("cacheprovider"):
+            return  # -p no:cacheprovider: nothing is to be kept
         folder = config.cache.mkdir("jax")
         if sum(file.stat().st_size for file in folder.iterdir()) > KEPT_BYTES:
             shutil.rmtree(folder)
@@ -50,8 +60,34 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="leave out slow tests and those that tests/long.txt lists")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--fast`: what remains takes about a second a test and still touches every part of the library."""
+    if not config.getoption("--fast"):
+        return
+    lines = Path(__file__).with_name("long.txt").read_text("utf-8").splitlines()
+    long = {line for line in lines if line and not line.startswith("#")}
+    kept, left_out = [], []
+    for item in items:
+        name = f"{item.path.name}::{item.name}"
+        out = long & {item.path.name, name.split("[")[0], name} or item.get_closest_marker("slow")
+        (left_out if out else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.fixture
-def as_users_start():
+def promotion():
+    """Arrays of different types and ranks may meet, as in JAX by default."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture
+def as_users_start(promotion):
     """JAX as it is in a fresh interpreter, for examples that users will type there: in single precision."""
     with jax.enable_x64(False):
         yield

@@ -1,7 +1,9 @@
 """The toy experiment: its measures against closed forms, its verdicts on made-up points, one small run of it all."""
 
+import inspect
 import io
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,8 @@ from rich.console import Console
 import hierax as hx
 from hierax.experiments.reproduce import toy_rows
 from hierax.experiments.reproduce import toy_run as experiment
-from hierax.problems import toy, toy_inner_solution
+from hierax.experiments.reproduce import toy_synthetic
+from hierax.problems import synthetic, toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers
 
 STARTS = 3.0 * np.random.default_rng(1).random((6, 2))
@@ -131,7 +134,45 @@ def test_targets_are_judged_both_ways():
     assert not toy_rows.Target("samples_zeta", "==", 5).met(6)
 
 
-def test_a_small_run_writes_everything(plain, tmp_path, monkeypatch):
+SYNTHETIC = [f"{noise}/{name}" for noise in ("additive", "multiplicative") for name in ("SALVF", "SALVF-VR")]
+
+
+@pytest.fixture
+def standing_still(monkeypatch):
+    """Runs of the synthetic part end where they start, except those whose number is in the list that this gives."""
+    for_real, seen = [], []
+
+    def solve_many(*args, **call):
+        inspect.signature(hx.solve_many).bind(*args, **call)
+        seen.append(args)
+        return hx.solve_many(*args, **call) if len(seen) in for_real else SimpleNamespace(x=args[1])
+
+    monkeypatch.setattr(toy_synthetic, "solve_many", solve_many)
+    return for_real
+
+
+def start_distance(key):
+    example = synthetic(noise=key.split("/")[0])
+    return np.linalg.norm(example.x0 - example.solutions[0].x)
+
+
+def test_the_synthetic_part_measures_the_distance_to_the_solution(standing_still):
+    standing_still.append(4)
+    found = toy_synthetic.measure(experiment.QUICK_STEPS)
+    assert list(found) == SYNTHETIC
+    for row, distance in zip(list(found.values())[:3], map(start_distance, SYNTHETIC), strict=False):
+        assert row["median_distance"] == row["largest_distance"] == pytest.approx(distance)
+        assert row["met"] == (distance <= row["bound"])
+    assert found[SYNTHETIC[3]]["median_distance"] < 0.9 * start_distance(SYNTHETIC[3])
+
+
+@pytest.mark.slow  # the other three runs; above is one of the four
+def test_every_run_of_the_synthetic_part_comes_closer_to_the_solution():
+    found = toy_synthetic.measure(experiment.QUICK_STEPS)
+    assert all(found[key]["median_distance"] < 0.9 * start_distance(key) for key in SYNTHETIC)
+
+
+def test_a_small_run_writes_everything(plain, tmp_path, monkeypatch, standing_still):
     """All keys of the experiment, but one compiled method behind them: the settings are tested above."""
     rows = toy_rows.all_rows(experiment.QUICK_STEPS)
 
