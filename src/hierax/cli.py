@@ -15,11 +15,9 @@ from types import ModuleType
 from typing import Annotated, NamedTuple
 
 import jax
-import numpy as np
 import typer
 from jaxtyping import PyTree
 from rich.console import Console
-from rich.table import Table
 
 import hierax
 from hierax import report
@@ -264,18 +262,11 @@ def _saved_state(folder: Path, stated: Stated, chosen: str, seed: int) -> PyTree
 
 
 def _print_solution(solution: Solution, folder: Path) -> None:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, tree in (("x", solution.x), ("y", solution.y), ("multipliers", solution.multipliers)):
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            if isinstance(leaf, jax.Array | np.ndarray):
-                shown = np.array2string(np.asarray(leaf), precision=6, threshold=8, edgeitems=3)
-                table.add_row(f"{name}{jax.tree_util.keystr(path)}", shown)
-    counts = solution.counts
-    table.add_row("violation", f"{solution.history['violation'][-1]:.3g}")
-    table.add_row("samples", f"{counts.zeta} of zeta, {counts.xi} of xi")
-    table.add_row("seconds", f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile")
-    table.add_row("status", f"{solution.status.name}: {solution.status.message}")
-    table.add_row("results", str(folder) if isinstance(solution.method, Auto) else f"{folder} (go on with --resume)")
+    """The log, the table of `print(sol)` with the certificate where one can be had, and where everything is."""
     for line in solution.log:
         print(line)
-    Console().print(table, highlight=False, markup=False)
+    if solution.judgement is not None:  # a Stream is never seen as a whole
+        _ = solution.certificate
+    print(solution)
+    resumes = "" if isinstance(solution.method, Auto) else " (go on with --resume)"
+    print(f"Written to {folder}{resumes}")
