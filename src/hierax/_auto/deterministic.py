@@ -45,10 +45,11 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         nu = upper_multipliers(vectors, found.scales, end.point)
     own, _ = setting.layout().split(end.point.mu)
     multipliers = Multipliers(own.inequalities, own.equalities, unraveled(setting.shapes("upper_constraints"), nu))
-    x, y = prepared.whole(
-        in_precision_of(prepared.x, unraveled(prepared.x, end.point.x)),
-        in_precision_of(prepared.y, unraveled(prepared.y, end.point.y)),
+    x, y = (
+        in_precision_of(like, unraveled(like, vector))
+        for like, vector in ((prepared.x, end.point.x), (prepared.y, end.point.y))
     )
+    x, y = prepared.whole(*prepared.inside(x, y))
     compiling = setting.compile_seconds
     return Solution(
         x=x,

@@ -176,7 +176,7 @@ def run_large(prepared: Prepared, auto: "Auto", seed: int, first_line: str, prog
     failures = ", ".join(f"{count} {name}" for name, count in route.runner.failures.items())
     route.log.append(f"{route.runner.runs} runs in all" + (f", undone: {failures}." if failures else "."))
     x, y, multipliers = _answer(route, seed)
-    x, y = prepared.whole(x, y)
+    x, y = prepared.whole(*prepared.inside(x, y))
     columns = {
         "step": np.arange(1, len(route.stages) + 1),
         "upper": np.array([stage.upper for stage in route.stages]),

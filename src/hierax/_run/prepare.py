@@ -18,7 +18,7 @@ from hierax._base.errors import InputError
 from hierax._base.trees import split_variable
 from hierax._compile import checked
 from hierax._compile.programs import Bound
-from hierax._problem import samples
+from hierax._problem import samples, sets
 from hierax._problem.problem import Problem
 from hierax._run.batches import Batches
 from hierax._run.streams import Exhausted, Feeder, feeder_of
@@ -58,6 +58,10 @@ class Prepared:
     def one_start(self) -> tuple[PyTree, PyTree]:
         """The variables of the first start."""
         return (self.x, self.y) if self.count is None else jax.tree.map(lambda a: a[0], (self.x, self.y))
+
+    def inside(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
+        """Arrays of the variables in X and Y to the last digit: a solver may miss a bound by a rounding error."""
+        return sets.project(self.problem.x_set, x), sets.project(self.problem.y_set, y)
 
     def whole(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
         """Arrays of the variables as the user knows them."""
