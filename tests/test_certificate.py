@@ -243,7 +243,7 @@ def test_what_cannot_be_judged_is_refused():
     for wrong, text in (
         (lambda: certify(streamed, 1.0, 1.0), r"Problem\(xi\): a Stream is never seen as a whole"),
         (lambda: certify("toy", 1.0, 1.0), "problem: needs a hx.Problem, got str"),
-        (lambda: certify(TOY.problem, 1, 1.0), "x has dtype int"),
+        (lambda: certify(TOY.problem, np.array(1), 1.0), "x has dtype int"),
         (lambda: certify(TOY.problem, 1.0, 1.0, samples=3), "samples=3: needs a whole number >= 32"),
         (lambda: certify(TOY.problem, 1.0, 1.0, seed=True), "seed=True: needs a whole number"),
     ):
@@ -291,7 +291,8 @@ def test_many_starts_have_many_certificates(solution):
 
     state = solution.state._replace(method=three(solution.method), run=three(solution.state.run))
     x, y, multipliers = three((solution.x, solution.y, solution.multipliers))
-    many = dataclasses.replace(solution, x=x, y=y, multipliers=multipliers, state=state, status=[solution.status] * 3)
+    same = {name: getattr(solution, name) for name in ("history", "counts", "problem")}
+    many = hx.Solutions(x, y, multipliers, [solution.status] * 3, state=state, method=state.method, **same)
     certificates = many.certificate
     assert len(certificates) == 3
     middle = certificates[1]

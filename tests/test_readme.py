@@ -39,6 +39,22 @@ def test_examples_of_a_page_run(page):
         exec(code, {})
 
 
+@pytest.mark.usefixtures("as_users_start")
+def test_own_method_prints_what_it_says(capsys):
+    """The method itself goes through the suite of all methods (test_methods.py)."""
+    names: dict = {"__name__": "own_method"}
+    for code in snippets("docs/own-method.md"):
+        exec(code, names)
+    claimed = re.search(r"prints `(.*?)`", (ROOT / "docs" / "own-method.md").read_text()).group(1)
+    assert capsys.readouterr().out.strip() == claimed
+
+
 def test_every_page_with_an_example_is_tested():
     pages = {page.name for page in (ROOT / "docs").rglob("*.md") if snippets(page)}
-    assert pages == {"using.md", "datasets.md", "own-loop.md", "certificate.md"}  # the last in test_certificate.py
+    assert pages == {
+        "using.md",
+        "datasets.md",
+        "own-loop.md",
+        "own-method.md",
+        "certificate.md",
+    }  # the last in test_certificate.py

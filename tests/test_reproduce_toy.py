@@ -13,9 +13,8 @@ from formulas import psi
 from rich.console import Console
 
 import hierax as hx
-from hierax.experiments.reproduce import toy_rows
+from hierax.experiments.reproduce import toy_rows, toy_synthetic
 from hierax.experiments.reproduce import toy_run as experiment
-from hierax.experiments.reproduce import toy_synthetic
 from hierax.problems import synthetic, toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers
 

@@ -87,7 +87,7 @@ def write_run(out: Path, solution: Solution, settings: Mapping[str, object], res
         "settings": settings,
         "method": solution.method,
         "versions": versions(),
-        "status": solution.status,
+        "status": {"name": solution.status.name, "message": solution.status.message, "step": solution.status.step},
         "counts": solution.counts,
         "log": solution.log,
     }

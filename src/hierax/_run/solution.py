@@ -93,6 +93,8 @@ class Solution:
 
         For another solver, other samples or data of a `Stream`, call `hierax.certify` yourself.
         """
+        if self.problem is None:
+            raise ValueError("this solution does not know its problem: call hierax.certify(problem, sol.x, sol.y).")
         return certify(self.problem, self.x, self.y, multipliers=self.multipliers, state=self.state)
 
     def __repr__(self) -> str:
