@@ -25,7 +25,7 @@ jax.config.update("jax_enable_x64", True)
 
 # Strict: arrays of different types or ranks meet only where the code says so. A test that has to mix them (optax does,
 # and so do tests of mixed precision) asks for the fixture `promotion` and says why.
-STRICT = False
+STRICT = True
 if STRICT:
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")

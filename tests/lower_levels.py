@@ -82,7 +82,7 @@ def problem_of(one: Instance) -> hx.Problem:
 
     def constraints(x: Any, y: dict[str, Any]) -> dict[str, jax.Array]:
         v = vector(y)
-        return {"affine": one.A @ v - one.b, "balls": 0.5 * jnp.sum(one.Q * (v - one.m) ** 2, 1) - one.level}
+        return {"affine": one.A @ v - one.b, "balls": 0.5 * jnp.sum(one.Q * (v[None] - one.m) ** 2, 1) - one.level}
 
     return hx.Problem(
         upper=lambda x, y, zeta: jnp.sum(y["box"]),

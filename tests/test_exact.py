@@ -140,7 +140,7 @@ MATRIX, CENTRE = DRAWN[:3], 1.0 + DRAWN[3]
 def nonlinear(x, y, np=jnp):
     """G, rows and equality: exponentials, fourth powers, all of it coupled with x; for JAX and for NumPy."""
     objective = np.log(np.sum(np.exp(2 * y))) + 0.5 * np.sum((y - CENTRE - x[0]) ** 2)
-    exponentials = np.sum(np.exp(MATRIX * y), 1) - np.array([4.5, 6.0, 7.0]) * (1 + x[1])
+    exponentials = np.sum(np.exp(MATRIX * y[None]), 1) - np.array([4.5, 6.0, 7.0]) * (1 + x[1])
     return objective, np.append(exponentials, np.sum(y**4) - 1.5 + x[0]), y[0] + y[1] - 0.2 + x[1]
 
 
@@ -150,7 +150,7 @@ def test_nonlinear_constraints():
         lambda x, y, xi: nonlinear(x, y)[0], lambda x, y: nonlinear(x, y)[1], lambda x, y: nonlinear(x, y)[2]
     )
     x, step = jnp.array([0.1, 0.05]), 1e-5
-    xs = jnp.stack([x, x, x, *(x + step * jnp.eye(2)), *(x - step * jnp.eye(2))])
+    xs = jnp.stack([x, x, x, *(x[None] + step * jnp.eye(2)), *(x[None] - step * jnp.eye(2))])
     starts = jnp.zeros((7, 5)).at[1].set(10.0).at[2].set(jnp.array([-8.0, 3.0, 0.0, 5.0, 1.0]))
     found = jax.jit(jax.vmap(lambda x, y: Exact(tol=1e-11).solve(problem, x, y)))(xs, starts)
     assert np.all(found.status == SOLVED)

@@ -9,6 +9,8 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
 
+pytestmark = pytest.mark.usefixtures("promotion")  # the examples are written as users write, with NumPy's broadcasting
+
 
 def example(name: str):
     spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")

@@ -33,13 +33,14 @@ class ToySolution(AbstractLowerSolver):
 
     def solve(self, problem: hx.Problem, x: Any, y: Any, xi: Any = None, multipliers: Any = None) -> LowerSolution:
         lost = (x > self.bad[0]) & (x < self.bad[1])
+        wrong = lost.astype(x.dtype)
         h = jnp.ones_like(problem.constraints(x, y))
         return LowerSolution(
-            y=x + 0.036 * lost,
+            y=x + 0.036 * wrong,
             multipliers=Rows(2 * x * h, None),
             faces=jax.tree.map(jnp.zeros_like, sets.faces(problem.y_set, y)),
             value=x**2,
-            residual=1e-12 + 0.01 * lost,
+            residual=1e-12 + 0.01 * wrong,
             status=jnp.where(lost, self.status, SOLVED),
             iterations=jnp.ones((), int),
         )

@@ -35,6 +35,7 @@ def test_x64_off():
     np.testing.assert_allclose(sol.x, hx.solve(TOY.problem, 1.5, 1.5, METHOD, max_steps=50).x, atol=1e-3)
 
 
+@pytest.mark.usefixtures("promotion")  # the mixing of precisions is what is refused
 def test_data_that_would_promote_the_run_are_refused():
     table = jnp.ones(3)
     problem = hx.Problem(lambda x, y, zeta: x**2, lambda x, y, xi: jnp.sum((y - x) ** 2 * table))

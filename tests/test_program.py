@@ -46,7 +46,7 @@ def fresh(seed):
     rows = np.random.default_rng(seed).standard_normal(SHAPE)
     return rows, hx.Problem(
         upper=lambda x, y, zeta: jnp.sum((y - 1.0) ** 2) + jnp.sum(x**2),
-        lower=lambda x, y, xi: jnp.mean(jnp.sum((y - x - rows) ** 2, 1)),
+        lower=lambda x, y, xi: jnp.mean(jnp.sum(((y - x)[None] - rows) ** 2, 1)),
         constraints=lambda x, y: y[0] - 5.0,
         xi=None,
     )

@@ -52,6 +52,7 @@ def test_dicts_and_lists_with_every_kind_of_constraint():
     assert lam.upper[0] > 0.01
 
 
+@pytest.mark.usefixtures("promotion")  # Equinox's layers, and x and y of different precision
 def test_an_equinox_module_as_lower_variable():
     """A network as y: its functions are set aside and put back, its weights learn, under a bound on their norm."""
     inputs = np.linspace(-1, 1, 16)[:, None]
@@ -136,8 +137,8 @@ def test_finite_data_find_the_mean(replace):
     rng = np.random.default_rng(0)
     a, b = 0.3 * rng.standard_normal((20, 2)), 0.3 * rng.standard_normal((12, 2)) + 1.0
     problem = hx.Problem(
-        upper=lambda x, y, zeta: jnp.mean(jnp.sum((y - zeta["b"]) ** 2, 1)),
-        lower=lambda x, y, xi: jnp.mean(jnp.sum((y - x - xi) ** 2, 1)),
+        upper=lambda x, y, zeta: jnp.mean(jnp.sum((y[None] - zeta["b"]) ** 2, 1)),
+        lower=lambda x, y, xi: jnp.mean(jnp.sum(((y - x)[None] - xi) ** 2, 1)),
         zeta=hx.Finite({"b": b}, replace),
         xi=hx.Finite(a, replace),
     )

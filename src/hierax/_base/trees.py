@@ -1,6 +1,8 @@
 """Small helpers for the pytrees that x, y and the multipliers are."""
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import equinox as eqx
@@ -68,6 +70,13 @@ def or_one(value: Array, above: ArrayLike = 0.0) -> Array:
     return jnp.where(value > above, value, 1.0)
 
 
+@contextmanager
+def relaxed_promotion() -> Iterator[None]:
+    """Let arrays of different types and ranks meet, whatever the user has set: parts of optax need it."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether every floating-point leaf of the tree is finite (one pass over each leaf)."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
@@ -91,12 +100,17 @@ def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
 
 def move(tree: PyTree, step: Scalar | float, direction: PyTree) -> PyTree:
     """`tree - step * direction`, every leaf in its own precision (x and y may differ)."""
-    return jax.tree.map(lambda a, d: (a - step * d).astype(a.dtype), tree, direction)
+
+    def moved(a: Array, d: Array) -> Array:
+        return a - jnp.asarray(step, a.dtype) * d.astype(a.dtype)
+
+    return jax.tree.map(moved, tree, direction)
 
 
 def dtype_of(*trees: PyTree) -> jnp.dtype:
-    """The floating-point dtype a run on these trees computes in."""
-    return jnp.result_type(*[leaf.dtype for leaf in jax.tree.leaves(trees)])
+    """The floating-point dtype a run on these trees computes in: the widest, where they differ."""
+    with relaxed_promotion():
+        return jnp.result_type(*[leaf.dtype for leaf in jax.tree.leaves(trees)])
 
 
 def size(tree: PyTree) -> int:

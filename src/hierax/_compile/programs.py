@@ -8,6 +8,7 @@ the traces' text. A program compiled without x64 is another one: precision is pa
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
@@ -29,10 +30,12 @@ FUNCTIONS = ("upper", "lower", "constraints", "equalities", "upper_constraints")
 class Bound:
     """A problem made ready for compilation at given variables: the host's side of the hoisting.
 
-    `problem` is the pytree that programs take as an argument; `run` compiles and calls them.
+    `problem` is the pytree that programs take as an argument; `run` compiles and calls them. With `mixed`, functions
+    may combine arrays of different precision even where the user forbids it: it is us who change the precision then.
     """
 
-    def __init__(self, problem: Problem, x_rest: PyTree, y_rest: PyTree) -> None:
+    def __init__(self, problem: Problem, x_rest: PyTree, y_rest: PyTree, mixed: bool = False) -> None:
+        self._mixed = mixed
         self._functions: dict[str, tuple[Callable, Callable]] = {}  # as called here, and as the user gave it
         self._known: dict[str, dict[Hashable, tuple[Trace, tuple]]] = {}
         self.compile_seconds = 0.0
@@ -79,7 +82,8 @@ class Bound:
         """Trace a function at a signature, once; returns the shapes of its output."""
         signature, _ = signature_of(args)
         if signature not in self._known[name]:
-            self._known[name][signature] = trace_function(name, *self._functions[name], args, _forget)
+            with jax.numpy_dtype_promotion("standard") if self._mixed else nullcontext():
+                self._known[name][signature] = trace_function(name, *self._functions[name], args, _forget)
         trace, _ = self._known[name][signature]
         return jax.tree.unflatten(trace.out_tree, trace.jaxpr.outvars)
 

@@ -80,7 +80,7 @@ class Setting:
             (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
             if bound is None or not is_double(x, y, bound.problem):
                 zeta, xi = _doubled_source(problem.zeta), _doubled_source(problem.xi)
-                bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest)
+                bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
             keys = jax.random.split(jax.random.key(seed))
             above, below = _batch(bound, "zeta", keys[0], samples), _batch(bound, "xi", keys[1], samples)
             x, y = doubled_on_host((x, y))

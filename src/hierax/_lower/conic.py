@@ -213,7 +213,7 @@ def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
     v = level.start
     place = jnp.arange(1, v.size + 1, dtype=v.dtype)
     which = jnp.arange(1, POINTS + 1, dtype=v.dtype)[:, None]
-    points = v + jnp.maximum(1.0, jnp.max(jnp.abs(v))) * jnp.sin(1.7 * which * place + which**2)
+    points = v[None] + jnp.maximum(1.0, jnp.max(jnp.abs(v))) * jnp.sin(1.7 * which * place[None] + which**2)
     along = jnp.cos(2.3 * place)
     small = 100 * jnp.sqrt(jnp.finfo(v.dtype).eps)
 
@@ -229,7 +229,7 @@ def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
     rows = jnp.max(jnp.abs(first), 0, initial=0.0) + jnp.max(jnp.abs(second), 0, initial=0.0)
 
     def steady(values: Array, size: Array) -> Bool[Array, ""]:
-        return jnp.all(jnp.abs(values - values[0]) <= small * size)
+        return jnp.all(jnp.abs(values - values[:1]) <= small * jnp.broadcast_to(size, values.shape))
 
     equal = jnp.asarray(level.equal)
     allowed = _row_hessians(level, curved)[~level.equal[curved]]
@@ -237,9 +237,9 @@ def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
     return {
         NOT_QUADRATIC: ~steady(bend, jnp.max(jnp.abs(bend))),
         NOT_CONVEX: ~_semidefinite(hessian, small),
-        ROWS_NOT_QUADRATIC: ~steady(jnp.where(equal, 0.0, second), rows),
+        ROWS_NOT_QUADRATIC: ~steady(jnp.where(equal[None], 0.0, second), rows),
         ROWS_NOT_CONVEX: ~jnp.all(jax.vmap(lambda one: _semidefinite(one, small))(allowed)),
-        NOT_AFFINE: ~jnp.all(jnp.where(equal, jnp.abs(second), 0.0) <= small * rows),
+        NOT_AFFINE: ~jnp.all(jnp.where(equal[None], jnp.abs(second), 0.0) <= small * rows[None]),
     }
 
 

@@ -132,8 +132,8 @@ def joint_convexity(
     """
     flat, tree = jax.flatten_util.ravel_pytree((x, y))
     # About as far from (x, y) as that is from zero; all in one draw, because generators are slow to compile.
-    away = 0.5 * (1 + jnp.abs(flat)) * jax.random.normal(key, (2 * PAIRS + LOOKS, flat.size), flat.dtype)
-    points = jax.vmap(lambda v: sets.project((problem.x_set, problem.y_set), tree(v)))(flat + away)
+    away = 0.5 * (1 + jnp.abs(flat))[None] * jax.random.normal(key, (2 * PAIRS + LOOKS, flat.size), flat.dtype)
+    points = jax.vmap(lambda v: sets.project((problem.x_set, problem.y_set), tree(v)))(flat[None] + away)
     first, second, others = (
         jax.tree.map(lambda a, part=part: a[part], points)
         for part in (slice(PAIRS), slice(PAIRS, 2 * PAIRS), slice(2 * PAIRS, None))
@@ -156,9 +156,9 @@ def _against_chord(problem: Problem, first: Pair, second: Pair) -> tuple[Bool[Ar
 def _bends_down(problem: Problem, at: Pair, number: Int[Array, ""]) -> Bool[Array, ""]:
     """Whether the Hessian of a row (even numbers), or of a mixture of rows (odd), has a clearly negative eigenvalue."""
     flat, tree = jax.flatten_util.ravel_pytree(problem.constraints(*at))
-    place = jnp.arange(flat.size)
-    single = place == jnp.floor((GOLDEN * (number + 1) % 1.0) * flat.size).astype(int)
-    mixture = GOLDEN * (number + 1) * (place + 1) % 1.0
+    place, multiple = jnp.arange(flat.size), GOLDEN * (number + 1).astype(float)
+    single = (place == jnp.floor((multiple % 1.0) * flat.size).astype(int)).astype(float)
+    mixture = multiple * (place + 1).astype(float) % 1.0
     weights = tree(jnp.where(number % 2 == 0, single, mixture).astype(flat.dtype))
 
     def weighted(v: Pair) -> Scalar:

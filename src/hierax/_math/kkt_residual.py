@@ -100,6 +100,6 @@ def _probes(v: Vector) -> tuple[Float[Array, "probes n"], float]:
     """
     if v.size <= PROBES:
         return jnp.eye(v.size, dtype=v.dtype), 1.0
-    place = jnp.arange(1, v.size + 1, dtype=v.dtype)
+    place = jnp.arange(1, v.size + 1, dtype=v.dtype)[None, :]
     which = jnp.arange(1, PROBES + 1, dtype=v.dtype)[:, None]
     return 2**0.5 * jnp.sin(place * (0.618 + 1.234 * which) + which**2), 1 / PROBES

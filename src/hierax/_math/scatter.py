@@ -51,9 +51,9 @@ def cover(convex_set: PyTree, tree: PyTree, cube: Cube) -> Float[Array, "count+1
     """
     flat, unravel = jax.flatten_util.ravel_pytree(tree)
     place, away = (jnp.asarray(part, flat.dtype) for part in cube)
-    low, high = sets.bounds(convex_set, tree)
+    low, high = (bound[None] for bound in sets.bounds(convex_set, tree))
     closed = jnp.isfinite(low) & jnp.isfinite(high)
-    around = flat + (1 + jnp.abs(flat)) * away
+    around = flat[None] + (1 + jnp.abs(flat))[None] * away
     around = jnp.where(around < low, 2 * low - around, around)
     around = jnp.where(around > high, 2 * high - around, around)
     inside = jnp.where(closed, low, 0.0) + place * jnp.where(closed, high - low, 0.0)

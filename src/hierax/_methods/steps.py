@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.trees import Number, move
+from hierax._base.trees import Number, move, relaxed_promotion
 from hierax._problem import sets
 
 StepRule = Any
@@ -32,7 +32,8 @@ class Decay(eqx.Module):
 
     def __call__(self, step: Array) -> Array:
         """The step size at outer step `step`."""
-        return self.scale * jnp.minimum(1.0, self.a * (jnp.asarray(step, float) + 1.0) ** -self.power)
+        scale, a, power = (jnp.asarray(number, float) for number in (self.scale, self.a, self.power))
+        return scale * jnp.minimum(1.0, a * (jnp.asarray(step, float) + 1.0) ** -power)
 
 
 class Steps(eqx.Module):
@@ -86,7 +87,10 @@ def rate(rule: StepRule, step: Array, dtype: jnp.dtype) -> Array:
 
 def init_rule(rule: StepRule, tree: PyTree) -> PyTree:
     """State of the rule for a block."""
-    return rule.init(tree) if is_transformation(rule) else None
+    if not is_transformation(rule):
+        return None
+    with relaxed_promotion():
+        return rule.init(tree)
 
 
 def init_rules(steps: Steps, x: PyTree, y: PyTree, z: PyTree) -> tuple[PyTree, PyTree, PyTree]:
@@ -101,8 +105,9 @@ def apply_rule(
     if not jax.tree.leaves(tree):  # z of a problem without constraints
         return tree, state
     if is_transformation(rule):
-        updates, state = rule.update(direction, state, tree)
-        moved = optax.apply_updates(tree, updates)
+        with relaxed_promotion():
+            updates, state = rule.update(direction, state, tree)
+            moved = optax.apply_updates(tree, updates)
     else:
         moved = move(tree, rate(rule, step, jax.tree.leaves(tree)[0].dtype), direction)
     return sets.project(convex_set, moved), state

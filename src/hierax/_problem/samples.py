@@ -87,8 +87,9 @@ class Finite(AbstractSource):
         if self.replace:
             return jax.random.randint(jax.random.fold_in(key, block), (count, n), 0, self.size)
         per_epoch = self.size // n  # a remainder shorter than a batch is left out of its epoch
-        batch = block * count + jnp.arange(count)
-        place = (batch % per_epoch)[:, None] * n + jnp.arange(n)
+        whole = jnp.result_type(block)
+        batch = block * count + jnp.arange(count, dtype=whole)
+        place = (batch % per_epoch)[:, None] * n + jnp.arange(n, dtype=whole)[None, :]
         keys = jax.vmap(lambda epoch: jax.random.fold_in(key, epoch))(batch // per_epoch)
         return jax.vmap(lambda one, where: _shuffled(one, where, self.size))(keys, place)
 

@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Bool, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.trees import relaxed_promotion
 
 
 class Faces(NamedTuple):
@@ -159,7 +160,8 @@ class Simplex(AbstractSet):
 
     def project(self, tree: PyTree) -> PyTree:
         """The nearest point of the simplex (sorting, O(n log n))."""
-        landed = optax.projections.projection_simplex(tree, _scalar_like(self.scale, tree))
+        with relaxed_promotion():
+            landed = optax.projections.projection_simplex(tree, _scalar_like(self.scale, tree))
         return jax.tree.map(lambda a, b: a.astype(b.dtype), landed, tree)  # optax counts in the default precision
 
     def bounds(self, tree: PyTree) -> Bounds:

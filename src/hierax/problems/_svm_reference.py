@@ -137,7 +137,7 @@ def _solve(rows: Array, s: Array, active: Bool[Array, " N"], right: Array) -> Ar
     """Q^{-1} right with Q = diag(1, ..., 1, 0) + sum over the active i of s_i a_i a_i'."""
     # The offset has no curvature of its own: where no row is active its entry of `right` is zero, and so is its step.
     ridge = jnp.ones(rows.shape[1], rows.dtype).at[-1].set(jnp.finfo(rows.dtype).tiny ** 0.5)
-    matrix = rows.T @ ((s * active)[:, None] * rows) + jnp.diag(ridge)
+    matrix = rows.T @ (jnp.where(active, s, 0.0)[:, None] * rows) + jnp.diag(ridge)
     return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix), right)
 
 
@@ -157,7 +157,7 @@ def _line_search(along: tuple[Array, Array], s: Array, residual: Array, change: 
 
     # Piece 0 starts at t = 0, piece k at the k-th break; rows without a break come last and are left out.
     starts = jnp.concatenate([jnp.zeros_like(breaks[:1]), jnp.where(exists, breaks[order], 0.0)])
-    curvatures = along[1] + jnp.cumsum(jnp.concatenate([jnp.sum(active * curvature)[None], jumps]))
+    curvatures = along[1] + jnp.cumsum(jnp.concatenate([jnp.sum(jnp.where(active, curvature, 0.0))[None], jumps]))
     slope = along[0] - jnp.sum(s * change * jnp.maximum(residual, 0.0))
     rises = jnp.where(exists, curvatures[:-1] * jnp.diff(starts), 0.0)
     slopes = jnp.cumsum(jnp.concatenate([slope[None], rises]))

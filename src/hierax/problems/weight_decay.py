@@ -40,7 +40,7 @@ def perceptron(key: PRNGKeyArray, features: int, hidden: int, classes: int) -> N
 def class_scores(network: Network, features: Values) -> Float[Array, "rows classes"]:
     """The outputs of the network, tanh between two affine maps, for features of shape (rows, d)."""
     hidden, output = network["hidden"], network["output"]
-    return jnp.tanh(features @ hidden["weight"] + hidden["bias"]) @ output["weight"] + output["bias"]
+    return jnp.tanh(features @ hidden["weight"] + hidden["bias"][None]) @ output["weight"] + output["bias"][None]
 
 
 def cross_entropy(network: Network, images: Images) -> Float[Array, ""]:
@@ -131,12 +131,14 @@ def weight_decay(
 
 def within(network: Network, x: Array, bounds: Bounds) -> Network:
     """The nearest network that keeps the bounds x: every group scaled back to its ball."""
-    share = jnp.minimum(1.0, x / group_norms(network, bounds))
+    norms = group_norms(network, bounds)
+    share = jnp.minimum(1.0, x.astype(norms.dtype) / norms)
     if bounds == "all":
-        return jax.tree.map(lambda leaf: share[0] * leaf, network)
+        return jax.tree.map(lambda leaf: share[0].astype(leaf.dtype) * leaf, network)
     leaves, tree = jax.tree.flatten(network)
     each = share if bounds == "tensors" else jnp.repeat(share, 2, total_repeat_length=4)
-    return jax.tree.unflatten(tree, [factor * leaf for factor, leaf in zip(each, leaves, strict=True)])
+    scaled = [factor.astype(leaf.dtype) * leaf for factor, leaf in zip(each, leaves, strict=True)]
+    return jax.tree.unflatten(tree, scaled)
 
 
 def _checked(name: str, images: Images) -> tuple[np.ndarray, np.ndarray]:

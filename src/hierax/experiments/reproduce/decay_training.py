@@ -50,7 +50,7 @@ def trained(
 @jax.jit
 def _scores(networks: Network, part: Images) -> tuple[Array, Array]:
     def one(network: Network) -> tuple[Array, Array]:
-        right = jnp.argmax(class_scores(network, part[0]), axis=1) == part[1]
+        right = jnp.argmax(class_scores(network, part[0]), axis=1).astype(part[1].dtype) == part[1]
         return cross_entropy(network, part), jnp.mean(right)
 
     return jax.vmap(one)(networks)

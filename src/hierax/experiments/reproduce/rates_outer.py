@@ -218,7 +218,7 @@ def _segment(case: Case, method: SALVF, states: SALVFState, levels: Array) -> tu
 
     def block(state: SALVFState, _: None) -> tuple[SALVFState, Point]:
         plans = zip(levels, method.batches(case.problem).draws(case.problem, state), strict=True)
-        scaled = [jax.tree.map(functools.partial(jnp.multiply, level), plan) for level, plan in plans]
+        scaled = [jax.tree.map(lambda a, level=level: level.astype(a.dtype) * a, plan) for level, plan in plans]
         return jax.lax.scan(step, state, Tickets(*scaled))
 
     def one(state: SALVFState) -> tuple[SALVFState, Point]:
