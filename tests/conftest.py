@@ -30,10 +30,8 @@ jax.config.update("jax_enable_x64", True)
 
 # Strict: arrays of different types or ranks meet only where the code says so. A test that has to mix them (optax does,
 # and so do tests of mixed precision) asks for the fixture `promotion` and says why.
-STRICT = True
-if STRICT:
-    jax.config.update("jax_numpy_dtype_promotion", "strict")
-    jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # The first example of a test compiles, so no deadline; derandomised, so that a failure is there again tomorrow.
 settings.register_profile("hierax", deadline=None, max_examples=8, derandomize=True, database=None)
