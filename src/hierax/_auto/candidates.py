@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
 
     @property
     def upper(self) -> float:
-        """F."""
+        """F(x, y) of the candidate."""
         return float(self.judged.upper)
 
     @property

@@ -49,7 +49,7 @@ class Stage(NamedTuple):
 
     @property
     def upper(self) -> float:
-        """F."""
+        """F(x, y) at the end of the stage."""
         return float(self.end.judged.upper)
 
     @property

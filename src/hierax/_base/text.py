@@ -28,7 +28,7 @@ def entries(name: str, tree: PyTree) -> list[str]:
     ]
 
 
-def flat(tree: PyTree) -> np.ndarray:
+def numbers_of(tree: PyTree) -> np.ndarray:
     """All numbers of a tree in the order of `entries`."""
     leaves = [np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
     return np.concatenate(leaves) if leaves else np.zeros(0)
@@ -41,7 +41,7 @@ def shown(tree: PyTree) -> str:
         >>> shown(np.arange(10.0))
         '[0., 1., ..., 8., 9.]'
     """
-    numbers = flat(tree)
+    numbers = numbers_of(tree)
     if numbers.size == 1:
         return f"{numbers[0]:.6g}"
     return " ".join(np.array2string(numbers, precision=4, threshold=6, edgeitems=2, separator=", ").split())

@@ -20,7 +20,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from hierax._compile.tracing import Hoisted, Identity, MissingTrace, Trace, signature_of, trace_function
 from hierax._problem.problem import Problem
-from hierax._problem.samples import AbstractSource, Fed, Sampler, Stream
+from hierax._problem.samples import AbstractSource, HostBatches, Sampler, Stream
 
 CACHE_SIZE = 64
 QUICK: dict[str, str | bool] = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": False}
@@ -57,7 +57,7 @@ class Bound:
 
     def feed(self, name: str, batch: int) -> None:
         """Mark a source as fed by the host with batches of the given size."""
-        self._sources[name] = Fed(batch)
+        self._sources[name] = HostBatches(batch)
 
     @property
     def problem(self) -> Problem:
@@ -189,12 +189,12 @@ def _cached_call(function: Callable, call: _Call, donate: bool, quick: bool) -> 
         begin = time.perf_counter()
         others: list[PyTree] = []
 
-        def flat(given: list, rest: list) -> PyTree:
+        def of_arrays(given: list, rest: list) -> PyTree:
             result, other = eqx.partition(function(*call.rebuild(given, rest)), eqx.is_array)
             others.append(other)
             return result
 
-        lowered = jax.jit(flat, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
+        lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
         compiled = _quickly(lowered) if quick else lowered.compile()
         _remember(_programs, call.key, (compiled, others[-1]))
         seconds = time.perf_counter() - begin

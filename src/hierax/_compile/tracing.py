@@ -86,7 +86,7 @@ def trace_function(
     leaves, treedef = jax.tree.flatten(args)
     place = [i for i, leaf in enumerate(leaves) if not isinstance(leaf, int)]
 
-    def flat(*arrays: Array) -> PyTree:
+    def of_arrays(*arrays: Array) -> PyTree:
         every = list(leaves)
         for i, array in zip(place, arrays, strict=True):
             every[i] = array
@@ -94,7 +94,7 @@ def trace_function(
 
     specs = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in place]
     try:
-        closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*specs)
+        closed, shapes = jax.make_jaxpr(of_arrays, return_shape=True)(*specs)
         if _inner_constants(closed.jaxpr):
             closed = jax.make_jaxpr(lambda *a: _inlined(closed.jaxpr, closed.consts, a))(*specs)
     except Exception as error:

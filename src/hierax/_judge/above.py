@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from hierax._base.text import flat
+from hierax._base.text import numbers_of
 from hierax._base.trees import move, or_one
 from hierax._judge.below import Comparison, Part
 from hierax._judge.setting import WEAK, Data, Setting, standard_error
@@ -79,13 +79,13 @@ def above(
         gradients, regular = _hull(setting, found, here, weak, nu)
     if not regular.any():
         return _singular(bool(here.flat))
-    if given is None and np.any(flat(compared.upper) > -ACTIVE):
+    if given is None and np.any(numbers_of(compared.upper) > -ACTIVE):
         text = "upper constraints are active and their multipliers are not given: pass multipliers=sol.multipliers"
         return Part({}, {"hypergradient_norm": text})
     curvature = 0.0 if len(weak) else _curvature(setting, solver, found, here, nu)
     gradient, norm = _projected(setting, jax.tree.map(lambda leaf: leaf[regular], gradients), curvature)
-    direct = flat(here.direct)
-    scale = float(np.linalg.norm(direct) + np.linalg.norm(flat(gradient) - direct))
+    direct = numbers_of(here.direct)
+    scale = float(np.linalg.norm(direct) + np.linalg.norm(numbers_of(gradient) - direct))
     if not regular.all() and norm > ZERO * (1 + scale):
         text = f"not differentiable here: {named} weakly active, and {(~regular).sum()} of {regular.size} active sets "
         return Part({}, {"hypergradient_norm": f"{text}degenerate; the others' gradients alone decide nothing"})
@@ -93,7 +93,7 @@ def above(
         "hypergradient": gradient,
         "hypergradient_norm": norm,
         "hypergradient_scale": scale,
-        "complementarity": float(np.max(np.abs(flat(nu) * flat(compared.upper)), initial=0.0)),
+        "complementarity": float(np.max(np.abs(numbers_of(nu) * numbers_of(compared.upper)), initial=0.0)),
     }
     if setting.sampled:
         points, slopes = _grouped_slopes(setting, found, here, nu)
@@ -195,13 +195,13 @@ def _grouped_slopes(setting: Setting, found: LowerSolution, here: _Slope, nu: Py
 
 def _curvature(setting: Setting, solver: AbstractLowerSolver, found: LowerSolution, here: _Slope, nu: PyTree) -> float:
     """How fast the hyper-gradient changes along itself: its difference to that of a nearby point of X, per length."""
-    length = float(np.linalg.norm(flat(here.near) - flat(setting.x)))
+    length = float(np.linalg.norm(numbers_of(here.near) - numbers_of(setting.x)))
     everywhere = all(isinstance(one, Free) for one in jax.tree.leaves(setting.bound.problem.x_set, is_leaf=sets.is_set))
     if length == 0.0 or everywhere:  # the projection is nothing, or the gradient itself, whatever the step
         return 0.0
     other = setting.solve_lower(solver, here.near, found.y, found.multipliers)
     there = _slope(setting, here.near, other, nu) if int(other.status) == SOLVED else None
-    return 0.0 if there is None else float(np.linalg.norm(flat(there.total) - flat(here.total))) / length
+    return 0.0 if there is None else float(np.linalg.norm(numbers_of(there.total) - numbers_of(here.total))) / length
 
 
 def _projected(setting: Setting, gradients: PyTree, curvature: float) -> tuple[PyTree, float]:

@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base.constants import LOWER_STARTS
-from hierax._base.text import entries, flat
+from hierax._base.text import entries, numbers_of
 from hierax._base.trees import size
 from hierax._judge.point import violations
 from hierax._judge.segments import not_convex
@@ -54,7 +54,7 @@ class Comparison(NamedTuple):
     def worst(self) -> tuple[float, str]:
         """The largest violation at (x, y), and what is violated."""
         names = [name for block, tree in self.violations.items() for name in entries(block, tree)]
-        values = np.concatenate([flat(tree) for tree in self.violations.values()])
+        values = np.concatenate([numbers_of(tree) for tree in self.violations.values()])
         worst = int(np.argmax(np.where(np.isnan(values), np.inf, values)))
         return float(values[worst]), names[worst]
 

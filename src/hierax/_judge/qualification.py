@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, PyTree, Scalar
 
-from hierax._base.text import entries, flat, shown
+from hierax._base.text import entries, numbers_of, shown
 from hierax._judge.findings import Finding
 from hierax._judge.segments import FLAT
 from hierax._judge.setting import WEAK, Data, Setting
@@ -86,8 +86,8 @@ def slater_point(setting: Setting, lower: AbstractLowerSolver, y: PyTree, rng: n
         where = f"at x = {shown(found.x)}"
         if int(found.status) != SOLVED:
             return Finding(name, None, f"the search ended without an answer {where}: {MEANING[int(found.status)]}")
-        if float(found.largest) > -STRICT * (1 + np.sqrt(np.mean(flat(found.y) ** 2))):
-            row = entries("constraints", found.weights)[int(np.argmax(flat(found.weights)))]
+        if float(found.largest) > -STRICT * (1 + np.sqrt(np.mean(numbers_of(found.y) ** 2))):
+            row = entries("constraints", found.weights)[int(np.argmax(numbers_of(found.weights)))]
             state = "is empty" if float(found.largest) > STRICT else "has no interior"
             return Finding(name, False, f"the feasible set {state} {where}: {row} is in the way")
     return Finding(name, True, f"at x0 and {ELSEWHERE} points around it")

@@ -121,7 +121,7 @@ class BLOCC(FromLowerSolution, WithSmoothness):
     eta: "StepRule | Adaptive" = None
 
     advice: ClassVar[Advice] = Advice(
-        shorten="Shorten the x-step (eta) or leave it unset, or take more steps in hx.MaxMin."
+        shorten_steps="Shorten the x-step (eta) or leave it unset, or take more steps in hx.MaxMin."
     )
     state_settings: ClassVar[dict[str, str]] = {"eta": "Adaptive()"}
 

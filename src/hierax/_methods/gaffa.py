@@ -105,8 +105,8 @@ class BiCGAFFA(GrowingWeight, WithSmoothness):
     eta: Number = None
 
     advice: ClassVar[Advice] = Advice(
-        closer="more steps, a larger c or a larger q bring it closer",
-        shorten="Shorten the steps (hx.Steps, eta) or leave them unset.",
+        bring_y_closer="more steps, a larger c or a larger q bring it closer",
+        shorten_steps="Shorten the steps (hx.Steps, eta) or leave them unset.",
     )
 
     def __post_init__(self) -> None:

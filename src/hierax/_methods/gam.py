@@ -143,7 +143,8 @@ class GAM(WithSmoothness):
     candidates: int = eqx.field(static=True, default=8)
 
     advice: ClassVar[Advice] = Advice(
-        closer="as near as the lower solver's tolerance brings it", shorten="Give a smaller eta, or leave it unset."
+        bring_y_closer="as near as the lower solver's tolerance brings it",
+        shorten_steps="Give a smaller eta, or leave it unset.",
     )
     state_settings: ClassVar[dict[str, str]] = {"eta": "Armijo's"}
 

@@ -108,8 +108,8 @@ class LVHBA(GrowingWeight):
     projection: AbstractLowerSolver = Exact()
 
     advice: ClassVar[Advice] = Advice(
-        closer="more steps, a larger c or a larger q bring it closer",
-        shorten="Shorten alpha, eta and beta, or leave them unset.",
+        bring_y_closer="more steps, a larger c or a larger q bring it closer",
+        shorten_steps="Shorten alpha, eta and beta, or leave them unset.",
     )
 
     def __post_init__(self) -> None:

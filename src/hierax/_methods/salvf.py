@@ -129,8 +129,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
     repair: int | AbstractLowerSolver = eqx.field(static=True, default=0)
 
     advice: ClassVar[Advice] = Advice(
-        closer="a larger c1 brings it closer",
-        shorten="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
+        bring_y_closer="a larger c1 brings it closer",
+        shorten_steps="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
         no_step_too_long="No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x.",
     )
     state_settings: ClassVar[dict[str, str]] = {"direction": "Plain()", "inner": "SALM()"}
@@ -192,7 +192,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         scales = _scales(self, problem, x0, y0, key)
         rescaled = scaled(problem, scales)
 
-        def look_around(carry: tuple[estimate.Curvature, PyTree, Rows], first: Array) -> tuple:
+        def norms_at(carry: tuple[estimate.Curvature, PyTree, Rows], first: Array) -> tuple:
             """Norms at a point; after those at y0, on to the lower level's solution as these norms find it."""
             most, w, lam = carry
             most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi))
@@ -206,7 +206,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
 
         # Both points in one loop, so that the norms compile once.
         begin = (estimate.nothing(dtype), y0, no_multipliers(problem, x0, y0))
-        (most, w, lam), _ = jax.lax.scan(look_around, begin, jnp.array([True, False]))
+        (most, w, lam), _ = jax.lax.scan(norms_at, begin, jnp.array([True, False]))
         method = filled(self, most, scales, dtype)
         if self.start == "given":
             w, lam = y0, no_multipliers(problem, x0, y0)

@@ -128,7 +128,7 @@ class Sampler(AbstractSource):
         return folded(self.draw(jax.random.fold_in(key, block), count * n), count, n)
 
 
-class Fed(AbstractSource):
+class HostBatches(AbstractSource):
     """What stands for a `Stream` inside compiled programs: its batches come from the host, never from a plan."""
 
     batch: int = eqx.field(static=True)

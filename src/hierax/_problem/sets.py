@@ -60,7 +60,7 @@ class Free(AbstractSet):
         return tree
 
     def faces(self, tree: PyTree) -> Faces:
-        """None."""
+        """There are no faces."""
         return Faces(None, None)
 
 

@@ -179,7 +179,7 @@ class Host:
             return Status(self.ended.kind, self.ended.message, step)
         if bool(np.ravel(self.runs.pinned)[i]):
             return Reason.HELD_IN_A_CORNER.status(step)
-        quality = self.records.quality(i, self.method.advice.closer)
+        quality = self.records.quality(i, self.method.advice.bring_y_closer)
         if code == device.CONVERGED:
             return Reason.RESIDUALS_SMALL.status(step, tol=self.call.tol, quality=quality)
         if self.ended is not None:
@@ -190,7 +190,7 @@ class Host:
         """What to do about start i: its steps compared with what the curvature at its last finite point allows."""
         advice = self.method.advice
         if self.prepared.feeders:
-            return advice.shorten
+            return advice.shorten_steps
         method, run = self.method, self.runs
         if self.spread != "one":
             method, run = jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, (method, run))
@@ -204,7 +204,7 @@ class Host:
                 )
         if not all(np.isfinite(most) for _, most in found.values()):
             return "The functions' derivatives are not finite there: restrict X and Y to where they are."
-        return (found and advice.no_step_too_long) or advice.shorten
+        return (found and advice.no_step_too_long) or advice.shorten_steps
 
 
 def _finish(

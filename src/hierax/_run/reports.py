@@ -112,11 +112,11 @@ class Advice(NamedTuple):
     """What the messages of a run recommend.
 
     Attributes:
-        closer: how y gets closer to the lower level's solution.
-        shorten: what to do where the run diverged and a step may be too long.
-        no_step_too_long: what to do where the run diverged although no step exceeds its limit; empty: `shorten`.
+        bring_y_closer: how y gets closer to the lower level's solution.
+        shorten_steps: what to do where the run diverged and a step may be too long.
+        no_step_too_long: what to do where the run diverged although no step exceeds its limit; empty: `shorten_steps`.
     """
 
-    closer: str = "a larger c brings it closer"
-    shorten: str = "Shorten the steps or leave them unset."
+    bring_y_closer: str = "a larger c brings it closer"
+    shorten_steps: str = "Shorten the steps or leave them unset."
     no_step_too_long: str = ""
