@@ -23,6 +23,7 @@ from hierax._auto.schedule import RunSettings
 from hierax._judge.point import Judgement
 from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
+from hierax._methods.inner import inner_of
 from hierax._methods.salvf import SALVF
 from hierax._methods.steps import Decay, Steps
 from hierax._run.call import Call
@@ -147,11 +148,8 @@ class StageRunner:
 def _estimates(solution: Solution) -> Estimates:
     method = solution.method
     assert isinstance(method, SALVF)
-    assert isinstance(method.inner, SALM)
-    assert method.steps is not None
-    x_step: object = method.steps.x
-    assert isinstance(x_step, Decay)
-    return Estimates(float(method.c1), float(x_step.scale), float(method.inner.eta_max))
+    longest_inner_step = inner_of(method.inner).control_step(method.smoothness)
+    return Estimates(float(method.c1), float(method.steps.x.scale), float(longest_inner_step))
 
 
 def _told(best: Stage, fine: list[Stage], found: Solution | Solutions) -> Stage:

@@ -85,7 +85,7 @@ class AbstractInner(eqx.Module):
 
     @abc.abstractmethod
     def control_step(self, smoothness: Scalar) -> Scalar:
-        """The step t of the gradient mapping by which the control variate enters."""
+        """The step t of the gradient mapping by which the control variate enters: SALM's longest, 1/L_w."""
 
     @abc.abstractmethod
     def zero_residual(self, w: PyTree, smoothness: Scalar) -> PyTree:
