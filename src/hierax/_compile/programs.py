@@ -204,13 +204,17 @@ def _cached_call(function: Callable, call: _Call, donate: bool, quick: bool) -> 
 
 
 def _quickly(lowered: Lowered) -> Compiled:
-    """Compiled without optimisation, where this XLA knows how."""
-    try:
-        return lowered.compile(compiler_options=QUICK)
-    except Exception as error:
-        if not any(name in str(error) for name in QUICK):
-            raise
-        return lowered.compile()
+    """Compiled without optimisation, with those of the options that this XLA knows."""
+    options = dict(QUICK)
+    while options:
+        try:
+            return lowered.compile(compiler_options=options)
+        except Exception as error:
+            unknown = [name for name in options if name in str(error)]
+            if not unknown:
+                raise
+            options = {name: value for name, value in options.items() if name not in unknown}
+    return lowered.compile()
 
 
 def _strong(leaf: ArrayLike) -> Array:
