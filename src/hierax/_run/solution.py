@@ -75,14 +75,17 @@ class Solution:
 
     @functools.cached_property
     def judgement(self) -> Judgement | None:
-        """F, G and violations at (x, y) on all of the data, in float64; None where a `Stream` is the data."""
+        """F, G and violations at (x, y) in float64, on all of the data; None where a `Stream` is the data.
+
+        A `Sampler` is seen through its `exact` batch or, without one, through 4,096 fresh samples.
+        """
         if any(isinstance(source, Stream) for source in (self.problem.zeta, self.problem.xi)):
             return None
         return judge_point(self.problem, self.x, self.y)
 
     @property
     def value(self) -> float:
-        """F(x, y): the upper objective on all of the data (of a `Stream`: the mean over the last records)."""
+        """F(x, y): the upper objective, on what `judgement` sees; of a `Stream`, the last record of it."""
         if self.judgement is not None:
             return float(self.judgement.upper)
         return float(self.history["upper"][-1])
