@@ -130,7 +130,7 @@ class SmallSearch:
         hessian = slopes.stationarity[:, self.vectors.layout.nx :]
         finite = np.isfinite(hessian).all()
         sizes = np.abs(np.linalg.eigvalsh(0.5 * (hessian + hessian.T))) if finite else np.zeros(1)
-        return bool(sizes.min() <= NO_CURVATURE * sizes.max())
+        return bool(np.min(sizes) <= NO_CURVATURE * np.max(sizes))
 
     def _look_aside(self) -> None:
         """Look at both sides of the best point, where F may have an inflection, and go on from where it is lower."""
