@@ -122,6 +122,7 @@ TABLE = {
     ),
     # settings
     "method": (call(method="salvf"), r"method: needs hx.SALVF\(...\) or another method of hierax, got str"),
+    "a class as method": (call(method=hx.GAM), r"method: got the class GAM; write hx.GAM\(\)"),
     "negative c1": (lambda: hx.SALVF(c1=-1.0), r"SALVF\(c1=-1.0\): needs a positive, finite number, or None"),
     "zero gamma2": (lambda: hx.SALVF(gamma2=0.0), r"SALVF\(gamma2=0.0\): needs a positive"),
     "c2 is text": (lambda: hx.SALVF(c2="large"), r"SALVF\(c2='large'\): needs a positive, finite number"),

@@ -133,6 +133,8 @@ def _solver(method: object, default: AbstractSolver, state: State | None) -> Abs
     """The solver that was asked for; None: the method of the state to go on from."""
     if method is None:
         return default if state is None else None
+    if isinstance(method, type) and issubclass(method, AbstractSolver):
+        raise InputError(f"method: got the class {method.__name__}; write hx.{method.__name__}().")
     if not isinstance(method, AbstractSolver):
         raise InputError(f"method: needs hx.SALVF(...) or another method of hierax, got {type(method).__name__}.")
     return method

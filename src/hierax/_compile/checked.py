@@ -118,7 +118,7 @@ def into_set(name: str, convex_set: PyTree, tree: PyTree, many: bool = False) ->
         warnings.warn(
             f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.",
             HieraxWarning,
-            stacklevel=4,
+            stacklevel=5,  # the line that called solve
         )
     return landed
 

@@ -156,7 +156,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
                 'Storm(schedule="paper"): the printed beta_k = beta alpha_k^2 falls below 5 c1 alpha_k in a long run, '
                 "and the recursion is then unstable even without noise; the default schedule is not.",
                 HieraxWarning,
-                stacklevel=6,
+                stacklevel=8,  # the line that called solve
             )
 
     @property

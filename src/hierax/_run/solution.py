@@ -165,6 +165,7 @@ class Solutions:
         state: everything needed to go on, `solve_many(..., state=sols.state)`.
         method: the method with every unset value filled in; its numbers have an axis of starts.
         problem: the problem as it was given.
+        log: empty: starts of `solve_many` make steps, and only `Auto` has something to tell.
     """
 
     x: PyTree
@@ -176,6 +177,7 @@ class Solutions:
     state: State
     method: AbstractSolver
     problem: Problem
+    log: tuple[str, ...] = ()
 
     @property
     def statuses(self) -> list[Status]:
@@ -195,7 +197,9 @@ class Solutions:
 
     def __getitem__(self, i: int) -> Solution:
         """The solution of start i."""
-        i = range(len(self))[i]
+        if not isinstance(i, int) or not -len(self) <= i < len(self):
+            raise IndexError(f"start {i!r}: needs a whole number below {len(self)}, the number of starts.")
+        i %= len(self)
         pick = _of_start(i)
         state = self.state._replace(method=pick(self.state.method), run=pick(self.state.run))
         columns = {name: column[:, i] if column.ndim > 1 else column for name, column in self.history.items()}
