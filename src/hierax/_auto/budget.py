@@ -5,20 +5,26 @@ import time
 
 import numpy as np
 
+from hierax._base.interrupt import Interrupt
 from hierax._compile.programs import Bound
 from hierax._run.solution import Counts, Solution, Solutions
 
 
 class Deadline:
-    """So many seconds from now."""
+    """So many seconds from a moment on (`begin`, on `time.perf_counter`), or until Ctrl-C is pressed."""
 
-    def __init__(self, seconds: float) -> None:
-        self._end = time.perf_counter() + seconds
+    def __init__(self, seconds: float, interrupt: Interrupt, begin: float) -> None:
+        self.seconds, self._interrupt, self._end = seconds, interrupt, begin + seconds
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._interrupt.asked
 
     @property
     def passed(self) -> bool:
-        """Whether the time is up."""
-        return time.perf_counter() > self._end
+        """Whether the work has to end."""
+        return self.interrupted or time.perf_counter() > self._end
 
 
 class Budget:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hierax._auto.budget import Deadline
 from hierax._auto.constants import RUN_OFF
 from hierax._base.lazy import lazy
 
@@ -24,14 +25,15 @@ class Evaluated(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """When SLSQP ends: after so many iterations, or at such a change of the objective."""
+    """When SLSQP ends: after so many iterations, at such a change of the objective, or when the time is up."""
 
     iterations: int
     change: float
+    deadline: Deadline
 
 
-class LeftForInfinity(Exception):
-    """The iterates run away: SLSQP has no way to stop on its own."""
+class LeftOff(Exception):
+    """The iterates run away, or the time is up: SLSQP has no way to stop on its own."""
 
 
 def slsqp(
@@ -42,8 +44,8 @@ def slsqp(
 
     def at(u: np.ndarray) -> Evaluated:
         if not known or not np.array_equal(known[0][0], u):
-            if not np.all(np.abs(u) < RUN_OFF):
-                raise LeftForInfinity
+            if not np.all(np.abs(u) < RUN_OFF) or (known and stop.deadline.passed):
+                raise LeftOff
             found = evaluate(u)
             if not all(np.isfinite(part).all() for part in found):
                 found = Evaluated(
@@ -73,6 +75,6 @@ def slsqp(
                 method="SLSQP",
                 options={"maxiter": stop.iterations, "ftol": stop.change},
             )
-    except LeftForInfinity:
+    except LeftOff:
         return known[0][0] if known else start
     return found.x if np.isfinite(found.x).all() else known[0][0]

@@ -16,6 +16,8 @@ class Kind(enum.Enum):
     STOPPED = ("stopped", True, False)
     PINNED = ("pinned", False, False)
     NOT_CERTIFIED = ("not_certified", False, False)
+    UNPROVED = ("unproved", False, False)
+    INTERRUPTED = ("interrupted", False, False)
     NONFINITE = ("nonfinite", False, True)
     DIVERGED = ("diverged", False, True)
     INFEASIBLE = ("infeasible", False, True)
@@ -100,16 +102,29 @@ class Reason(enum.Enum):
         "{what}: the last point is returned. Give a re-iterable, or fewer max_steps.",
     )
     # -- Auto -------------------------------------------------------------------------------------------------------
-    VALIDATED = (Kind.CONVERGED, "converged: F = {upper:.8g}, validated by the lower level solved from many starts.")
-    SEVERAL_BRANCHES = (
+    CERTIFIED = (Kind.CONVERGED, "converged: the certificate says yes at tol={tol:g}.")
+    CERTIFIED_AMONG_BRANCHES = (
         Kind.BEST_OF_BRANCHES,
-        "best_of_branches: the lower level is not convex ({kinds} different local solutions at one x); y is the best "
-        "of {solves} solves, which samples cannot prove to be the global one. Another seed draws other starts.",
+        "best_of_branches: the certificate says yes at tol={tol:g}, but the lower level is {why}, which samples cannot "
+        "prove to be the global one. Another seed draws other starts.",
     )
-    DEGENERATE = (
-        Kind.NO_MULTIPLIER,
-        "no_multiplier: the lower level has no multipliers at the returned point (its constraints are degenerate "
-        "there). y was compared with other solutions of the lower level, but no KKT system confirms it.",
+    UNDECIDED = (
+        Kind.UNPROVED,
+        "unproved: the best point passed the validation, but its certificate cannot decide: {objection}",
+    )
+    OBJECTED = (
+        Kind.NOT_CERTIFIED,
+        "not_certified: the best point is returned; its certificate objects at tol={tol:g}: {objection} Try another "
+        "start or seed, more starts, or more seconds.",
+    )
+    SEARCH_OUT_OF_TIME = (
+        Kind.SECONDS,
+        "seconds: the {seconds:g} seconds were up before the search was complete; the best point is returned. What its "
+        "certificate misses: {objection}",
+    )
+    SEARCH_INTERRUPTED = (
+        Kind.INTERRUPTED,
+        "interrupted: the best point so far is returned. What its certificate misses: {objection}",
     )
     FALLS_FOR_EVER = (
         Kind.UNBOUNDED_UPPER,
