@@ -27,6 +27,10 @@ problems larger than the toy use all of the 120 s."""
 SEARCH_SHARE = 0.85
 """Share of the time that the search may use: the rest is for the certificate. Chosen, not measured."""
 
+PHASE_ONE_STARTS = 6
+"""Starts from which a point that satisfies all constraints is looked for, where the lower level has no feasible y at
+any start of the search. Chosen, not measured."""
+
 DESCENTS = 4
 """Times that the search goes on from a lower point which the certificate found. Chosen, not measured."""
 
@@ -38,6 +42,9 @@ discard the only good one of problems without multipliers (Dempe1992b: gap 6e-6)
 
 TIGHT = 1e-7
 """Violation and gap below which nothing of a point's F is owed to the tolerances (prototype)."""
+
+NO_GAP = 1e-9
+"""Gap that lower solves leave by themselves. Chosen, not measured."""
 
 NEARLY_AS_LOW = 1e-2
 """Relative difference in F within which a tight point is preferred to a lower one that is not (prototype). With

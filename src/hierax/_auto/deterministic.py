@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate, SearchResult, judge, select
-from hierax._auto.constants import DESCENTS, NEARLY_AS_LOW, PENALTY_ROUTE_SECONDS, SEARCH_SHARE, SMALL_ROUTE_SECONDS, STARTS
+from hierax._auto.constants import DESCENTS, NEARLY_AS_LOW, NO_GAP, PENALTY_ROUTE_SECONDS, SEARCH_SHARE, SMALL_ROUTE_SECONDS, STARTS
 from hierax._auto.kkt_route import SmallSearch
 from hierax._auto.penalty_route import PenaltySearch
 from hierax._auto.referee import in_precision_of, setting_of
@@ -51,13 +51,10 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         _refuse_nonfinite(space)
         search = (SmallSearch if small else PenaltySearch)(space)
         found = search.run(show)
-        answer = _Answer(setting, space, call.tol or auto.tol, seed, Deadline(seconds, interrupt, begin))
+        answer = _Answer(prepared, setting, space, call.tol or auto.tol, seed, Deadline(seconds, interrupt, begin))
         answer.settle(found)
     compiling = setting.compile_seconds
-    x, y = (
-        in_precision_of(like, tree) for like, tree in ((prepared.x, answer.x), (prepared.y, answer.y))
-    )
-    x, y = prepared.whole(*prepared.inside(x, y))
+    x, y = prepared.whole(answer.x, answer.y)
     solution = Solution(
         x=x,
         y=y,
@@ -78,8 +75,11 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
 class _Answer:
     """The point that a search returns, its certificate, its status, and what the log says of it."""
 
-    def __init__(self, setting: Setting, space: Space, tol: float, seed: int, deadline: Deadline) -> None:
-        self.setting, self.space, self.tol, self.seed, self.deadline = setting, space, tol, seed, deadline
+    def __init__(
+        self, prepared: Prepared, setting: Setting, space: Space, tol: float, seed: int, deadline: Deadline
+    ) -> None:
+        self.prepared, self.setting, self.space = prepared, setting, space
+        self.tol, self.seed, self.deadline = tol, seed, deadline
         self.certificate: Certificate | None = None
         self.log: list[str] = []
 
@@ -107,27 +107,25 @@ class _Answer:
 
     def _downhill(self, found: SearchResult, best: Candidate) -> Candidate:
         """The best point, or a lower one that its certificate led to."""
+        best = self._settled(best)
+        self.certificate = self._certified(best.point)
         for _ in range(DESCENTS):
-            best = self._settled(best)
-            self.certificate = self._certified(best.point)
             lower = self.certificate.better(self.tol)
             if self.certificate.verdict(self.tol) != "no" or lower is None or self.deadline.passed:
                 break
-            start = self._in_space(lower.point)
-            following = [judge(self.space.vectors, start, best.start, "kkt")]
             search = SmallSearch(self.space)
-            search.candidates = following
-            search.go_down_from(start, best.start)
+            search.go_down_from(self._in_space(lower.point), best.start)
             found.candidates.extend(search.candidates)
             new = select([best, *search.candidates])
             if new is None or new.upper >= best.upper:
                 break
-            best = new
+            best = self._settled(new)
+            self.certificate = self._certified(best.point)
         return best
 
     def _settled(self, best: Candidate) -> Candidate:
-        """The candidate with the lower level's own solution as its y, where that is as good: nothing is owed to a gap."""
-        if not best.confirmed:
+        """The candidate with the lower level's own solution as its y, where F may owe something to a gap."""
+        if not best.confirmed or best.gap <= NO_GAP:
             return best
         exact = judge(self.space.vectors, best.better, best.start, best.way)
         as_low = exact.upper <= best.upper + NEARLY_AS_LOW * (1 + abs(best.upper))
@@ -156,9 +154,11 @@ class _Answer:
         return float(upper * scale.unit + scale.origin)
 
     def _trees(self, point: Point) -> tuple[PyTree, PyTree]:
+        """The point as the caller gets it, in the precision of the start."""
         vectors = self.space.vectors
         x, y = vectors.programs.landed(point.x * vectors.x_unit, point.y * vectors.y_unit)
-        return unraveled(self.setting.x, x), unraveled(self.setting.y, y)
+        trees = unraveled(self.setting.x, x), unraveled(self.setting.y, y)
+        return self.prepared.inside(*map(in_precision_of, (self.prepared.x, self.prepared.y), trees))
 
     def _take(self, point: Point, status: Status) -> None:
         """Keep a point, in the user's units, with its multipliers."""

@@ -25,6 +25,7 @@ from hierax._auto.constants import (
     VALUE_STARTS_AT_MOST,
     VALUE_STARTS_FLAT,
 )
+from hierax._auto.phase_one import feasible_points
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.space import Space
 from hierax._judge.vectors import Point
@@ -46,6 +47,11 @@ class SmallSearch:
         if (statuses == UNBOUNDED).all():
             self._add(firsts[0], 0, "kkt")
             return SearchResult(self.candidates, statuses, False)
+        if SOLVED not in statuses:
+            firsts, statuses = self._from_feasible_points(firsts, statuses)
+            if not firsts:
+                self._add(pairs[0][0], 0, "kkt")
+                return SearchResult(self.candidates, statuses, self.deadline.passed)
         for number, first in enumerate(firsts):
             if not self.deadline.passed:
                 self._search_kkt_points(first, number)
@@ -66,6 +72,15 @@ class SmallSearch:
             return Point(x, y, np.zeros(self.vectors.layout.rows)), status
         return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
 
+    def _from_feasible_points(self, firsts: list[Point], statuses: np.ndarray) -> tuple[list[Point], np.ndarray]:
+        """No start has a lower-level solution: where some x has a feasible y at all, start there; else nowhere."""
+        points, least = feasible_points(self.space)
+        if not points and np.isfinite(least) and not self.deadline.passed:
+            return [], np.full(len(statuses), INFEASIBLE)
+        pairs = [self._solved_below(x, y) for x, y in points]
+        more = [first for first, _ in pairs]
+        return [*more, *firsts], np.array([*(status for _, status in pairs), *statuses])
+
     def _add(self, point: Point, start: int, way: Way) -> Candidate:
         candidate = judge(self.vectors, point, start, way)
         self.candidates.append(candidate)
@@ -73,6 +88,7 @@ class SmallSearch:
 
     def go_down_from(self, point: Point, number: int) -> None:
         """Both polishes from a point that is better than the best so far."""
+        self._add(point, number, "kkt")
         self._search_kkt_points(point, number, LAST_RELAXATIONS)
         if not self.deadline.passed:
             self._search_below_values(point, number)

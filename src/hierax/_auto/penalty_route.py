@@ -115,6 +115,8 @@ class PenaltySearch:
             show((k + 1) * len(x) // len(PENALTY_WEIGHTS), None)
         candidates: list[Candidate] = []
         for number, (at, y, y_mu, w, w_mu) in enumerate(zip(x, *self.last, strict=True)):
+            if candidates and self.deadline.passed:
+                break
             candidates.append(judge(self.vectors, Point(at, y, y_mu / (1 + self.weights.c)), number, "penalty"))
             candidates.append(judge(self.vectors, Point(at, w, w_mu), number, "penalty"))
         statuses = np.full(len(x), SOLVED)

@@ -35,6 +35,8 @@ def status_of(certificate: Certificate, tol: float, judged: int, ended: Ended) -
         return Reason.SEARCH_INTERRUPTED.status(judged, objection=objection)
     if ended.seconds is not None:
         return Reason.SEARCH_OUT_OF_TIME.status(judged, seconds=ended.seconds, objection=objection)
+    if verdict == "unknown" and certificate.degenerate:
+        return Reason.DEGENERATE.status(judged, objection=objection)
     if verdict == "unknown":
         return Reason.UNDECIDED.status(judged, objection=objection)
     return Reason.OBJECTED.status(judged, tol=tol, objection=objection)

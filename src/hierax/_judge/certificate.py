@@ -29,6 +29,7 @@ from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, Low
 from hierax._problem.problem import Multipliers, Problem
 
 SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
+STEEP = 1e3  # multipliers beyond this, in units, stand for none
 KINK = 3.0  # tolerances within which a kink of y*(x) counts as being at the point
 TESTS = ("violation", "gap", "stationarity")
 
@@ -72,6 +73,7 @@ class _Below:
         distance: ||y - y*(x)||.
         distance_se: standard error of y*(x).
         kkt_residual: of y with the given multipliers (else the reference's), in units; 1e-8 is solved.
+        steepest: the largest multiplier of the lower level, in units; beyond 1e3 there may be none.
         not_convex: why v(x) is only the best of several solves; None: nothing spoke against convexity.
     """
 
@@ -82,6 +84,7 @@ class _Below:
     distance: float | None = None
     distance_se: float | None = None
     kkt_residual: float | None = None
+    steepest: float = 0.0
     not_convex: str | None = None
 
 
@@ -194,6 +197,11 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
         """Whether the verdict is "no"."""
         return self.verdict(tol, **limits) == "no"
 
+    @property
+    def degenerate(self) -> bool:
+        """Whether the lower level has no multipliers, or too large ones: its KKT system confirms nothing then."""
+        return self.steepest > STEEP
+
     def better(self, tol: float) -> Look | None:
         """The point that the descent test found to be lower, within the radius that the tolerance asks for."""
         if self.around is None:
@@ -224,7 +232,9 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
         found = []
         if self.kkt_residual is not None and not self.kkt_residual <= tol and tol < math.inf:
             text = f"not optimal below: the KKT residual of y is {self.kkt_residual:.3g}, in units, and exceeds {tol:.3g}."
-            found.append(Objection(text, True))
+            if self.degenerate:
+                text = f"the lower level has no multipliers at this x, or too large ones ({self.steepest:.2g} in units)."
+            found.append(Objection(text, not self.degenerate))
         if self.lower_gap is None or tol == math.inf:
             return found
         first, second, rounding = self.gap_range
@@ -426,7 +436,7 @@ def _inspected(
     if status in (INFEASIBLE, UNBOUNDED):
         missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
         return [*parts, Fields({}, dict.fromkeys(missing, "there is no reference solution"))]
-    parts.append(look.below(point, found, given))
+    parts.append(look.below(point, found, branches, given))
     if status == SOLVED:
         parts.append(look.above(point, found, branches))
     return parts

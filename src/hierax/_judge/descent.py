@@ -19,7 +19,7 @@ COORDINATES = 6  # entries of x up to which every one is moved by itself
 BENT = 10  # entries of x up to which the Hessian of F(x, y*(x)) is formed from differences of gradients
 RANDOM = 2  # directions at random
 SAME_VALUE = 1e-7  # difference in f, in its unit, of solutions of the lower level that are equally good
-ALLOWED = 1e-7  # violation of upper constraints, in units, of points that are compared
+ALLOWED = 1e-6  # violation of upper constraints, in units, of points that are compared
 
 
 class Look(NamedTuple):
@@ -54,9 +54,7 @@ class Around(NamedTuple):
 
 def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, stop: Callable[[], bool]) -> Around:
     """Solve the lower level on both sides of x along several directions; `towards` is the most promising."""
-    base = _merit(at.vectors, at.point, nu)
-    if base is None:
-        return Around([], 0.0, 0.0, False)
+    base = float(at.values.upper)
     looks = [Look(0.0, merit - base, point) for merit, point in _other_solutions(at, nu)]
     slope = curvature = 0.0
     complete, gradients = True, dict[int, np.ndarray]()
@@ -64,18 +62,23 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
         if stop():
             complete = False
             break
-        seconds = []
-        for step in STEPS:
-            sides = [_look(at, nu, base, direction * side, step) for side in (1.0, -1.0)]
-            looks += [one for one in sides if one is not None]
-            slope = max([slope, *(abs(one.change) / step for one in sides if one is not None and step <= STEPS[1])])
-            first, second = sides
-            if first is not None and second is not None and step >= STEPS[1]:
-                seconds.append(abs(first.change + second.change) / step**2)
-                if step == STEPS[1] and entry is not None and at.vectors.layout.nx <= BENT:
-                    gradients[entry] = _difference(at.vectors, first.point, second.point, step)
-        curvature = max(curvature, min(seconds, default=0.0))
+        sides = [[_look(at, nu, base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
+        looks += [one for side in sides for one in side if one is not None]
+        slope = max(slope, *(_steepness(side) for side in sides))
+        pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None and a.step >= STEPS[1]]
+        curvature = max(curvature, min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0))
+        if entry is not None and at.vectors.layout.nx <= BENT and pairs:
+            gradients[entry] = _difference(at.vectors, *(one.point for one in pairs[-1]), 2 * pairs[-1][0].step)
     return Around(looks, slope, curvature, complete)
+
+
+def _steepness(side: list[Look | None]) -> float:
+    """The change of F per length of x on one side; of a jump, only its height."""
+    changes = [(abs(one.change), one.step) for one in side if one is not None]
+    if not changes:
+        return 0.0
+    jump = changes[-1][0] > 0.5 * changes[0][0]  # as large at the shortest step as at the longest
+    return min(change for change, _ in changes) if jump else max(change / step for change, step in changes)
 
 
 def refuting(around: Around, allowed: float, radius: float, rounding: float) -> Look | None:
@@ -115,7 +118,7 @@ def _directions(
             yield None, down / np.max(np.abs(down))
 
 
-def _difference(vectors: VectorProblem, first: Point, second: Point, step: float) -> np.ndarray:
+def _difference(vectors: VectorProblem, first: Point, second: Point, apart: float) -> np.ndarray:
     """The change of the gradient of F(x, y*(x)) between two points, per length; NaN where there is none."""
     ends = []
     for point in (first, second):
@@ -125,7 +128,7 @@ def _difference(vectors: VectorProblem, first: Point, second: Point, step: float
         if answer.y is None:
             return np.full(nx, np.nan)
         ends.append(there.slopes.upper[:nx] + there.slopes.upper[nx:] @ answer.y)
-    return (ends[0] - ends[1]) / (2 * step)
+    return (ends[0] - ends[1]) / apart
 
 
 def _look(at: Linearised, nu: np.ndarray, base: float, direction: np.ndarray, step: float) -> Look | None:

@@ -35,7 +35,7 @@ Stop = Callable[[], bool]
 """Whether the time is up, or Ctrl-C was pressed."""
 
 CLOSE = 1e-4  # difference of values, in units of G, of solutions of the lower level between which x may stand
-SAME_VALUE, SAME_RESIDUAL = 1e-9, 1e-7  # gap and KKT residual, in units, that the reference solver leaves as well
+SAME, SAME_RESIDUAL = 1e-5, 1e-4  # gap, as a share of its range, and KKT residual of a y that may be a solution itself
 SIDEWAYS = 0.1  # lengths at which units of F and G are looked at too: at the point itself their slopes may vanish
 KINKS = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # margins up to which rows count as weakly active, one after another
 
@@ -141,11 +141,22 @@ class Inspection:
         """
         x, y = self.at
         near = 0 if found.status[0] == SOLVED and found.value[0] <= found.value[best] + CLOSE else best
-        values, _ = self.vectors.at(x, y, found.mu[near])
-        same = abs(float(values.lower) - found.value[near]) <= SAME_VALUE
-        if same and _residual(values, found.mu[near], self.programs.layout) <= SAME_RESIDUAL:
+        values, slopes = self.vectors.at(x, y, found.mu[near])
+        gap = abs(float(values.lower) - found.value[best])
+        first, _ = self._ranges(slopes, found.slope[best])
+        if gap <= max(SAME * first, 1e-9) and _residual(values, found.mu[near], self.programs.layout) <= SAME_RESIDUAL:
             return Point(x, y, found.mu[near])
         return Point(x, found.y[near], found.mu[near])
+
+    def _ranges(self, slopes: Values[np.ndarray], of_value: np.ndarray) -> tuple[float, float]:
+        """What G changes over a length of y, to first order and second order.
+
+        To the first belongs what G - v(x) changes over a length of x (`of_value`: the slope of v): where two solutions
+        of the lower level are equally good, y is one of them only on one side of x.
+        """
+        nx = self.x.size
+        first = np.abs(slopes.lower[nx:]).sum() + np.abs(slopes.lower[:nx] - of_value).sum()
+        return float(first), 0.5 * float(np.abs(slopes.stationarity[:, nx:]).sum())
 
     def _by(self, solver: AbstractLowerSolver) -> Branches:
         """The solution of a solver that the user chose, as the only branch."""
@@ -174,20 +185,20 @@ class Inspection:
             iterations=np.asarray(0),
         )
 
-    def below(self, point: Point, found: LowerSolution, given: Multipliers | None) -> Fields:
+    def below(self, point: Point, found: LowerSolution, branches: Branches, given: Multipliers | None) -> Fields:
         """Gap, distance and KKT residual of y; what the gap is judged by."""
         raw, _ = self.programs.at(*self.programs.landed(self.x, self.y))
         residuals = [self._residual(mu) for mu in (point.mu, self._in_units(point.mu, given))]
-        slopes = self.vectors.at(*point)[1]
-        nx, unit = self.x.size, self.vectors.lower_unit
-        first = float(np.abs(slopes.lower[nx:]).sum())
-        second = 0.5 * float(np.abs(slopes.stationarity[:, nx:]).sum())
+        best, unit = branches.best(), self.vectors.lower_unit
+        of_value = branches.slope[0 if best is None else best]
+        first, second = self._ranges(self.vectors.at(*point)[1], of_value)
         distance = self.y - point.y * self.vectors.y_unit
         return Fields(
             {
                 "lower_gap": float(raw.lower) - float(found.value),
                 "distance": float(np.linalg.norm(distance)),
                 "kkt_residual": min(residuals),
+                "steepest": float(np.max(np.abs(point.mu), initial=0.0)),
                 "gap_range": (first * unit, second * unit, 1e-12 * (abs(float(raw.lower)) + unit)),
             },
             {},

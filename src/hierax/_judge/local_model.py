@@ -119,7 +119,8 @@ class Response(NamedTuple):
     Attributes:
         y: dy/dx; None where the lower level is flat along its active rows: y* is not unique.
         mu: dmu/dx.
-        dependent: whether active rows depend on each other as functions of y.
+        dependent: whether active rows depend on each other as functions of y, but not of (x, y): only some of them stay
+            active when x moves.
     """
 
     y: np.ndarray | None
@@ -134,12 +135,12 @@ def response(at: Linearised, active: np.ndarray) -> Response:
     rows_x, rows_y = rows[:, :nx], rows[:, nx:]
     if len(rows):
         left, sizes, right = np.linalg.svd(rows_y, full_matrices=True)
-        rank = int(np.sum(sizes > DEPENDENT * max(1.0, np.max(sizes, initial=0.0))))
+        rank = _rank(rows_y)
         inverse = (right[:rank].T / sizes[:rank]) @ left[:, :rank].T
         free = right[rank:].T
     else:
         rank, inverse, free = 0, np.zeros((ny, 0)), np.eye(ny)
-    dependent = rank < len(rows)
+    dependent = rank < len(rows) and rank < _rank(rows)  # else a row follows from the others, whatever x does
     moved = -inverse @ rows_x
     reduced = free.T @ hessian @ free
     curvatures = np.abs(np.linalg.eigvalsh(0.5 * (reduced + reduced.T))) if reduced.size else np.ones(1)
@@ -149,6 +150,11 @@ def response(at: Linearised, active: np.ndarray) -> Response:
     dy = moved + along
     dmu = -inverse.T @ (mixed + hessian @ dy)
     return Response(dy, dmu, dependent)
+
+
+def _rank(rows: np.ndarray) -> int:
+    sizes = np.linalg.svd(rows, compute_uv=False)
+    return int(np.sum(sizes > DEPENDENT * max(1.0, np.max(sizes, initial=0.0))))
 
 
 def reach(at: Linearised) -> tuple[np.ndarray, np.ndarray]:

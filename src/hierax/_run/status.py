@@ -9,7 +9,7 @@ class Kind(enum.Enum):
 
     CONVERGED = ("converged", True, False)
     BEST_OF_BRANCHES = ("best_of_branches", True, False)
-    NO_MULTIPLIER = ("no_multiplier", True, False)
+    NO_MULTIPLIER = ("no_multiplier", False, False)
     MAX_STEPS = ("max_steps", True, False)
     SECONDS = ("seconds", True, False)
     SAMPLES = ("samples", True, False)
@@ -107,6 +107,11 @@ class Reason(enum.Enum):
         Kind.BEST_OF_BRANCHES,
         "best_of_branches: the certificate says yes at tol={tol:g}, but the lower level is {why}, which samples cannot "
         "prove to be the global one. Another seed draws other starts.",
+    )
+    DEGENERATE = (
+        Kind.NO_MULTIPLIER,
+        "no_multiplier: y was compared with other solutions of the lower level, but no KKT system confirms it: "
+        "{objection}",
     )
     UNDECIDED = (
         Kind.UNPROVED,
