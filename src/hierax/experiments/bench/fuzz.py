@@ -1,0 +1,145 @@
+"""`hierax bench fuzz`: random small bilevel problems, solved with nothing set, and every claim judged from outside.
+
+A wrong claim is printed with the number of its problem; `--seed S --only K` runs that problem again with all details.
+Problems are in `fuzz_forms`, `fuzz_draw` and `fuzz_planted`, the judge in `fuzz_judge`, the comparison in
+`fuzz_claims`.
+"""
+
+import collections
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from hierax.experiments.bench.fuzz_case import Case
+from hierax.experiments.bench.fuzz_claims import KINDS, MISSED, Result, examine
+from hierax.experiments.bench.fuzz_draw import draw
+from hierax.experiments.bench.fuzz_forms import FORMS
+from hierax.experiments.reproduce.comparison import headed
+
+Counts = dict[str, Any]  # ready for JSON
+
+
+def run(console: Console, count: int, seed: int, seconds: float, out: Path | None = None) -> Counts:
+    """Draw, solve and judge the problems 0 to count - 1 of a seed; print the table and every wrong claim."""
+    begin = time.perf_counter()
+    order = sorted(range(count), key=lambda number: (number % len(FORMS), number))  # a form at a time: it compiles once
+    results = []
+    for number in order:
+        result = examine(number, draw(seed, number), seconds)
+        results.append(result)
+        for kind, words in result.wrong.items():
+            console.print(f"{kind} --seed {seed} --only {number} ({_title(result.case)}): {words}", soft_wrap=True)
+    counts = summary(results, seed, time.perf_counter() - begin)
+    _print_tables(console, results, counts)
+    if out is not None:
+        out.write_text(json.dumps(counts, indent=1) + "\n")
+    return counts
+
+
+def run_one(console: Console, number: int, seed: int, seconds: float) -> Result:
+    """Draw, solve and judge one problem, and print everything that is known about it."""
+    case = draw(seed, number)
+    for line in described(case):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    result = examine(number, case, seconds)
+    if result.solution is not None:
+        solution = result.solution
+        shown = ["", str(solution), "", *solution.log, "", str(solution.certificate)]
+        shown.append(f"certificate.ok(1e-4): {result.certified}")
+        shown.append(f"{result.seconds:.2f} s and {result.compile_seconds:.2f} s to compile")
+        for line in shown:
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
+    if result.verdict is not None:
+        console.print("\nThe judge, in core units:")
+        for name, value in vars(result.verdict).items():
+            console.print(f"  {name}: {value}", soft_wrap=True, markup=False, highlight=False)
+    console.print(f"\nglobal optimum missed: {result.missed}")
+    for kind, words in result.wrong.items():
+        console.print(f"{kind}: {words}", soft_wrap=True, markup=False)
+    if result.trace:
+        console.print(result.trace, markup=False, highlight=False)
+    return result
+
+
+def summary(results: list[Result], seed: int, seconds: float) -> Counts:
+    """The counts, by kind, with the numbers of the problems."""
+    solvable = [result for result in results if result.case.truth == "solvable"]
+    return {
+        "seed": seed,
+        "problems": len(results),
+        "solvable": len(solvable),
+        "wrong": {kind: sum(kind in result.wrong for result in results) for kind in KINDS},
+        MISSED: sum(result.missed for result in solvable),
+        "unsure": sum(result.status not in ("converged", "best_of_branches") for result in solvable),
+        "statuses": dict(collections.Counter(result.status for result in results)),
+        "seconds": round(seconds, 1),
+        "compile_seconds": round(sum(result.compile_seconds for result in results), 1),
+        "numbers": {kind: sorted(result.number for result in results if kind in result.wrong) for kind in KINDS}
+        | {MISSED: sorted(result.number for result in solvable if result.missed)},
+        "details": [
+            {"number": result.number, "form": result.case.form.name, "twist": result.case.twist, kind: words}
+            for result in results
+            for kind, words in result.wrong.items()
+        ],
+    }
+
+
+def _print_tables(console: Console, results: list[Result], counts: Counts) -> None:
+    table = headed("wrong claims", "", "what counts", "numbers")
+    for kind, words in KINDS.items():
+        numbers = counts["numbers"][kind]
+        table.add_row(kind, str(counts["wrong"][kind]), words, _listed(numbers))
+    console.print(table)
+    table = headed("not a claim", "", "what counts", "numbers")
+    table.add_row(
+        MISSED, str(counts[MISSED]), "F above the best known by 1e-3 of its scale", _listed(counts["numbers"][MISSED])
+    )
+    table.add_row("unsure", str(counts["unsure"]), "solvable, ended neither converged nor best_of_branches", "")
+    console.print(table)
+    table = headed("form", "problems", "wrong", "missed", "statuses", "median s", "compile s")
+    for form in FORMS:
+        some = [result for result in results if result.case.form is form]
+        if some:
+            names = collections.Counter(result.status for result in some)
+            table.add_row(
+                form.name,
+                str(len(some)),
+                str(sum(bool(result.wrong) for result in some)),
+                str(sum(result.missed for result in some)),
+                ", ".join(f"{count} {name}" for name, count in names.most_common()),
+                f"{np.median([result.seconds for result in some]):.2f}",
+                f"{sum(result.compile_seconds for result in some):.1f}",
+            )
+    console.print(table)
+    console.print(
+        f"{counts['problems']} problems, {counts['solvable']} of them solvable, in {counts['seconds']:.0f} s, "
+        f"{counts['compile_seconds']:.0f} s of them to compile."
+    )
+
+
+def _listed(numbers: list[int], most: int = 12) -> str:
+    text = ", ".join(map(str, numbers[:most]))
+    return text + (f" and {len(numbers) - most} more" if len(numbers) > most else "")
+
+
+def _title(case: Case) -> str:
+    return f"{case.form.name}, {case.twist}"
+
+
+def described(case: Case) -> list[str]:
+    """The problem in words and numbers."""
+    form = case.form
+    lines = [
+        f"{form.name}, {case.twist}: {form.n} + {form.m} variables, lower level {form.lower}, X {form.x_set}, "
+        f"Y {form.y_set}; {form.rows} affine rows, {form.balls} balls, {form.equalities} equalities, "
+        f"{form.upper_rows} upper rows, {form.waves} waves in F{', trees' if form.tree else ''}.",
+        f"Truth: {case.truth}" + ("" if case.planted is None else f", planted at x = {case.planted[0]}"),
+        "Units: " + ", ".join(f"{name} {value}" for name, value in vars(case.units).items() if value.size),
+        f"Start in core units: x = {case.start[0]}, y = {case.start[1]}",
+    ]
+    lines += [f"  {name} = {np.array2string(value)}" for name, value in case.numbers.items() if value.size]
+    return lines
