@@ -9,6 +9,7 @@ units come last: x_user = scale (x + shift), F_user = a F + b, rows times positi
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ import hierax as hx
 from hierax.experiments.bench.fuzz_forms import Form
 
 Numbers = dict[str, np.ndarray]  # the letters of the formulas above
+Letters = Mapping[str, Any]  # the same, of NumPy or JAX
 Values = Any  # arrays of NumPy or JAX, with leading axes of points or none
 
 
@@ -76,7 +78,7 @@ class Case:
     planted: tuple[np.ndarray, np.ndarray] | None = None
 
 
-def upper_value(form: Form, c: Numbers, x: Values, y: Values, xp: Any = np) -> Values:
+def upper_value(form: Form, c: Letters, x: Values, y: Values, xp: Any = np) -> Values:
     """F in core units."""
     z = xp.concatenate([x, y], axis=-1)
     value = c["f0"][0] + z @ c["f"] + 0.5 * ((z @ c["Q"]) * z).sum(-1)
@@ -85,7 +87,7 @@ def upper_value(form: Form, c: Numbers, x: Values, y: Values, xp: Any = np) -> V
     return value
 
 
-def lower_value(form: Form, c: Numbers, x: Values, y: Values, xp: Any = np) -> Values:
+def lower_value(form: Form, c: Letters, x: Values, y: Values, xp: Any = np) -> Values:
     """G in core units."""
     value = ((c["q"] + x @ c["N"].T) * y).sum(-1)
     if form.lower in ("quadratic", "waves"):
@@ -97,7 +99,7 @@ def lower_value(form: Form, c: Numbers, x: Values, y: Values, xp: Any = np) -> V
     return value
 
 
-def rows_value(form: Form, c: Numbers, x: Values, y: Values, xp: Any = np) -> Values:
+def rows_value(form: Form, c: Letters, x: Values, y: Values, xp: Any = np) -> Values:
     """The lower level's inequalities in core units, feasible where <= 0."""
     parts = []
     if form.rows:
@@ -108,12 +110,12 @@ def rows_value(form: Form, c: Numbers, x: Values, y: Values, xp: Any = np) -> Va
     return xp.concatenate(parts, axis=-1) if parts else xp.zeros((*y.shape[:-1], 0))
 
 
-def equalities_value(form: Form, c: Numbers, x: Values, y: Values) -> Values:
+def equalities_value(form: Form, c: Letters, x: Values, y: Values) -> Values:
     """The lower level's equalities in core units."""
     return y @ c["E"].T + x @ c["D"].T - c["e"]
 
 
-def upper_rows_value(form: Form, c: Numbers, x: Values, y: Values, xp: Any = np) -> Values:
+def upper_rows_value(form: Form, c: Letters, x: Values, y: Values, xp: Any = np) -> Values:
     """The upper level's rows in core units."""
     return xp.concatenate([x, y], axis=-1) @ c["U"].T - c["u"]
 

@@ -60,7 +60,7 @@ def _inside(kind: str, size: int, rng: np.random.Generator) -> np.ndarray:
     if kind == "simplex":
         return rng.dirichlet(np.full(size, 4.0))
     point = rng.uniform(-0.6, 0.6, size)
-    return point / max(1.0, np.linalg.norm(point) / 0.7) if kind == "ball" else point
+    return point / max(1.0, float(np.linalg.norm(point)) / 0.7) if kind == "ball" else point
 
 
 def draw_units(form: Form, rng: np.random.Generator, decades: Decades) -> Units:

@@ -1,8 +1,8 @@
 """What an answer to a random problem is worth, in core units and by code that shares nothing with hierax.
 
-Every accusation has a witness: a row that is violated, a y that is feasible and lower in G, or a point of phi within the
-radius with a lower F. Tolerances are far wider than what the solver promises (1e-4), since its lengths and scales are
-not the generator's: what is accused here is wrong by any reading.
+Every accusation has a witness: a row that is violated, a y that is feasible and lower in G, or a point of phi within
+the radius with a lower F. Tolerances are far wider than what the solver promises (1e-4), since its lengths and scales
+are not the generator's: what is accused here is wrong by any reading.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class Verdict:
         y: the point.
         upper: F.
         violation: largest violation of a row or set, and of which.
-        gap: G - v(x) as a part of the range of G.
+        gap: G - v(x) as a part of the scale of G.
         distance: to the nearest lower solution that the judge knows.
         descent: F less the best phi within the radius, as a part of the scale of F; never below zero.
         witness: the point with that phi.
@@ -65,7 +65,7 @@ class Verdict:
         if not self.violation[0] <= VIOLATION:
             found.append(f"{self.violation[1]} violated by {self.violation[0]:.2g}")
         if not self.gap <= GAP and not self.distance <= DISTANCE:
-            found.append(f"lower gap {self.gap:.2g} of G's range, y {self.distance:.2g} from a lower solution")
+            found.append(f"lower gap {self.gap:.2g} of G's scale, y {self.distance:.2g} from a lower solution")
         if self.descent > DESCENT:
             found.append(f"F falls by {self.descent:.2g} of its scale within {RADIUS:g}, to x = {self.witness.x}")
         return found
@@ -128,7 +128,7 @@ def _outside(kind: str, bounds: np.ndarray, point: np.ndarray) -> np.ndarray:
 
 
 def _below(case: Case, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """G - v(x) as a part of the range of G, and the distance of y to a lower solution."""
+    """G - v(x) as a part of the scale of G, and the distance of y to a lower solution."""
     for relax in (0.0, VIOLATION):  # where x is a little outside, the rows may be too
         if case.form.planted is None:
             found = solve_lower(case, x[None], relax)
@@ -141,10 +141,16 @@ def _below(case: Case, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     else:
         return np.inf, np.inf
     value = float(lower_value(case.form, case.numbers, x, solutions[0]))
-    around = solutions[0] + np.random.default_rng(0).uniform(-1.0, 1.0, (500, case.form.m))
-    size = np.ptp(lower_value(case.form, case.numbers, np.broadcast_to(x, (500, case.form.n)), around))
-    gap = (float(lower_value(case.form, case.numbers, x, y)) - value) / max(float(size), 1e-12)
+    gap = (float(lower_value(case.form, case.numbers, x, y)) - value) / _lower_scale(case)
     return gap, float(np.linalg.norm(solutions - y, axis=1).min())
+
+
+def _lower_scale(case: Case) -> float:
+    """The natural scale of G: its range over y of size one, at a typical x (a linear G may be flat at this one)."""
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(-1.0, 1.0, (31, 1, case.form.n)), rng.uniform(-1.0, 1.0, (1, 200, case.form.m))
+    values = lower_value(case.form, case.numbers, np.repeat(x, 200, 1), np.repeat(y, 31, 0))
+    return max(float(np.median(np.ptp(values, axis=1))), 1e-12)
 
 
 # -- planted problems -------------------------------------------------------------------------------------------------

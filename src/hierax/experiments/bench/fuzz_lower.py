@@ -120,7 +120,8 @@ def _eliminated(case: Case, x: np.ndarray, relax: float) -> tuple[np.ndarray, np
     _, sizes, right = np.linalg.svd(matrix)
     rank = int((sizes > 1e-10).sum())
     base = rhs @ np.linalg.pinv(matrix, rcond=1e-10).T
-    return base, right[rank:].T, (np.abs(base @ matrix.T - rhs) <= FEASIBLE + relax).all(1)
+    held = np.abs(base @ matrix.T - rhs).max(1) <= FEASIBLE + relax
+    return base, right[rank:].T, np.asarray(held)
 
 
 def _affine(case: Case, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

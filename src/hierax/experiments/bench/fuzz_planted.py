@@ -84,7 +84,7 @@ def _strict_solution(case: Case, numbers: Numbers, x: np.ndarray) -> tuple[np.nd
         return None
     active, slack = multipliers > 0, rows.rhs - rows.matrix @ y
     if case.twist != "duplicate" and (
-        (active.any() and multipliers[active].min() < MARGIN) or (~active).any() and slack[~active].min() < MARGIN
+        (active.any() and multipliers[active].min() < MARGIN) or ((~active).any() and slack[~active].min() < MARGIN)
     ):
         return None
     return y, active
