@@ -97,7 +97,7 @@ def judge(case: Case, x: np.ndarray, y: np.ndarray) -> Verdict:
     else:
         assert case.planted is not None
         optimum = Best(float(upper_value(case.form, case.numbers, *case.planted)), *case.planted)
-        scale = _planted_scale(case, optimum.value)
+        scale = planted_scale(case, optimum.value)
         witness = _planted_descent(case, x)
     descent = max(0.0, (upper - witness.value) / scale)
     return Verdict(
@@ -164,7 +164,7 @@ def _value(case: Case, x: np.ndarray) -> Best:
     return Best(float(upper_value(case.form, case.numbers, x, y)), x, y)
 
 
-def _planted_scale(case: Case, optimum: float) -> float:
+def planted_scale(case: Case, optimum: float) -> float:
     """The natural scale of F: what it exceeds the planted value by, at a typical x."""
     rng = np.random.default_rng(0)
     values = [_value(case, rng.uniform(-0.7, 0.7, case.form.n)).value for _ in range(15)]
