@@ -222,7 +222,7 @@ def test_a_violated_row_and_a_point_outside_the_sets_are_caught():
     case = solvable(next(form for form in FORMS if form.name == "rows"))
     best = landscape(case).best
     assert "set X" in judge(case, best.x + 5.0, best.y).faults()[0]
-    assert "set Y" in judge(case, best.x, best.y + 5.0).faults()[0]
+    assert "row" in judge(case, best.x, best.y + 5.0).faults()[0]
     assert judge(case, np.array([np.nan]), best.y).faults()
 
 

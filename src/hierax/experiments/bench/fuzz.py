@@ -32,7 +32,10 @@ def run(console: Console, count: int, seed: int, seconds: float, out: Path | Non
         result = examine(number, draw(seed, number), seconds)
         results.append(result)
         for kind, words in result.wrong.items():
-            console.print(f"{kind} --seed {seed} --only {number} ({_title(result.case)}): {words}", soft_wrap=True)
+            text = f"{kind} --seed {seed} --only {number} ({_title(result.case)}): {words}"
+            console.print(text, soft_wrap=True, markup=False, highlight=False)
+        if result.trace:  # what depends on the clock may not happen again
+            console.print(result.trace, soft_wrap=True, markup=False, highlight=False)
     counts = summary(results, seed, time.perf_counter() - begin)
     _print_tables(console, results, counts)
     if out is not None:
