@@ -27,6 +27,7 @@ PROBLEM = hx.Problem(
 )
 X0 = Y0 = jnp.full(3, 0.5)
 LONG = 10_000_000  # steps: the limit is the time
+NEVER = 1e6
 
 METHODS = {
     "auto": (None, {}),
@@ -72,10 +73,20 @@ def run(name: str, moment: float, seconds: float) -> dict[str, object]:
 
 
 def main() -> None:
-    """Runs as the arguments say: name:moment:seconds ..., after a whole run where the moment is 'warm'."""
+    """Runs as the arguments say: name:moment:seconds ...
+
+    A moment is a number of seconds, "x0.3" for a part of the time that the last whole run of the method took, or
+    "whole" for a run without Ctrl-C.
+    """
+    took: dict[str, float] = {}
     for argument in sys.argv[1:]:
         name, moment, seconds = argument.split(":")
-        found = run(name, 1e6 if moment == "warm" else float(moment), float(seconds))
+        if moment == "whole":
+            found = run(name, NEVER, float(seconds))
+            took[name] = float(str(found["took"]))
+        else:
+            part = float(moment.removeprefix("x"))
+            found = run(name, part * took[name] if moment.startswith("x") else part, float(seconds))
         print(json.dumps(found), flush=True)
 
 

@@ -14,7 +14,7 @@ import pytest
 HELPER = Path(__file__).with_name("interrupted_runs.py")
 SECONDS = 3.0  # of a run that nothing interrupts
 PROMPT = 5.0  # seconds from Ctrl-C to the answer, on a loaded machine, where nothing has to be compiled
-EARLY = 0.3  # seconds within which Auto, which tells nobody about its points, may have judged none
+EARLY = 0.1  # seconds within which Auto, which tells nobody about its points, may have judged none
 
 MODEL = """
 import jax.numpy as jnp
@@ -61,19 +61,18 @@ def faults(found: dict, warm: bool = True) -> list[str]:
 
 def moments(count: int, names: list[str], seed: int) -> list[str]:
     rng = np.random.default_rng(seed)
-    return [f"{names[i % len(names)]}:{rng.uniform(0.02, 0.9 * SECONDS):.3f}:{SECONDS}" for i in range(count)]
+    return [f"{names[i % len(names)]}:x{rng.uniform(0.01, 0.95):.3f}:{SECONDS}" for i in range(count)]
 
 
 def check(names: list[str], count: int, seed: int) -> None:
     """Interrupt each method at random moments, the first time while it compiles; then nothing may be left of it."""
     cold = [f"{name}:{0.7 + i * 0.9:.1f}:{SECONDS}" for i, name in enumerate(names)]
-    warm = [f"{name}:warm:1" for name in names]
-    later = moments(count, names, seed)
-    found = runs(*cold, *warm, *later, *warm)
+    whole = [f"{name}:whole:{SECONDS}" for name in names]
+    found = runs(*cold, *whole, *whole, *moments(count, names, seed), *whole)
     wrong = [text for one in found[: len(cold)] for text in faults(one, warm=False)]
-    after = len(cold) + len(warm)
+    after = len(cold) + 2 * len(whole)
     wrong += [text for one in found[after : after + count] for text in faults(one)]
-    for first, last in zip(found[len(cold) : after], found[after + count :], strict=True):
+    for first, last in zip(found[after - len(whole) : after], found[after + count :], strict=True):
         if last["ended"] in ("KeyboardInterrupt", "interrupted"):
             wrong.append(f"{last['method']}: a later run ends as {last['ended']}")
         if last["method"] == "auto" and last["value"] != pytest.approx(first["value"], rel=1e-6):
@@ -124,27 +123,30 @@ def command_faults(folder: Path, method: str, moment: float, late: bool) -> list
     """
     folder.mkdir()
     done, took = command(folder, method, moment)
-    run = folder / "run" / "run.json"
     wrong = []
-    if done.returncode == 0:
-        if not run.is_file():
-            wrong.append("says it went well, but run.json is missing")
-        elif not (folder / "run" / "arrays.npz").is_file():
-            wrong.append("run.json without arrays.npz")
-        else:
-            name = json.loads(run.read_text())["status"]["name"]
-            if f"Solution: {name}" not in done.stdout:
-                wrong.append(f"run.json says {name}, the output does not")
-            with np.load(folder / "run" / "arrays.npz") as arrays:
-                if not np.isfinite(arrays["x"]).all():
-                    wrong.append("x is not finite")
-    elif run.is_file():
-        wrong.append(f"failed ({done.returncode}), but left run.json")
+    if (folder / "run" / "run.json").is_file():
+        wrong += _folder_faults(folder / "run", done.stdout if done.returncode == 0 else None)
+    elif done.returncode == 0:
+        wrong.append("says it went well, but run.json is missing")
     elif late:
         wrong.append("no answer although steps had been made")
     if took > moment + 4 * PROMPT:
         wrong.append(f"{took - moment:.1f} s late")
     return [f"{method} at {moment:.2f} s, exit code {done.returncode}: {text}\n{done.stderr[-500:]}" for text in wrong]
+
+
+def _folder_faults(run: Path, out: str | None) -> list[str]:
+    """What is wrong with a run's folder; `out` is what a command that went well printed."""
+    if not (run / "arrays.npz").is_file():
+        return ["run.json without arrays.npz"]
+    wrong = []
+    name = json.loads((run / "run.json").read_text())["status"]["name"]
+    if out is not None and f"Solution: {name}" not in out:
+        wrong.append(f"run.json says {name}, the output does not")
+    with np.load(run / "arrays.npz") as arrays:
+        if not np.isfinite(arrays["x"]).all():
+            wrong.append("x is not finite")
+    return wrong
 
 
 def check_commands(tmp_path: Path, plan: list[tuple[str, float]]) -> None:
