@@ -147,12 +147,15 @@ def bench_fuzz(
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Limit of each solve, compilation apart.")] = 5.0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the counts to this file.")] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Also ask for certificates of points that are no solutions.")
+    ] = False,
 ) -> None:
     """Solve random problems with nothing set and judge every claim from outside; counts of wrong claims by kind."""
     if only is not None:
-        fuzz.run_one(_wide_console(), only, seed, seconds)
+        fuzz.run_one(_wide_console(), only, seed, seconds, certify)
     else:
-        fuzz.run(_wide_console(), n, seed, seconds, json_file)
+        fuzz.run(_wide_console(), n, seed, seconds, json_file, certify)
 
 
 def _known(option: str, given: list[str] | None, known: list[str]) -> list[str]:

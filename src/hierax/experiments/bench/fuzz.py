@@ -13,23 +13,29 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 from hierax.experiments.bench.fuzz_case import Case
 from hierax.experiments.bench.fuzz_claims import KINDS, MISSED, Result, examine
 from hierax.experiments.bench.fuzz_draw import draw
 from hierax.experiments.bench.fuzz_forms import FORMS
-from hierax.experiments.reproduce.comparison import headed
 
 Counts = dict[str, Any]  # ready for JSON
+REFUSED = "refused_optimum"
 
 
-def run(console: Console, count: int, seed: int, seconds: float, out: Path | None = None) -> Counts:
-    """Draw, solve and judge the problems 0 to count - 1 of a seed; print the table and every wrong claim."""
+def run(
+    console: Console, count: int, seed: int, seconds: float, out: Path | None = None, certify: bool = False
+) -> Counts:
+    """Draw, solve and judge the problems 0 to count - 1 of a seed; print the table and every wrong claim.
+
+    `certify`: certificates of points that are no solutions are judged too.
+    """
     begin = time.perf_counter()
     order = sorted(range(count), key=lambda number: (number % len(FORMS), number))  # a form at a time: it compiles once
     results = []
     for number in order:
-        result = examine(number, draw(seed, number), seconds)
+        result = examine(number, draw(seed, number), seconds, certify)
         results.append(result)
         for kind, words in result.wrong.items():
             text = f"{kind} --seed {seed} --only {number} ({_title(result.case)}): {words}"
@@ -43,12 +49,12 @@ def run(console: Console, count: int, seed: int, seconds: float, out: Path | Non
     return counts
 
 
-def run_one(console: Console, number: int, seed: int, seconds: float) -> Result:
+def run_one(console: Console, number: int, seed: int, seconds: float, certify: bool = False) -> Result:
     """Draw, solve and judge one problem, and print everything that is known about it."""
     case = draw(seed, number)
     for line in described(case):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
-    result = examine(number, case, seconds)
+    result = examine(number, case, seconds, certify)
     if result.solution is not None:
         solution = result.solution
         shown = ["", str(solution), "", *solution.log, "", str(solution.certificate)]
@@ -61,6 +67,8 @@ def run_one(console: Console, number: int, seed: int, seconds: float) -> Result:
         for name, value in vars(result.verdict).items():
             console.print(f"  {name}: {value}", soft_wrap=True, markup=False, highlight=False)
     console.print(f"\nglobal optimum missed: {result.missed}")
+    if result.refused:
+        console.print(f"certify at the best point known: {result.refused}", soft_wrap=True, markup=False)
     for kind, words in result.wrong.items():
         console.print(f"{kind}: {words}", soft_wrap=True, markup=False)
     if result.trace:
@@ -77,12 +85,18 @@ def summary(results: list[Result], seed: int, seconds: float) -> Counts:
         "solvable": len(solvable),
         "wrong": {kind: sum(kind in result.wrong for result in results) for kind in KINDS},
         MISSED: sum(result.missed for result in solvable),
+        REFUSED: sum(bool(result.refused) for result in solvable),
         "unsure": sum(result.status not in ("converged", "best_of_branches") for result in solvable),
         "statuses": dict(collections.Counter(result.status for result in results)),
         "seconds": round(seconds, 1),
+        "solve_seconds": round(sum(result.seconds for result in results), 1),
+        "judge_seconds": round(sum(result.judge_seconds for result in results), 1),
         "compile_seconds": round(sum(result.compile_seconds for result in results), 1),
         "numbers": {kind: sorted(result.number for result in results if kind in result.wrong) for kind in KINDS}
-        | {MISSED: sorted(result.number for result in solvable if result.missed)},
+        | {
+            MISSED: sorted(result.number for result in solvable if result.missed),
+            REFUSED: sorted(result.number for result in solvable if result.refused),
+        },
         "details": [
             {"number": result.number, "form": result.case.form.name, "twist": result.case.twist, kind: words}
             for result in results
@@ -92,36 +106,47 @@ def summary(results: list[Result], seed: int, seconds: float) -> Counts:
 
 
 def _print_tables(console: Console, results: list[Result], counts: Counts) -> None:
-    table = headed("wrong claims", "", "what counts", "numbers")
+    table = _table("wrong claims", "", "what counts", "numbers")
     for kind, words in KINDS.items():
-        numbers = counts["numbers"][kind]
-        table.add_row(kind, str(counts["wrong"][kind]), words, _listed(numbers))
+        table.add_row(kind, str(counts["wrong"][kind]), words, _listed(counts["numbers"][kind]))
     console.print(table)
-    table = headed("not a claim", "", "what counts", "numbers")
-    table.add_row(
-        MISSED, str(counts[MISSED]), "F above the best known by 1e-3 of its scale", _listed(counts["numbers"][MISSED])
-    )
+    table = _table("no claim", "", "what counts", "numbers")
+    words = "F above the best known by 1e-3 of its scale, or the point is none"
+    table.add_row(MISSED, str(counts[MISSED]), words, _listed(counts["numbers"][MISSED]))
     table.add_row("unsure", str(counts["unsure"]), "solvable, ended neither converged nor best_of_branches", "")
+    words = "with --certify: hx.certify is not ok(1e-4) at the best point known"
+    table.add_row(REFUSED, str(counts[REFUSED]), words, _listed(counts["numbers"][REFUSED]))
     console.print(table)
-    table = headed("form", "problems", "wrong", "missed", "statuses", "median s", "compile s")
+    table = _table("form", "problems", "wrong", "missed", "median s", "compile s", "statuses")
     for form in FORMS:
         some = [result for result in results if result.case.form is form]
         if some:
-            names = collections.Counter(result.status for result in some)
-            table.add_row(
-                form.name,
-                str(len(some)),
-                str(sum(bool(result.wrong) for result in some)),
-                str(sum(result.missed for result in some)),
-                ", ".join(f"{count} {name}" for name, count in names.most_common()),
-                f"{np.median([result.seconds for result in some]):.2f}",
-                f"{sum(result.compile_seconds for result in some):.1f}",
-            )
+            table.add_row(form.name, *_of_form(some))
     console.print(table)
     console.print(
-        f"{counts['problems']} problems, {counts['solvable']} of them solvable, in {counts['seconds']:.0f} s, "
-        f"{counts['compile_seconds']:.0f} s of them to compile."
+        f"{counts['problems']} problems, {counts['solvable']} of them solvable, in {counts['seconds']:.0f} s: "
+        f"{counts['solve_seconds']:.0f} s to solve, {counts['compile_seconds']:.0f} s to compile, "
+        f"{counts['judge_seconds']:.0f} s to judge, the rest for certificates."
     )
+
+
+def _of_form(some: list[Result]) -> tuple[str, ...]:
+    names = collections.Counter(result.status for result in some)
+    return (
+        str(len(some)),
+        str(sum(bool(result.wrong) for result in some)),
+        str(sum(result.missed for result in some)),
+        f"{np.median([result.seconds for result in some]):.2f}",
+        f"{sum(result.compile_seconds for result in some):.1f}",
+        ", ".join(f"{count} {name}" for name, count in names.most_common()),
+    )
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
 
 
 def _listed(numbers: list[int], most: int = 12) -> str:

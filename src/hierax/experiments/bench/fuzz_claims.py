@@ -11,6 +11,7 @@ import numpy as np
 import hierax as hx
 from hierax.experiments.bench.fuzz_case import Case, as_problem, to_core, to_user, upper_value
 from hierax.experiments.bench.fuzz_judge import GLOBAL, Verdict, judge
+from hierax.experiments.bench.fuzz_probe import Probed, probe
 
 # Kinds of wrong claims, and the one thing that is counted without being one.
 KINDS = {
@@ -27,6 +28,7 @@ CLAIMS = ("converged", "best_of_branches")
 DENIES = ("not_certified", "unproved")
 FAILED = ("infeasible", "unbounded_upper", "unbounded_lower")
 TOL = 1e-4  # of the certificate
+NOTHING = Probed([], "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +44,11 @@ class Result:
         certified: certificate.ok(1e-4).
         seconds: wall clock of solve without compilation.
         compile_seconds: of solve.
+        judge_seconds: of the judge.
         verdict: the judge's, of a solvable problem.
         solution: hierax's.
         trace: the traceback of a crash.
+        refused: why `certify` says no at the judge's optimum; empty where it says yes or was not asked.
     """
 
     number: int
@@ -55,13 +59,15 @@ class Result:
     certified: bool = False
     seconds: float = 0.0
     compile_seconds: float = 0.0
+    judge_seconds: float = 0.0
     verdict: Verdict | None = None
     solution: hx.Solution | None = None
     trace: str = ""
+    refused: str = ""
 
 
-def examine(number: int, case: Case, seconds: float) -> Result:
-    """Solve problem `number`, ask for its certificate, and judge what is claimed."""
+def examine(number: int, case: Case, seconds: float, certify: bool = False) -> Result:
+    """Solve problem `number`, ask for its certificate, and judge what is claimed; `certify`: of other points too."""
     begin = time.perf_counter()
     try:
         with warnings.catch_warnings():
@@ -70,13 +76,18 @@ def examine(number: int, case: Case, seconds: float) -> Result:
             wall = time.perf_counter() - begin
             certified = solution.certificate.ok(TOL)
             text = str(solution)
+            probed = probe(case, solution.problem, TOL) if certify and case.truth == "solvable" else NOTHING
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Result(number, case, "crash", {"crash": words}, missed=True, trace=traceback.format_exc())
     spent = wall - solution.counts.compile_seconds
     point = to_core(case, solution.x, solution.y)
+    begin = time.perf_counter()
     verdict = judge(case, *point) if case.truth == "solvable" else None
+    judging = time.perf_counter() - begin
     wrong = _false_claims(case, solution, certified, verdict)
+    if probed.false_ok:
+        wrong["false_ok"] = "; ".join([*probed.false_ok, wrong.get("false_ok", "")])
     disagreement = _contradiction(case, solution, certified, text, point)
     if disagreement:
         wrong["contradiction"] = disagreement
@@ -91,8 +102,10 @@ def examine(number: int, case: Case, seconds: float) -> Result:
         certified,
         spent,
         solution.counts.compile_seconds,
+        judging,
         verdict,
         solution,
+        refused=probed.refused,
     )
 
 
