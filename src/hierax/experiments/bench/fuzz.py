@@ -40,8 +40,9 @@ def run(
         for kind, words in result.wrong.items():
             text = f"{kind} --seed {seed} --only {number} ({_title(result.case)}): {words}"
             console.print(text, soft_wrap=True, markup=False, highlight=False)
-        if result.trace:  # what depends on the clock may not happen again
-            console.print(result.trace, soft_wrap=True, markup=False, highlight=False)
+        if result.trace:  # shown here, since what depends on the clock may not happen again
+            where = [line.strip() for line in result.trace.splitlines() if line.strip().startswith("File ")]
+            console.print(f"    {where[-1]}", soft_wrap=True, markup=False, highlight=False)
     counts = summary(results, seed, time.perf_counter() - begin)
     _print_tables(console, results, counts)
     if out is not None:
