@@ -7,10 +7,12 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
+from hierax._base.interrupt import interruptible
 from hierax._compile.configuration import in_own_configuration
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Problem
 from hierax._run.call import Call, Info, State
+from hierax._run.clock import Interrupted, OutOfTime, patience_of
 from hierax._run.device import Output
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import prepare
@@ -45,9 +47,10 @@ def solve(
         method: None: `Auto()`, which needs no settings; or a method by name, `SALVF(...)`, `SALVF_VR(...)`,
             `BLOCC(...)`, `LVHBA(...)`, `BiCGAFFA(...)`, `GAM(...)`, which makes steps as asked below.
         max_steps: outer steps (with `state`: further outer steps); None: 10,000.
-        seconds: stop after this long, compilation not counted.
+        seconds: stop after this long by the clock, compilation included (what is being compiled is finished first).
         seed: a whole number; or a JAX key, to repeat a start of `solve_many`.
-        tol: stop once violation, inner residual and stationarity are all below it at two records in a row.
+        tol: stop once violation, inner residual and stationarity are all below it at two records in a row; the run is
+            then `converged` if the certificate of its point agrees at the same tolerance.
         record_every: outer steps between records of the history; None: about 100 records.
         callback: called as `callback(info)` at every record; returning True stops the run.
         output: "last" iterate, "tail" average, "best" record, or "random" as in the paper.
@@ -73,9 +76,7 @@ def solve(
         ('max_steps', True)
     """
     call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state)
-    asked = _solver(method, Auto(), state)
-    prepared = prepare(problem, x0, y0)
-    solution = run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+    solution = _run(problem, x0, y0, _solver(method, Auto(), state), call, many=False)
     assert isinstance(solution, Solution)
     if throw and solution.status.failed:
         raise RunFailed(solution.status.message, solution)
@@ -119,14 +120,27 @@ def solve_many(
         (2, [True, True])
     """
     call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state)
-    asked = _solver(method, SALVF(), state)
-    prepared = prepare(problem, x0s, y0s, many=True)
-    solutions = run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+    solutions = _run(problem, x0s, y0s, _solver(method, SALVF(), state), call, many=True)
     assert isinstance(solutions, Solutions)
     failed = [status for status in solutions.status if status.failed]
     if throw and failed:
         raise RunFailed(failed[0].message, solutions)
     return solutions
+
+
+def _run(
+    problem: Problem, x0: PyTree, y0: PyTree, asked: AbstractSolver | None, call: Call, many: bool
+) -> Solution | Solutions:
+    """Prepare the problem and let the method run on it; Ctrl-C and a silent stream end what waits."""
+    with interruptible() as interrupt:
+        try:
+            prepared = prepare(problem, x0, y0, many, patience_of(call.clock, interrupt))
+            return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+        except OutOfTime:
+            text = "the {seconds:g} seconds are used up before the first step: the Stream has given too few batches"
+            raise InputError(f"seconds={call.seconds}: {text.format(seconds=call.seconds)}.") from None
 
 
 def _solver(method: object, default: AbstractSolver, state: State | None) -> AbstractSolver | None:

@@ -3,7 +3,7 @@
 A source splits the making of a batch in two: `plan` draws everything random about many batches at once (row numbers,
 or the samples themselves), `fetch` turns one row of a plan into a batch inside the compiled step. Plans are keyed by a
 stream's key and a block number, so that a run can be cut into chunks, resumed or repeated without changing what it
-draws. `Stream` is fed by the host instead (`feeds.py`): what it hands over already are batches.
+draws. `Stream` is fed by the host instead (`_run.streams`): what it hands over already are batches.
 """
 
 import abc
@@ -18,6 +18,8 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
+
+FEW = 2  # samples that are drawn to see whether a `draw` uses its key
 
 
 class Tickets(NamedTuple):
@@ -126,6 +128,37 @@ class Sampler(AbstractSource):
     def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> PyTree:
         """The samples themselves, all batches in one draw."""
         return folded(self.draw(jax.random.fold_in(key, block), count * n), count, n)
+
+
+def check_draw(name: str, source: Sampler) -> None:
+    """Refuse a `draw` that gives other samples for the same key (it has random numbers of its own, which would be
+    drawn once and repeated for ever in a compiled program), or the same samples for different keys.
+    """
+    first, other = jax.random.split(jax.random.key(0))
+    try:
+        drawn = source.draw(first, FEW)
+    except Exception:  # it will fail again where it is traced, with an error that names it
+        return
+    if not _equal(drawn, source.draw(first, FEW)):
+        raise InputError(
+            f"Sampler(draw) of {name}: draw(key, n) gives other samples when it is called again with the same key, so "
+            "it draws numbers of its own (np.random, random), which a compiled program would draw once and repeat. "
+            "Use the key: jax.random.normal(key, (n, 2)); or give the batches as hx.Stream(iterable)."
+        )
+    # Rare events look constant in a few samples.
+    if all(_equal(source.draw(first, n), source.draw(other, n)) for n in (FEW, FRESH_SAMPLES)):
+        raise InputError(
+            f"Sampler(draw) of {name}: draw(key, n) gives the same samples for different keys. Draw them from the key: "
+            "jax.random.normal(key, (n, 2)); fixed data go in as hx.Finite(arrays), a known expectation as exact=."
+        )
+
+
+def _equal(one: PyTree, other: PyTree) -> bool:
+    leaves, others = jax.tree.leaves(one), jax.tree.leaves(other)
+    return len(leaves) == len(others) and all(
+        np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind == "f")
+        for a, b in zip(leaves, others, strict=True)
+    )
 
 
 class HostBatches(AbstractSource):

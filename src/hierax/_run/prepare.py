@@ -21,6 +21,7 @@ from hierax._compile.programs import Bound
 from hierax._problem import samples, sets
 from hierax._problem.problem import Problem
 from hierax._run.batches import Batches
+from hierax._run.clock import Patience, endless
 from hierax._run.streams import Exhausted, Feeder, feeder_of
 
 if TYPE_CHECKING:
@@ -68,8 +69,11 @@ class Prepared:
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
 
 
-def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False) -> Prepared:
-    """Check a problem and its start; with `many`, every leaf of x0 and y0 has a leading axis of starts."""
+def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False, patience: Patience = endless) -> Prepared:
+    """Check a problem and its start; with `many`, every leaf of x0 and y0 has a leading axis of starts.
+
+    A stream that gives no batch is waited for as long as `patience` allows.
+    """
     checked.check_problem(problem)
     x, x_rest = split_variable("x0s" if many else "x0", x0)
     y, y_rest = split_variable("y0s" if many else "y0", y0)
@@ -77,7 +81,8 @@ def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False) -> Pre
     for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
         one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
         checked.check_set(name, convex_set, one)
-    feeders = _open_streams(problem)
+    check_draws(problem)
+    feeders = _open_streams(problem, patience)
     bound = Bound(problem, x_rest, y_rest)
     for name, feeder in feeders.items():
         bound.feed(name, feeder.batch)
@@ -93,16 +98,24 @@ def _starts(x: PyTree, y: PyTree) -> int:
     return next(leaf.shape[0] for leaf in jax.tree.leaves(x))
 
 
-def _open_streams(problem: Problem) -> dict[str, Feeder]:
+def check_draws(problem: Problem) -> None:
+    """Refuse a `Sampler` whose samples repeat or cannot be repeated."""
+    for name in ("zeta", "xi"):
+        source = getattr(problem, name)
+        if isinstance(source, samples.Sampler):
+            samples.check_draw(name, source)
+
+
+def _open_streams(problem: Problem, patience: Patience) -> dict[str, Feeder]:
     feeders = {}
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
         if isinstance(source, samples.Stream):
             try:
-                feeders[name] = feeder_of(name, source)
+                feeders[name] = feeder_of(name, source, patience)
                 feeders[name].peek()
-            except Exhausted:
-                raise InputError(f"Problem({name}): the Stream yields no batch (any more).") from None
+            except Exhausted as error:
+                raise InputError(f"Problem({name}): {error}, before the first step.") from error
     return feeders
 
 
