@@ -80,8 +80,8 @@ def test_a_generator_is_exhausted_after_its_last_batch():
 
 
 def test_a_short_last_batch_is_dropped_with_one_warning():
-    feeder = Feeder("xi", hx.Stream([XI[0], XI[1], XI[2][:1]]))
-    with pytest.warns(hx.HieraxWarning, match=r"Stream xi: a batch of shapes \(1, 2\) was dropped") as seen:
+    with pytest.warns(hx.HieraxWarning, match=r"Stream xi: a batch of shapes \(1, 2\) .* was dropped") as seen:
+        feeder = Feeder("xi", hx.Stream([XI[0], XI[1], XI[2][:1]]))
         taken = feeder.take(5)
     np.testing.assert_array_equal(taken, np.stack([XI[0], XI[1], XI[0], XI[1], XI[0]]))
     assert len(seen) == 1
@@ -93,8 +93,9 @@ def test_an_error_of_the_iterable_reaches_the_user():
         raise OSError("disk on fire")
 
     feeder = Feeder("xi", hx.Stream(broken()))
-    with pytest.raises(OSError, match="disk on fire"):
+    with pytest.raises(Exhausted, match="the Stream given as xi failed: OSError: disk on fire") as caught:
         feeder.take(3)
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_batches_need_a_common_leading_axis():
@@ -163,11 +164,11 @@ def test_exhaustion_raises_with_the_solution():
 def test_too_few_batches_to_start():
     with pytest.raises(hx.InputError, match="given as xi has no further batch before the first step"):
         solve(problem(ZETA, iter(XI)))
-    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream yields no batch"):
+    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream given as zeta has no further"):
         solve(problem([], XI))
     spent = problem(iter(list(cycle(ZETA, 0, 5))), XI)
     solve(spent, throw=False)
-    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream yields no batch \(any more\)"):
+    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream given as zeta has no further"):
         solve(spent)
 
 

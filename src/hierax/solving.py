@@ -3,20 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
+from hierax._base.trees import split_variable
 from hierax._compile.configuration import in_own_configuration
 from hierax._methods.salvf import SALVF
-from hierax._problem.problem import Problem
+from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Info, State
 from hierax._run.clock import Interrupted, OutOfTime, patience_of
 from hierax._run.device import Output
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import prepare
-from hierax._run.solution import Solution, Solutions
+from hierax._run.records import History
+from hierax._run.solution import Counts, Solution, Solutions
+from hierax._run.status import Reason
 from hierax._run.stepping import run_steps
 
 
@@ -139,8 +144,29 @@ def _run(
         except Interrupted:
             raise KeyboardInterrupt from None
         except OutOfTime:
-            text = "the {seconds:g} seconds are used up before the first step: the Stream has given too few batches"
-            raise InputError(f"seconds={call.seconds}: {text.format(seconds=call.seconds)}.") from None
+            return _nothing_done(problem, x0, y0, asked, call, many)
+
+
+def _nothing_done(
+    problem: Problem, x0: PyTree, y0: PyTree, asked: AbstractSolver | None, call: Call, many: bool
+) -> Solution:
+    """The start, where a stream was waited for in vain before the first step."""
+    status = Reason.NO_BATCH_IN_TIME.status(0, seconds=call.seconds, what="the Stream has given too few batches")
+    method = asked or (call.state.method if call.state is not None else None)
+    if many or method is None:
+        raise InputError(status.message)
+    (x, x_rest), (y, y_rest) = split_variable("x0", x0), split_variable("y0", y0)
+    return Solution(
+        x=eqx.combine(x, x_rest),
+        y=eqx.combine(y, y_rest),
+        multipliers=Multipliers(None, None, None),
+        status=status,
+        history=History({"step": np.zeros(0), "upper": np.zeros(0), "violation": np.zeros(0)}),
+        counts=Counts(seconds=call.clock.elapsed),
+        state=call.state,
+        method=method,
+        problem=problem,
+    )
 
 
 def _solver(method: object, default: AbstractSolver, state: State | None) -> AbstractSolver | None:

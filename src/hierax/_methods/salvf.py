@@ -131,6 +131,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="a larger c1 brings it closer",
         shorten_steps="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
+        lengthen_x_step="lengthen its step, hx.SALVF(steps=hx.Steps(x=...)); sol.method.steps.x shows the one it had.",
         no_step_too_long="No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x.",
     )
     state_settings: ClassVar[dict[str, str]] = {"direction": "Plain()", "inner": "SALM()"}

@@ -134,23 +134,32 @@ def check_draw(name: str, source: Sampler) -> None:
     """Refuse a `draw` that gives other samples for the same key (it has random numbers of its own, which would be
     drawn once and repeated for ever in a compiled program), or the same samples for different keys.
     """
-    first, other = jax.random.split(jax.random.key(0))
+    key = jax.random.key(0)
     try:
-        drawn = source.draw(first, FEW)
+        drawn = source.draw(key, FEW)
     except Exception:  # it will fail again where it is traced, with an error that names it
         return
-    if not _equal(drawn, source.draw(first, FEW)):
+    if not _equal(drawn, source.draw(key, FEW)):
         raise InputError(
             f"Sampler(draw) of {name}: draw(key, n) gives other samples when it is called again with the same key, so "
             "it draws numbers of its own (np.random, random), which a compiled program would draw once and repeat. "
             "Use the key: jax.random.normal(key, (n, 2)); or give the batches as hx.Stream(iterable)."
         )
-    # Rare events look constant in a few samples.
-    if all(_equal(source.draw(first, n), source.draw(other, n)) for n in (FEW, FRESH_SAMPLES)):
+    if not _uses_its_key(source.draw):
         raise InputError(
-            f"Sampler(draw) of {name}: draw(key, n) gives the same samples for different keys. Draw them from the key: "
-            "jax.random.normal(key, (n, 2)); fixed data go in as hx.Finite(arrays), a known expectation as exact=."
+            f"Sampler(draw) of {name}: draw(key, n) does not use its key, so that every batch is the same. Draw from the "
+            "key: jax.random.normal(key, (n, 2)); fixed data go in as hx.Finite(arrays), a known expectation as exact=."
         )
+
+
+def _uses_its_key(draw: Callable[[PRNGKeyArray, int], PyTree]) -> bool:
+    """Whether the samples depend on the key, by the program of `draw` (noise of size zero depends on it, too)."""
+    program = jax.make_jaxpr(lambda key: draw(key, FEW))(jax.random.key(0)).jaxpr
+    dependent = {id(variable) for variable in program.invars}
+    for equation in program.eqns:
+        if any(id(variable) in dependent for variable in equation.invars):
+            dependent |= {id(variable) for variable in equation.outvars}
+    return any(id(variable) in dependent for variable in program.outvars)
 
 
 def _equal(one: PyTree, other: PyTree) -> bool:

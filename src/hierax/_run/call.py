@@ -86,7 +86,7 @@ class Call:
         for name in ("max_steps", "record_every"):
             value = getattr(self, name)
             if value is not None and not (is_whole(value) and 1 <= value <= MOST_STEPS):
-                raise InputError(f"{name}={value!r}: needs a whole number from 1 to {MOST_STEPS:,}.")
+                raise InputError(f"{name}={value!r}: needs a whole number >= 1, and below 2**31.")
         for name in ("seconds", "tol"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
@@ -98,7 +98,7 @@ class Call:
         if self.state is not None and not isinstance(self.state, State):
             raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
         if not (is_whole(self.seed) and abs(self.seed) < MOST_SEED) and not _is_key(self.seed):
-            raise InputError(f"seed={self.seed!r}: needs a whole number below 2**63, or a JAX key.")
+            raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key; the number below 2**63.")
         object.__setattr__(self, "clock", Clock(self.seconds))
 
     @property

@@ -220,7 +220,9 @@ class Host:
             return Reason.HELD_IN_A_CORNER.status(step)
         if code == device.CONVERGED:
             quality = self.quality(i)
-            return Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=self.call.tol, quality=quality, why=Open.ONE_OF_MANY.text())
+            return Reason.RESIDUALS_SMALL_UNPROVED.status(
+                step, tol=self.call.tol, quality=quality, why=Open.ONE_OF_MANY.text()
+            )
         return self._ending(self.ended or Ending(Reason.STEPS_DONE), i, step)
 
     def _ending(self, ended: Ending, i: int, step: int) -> Status:

@@ -75,6 +75,11 @@ class Solution:
         other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return other
 
+    def knowing(self, certificate: Certificate) -> Solution:
+        """The same solution with the certificate of its point, which was made on the way."""
+        self.__dict__["certificate"] = certificate
+        return self
+
     @property
     def statuses(self) -> list[Status]:
         """The status as a list of one: what `Solutions` has for each start."""

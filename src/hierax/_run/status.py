@@ -120,8 +120,8 @@ class Reason(enum.Enum):
     )
     NOT_A_NUMBER = (
         Kind.NONFINITE,
-        "nonfinite at step {step}: the next step leads to values that are not finite; the last point where all of them "
-        "are is returned. {cure}",
+        "nonfinite at step {step}: a value is not finite after the next step; the last point at which all are finite "
+        "is returned. {cure}",
     )
     RAN_AWAY = (
         Kind.DIVERGED,
@@ -183,6 +183,7 @@ class Reason(enum.Enum):
     STAGES_WITHOUT_PROOF = (Kind.UNPROVED, f"unproved: further stages gain nothing; {_AFTER_STAGES}")
     STAGES_OUT_OF_TIME = (Kind.SECONDS, f"seconds: {_AFTER_STAGES}")
     STAGES_OUT_OF_SAMPLES = (Kind.SAMPLES, f"samples: {_AFTER_STAGES}")
+    STAGES_OUT_OF_DATA = (Kind.DATA_ERROR, f"data_error: {{what}} {_AFTER_STAGES}")
     STAGES_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C): {_AFTER_STAGES}")
     EVERY_STAGE_FAILED = (
         Kind.DIVERGED,

@@ -66,7 +66,7 @@ def _first_state(prepared: Prepared, method: AbstractMethod, call: Call, spread:
     try:
         return started(prepared, method, start_keys(call.seed, prepared.count), call.output, spread)
     except Exhausted as error:
-        raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from None
+        raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from error
 
 
 def _spread(prepared: Prepared) -> Spread:

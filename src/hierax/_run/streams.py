@@ -28,6 +28,7 @@ SILENT = 10.0  # seconds without a batch after which a warning says what the run
 FIRST_BATCHES = 5  # whose majority decides the shape
 FIRST_SECONDS = 1.0  # how long to wait for the others of these once one is there
 WRONG_IN_A_ROW = 1000  # batches of other shapes that are dropped before the stream is given up
+NO_FURTHER = "has no further batch"
 LINGER = 0.25  # seconds to wait for more batches than the next step needs
 
 
@@ -52,7 +53,7 @@ class Feeder:
         threading.Thread(target=_fill, args=(stream.iterable, self._queue, stop), daemon=True).start()
         weakref.finalize(self, stop.set)
         self._warned_of: set[str] = set()
-        self._ended: Exhausted | None = None
+        self._ended: _End | None = None
         self._form: Any = None
         self._waiting: list[PyTree] = []
         self._agree_on_a_form()
@@ -62,7 +63,7 @@ class Feeder:
     def _received(self, seconds: float | None = None) -> PyTree:
         """The next batch, whatever its form; None where it does not come within the given seconds."""
         if self._ended is not None:
-            raise self._ended
+            raise self._no_batch()
         begin = time.perf_counter()
         while True:
             try:
@@ -76,9 +77,16 @@ class Feeder:
                 if waited > SILENT:
                     self._warn("silent", f"has given no batch for {SILENT:g} seconds; the run waits for it.")
         if isinstance(batch, _End):
-            self._ended = Exhausted(f"the Stream given as {self.name} {batch.text}")
-            raise self._ended from batch.cause
+            self._ended = batch
+            raise self._no_batch()
         return batch
+
+    def _no_batch(self) -> Exhausted:
+        """The error of whoever asks for a batch after the end."""
+        text, cause = self._ended or _End(NO_FURTHER)
+        error = Exhausted(f"the Stream given as {self.name} {text}")
+        error.__cause__ = cause
+        return error
 
     def _agree_on_a_form(self) -> None:
         """The form that most of the first few batches have is the stream's, and the others are dropped."""
@@ -99,11 +107,8 @@ class Feeder:
             batch = self._received(seconds)
             if batch is None or self._fits(batch):
                 return batch
-        self._ended = Exhausted(
-            f"the Stream given as {self.name} gave {WRONG_IN_A_ROW} batches in a row that are not of the form "
-            f"{_shown(self._form)}"
-        )
-        raise self._ended
+        self._ended = _End(f"gave {WRONG_IN_A_ROW} batches in a row that do not have {_shown(self._form)}")
+        raise self._no_batch()
 
     def _fits(self, batch: PyTree) -> bool:
         form = _form(batch)
@@ -133,7 +138,7 @@ class Feeder:
     def peek(self) -> PyTree:
         """The next batch, which stays the next."""
         if not self.hold(1):
-            raise self._ended or Exhausted(self.name)
+            raise self._no_batch()
         return self._waiting[0]
 
     def hold(self, count: int, least: int | None = None) -> int:
@@ -168,7 +173,7 @@ class Feeder:
         """The next prod(shape) batches, stacked to leading axes `shape`."""
         count = int(np.prod(shape))
         if self.hold(count) < count:
-            raise self._ended or Exhausted(self.name)
+            raise self._no_batch()
         batches, self._waiting = self._waiting[:count], self._waiting[count:]
         return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(*shape, *leaves[0].shape), *batches)
 
@@ -209,7 +214,7 @@ def _fill(iterable: Iterable[Any], batches: queue.Queue, stop: threading.Event) 
                 count += 1
             if isinstance(iterable, Iterator) or count == 0:
                 break
-        _put(_End("has no further batch"), batches, stop)
+        _put(_End(NO_FURTHER), batches, stop)
     except BaseException as error:  # SystemExit and its like would end the thread without a word
         _put(_End(f"failed: {type(error).__name__}: {error}", error), batches, stop)
 
