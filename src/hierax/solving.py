@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
@@ -23,6 +25,11 @@ from hierax._run.records import History
 from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.status import Reason
 from hierax._run.stepping import run_steps
+
+INSIDE_A_TRACE = (
+    "solve: was called inside jax.jit, jax.vmap or jax.grad, where nothing has a value yet. It compiles by itself, so "
+    "call it outside; many starts at once: hx.solve_many; the gradient of F(x, y*(x)): sol.certificate.hypergradient."
+)
 
 
 @in_own_configuration
@@ -137,14 +144,24 @@ def _run(
     problem: Problem, x0: PyTree, y0: PyTree, asked: AbstractSolver | None, call: Call, many: bool
 ) -> Solution | Solutions:
     """Prepare the problem and let the method run on it; Ctrl-C and a silent stream end what waits."""
+    _refuse_to_be_traced((x0, y0, problem, asked, call.seed))
     with interruptible() as interrupt:
         try:
             prepared = prepare(problem, x0, y0, many, patience_of(call.clock, interrupt))
             return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
         except Interrupted:
             raise KeyboardInterrupt from None
+        except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
+            raise InputError(INSIDE_A_TRACE) from error
         except OutOfTime:
             return _nothing_done(problem, x0, y0, asked, call, many)
+
+
+def _refuse_to_be_traced(given: PyTree) -> None:
+    """Refuse to run inside jit, vmap or grad: where an array that was given, or a new one, is a traced one."""
+    leaves = [*jax.tree.leaves(given), jnp.zeros(())]
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        raise InputError(INSIDE_A_TRACE)
 
 
 def _nothing_done(

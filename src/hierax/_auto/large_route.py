@@ -4,8 +4,8 @@ The first stage is a race over the weight c1 of the value function, for small pr
 Every further stage makes two runs from the best point so far, with a normal and a longer x-step (`schedule.py`), and
 keeps whichever ends lower in F at the lower level's own answer (`referee.py`). A run that fails counts as no run.
 
-The certificate of the best point decides what comes next: where it says yes, the route ends; where it objects although F
-no longer falls, c1 is raised; where noise keeps it from deciding, points are judged by more samples and the stages go
+The certificate of the best point decides what comes next: where it says yes, the route ends; where it objects although
+F no longer falls, c1 is raised; where noise keeps it from deciding, points are judged by more samples and the stages go
 on. Problems too large for a certificate at every stage go by F alone, and end without a proof.
 """
 

@@ -17,7 +17,9 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
+from hierax._base.dependence import depends_on_arguments
 from hierax._base.errors import InputError
+from hierax._base.settings import COUNT_GIVEN, TRUE_OR_FALSE, check_setting
 
 FEW = 2  # samples that are drawn to see whether a `draw` uses its key
 
@@ -63,7 +65,11 @@ class Finite(AbstractSource):
     replace: bool = eqx.field(static=True)
 
     def __init__(self, arrays: PyTree, replace: bool = True) -> None:
-        self.arrays = jax.tree.map(jnp.asarray, arrays)
+        try:
+            self.arrays = jax.tree.map(jnp.asarray, arrays)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"Finite(arrays): needs arrays of numbers; {error} Encode texts as numbers.") from error
+        check_setting("Finite", "replace", replace, TRUE_OR_FALSE)
         self.replace = replace
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.arrays)]
         if not shapes or any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) != 1:
@@ -145,21 +151,11 @@ def check_draw(name: str, source: Sampler) -> None:
             "it draws numbers of its own (np.random, random), which a compiled program would draw once and repeat. "
             "Use the key: jax.random.normal(key, (n, 2)); or give the batches as hx.Stream(iterable)."
         )
-    if not _uses_its_key(source.draw):
+    if not depends_on_arguments(lambda key: source.draw(key, FEW), key):  # noise of size zero does, too
         raise InputError(
-            f"Sampler(draw) of {name}: draw(key, n) does not use its key, so that every batch is the same. Draw from the "
-            "key: jax.random.normal(key, (n, 2)); fixed data go in as hx.Finite(arrays), a known expectation as exact=."
+            f"Sampler(draw) of {name}: draw(key, n) does not use its key, so that every batch is the same. Draw from "
+            "the key, jax.random.normal(key, (n, 2)); fixed data are hx.Finite(arrays), a known expectation is exact=."
         )
-
-
-def _uses_its_key(draw: Callable[[PRNGKeyArray, int], PyTree]) -> bool:
-    """Whether the samples depend on the key, by the program of `draw` (noise of size zero depends on it, too)."""
-    program = jax.make_jaxpr(lambda key: draw(key, FEW))(jax.random.key(0)).jaxpr
-    dependent = {id(variable) for variable in program.invars}
-    for equation in program.eqns:
-        if any(id(variable) in dependent for variable in equation.invars):
-            dependent |= {id(variable) for variable in equation.outvars}
-    return any(id(variable) in dependent for variable in program.outvars)
 
 
 def _equal(one: PyTree, other: PyTree) -> bool:
@@ -199,10 +195,9 @@ class Stream:
     def __init__(self, iterable: Iterable[Any], prefetch: int = 16) -> None:
         if not isinstance(iterable, Iterable):
             raise InputError(f"Stream(iterable): needs an iterable of batches, got {type(iterable).__name__}.")
-        if prefetch < 1:
-            raise InputError(f"Stream(prefetch): needs at least 1, got {prefetch}.")
+        check_setting("Stream", "prefetch", prefetch, COUNT_GIVEN)
         self.iterable = iterable
-        self.prefetch = prefetch
+        self.prefetch = int(prefetch)
 
 
 def streams(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:

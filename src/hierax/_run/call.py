@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
@@ -97,8 +98,11 @@ class Call:
             raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
         if self.state is not None and not isinstance(self.state, State):
             raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
-        if not (is_whole(self.seed) and abs(self.seed) < MOST_SEED) and not _is_key(self.seed):
-            raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key; the number below 2**63.")
+        if not (is_whole(self.seed) and 0 <= self.seed < MOST_SEED) and not _is_key(self.seed):
+            raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key; the number >= 0, below 2**63.")
+        for name in ("max_steps", "record_every", "seed"):
+            if isinstance(getattr(self, name), np.integer):
+                object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "clock", Clock(self.seconds))
 
     @property

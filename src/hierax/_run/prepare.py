@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from hierax._base.dependence import depends_on_arguments
 from hierax._base.errors import InputError
-from hierax._base.trees import split_variable
+from hierax._base.trees import size, split_variable
 from hierax._compile import checked
 from hierax._compile.programs import Bound
 from hierax._problem import samples, sets
@@ -41,6 +42,7 @@ class Prepared:
         y_rest: likewise.
         feeders: the open streams, by name.
         count: number of starts; None: a single run.
+        used: names of objectives that were found to depend on the variables.
     """
 
     problem: Problem
@@ -51,6 +53,7 @@ class Prepared:
     y_rest: PyTree
     feeders: dict[str, Feeder]
     count: int | None
+    used: set[str] = dataclasses.field(default_factory=set)
 
     def at(self, x: PyTree, y: PyTree, count: int | None = None) -> Prepared:
         """The same problem from another start (arrays only), or from `count` of them."""
@@ -77,6 +80,9 @@ def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False, patien
     checked.check_problem(problem)
     x, x_rest = split_variable("x0s" if many else "x0", x0)
     y, y_rest = split_variable("y0s" if many else "y0", y0)
+    for name, tree in (("x0", x), ("y0", y)):
+        if not size(tree):
+            raise InputError(f"{name}{'s' * many}: has no entries (shapes {[a.shape for a in jax.tree.leaves(tree)]}).")
     count = _starts(x, y) if many else None
     for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
         one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
@@ -143,6 +149,21 @@ def check_batches_fit(prepared: Prepared, batches: Batches) -> None:
     sizes = {"zeta": batches.zeta, "xi": batches.xi}
     shapes = {name: _batch_shape(prepared, name, n) for name, n in sizes.items()}
     checked.check_functions(prepared.bound, *prepared.one_start(), shapes)
+    for name, batch in (("upper", "zeta"), ("lower", "xi")):
+        if name not in prepared.used:
+            _check_uses_variables(prepared, name, shapes[batch])
+
+
+def _check_uses_variables(prepared: Prepared, name: str, batch: PyTree) -> None:
+    """Refuse an objective that is a constant."""
+    function = getattr(prepared.bound.problem, name)
+    arrays = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), batch)
+    if not depends_on_arguments(lambda x, y: function(x, y, arrays), *prepared.one_start()):
+        raise InputError(
+            f"Problem({name}): returns the same number whatever x and y are, so there is nothing to optimise. Check "
+            "that it uses its arguments."
+        )
+    prepared.used.add(name)
 
 
 def _check_sizes(prepared: Prepared, batches: Batches) -> None:
