@@ -203,7 +203,10 @@ TABLE = {
         lambda: hx.SALVF_VR(steps=hx.Steps(y=optax.adam(0.1))),
         r"alpha_k is hidden inside it.* Give a constant, hx.Storm\(beta=0.1\)",
     ),
-    "negative repair": (lambda: hx.SALVF(repair=-1), r"SALVF\(repair=-1\): needs a number of steps, which cannot be negative"),
+    "negative repair": (
+        lambda: hx.SALVF(repair=-1),
+        r"SALVF\(repair=-1\): needs a number of steps, which cannot be negative",
+    ),
     # the call
     "max_steps": (call(max_steps=0), "max_steps=0: needs a whole number >= 1"),
     "float max_steps": (call(max_steps=1e3), "max_steps=1000.0: needs a whole number >= 1"),

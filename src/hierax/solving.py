@@ -146,6 +146,8 @@ def _run(
     """Prepare the problem and let the method run on it; Ctrl-C and a silent stream end what waits."""
     _refuse_to_be_traced((x0, y0, problem, asked, call.seed))
     with interruptible() as interrupt:
+        if interrupt.asked:  # of a caller that was asked to end
+            raise KeyboardInterrupt
         try:
             prepared = prepare(problem, x0, y0, many, patience_of(call.clock, interrupt))
             return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)

@@ -50,7 +50,8 @@ class Feeder:
         self.name, self.patience = name, patience
         self._queue: queue.Queue = queue.Queue(maxsize=stream.prefetch)
         stop = threading.Event()
-        threading.Thread(target=_fill, args=(stream.iterable, self._queue, stop), daemon=True).start()
+        fill = (stream.iterable, self._queue, stop)
+        threading.Thread(target=_fill, args=fill, daemon=True, name=f"hierax stream {name}").start()
         weakref.finalize(self, stop.set)
         self._warned_of: set[str] = set()
         self._ended: _End | None = None
