@@ -164,7 +164,7 @@ def test_seconds_include_compilation():
 
 def test_slow_steps_are_ordered_one_by_one():
     def wait(x):
-        time.sleep(0.02)
+        time.sleep(0.01)
         return np.asarray(x)
 
     @jax.custom_jvp
@@ -180,8 +180,8 @@ def test_slow_steps_are_ordered_one_by_one():
     )
     method = hx.BiCGAFFA(start="given")
     begin = time.perf_counter()
-    sol = hx.solve(problem, 0.5, 0.5, method, seconds=12.0, **LONG)
-    assert time.perf_counter() - begin < 1.05 * 12.0 + 1.0
+    sol = hx.solve(problem, 0.5, 0.5, method, seconds=6.0, **LONG)
+    assert time.perf_counter() - begin < 1.05 * 6.0 + 1.0
     assert sol.status.name == "seconds"
     assert sol.status.step > 1
 

@@ -73,6 +73,11 @@ class Budget:
         return self.left <= 0
 
     @property
+    def over(self) -> bool:
+        """Whether what was kept back is used up as well."""
+        return self.elapsed >= self.seconds
+
+    @property
     def drawn(self) -> int:
         """Samples so far, of all starts."""
         return self.counts.zeta + self.counts.xi

@@ -93,7 +93,9 @@ class LargeRoute:
                 self.log.append(ahead.text)
             schedule.learn(None if ahead is None else ahead.settings, progress)
             if schedule.stalled and not self._way_out(schedule):
-                return
+                break
+        if not self.interrupt.asked:
+            self._certified()  # what is said of the best point in the end
 
     @property
     def _must_end(self) -> bool:
@@ -158,7 +160,7 @@ class LargeRoute:
         if self.best is None:
             return False
         new = self.certifier.known(self.best) is None
-        if new and self.budget.out_of_time:
+        if new and self.budget.over:
             return False
         with self.budget.kept_back("certificate") if new else nullcontext():
             certificate = self.certifier.certificate(self.best)
