@@ -95,7 +95,11 @@ class Box(AbstractSet):
     upper: PyTree
 
     def __post_init__(self) -> None:
-        """Refuse an empty box."""
+        """Refuse bounds that are no numbers, and an empty box."""
+        for name in ("lower", "upper"):
+            leaves = jax.tree.leaves(getattr(self, name), is_leaf=lambda leaf: leaf is None)
+            for leaf in leaves or [None]:
+                _check_number(f"Box({name})", leaf, "numbers or arrays; -jnp.inf and jnp.inf where there is no bound")
         for low, high in zip(jax.tree.leaves(self.lower), jax.tree.leaves(self.upper), strict=False):
             if _concrete(low) and _concrete(high) and not np.all(np.asarray(low) <= np.asarray(high)):
                 raise InputError(
@@ -164,9 +168,12 @@ class Ball(AbstractSet):
     radius: PyTree
 
     def __post_init__(self) -> None:
-        """Refuse an empty ball."""
-        if _concrete(self.radius) and not (np.ndim(self.radius) == 0 and np.asarray(self.radius) >= 0):
-            raise InputError(f"Ball(radius={self.radius}) is empty: the radius must be one number >= 0.")
+        """Refuse a ball that is empty or a single point."""
+        _check_number("Ball(radius)", self.radius, "a number > 0")
+        if _concrete(self.radius) and not (np.ndim(self.radius) == 0 and np.asarray(self.radius) > 0):
+            raise InputError(
+                f"Ball(radius={self.radius}): the radius must be one number > 0. What is fixed at zero is no variable."
+            )
 
     def project(self, tree: PyTree) -> PyTree:
         """Scale the joint vector back to the ball where it is outside."""
@@ -200,6 +207,7 @@ class Simplex(AbstractSet):
 
     def __post_init__(self) -> None:
         """Refuse an empty simplex."""
+        _check_number("Simplex(scale)", self.scale, "a number > 0")
         if _concrete(self.scale) and not (np.ndim(self.scale) == 0 and np.asarray(self.scale) > 0):
             raise InputError(f"Simplex(scale={self.scale}) is empty: the scale must be one number > 0.")
 
@@ -317,6 +325,14 @@ def contains(sets: PyTree, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
     """Whether the tree lies in a tree prefix of sets, up to `tol` in every entry."""
     inside = jax.tree.map(lambda one, part: one.contains(part, tol), sets, tree, is_leaf=is_set)
     return jnp.array(jax.tree.leaves(inside)).all()
+
+
+def _check_number(name: str, value: Any, needs: str) -> None:
+    """Refuse what is neither a number nor an array of numbers (arrays of a compiled program are not looked at)."""
+    if isinstance(value, bool) or not (_concrete(value) or isinstance(value, jax.core.Tracer)):
+        raise InputError(f"{name}: needs {needs}, got {value!r}.")
+    if _concrete(value) and not jnp.issubdtype(np.asarray(value).dtype, jnp.number):
+        raise InputError(f"{name}: needs {needs}, got an array of {np.asarray(value).dtype}.")
 
 
 def _concrete(value: Any) -> bool:
