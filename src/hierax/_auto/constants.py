@@ -17,6 +17,10 @@ limit: BOLIB's largest have 20 variables and 20 rows. One SLSQP run on a KKT sys
 PENALTY_ROUTE_VARIABLES = 1000
 """Variables up to which the penalty route, which forms matrices of the size of y, is taken. Chosen, not measured."""
 
+WHOLE_DATA = 2_000_000
+"""Numbers in all data up to which a problem whose expectations are known (`Finite` data, a `Sampler` with `exact`) is
+solved on all of them, as a deterministic one. Chosen, not measured."""
+
 STARTS = 16
 """Starts of the small and of the penalty route. Prototype: 71 of 71 with 16 starts (two seeds), 66 with 4."""
 
@@ -219,9 +223,6 @@ GAIN = 2e-3
 PATIENCE, PATIENCE_WITH_LONGER_STEPS = 2, 6
 """Stages without progress before c1 grows: where the longer step does not win either, and at all. Chosen, not
 measured."""
-
-CERTIFICATE_TOLERANCE = 1e-3
-"""Tolerance of the certificate that ends the route: the default of `Certificate.ok`."""
 
 ALLOWED_VIOLATION = 1e-3
 """Violation of upper constraints that is let pass: the certificate's tolerance."""

@@ -9,7 +9,15 @@ from jaxtyping import PyTree
 
 from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate, SearchResult, judge, select
-from hierax._auto.constants import DESCENTS, NEARLY_AS_LOW, NO_GAP, PENALTY_ROUTE_SECONDS, SEARCH_SHARE, SMALL_ROUTE_SECONDS, STARTS
+from hierax._auto.constants import (
+    DESCENTS,
+    NEARLY_AS_LOW,
+    NO_GAP,
+    PENALTY_ROUTE_SECONDS,
+    SEARCH_SHARE,
+    SMALL_ROUTE_SECONDS,
+    STARTS,
+)
 from hierax._auto.kkt_route import SmallSearch
 from hierax._auto.penalty_route import PenaltySearch
 from hierax._auto.referee import in_precision_of, setting_of
@@ -22,12 +30,12 @@ from hierax._judge.certificate import Certificate, certificate_in
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import Point, raveled, unraveled
 from hierax._problem.problem import Multipliers
-from hierax._run.call import Call
+from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution
-from hierax._run.status import Reason, Status
+from hierax._run.status import Kind, Reason, Status
 
 if TYPE_CHECKING:
     from hierax._auto.auto import Auto
@@ -37,7 +45,7 @@ threadpoolctl = lazy("threadpoolctl")
 
 def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: str, call: Call) -> Solution:
     """The answer of `auto.route`, "small" or "penalty"; `first_line` begins the log."""
-    begin = time.perf_counter()
+    begin = call.clock.begin
     small = auto.route == "small"
     starts, seconds = auto.starts or STARTS, auto.seconds or (SMALL_ROUTE_SECONDS if small else PENALTY_ROUTE_SECONDS)
     with (
@@ -48,10 +56,11 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         setting = setting_of(prepared, seed)
         deadline = Deadline(SEARCH_SHARE * seconds, interrupt, begin)
         space = Space.of(setting, starts, seed, deadline)
+        space = dataclasses.replace(space, seen=_Watch(prepared, space, call).see)
         _refuse_nonfinite(space)
         search = (SmallSearch if small else PenaltySearch)(space)
         found = search.run(show)
-        answer = _Answer(prepared, setting, space, call.tol or auto.tol, seed, Deadline(seconds, interrupt, begin))
+        answer = _Answer(prepared, setting, space, auto.tol, seed, Deadline(seconds, interrupt, begin))
         answer.settle(found)
     compiling = setting.compile_seconds
     x, y = prepared.whole(answer.x, answer.y)
@@ -67,9 +76,39 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         problem=prepared.problem,
         log=(first_line, f"{starts} starts, the given one first.", *answer.log),
     )
-    if answer.certificate is not None:
-        solution.__dict__["certificate"] = answer.certificate
-    return solution
+    return solution if answer.certificate is None else solution.knowing(answer.certificate)
+
+
+def _as_given(prepared: Prepared, space: Space, point: Point) -> tuple[PyTree, PyTree]:
+    """Arrays of a point in the user's units and in the precision of the start, inside of X and Y."""
+    vectors = space.vectors
+    x, y = vectors.programs.landed(point.x * vectors.x_unit, point.y * vectors.y_unit)
+    trees = unraveled(prepared.x, x), unraveled(prepared.y, y)
+    return prepared.inside(*map(in_precision_of, (prepared.x, prepared.y), trees))
+
+
+class _Watch:
+    """Counts the points that a search judges, tells the callback of them, and ends the search where it is asked to."""
+
+    def __init__(self, prepared: Prepared, space: Space, call: Call) -> None:
+        self.prepared, self.space, self.call = prepared, space, call
+        self.judged = 0
+
+    def see(self, candidate: Candidate) -> None:
+        """A point was judged."""
+        self.judged += 1
+        if self.call.callback is not None and self._callback_stops(candidate):
+            self.space.deadline.tell(Kind.STOPPED)
+        elif self.call.max_steps is not None and self.judged >= self.call.max_steps:
+            self.space.deadline.tell(Kind.MAX_STEPS)
+
+    def _callback_stops(self, candidate: Candidate) -> bool:
+        assert self.call.callback is not None
+        x, y = self.prepared.whole(*_as_given(self.prepared, self.space, candidate.point))
+        scale = self.space.vectors.units.upper
+        upper = float(candidate.upper * scale.unit + scale.origin)
+        record = {"upper": upper, "violation": candidate.violation, "gap": candidate.gap, "start": candidate.start}
+        return self.call.callback(Info(self.judged, x, y, record)) is True
 
 
 class _Answer:
@@ -90,20 +129,20 @@ class _Answer:
             status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=self._value(far.upper))
             self._take(far.point, status)
         elif best is None:
-            nearest, status = without_answer(found, self._ended(found))
+            nearest, status = without_answer(found, self._ended)
             self._take(nearest.point._replace(mu=nearest.better.mu), status)
         else:
             best = self._downhill(found, best)
             assert self.certificate is not None
-            status = status_of(self.certificate, self.tol, len(found.candidates), self._ended(found))
+            status = status_of(self.certificate, self.tol, len(found.candidates), self._ended)
             self._take(best.point._replace(mu=best.better.mu), status)
             self.log.append(globality(found, self._value(best.upper), best.upper, self.space.vectors.upper_unit))
         self.log = [counted(found), *self.log, status.message]
 
-    def _ended(self, found: SearchResult) -> Ended:
-        interrupted = self.deadline.interrupted
-        late = not interrupted and (found.timed_out or self.deadline.passed)
-        return Ended(self.deadline.seconds if late else None, interrupted)
+    @property
+    def _ended(self) -> Kind | None:
+        """Why the search was not complete; None: it was."""
+        return self.space.deadline.kind or self.deadline.kind
 
     def _downhill(self, found: SearchResult, best: Candidate) -> Candidate:
         """The best point, or a lower one that its certificate led to."""
@@ -134,9 +173,7 @@ class _Answer:
     def _certified(self, point: Point) -> Certificate:
         x, y = self._trees(point)
         lengths = self.space.vectors.units.x, self.space.vectors.units.y
-        return certificate_in(
-            self.setting.at(x, y), seed=self.seed, stop=lambda: self.deadline.passed, lengths=lengths
-        )
+        return certificate_in(self.setting.at(x, y), seed=self.seed, stop=lambda: self.deadline.passed, lengths=lengths)
 
     def _in_space(self, point: Point) -> Point:
         """A point in the certificate's units, in those of the search."""
@@ -154,11 +191,7 @@ class _Answer:
         return float(upper * scale.unit + scale.origin)
 
     def _trees(self, point: Point) -> tuple[PyTree, PyTree]:
-        """The point as the caller gets it, in the precision of the start."""
-        vectors = self.space.vectors
-        x, y = vectors.programs.landed(point.x * vectors.x_unit, point.y * vectors.y_unit)
-        trees = unraveled(self.setting.x, x), unraveled(self.setting.y, y)
-        return self.prepared.inside(*map(in_precision_of, (self.prepared.x, self.prepared.y), trees))
+        return _as_given(self.prepared, self.space, point)
 
     def _take(self, point: Point, status: Status) -> None:
         """Keep a point, in the user's units, with its multipliers."""

@@ -42,15 +42,13 @@ class SmallSearch:
 
     def run(self, show: Show) -> SearchResult:
         """Search from every start, against the value function from a few, then once more from the best point."""
-        pairs = [self._solved_below(x, y) for x, y in zip(self.space.xs, self.space.ys, strict=True)]
+        pairs = self._first_solves()
         firsts, statuses = [first for first, _ in pairs], np.array([status for _, status in pairs])
         if (statuses == UNBOUNDED).all():
-            self._add(firsts[0], 0, "kkt")
             return SearchResult(self.candidates, statuses, False)
         if SOLVED not in statuses:
             firsts, statuses = self._from_feasible_points(firsts, statuses)
             if not firsts:
-                self._add(pairs[0][0], 0, "kkt")
                 return SearchResult(self.candidates, statuses, self.deadline.passed)
         for number, first in enumerate(firsts):
             if not self.deadline.passed:
@@ -62,6 +60,16 @@ class SmallSearch:
         self._look_aside()
         self._refine()
         return SearchResult(self.candidates, statuses, self.deadline.passed)
+
+    def _first_solves(self) -> list[tuple[Point, int]]:
+        """The lower level at every start, as far as the time allows: at least at the given one."""
+        pairs = [self._solved_below(self.space.xs[0], self.space.ys[0])]
+        self._add(pairs[0][0], 0, "kkt")  # so that there is an answer, however little time is left
+        for x, y in zip(self.space.xs[1:], self.space.ys[1:], strict=True):
+            if self.deadline.passed:
+                break
+            pairs.append(self._solved_below(x, y))
+        return pairs
 
     def _solved_below(self, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
         """The lower level solved at x, and how that ended; where there is no solution, (x, y) itself."""
@@ -84,6 +92,7 @@ class SmallSearch:
     def _add(self, point: Point, start: int, way: Way) -> Candidate:
         candidate = judge(self.vectors, point, start, way)
         self.candidates.append(candidate)
+        self.space.seen(candidate)
         return candidate
 
     def go_down_from(self, point: Point, number: int) -> None:

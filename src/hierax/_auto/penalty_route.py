@@ -117,8 +117,9 @@ class PenaltySearch:
         for number, (at, y, y_mu, w, w_mu) in enumerate(zip(x, *self.last, strict=True)):
             if candidates and self.deadline.passed:
                 break
-            candidates.append(judge(self.vectors, Point(at, y, y_mu / (1 + self.weights.c)), number, "penalty"))
-            candidates.append(judge(self.vectors, Point(at, w, w_mu), number, "penalty"))
+            for point in (Point(at, y, y_mu / (1 + self.weights.c)), Point(at, w, w_mu)):
+                candidates.append(judge(self.vectors, point, number, "penalty"))
+                self.space.seen(candidates[-1])
         statuses = np.full(len(x), SOLVED)
         return SearchResult(candidates, statuses, self.deadline.passed)
 

@@ -5,13 +5,19 @@ user chose.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
 from hierax._auto.budget import Deadline
+from hierax._auto.candidates import Candidate
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import Programs, Structure, VectorProblem, raveled
 from hierax._math.scatter import unit_cube
+
+
+def ignored(candidate: Candidate) -> None:
+    """What becomes of points that nobody watches."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +30,7 @@ class Space:
         ys: starts of y.
         structure: which constraints are mere bounds.
         deadline: when the search has to end.
+        seen: told of every point that was judged; may end the search.
     """
 
     vectors: VectorProblem
@@ -31,6 +38,7 @@ class Space:
     ys: np.ndarray
     structure: Structure
     deadline: Deadline
+    seen: Callable[[Candidate], None] = ignored
 
     @staticmethod
     def of(setting: Setting, starts: int, seed: int, deadline: Deadline) -> "Space":

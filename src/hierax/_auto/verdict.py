@@ -3,8 +3,6 @@
 `converged` and `best_of_branches` are said only where the certificate of the returned point says yes.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from hierax._auto.candidates import Candidate, SearchResult
@@ -13,28 +11,27 @@ from hierax._base.constants import LOWER_STARTS
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
-from hierax._run.status import Reason, Status
+from hierax._run.status import Kind, Reason, Status
 
 
-class Ended(NamedTuple):
-    """Why a search ended before it was complete: the time was up, or Ctrl-C was pressed."""
+ENDED = {
+    Kind.SECONDS: Reason.SEARCH_OUT_OF_TIME,
+    Kind.INTERRUPTED: Reason.SEARCH_INTERRUPTED,
+    Kind.STOPPED: Reason.SEARCH_STOPPED,
+    Kind.MAX_STEPS: Reason.SEARCH_OUT_OF_STEPS,
+}
 
-    seconds: float | None = None
-    interrupted: bool = False
 
-
-def status_of(certificate: Certificate, tol: float, judged: int, ended: Ended) -> Status:
-    """The status of an answer with its certificate."""
+def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | None) -> Status:
+    """The status of an answer with its certificate; `ended`: why the search was not complete."""
     verdict = certificate.verdict(tol)
     if verdict == "yes":
         if certificate.not_convex is None:
             return Reason.CERTIFIED.status(judged, tol=tol)
         return Reason.CERTIFIED_AMONG_BRANCHES.status(judged, tol=tol, why=certificate.not_convex)
     objection = certificate.reasons(tol)[0]
-    if ended.interrupted:
-        return Reason.SEARCH_INTERRUPTED.status(judged, objection=objection)
-    if ended.seconds is not None:
-        return Reason.SEARCH_OUT_OF_TIME.status(judged, seconds=ended.seconds, objection=objection)
+    if ended is not None:
+        return ENDED[ended].status(judged, objection=objection)
     if verdict == "unknown" and certificate.degenerate:
         return Reason.DEGENERATE.status(judged, objection=objection)
     if verdict == "unknown":
@@ -42,7 +39,7 @@ def status_of(certificate: Certificate, tol: float, judged: int, ended: Ended) -
     return Reason.OBJECTED.status(judged, tol=tol, objection=objection)
 
 
-def without_answer(found: SearchResult, ended: Ended) -> tuple[Candidate, Status]:
+def without_answer(found: SearchResult, ended: Kind | None) -> tuple[Candidate, Status]:
     """Nothing was accepted: what comes nearest, and why."""
 
     def badness(candidate: Candidate) -> float:
@@ -55,11 +52,8 @@ def without_answer(found: SearchResult, ended: Ended) -> tuple[Candidate, Status
         return nearest, Reason.NO_FEASIBLE_Y.status(judged)
     if statuses.size and (statuses == UNBOUNDED).all():
         return nearest, Reason.LOWER_FALLS_FOR_EVER.status(judged)
-    if ended.interrupted:
-        return nearest, Reason.SEARCH_INTERRUPTED.status(judged, objection="no point passed the validation yet.")
-    if ended.seconds is not None:
-        objection = "no point passed the validation yet."
-        return nearest, Reason.SEARCH_OUT_OF_TIME.status(judged, seconds=ended.seconds, objection=objection)
+    if ended is not None:
+        return nearest, ENDED[ended].status(judged, objection="no point passed the validation yet.")
     below = [candidate for candidate in found.candidates if candidate.gap <= OPTIMAL_BELOW]
     least = min(below, key=lambda candidate: candidate.violation, default=None)
     if least is not None and least.violation > BEYOND_REPAIR:

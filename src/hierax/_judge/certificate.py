@@ -216,7 +216,9 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
         own = {name: tol if limits.get(name) is None else float(limits[name] or 0.0) for name in TESTS}
         found = []
         if not self.violation <= own["violation"]:
-            text = f"infeasible: {self.worst} is violated by {self.max_violation:.3g} ({self.violation:.2g} of its size)."
+            text = (
+                f"infeasible: {self.worst} is violated by {self.max_violation:.3g} ({self.violation:.2g} of its size)."
+            )
             found.append(Objection(text, True))
         status = int(self.reference.status)
         if status != SOLVED:
@@ -231,9 +233,13 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
     def _below(self, tol: float) -> list[Objection]:
         found = []
         if self.kkt_residual is not None and not self.kkt_residual <= tol and tol < math.inf:
-            text = f"not optimal below: the KKT residual of y is {self.kkt_residual:.3g}, in units, and exceeds {tol:.3g}."
+            text = (
+                f"not optimal below: the KKT residual of y is {self.kkt_residual:.3g}, in units, and exceeds {tol:.3g}."
+            )
             if self.degenerate:
-                text = f"the lower level has no multipliers at this x, or too large ones ({self.steepest:.2g} in units)."
+                text = (
+                    f"the lower level has no multipliers at this x, or too large ones ({self.steepest:.2g} in units)."
+                )
             found.append(Objection(text, not self.degenerate))
         if self.lower_gap is None or tol == math.inf:
             return found
@@ -258,7 +264,9 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
             found += self._weighed(text, gain, self.gain_se, most)
         better = self.better(tol)
         if better is not None:
-            where = "another solution of the lower level" if better.step == 0 else f"a point {better.step:g} lengths away"
+            where = (
+                "another solution of the lower level" if better.step == 0 else f"a point {better.step:g} lengths away"
+            )
             text = f"not a minimum above: at {where} F is lower by {-better.change:.3g} (x = {shown(better.point.x)} in lengths)."
             found.append(Objection(text, True))
         if self.around is not None and not self.around.complete:
@@ -321,7 +329,9 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
         if "lengths" in self.notes:
             rows.append(("lengths", "", self.notes["lengths"]))
         reasons = self.reasons(SHOWN_TOLERANCE)
-        rows.append((f"verdict at tol {SHOWN_TOLERANCE:g}", self.verdict(SHOWN_TOLERANCE), reasons[0] if reasons else ""))
+        rows.append(
+            (f"verdict at tol {SHOWN_TOLERANCE:g}", self.verdict(SHOWN_TOLERANCE), reasons[0] if reasons else "")
+        )
         return rows + [("", "", reason) for reason in reasons[1:]]
 
 
@@ -397,7 +407,11 @@ def certificate_in(
     given = None if multipliers is None else _fitting(setting, multipliers)
     most = None if lengths is None else _fitting_lengths(setting, lengths)
     parts = [of_psi(setting, lower or Exact(), state)]
-    parts += _inspected(setting, lower, given, seed, stop, most) if fits(setting) else [without_matrices(setting, lower or Exact(), given, seed)]
+    parts += (
+        _inspected(setting, lower, given, seed, stop, most)
+        if fits(setting)
+        else [without_matrices(setting, lower or Exact(), given, seed)]
+    )
     numbers: dict[str, PyTree] = {}
     notes: dict[str, str] = {}
     for part in parts:
@@ -460,7 +474,11 @@ def _fitting_lengths(setting: Setting, lengths: tuple[PyTree, PyTree]) -> tuple[
 
     def vector(name: str, tree: PyTree, like: PyTree) -> np.ndarray:
         try:
-            whole = jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(tree, float), leaf.shape), like) if np.ndim(tree) == 0 and not isinstance(tree, dict | list | tuple) else jax.tree.map(lambda given, leaf: np.broadcast_to(np.asarray(given, float), leaf.shape), tree, like)
+            whole = (
+                jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(tree, float), leaf.shape), like)
+                if np.ndim(tree) == 0 and not isinstance(tree, dict | list | tuple)
+                else jax.tree.map(lambda given, leaf: np.broadcast_to(np.asarray(given, float), leaf.shape), tree, like)
+            )
         except (TypeError, ValueError) as error:
             raise InputError(f"lengths of {name}: needs a number or a tree like {name}, got {tree!r}.") from error
         found = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(whole)])

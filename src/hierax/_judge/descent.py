@@ -174,7 +174,9 @@ def _other_solutions(at: Linearised, nu: np.ndarray) -> list[tuple[float, Point]
     held = np.concatenate([at.slopes.rows[at.active][:, nx:], at.slopes.stationarity[:, nx:]])
     _, sizes, right = np.linalg.svd(held, full_matrices=True)
     flat = right[int(np.sum(sizes > 1e-9 * max(1.0, sizes.max(initial=0.0)))) :]
-    starts = [at.point.y + side * step * one for one in flat[: LOWER_STARTS // 4] for step in STEPS[:2] for side in (1, -1)]
+    starts = [
+        at.point.y + side * step * one for one in flat[: LOWER_STARTS // 4] for step in STEPS[:2] for side in (1, -1)
+    ]
     if not starts:
         return found
     points = np.array(starts)

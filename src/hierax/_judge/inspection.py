@@ -95,12 +95,17 @@ class Inspection:
         """The largest violation in the user's units and in units; `names` are those of the lower level's rows."""
         layout, setting = self.programs.layout, self.setting
         raw, _ = self.programs.at(*self.programs.landed(self.x, self.y))
-        away = np.abs(self.x - self.programs.landed(self.x, self.y)[0]), np.abs(
-            self.y - self.programs.landed(self.x, self.y)[1]
+        away = (
+            np.abs(self.x - self.programs.landed(self.x, self.y)[0]),
+            np.abs(self.y - self.programs.landed(self.x, self.y)[1]),
         )
         own = ~layout.face
         blocks = [
-            ([name for name, mine in zip(names, own, strict=True) if mine], _beyond(raw, layout)[own], _beyond(self.values, layout)[own]),
+            (
+                [name for name, mine in zip(names, own, strict=True) if mine],
+                _beyond(raw, layout)[own],
+                _beyond(self.values, layout)[own],
+            ),
             (
                 entries("upper_constraints", setting.shapes("upper_constraints")),
                 np.maximum(raw.above[: layout.own_above], 0.0),
@@ -163,11 +168,15 @@ class Inspection:
         one = self.setting.solve_lower(solver, self.setting.x, self.setting.y)
         y = raveled(one.y) / self.vectors.y_unit
         x = self.at[0]
-        mu = np.asarray(multiplier_vector(one, np.dtype(float))) * self.vectors.row_units(x, y) / self.vectors.lower_unit
+        mu = (
+            np.asarray(multiplier_vector(one, np.dtype(float))) * self.vectors.row_units(x, y) / self.vectors.lower_unit
+        )
         values, _ = self.vectors.at(x, y, mu)
         beyond = float(np.max(_beyond(values, self.programs.layout), initial=0.0))
         none = np.zeros((1, self.x.size))
-        return Branches(y[None], mu[None], np.array([float(values.lower)]), np.array([beyond]), np.array([int(one.status)]), none)
+        return Branches(
+            y[None], mu[None], np.array([float(values.lower)]), np.array([beyond]), np.array([int(one.status)]), none
+        )
 
     def lower_solution(self, point: Point, status: int) -> LowerSolution:
         """A solution of the lower level in the user's units."""
@@ -210,7 +219,9 @@ class Inspection:
             return mu
         layout = self.programs.layout
         own = np.concatenate([numbers_of(given.inequalities), numbers_of(given.equalities)])
-        mine = np.concatenate([np.flatnonzero(~layout.face & ~layout.equal), np.flatnonzero(~layout.face & layout.equal)])
+        mine = np.concatenate(
+            [np.flatnonzero(~layout.face & ~layout.equal), np.flatnonzero(~layout.face & layout.equal)]
+        )
         mu = mu.copy()
         mu[mine] = own * self.vectors.row_units(*self.at)[mine] / self.vectors.lower_unit
         return mu

@@ -48,9 +48,7 @@ class _Comparison(NamedTuple):
     curvature: Scalar
 
 
-def without_matrices(
-    setting: Setting, solver: AbstractLowerSolver, given: Multipliers | None, seed: int
-) -> Fields:
+def without_matrices(setting: Setting, solver: AbstractLowerSolver, given: Multipliers | None, seed: int) -> Fields:
     """The fields of a certificate that need no matrices."""
     found, why = _reference(setting, solver, seed)
     compared = _compare(setting, found, given)

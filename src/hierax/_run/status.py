@@ -76,6 +76,7 @@ class Open(enum.Enum):
         return self.value.format(**details)
 
 
+_BEST_SO_FAR = "the best of them is returned. What its certificate misses: {objection}"
 _AFTER_STAGES = "F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}"
 
 
@@ -162,15 +163,10 @@ class Reason(enum.Enum):
         "not_certified: the best point is returned; its certificate objects at tol={tol:g}: {objection} Try another "
         "start or seed, more starts, or more seconds.",
     )
-    SEARCH_OUT_OF_TIME = (
-        Kind.SECONDS,
-        "seconds: the {seconds:g} seconds were up before the search was complete; the best point is returned. What its "
-        "certificate misses: {objection}",
-    )
-    SEARCH_INTERRUPTED = (
-        Kind.INTERRUPTED,
-        "interrupted: the best point so far is returned. What its certificate misses: {objection}",
-    )
+    SEARCH_OUT_OF_TIME = (Kind.SECONDS, f"seconds: the time was up before the search was complete; {_BEST_SO_FAR}")
+    SEARCH_OUT_OF_STEPS = (Kind.MAX_STEPS, f"max_steps: {{step}} points were judged; {_BEST_SO_FAR}")
+    SEARCH_STOPPED = (Kind.STOPPED, f"stopped: by the callback after {{step}} points; {_BEST_SO_FAR}")
+    SEARCH_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C) after {{step}} points; {_BEST_SO_FAR}")
     FALLS_FOR_EVER = (
         Kind.UNBOUNDED_UPPER,
         "unbounded_upper: F fell to {upper:.3g} along points that satisfy everything, without an end in sight. Bound X "
@@ -199,6 +195,8 @@ class Reason(enum.Enum):
     STAGES_DONE = (Kind.CONVERGED, f"converged: {_AFTER_STAGES}")
     STAGES_DONE_AMONG_BRANCHES = (Kind.BEST_OF_BRANCHES, f"best_of_branches: {_AFTER_STAGES}")
     STAGES_WITHOUT_PROOF = (Kind.UNPROVED, f"unproved: further stages gain nothing; {_AFTER_STAGES}")
+    STAGES_STOPPED = (Kind.STOPPED, f"stopped: by the callback. {_AFTER_STAGES}")
+    STAGES_ENOUGH = (Kind.MAX_STEPS, f"max_steps: {_AFTER_STAGES}")
     STAGES_OUT_OF_TIME = (Kind.SECONDS, f"seconds: {_AFTER_STAGES}")
     STAGES_OUT_OF_SAMPLES = (Kind.SAMPLES, f"samples: {_AFTER_STAGES}")
     STAGES_OUT_OF_DATA = (Kind.DATA_ERROR, f"data_error: {{what}} {_AFTER_STAGES}")
