@@ -22,7 +22,7 @@ from hierax._auto.kkt_route import SmallSearch
 from hierax._auto.penalty_route import PenaltySearch
 from hierax._auto.referee import in_precision_of, setting_of
 from hierax._auto.space import Space
-from hierax._auto.verdict import Ended, counted, globality, on_the_way_to_infinity, status_of, without_answer
+from hierax._auto.verdict import counted, globality, on_the_way_to_infinity, status_of, without_answer
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.lazy import lazy
@@ -75,6 +75,7 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         method=dataclasses.replace(auto, starts=starts, seconds=seconds),
         problem=prepared.problem,
         log=(first_line, f"{starts} starts, the given one first.", *answer.log),
+        tol=auto.tol,
     )
     return solution if answer.certificate is None else solution.knowing(answer.certificate)
 

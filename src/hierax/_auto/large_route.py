@@ -249,6 +249,7 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
         method=dataclasses.replace(auto, seconds=route.budget.seconds, starts=route.starts),
         problem=prepared.problem,
         log=(*route.log, status.message),
+        tol=auto.tol,
     )
     certificate = None if route.best is None else route.certifier.known(route.best)
     judged_as_it_is = route.referee is not None and route.referee.exact

@@ -473,12 +473,10 @@ def _fitting_lengths(setting: Setting, lengths: tuple[PyTree, PyTree]) -> tuple[
         raise InputError(f"lengths={lengths!r}: needs a pair, lengths of x and lengths of y.")
 
     def vector(name: str, tree: PyTree, like: PyTree) -> np.ndarray:
+        one = isinstance(tree, int | float | np.generic)
         try:
-            whole = (
-                jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(tree, float), leaf.shape), like)
-                if np.ndim(tree) == 0 and not isinstance(tree, dict | list | tuple)
-                else jax.tree.map(lambda given, leaf: np.broadcast_to(np.asarray(given, float), leaf.shape), tree, like)
-            )
+            whole = jax.tree.map(lambda leaf: tree, like) if one else tree
+            whole = jax.tree.map(lambda leaf, part: np.broadcast_to(np.asarray(part, float), leaf.shape), like, whole)
         except (TypeError, ValueError) as error:
             raise InputError(f"lengths of {name}: needs a number or a tree like {name}, got {tree!r}.") from error
         found = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(whole)])

@@ -23,10 +23,10 @@ def certified(solution: Solution, prepared: Prepared, call: Call, quality: str) 
     why = _why_not_certified(prepared, call)
     if why is None:
         try:
-            return solution.ending(_status(solution.certificate, tol, step, quality))
+            return solution.ending(_status(solution.certificate, tol, step, quality), tol)
         except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
             why = Open.NO_CERTIFICATE.text(error=error)
-    return solution.ending(Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=tol, quality=quality, why=why))
+    return solution.ending(Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=tol, quality=quality, why=why), tol)
 
 
 def _status(certificate: Certificate, tol: float, step: int, quality: str) -> Status:

@@ -148,7 +148,7 @@ def bench_fuzz(
     only: Annotated[
         int | None, typer.Option(min=0, help="Run this problem of the seed alone, with all details.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of each solve, compilation apart.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of each solve, compilation included.")] = 20.0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the counts to this file.")] = None,
     certify: Annotated[
         bool, typer.Option("--certify", help="Also ask for certificates of points that are no solutions.")
