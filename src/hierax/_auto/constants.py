@@ -28,8 +28,15 @@ SMALL_ROUTE_SECONDS, PENALTY_ROUTE_SECONDS, LARGE_ROUTE_SECONDS = 30.0, 60.0, 12
 """Time limits, compilation apart. Chosen: the slowest BOLIB problems take 14 to 20 s by the small route. Sampled
 problems larger than the toy use all of the 120 s."""
 
-SEARCH_SHARE = 0.85
-"""Share of the time that the search may use: the rest is for the certificate. Chosen, not measured."""
+SEARCH_SHARE, DESCENT_SHARE = 0.75, 0.92
+"""Shares of the time after which the search, and the descent from its best point, have to end: the rest is for the
+certificate. Chosen, not measured."""
+
+SAME_END = 1e-5
+"""Difference in F, in its unit, of starts that ended at the same value. Chosen, not measured."""
+
+AGREEING_STARTS = 8
+"""Starts after which the search ends where all of them ended at the same F. Chosen, not measured."""
 
 PHASE_ONE_STARTS = 6
 """Starts from which a point that satisfies all constraints is looked for, where the lower level has no feasible y at

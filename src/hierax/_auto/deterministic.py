@@ -60,8 +60,9 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         _refuse_nonfinite(space)
         search = (SmallSearch if small else PenaltySearch)(space)
         found = search.run(show)
-        answer = _Answer(prepared, setting, space, auto.tol, seed, Deadline(seconds, interrupt, begin))
-        answer.settle(found)
+        last = dataclasses.replace(space, deadline=Deadline(DESCENT_SHARE * seconds, interrupt, begin))
+        answer = _Answer(prepared, setting, last, auto.tol, seed, Deadline(seconds, interrupt, begin))
+        answer.settle(found, deadline.kind)
     compiling = setting.compile_seconds
     x, y = prepared.whole(answer.x, answer.y)
     solution = Solution(
@@ -123,38 +124,36 @@ class _Answer:
         self.certificate: Certificate | None = None
         self.log: list[str] = []
 
-    def settle(self, found: SearchResult) -> None:
-        """Choose the point, certify it, and go on downhill from it as long as its certificate objects."""
+    def settle(self, found: SearchResult, ended: Kind | None) -> None:
+        """Choose the point, certify it, and go on downhill from it as long as its certificate objects.
+
+        `ended`: why the search was not complete.
+        """
         far, best = on_the_way_to_infinity(found), select(found.candidates)
         if far is not None:
             status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=self._value(far.upper))
             self._take(far.point, status)
         elif best is None:
-            nearest, status = without_answer(found, self._ended)
+            nearest, status = without_answer(found, ended)
             self._take(nearest.point._replace(mu=nearest.better.mu), status)
         else:
             best = self._downhill(found, best)
             assert self.certificate is not None
-            status = status_of(self.certificate, self.tol, len(found.candidates), self._ended)
+            status = status_of(self.certificate, self.tol, len(found.candidates), ended)
             self._take(best.point._replace(mu=best.better.mu), status)
             self.log.append(globality(found, self._value(best.upper), best.upper, self.space.vectors.upper_unit))
         self.log = [counted(found), *self.log, status.message]
-
-    @property
-    def _ended(self) -> Kind | None:
-        """Why the search was not complete; None: it was."""
-        return self.space.deadline.kind or self.deadline.kind
 
     def _downhill(self, found: SearchResult, best: Candidate) -> Candidate:
         """The best point, or a lower one that its certificate led to."""
         best = self._settled(best)
         self.certificate = self._certified(best.point)
         for _ in range(DESCENTS):
-            lower = self.certificate.better(self.tol)
-            if self.certificate.verdict(self.tol) != "no" or lower is None or self.deadline.passed:
+            if self.certificate.verdict(self.tol) != "no" or self.space.deadline.passed:
                 break
+            lower = self.certificate.better(self.tol)
             search = SmallSearch(self.space)
-            search.go_down_from(self._in_space(lower.point), best.start)
+            search.go_down_from(best.point if lower is None else self._in_space(lower.point), best.start)
             found.candidates.extend(search.candidates)
             new = select([best, *search.candidates])
             if new is None or new.upper >= best.upper:

@@ -11,12 +11,14 @@ import numpy as np
 from hierax._auto.candidates import Candidate, SearchResult, Way, judge, select, shown
 from hierax._auto.constants import (
     ACCEPTED_VIOLATION,
+    AGREEING_STARTS,
     CUT_GAP,
     CUTS_IN_A_ROW,
     LAST_RELAXATIONS,
     NO_CURVATURE,
     POLISHES_PER_START,
     RELAXATIONS,
+    SAME_END,
     SAME_PLACE,
     SHARPER,
     SIDE_STEP,
@@ -39,6 +41,7 @@ class SmallSearch:
     def __init__(self, space: Space) -> None:
         self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
         self.candidates: list[Candidate] = []
+        self.tried = 0  # starts that were run to an end
 
     def run(self, show: Show) -> SearchResult:
         """Search from every start, against the value function from a few, then once more from the best point."""
@@ -51,15 +54,26 @@ class SmallSearch:
             if not firsts:
                 return SearchResult(self.candidates, statuses, self.deadline.passed)
         for number, first in enumerate(firsts):
-            if not self.deadline.passed:
+            if not self.deadline.passed and not self._all_agree(number):
                 self._search_kkt_points(first, number)
-                show(number + 1, shown(self.candidates))
+                self.tried = number + 1
+                show(self.tried, shown(self.candidates))
         for number in self._starts_for_values(np.flatnonzero(statuses == SOLVED).tolist()):
             if not self.deadline.passed:
                 self._search_below_values(firsts[number], number)
         self._look_aside()
         self._refine()
         return SearchResult(self.candidates, statuses, self.deadline.passed)
+
+    def _all_agree(self, starts: int) -> bool:
+        """Whether so many starts have all ended at the same F."""
+        if starts < AGREEING_STARTS:
+            return False
+        ends = [
+            min((c.upper for c in self.candidates if c.accepted and c.start == number), default=np.inf)
+            for number in range(starts)
+        ]
+        return bool(np.isfinite(ends).all() and np.ptp(ends) <= SAME_END * (1 + abs(min(ends))))
 
     def _first_solves(self) -> list[tuple[Point, int]]:
         """The lower level at every start, as far as the time allows: at least at the given one."""
@@ -146,8 +160,9 @@ class SmallSearch:
         """
         best = select(self.candidates)
         arrived = {c.start for c in self.candidates if c.accepted}
+        solved = [number for number in solved if number < self.tried]
         order = sorted(solved, key=lambda number: (best is None or number != best.start, number in arrived))
-        if len(arrived) < len(self.space.xs):
+        if len(arrived) < self.tried:
             return order[:VALUE_STARTS_AT_MOST]
         flat = best is not None and self._flat_below(best.point)
         return order[: VALUE_STARTS_FLAT if flat else VALUE_STARTS_AT_LEAST]
