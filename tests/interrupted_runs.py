@@ -1,4 +1,4 @@
-"""Run by test_interrupt.py in a process of its own: solves problems and sends itself SIGINT at given moments.
+"""Run by test_random_interrupts.py in a process of its own: solves problems and sends itself SIGINT at given moments.
 
 Prints one JSON line for every run: what came back, when, and whether a point had been seen by the caller before.
 """

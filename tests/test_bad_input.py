@@ -26,6 +26,11 @@ def normal(key, n):
     return jax.random.normal(key, (n, 2))
 
 
+def inside(transformed, **changes):
+    """`solve` inside of a transformation of JAX."""
+    return lambda: transformed(lambda x: hx.solve(problem(**changes), x, 1.0, hx.SALVF(), max_steps=2).x)
+
+
 TABLE = {
     # the problem
     "problem": (call("toy"), "problem: needs a hx.Problem, got str"),
@@ -36,6 +41,18 @@ TABLE = {
     "xi": (call(problem(xi=np.zeros(3))), r"Problem\(xi\): needs hx.Finite.* got ndarray. Arrays go in as hx.Finite"),
     "zeta": (call(problem(zeta=normal)), r"Problem\(zeta\): needs hx.Finite\(arrays\), hx.Sampler\(draw\)"),
     # functions
+    "constant upper": (
+        call(problem(upper=lambda x, y, zeta: 1.0)),
+        r"Problem\(upper\): returns the same number whatever x and y are",
+    ),
+    "constant lower": (
+        call(problem(lower=lambda x, y, xi: jnp.ones(()))),
+        r"Problem\(lower\): returns the same number",
+    ),
+    "y of another shape": (
+        call(problem(upper=lambda x, y, zeta: jnp.sum(x + y)), np.ones(3), np.ones(2)),
+        r"upper failed when it was traced with arguments of shapes \(\(3,\), \(2,\)",
+    ),
     "vector upper": (
         call(problem(upper=lambda x, y, zeta: jnp.stack([x, y]))),
         r"upper\(x, y, zeta\): must return a scalar, the mean over the batch; got shapes \[\(2,\)\]",
@@ -135,11 +152,47 @@ TABLE = {
     "start": (lambda: hx.SALVF(start="cold"), r"SALVF\(start='cold'\): choose one of 'solve', 'given'"),
     "rule": (lambda: hx.SALVF(inner=hx.SALM(rule="fast")), r"SALM\(rule='fast'\): choose one of 'capped', 'paper'"),
     "no inner step": (lambda: hx.SALVF(inner=hx.SALM(steps=0)), r"SALM\(steps=0\): needs a whole number >= 1"),
+    "array c1": (lambda: hx.SALVF(c1=np.array([1.0, 2.0])), r"SALVF\(c1=array\(\[1., 2.\]\)\): needs a positive"),
+    "boolean c1": (lambda: hx.SALVF(c1=True), r"SALVF\(c1=True\): needs a positive, finite number"),
+    "word as step": (lambda: hx.Steps(x="a"), r"Steps\(x\): needs a positive number, a schedule .* got 'a'"),
+    "negative schedule": (
+        lambda: hx.Steps(x=lambda k: -1.0),
+        r"Steps\(x\): a schedule must return .* got -1.0 at step 0",
+    ),
+    "failing schedule": (lambda: hx.Steps(y=lambda: 1.0), r"Steps\(y\): the schedule failed at step 0: TypeError"),
+    "negative decay": (lambda: hx.Decay(-1.0), r"Decay\(scale=-1.0\): needs a positive, finite number"),
+    "control_variate": (lambda: hx.SALVF(control_variate=3), r"SALVF\(control_variate=3\): needs True, False, or None"),
+    "follow": (lambda: hx.SALVF(follow="a"), r"SALVF\(follow='a'\): needs True, False, or None"),
+    "boolean repair": (lambda: hx.SALVF(repair=True), r"SALVF\(repair=True\): needs a number of steps"),
+    "scales": (lambda: hx.SALVF(scales=3.0), r"SALVF\(scales\): needs hx.Multipliers of divisors.* got float"),
+    "word as q": (lambda: hx.LVHBA(q="a"), r"LVHBA\(q='a'\): must lie in"),
+    # sets and samples
+    "word as bound": (lambda: hx.Box(0.0, "3"), r"Box\(upper\): needs numbers or arrays.* got '3'"),
+    "no bound": (lambda: hx.Box(None, 3.0), r"Box\(lower\): needs numbers or arrays; -jnp.inf .* got None"),
+    "word as radius": (lambda: hx.Ball("1"), r"Ball\(radius\): needs a number > 0, got '1'"),
+    "radius zero": (lambda: hx.Ball(0.0), r"Ball\(radius=0.0\): the radius must be one number > 0"),
+    "word as scale": (lambda: hx.Simplex("1"), r"Simplex\(scale\): needs a number > 0, got '1'"),
+    "words as data": (lambda: hx.Finite(np.array(["a", "b"])), r"Finite\(arrays\): needs arrays of numbers"),
+    "replace": (lambda: hx.Finite(np.zeros(3), replace="no"), r"Finite\(replace='no'\): needs True or False"),
+    "prefetch": (lambda: hx.Stream([np.zeros(3)], prefetch=1.5), r"Stream\(prefetch=1.5\): needs a whole number >= 1"),
+    "random numbers of its own": (
+        call(problem(zeta=hx.Sampler(lambda key, n: np.random.default_rng().normal(size=(n, 2))))),
+        r"Sampler\(draw\) of zeta: draw\(key, n\) gives other samples .* same key.* Use the key",
+    ),
+    "key not used": (
+        call(problem(xi=hx.Sampler(lambda key, n: jnp.ones((n, 2))))),
+        r"Sampler\(draw\) of xi: draw\(key, n\) does not use its key.* hx.Finite\(arrays\)",
+    ),
+    "data set": (lambda: hx.datasets.load(["diabetes"]), r"name=\['diabetes'\]: there is no such data set"),
+    "NaN in a column": (
+        lambda: hx.datasets.scale(np.array([[1.0, np.nan], [2.0, 0.0]])),
+        "features: column 1 holds NaN or infinite entries",
+    ),
     "float batch": (lambda: hx.SALVF(batch_xi=2.0), r"SALVF\(batch_xi=2.0\): needs a whole number >= 1"),
     "steps": (lambda: hx.SALVF(steps=0.1), r"SALVF\(steps\): needs hx.Steps\(x=, y=, z=\), got float"),
     "negative step": (
         lambda: hx.SALVF(steps=hx.Steps(x=-0.1)),
-        "steps.x: needs a positive number, a schedule or an optax transformation, got -0.1",
+        r"Steps\(x\): needs a positive number, a schedule or an optax transformation, got -0.1",
     ),
     "direction": (lambda: hx.SALVF(direction="storm"), r"SALVF\(direction\): needs hx.Plain\(\) or hx.Storm\(\)"),
     "schedule": (
@@ -150,7 +203,10 @@ TABLE = {
         lambda: hx.SALVF_VR(steps=hx.Steps(y=optax.adam(0.1))),
         r"alpha_k is hidden inside it.* Give a constant, hx.Storm\(beta=0.1\)",
     ),
-    "negative repair": (lambda: hx.SALVF(repair=-1), r"SALVF\(repair=-1\): the number of repair steps"),
+    "negative repair": (
+        lambda: hx.SALVF(repair=-1),
+        r"SALVF\(repair=-1\): needs a number of steps, which cannot be negative",
+    ),
     # the call
     "max_steps": (call(max_steps=0), "max_steps=0: needs a whole number >= 1"),
     "float max_steps": (call(max_steps=1e3), "max_steps=1000.0: needs a whole number >= 1"),
@@ -159,6 +215,23 @@ TABLE = {
     "tol": (call(tol=0.0), "tol=0.0: needs a positive number or None"),
     "output": (call(output="mean"), "output='mean': choose 'last', 'tail', 'best' or 'random'"),
     "callback": (call(callback=3), "callback: needs a function of one argument, got int"),
+    "too many steps": (call(max_steps=2**40), r"max_steps=1099511627776: needs a whole number >= 1, and below 2\*\*31"),
+    "large seed": (call(seed=2**70), r"seed=\d+: needs a whole number or a JAX key; the number >= 0, below 2\*\*63"),
+    "negative seed": (call(seed=-3), "seed=-3: needs a whole number or a JAX key"),
+    "boolean tol": (call(tol=True), "tol=True: needs a positive number"),
+    "inside jit": (inside(lambda f: jax.jit(f)(1.0)), "solve: was called inside jax.jit, jax.vmap or jax.grad"),
+    "inside vmap": (inside(lambda f: jax.vmap(f)(jnp.ones(2))), "call it outside"),
+    "inside grad": (inside(lambda f: jax.grad(f)(1.0)), "sol.certificate.hypergradient"),
+    "grad of a number in it": (
+        lambda: jax.grad(
+            lambda a: hx.solve(problem(upper=lambda x, y, zeta: a * x + y), 1.0, 1.0, hx.SALVF(), max_steps=2).x
+        )(1.0),
+        "solve: was called inside",
+    ),
+    "no starts": (lambda: hx.solve_many(TOY, [], []), r"x0s holds no floating-point array.* x0s = \[\]"),
+    "empty starts": (lambda: hx.solve_many(TOY, np.zeros(0), np.zeros(0)), r"x0s: has no entries \(shapes \[\(0,\)\]"),
+    "empty x0": (call(x0=np.zeros(0)), r"x0: has no entries"),
+    "empty y0": (call(y0=np.zeros(0)), r"y0: has no entries"),
     "seed": (call(seed=0.5), "seed=0.5: needs a whole number or a JAX key"),
     "boolean seed": (call(seed=True), "seed=True: needs a whole number or a JAX key"),
     "state": (call(state={"x": 1.0}), "state: needs the state of an earlier solution, got dict"),
@@ -170,6 +243,18 @@ def test_wrong_calls_are_refused_by_name(name):
     wrong, text = TABLE[name]
     with pytest.raises(hx.InputError, match=f"(?s){text}"):
         wrong()
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert hx.SALVF(batch_zeta=np.int64(3)).batch_zeta == 3
+    noise = hx.Sampler(lambda key, n: 0.0 * jax.random.normal(key, (n, 2)))  # no noise, and yet drawn from the key
+    sol = hx.solve(problem(zeta=noise), 1.0, 1.0, hx.SALVF(c1=np.float32(5.0)), max_steps=np.int64(2), seed=np.int32(1))
+    assert sol.status.step == 2
+
+
+def test_a_schedule_may_begin_at_zero():
+    warm = optax.warmup_cosine_decay_schedule(0.0, 1e-2, 5, 20)
+    assert callable(hx.Steps(x=warm).x)
 
 
 def test_the_table_is_long_enough():

@@ -234,3 +234,35 @@ def test_json_holds_plain_values_only(tmp_path):
         "number": None,
         "many": [1, "a"],
     }
+
+
+def test_ctrl_c_saves_what_there_is(cli, tmp_path):
+    """The file presses Ctrl-C a second after it was read; the run would take for ever."""
+    pressing = "import os, signal, threading\nthreading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+    (tmp_path / "model.py").write_text(pressing + STATED)
+    done = cli("solve", "model.py:stated", "--method", "salvf", "--max-steps", "2000000000", "--out", "saved")
+    assert done.exit_code == 130
+    assert "interrupted" in done.output
+    assert "Written to saved (go on with --resume)" in done.output
+    assert {"run.json", "history.csv", "arrays.npz", "state.npz"} <= {
+        file.name for file in (tmp_path / "saved").iterdir()
+    }
+    assert json.loads((tmp_path / "saved" / "run.json").read_text())["status"]["name"] == "interrupted"
+    (tmp_path / "model.py").write_text(STATED)
+    on = cli("solve", "model.py:stated", "--resume", "--max-steps", "5", "--out", "saved")
+    assert on.exit_code == 0
+
+
+def test_few_seconds_for_many_steps_leave_a_whole_folder(cli, tmp_path):
+    """No record fell into such a run, and the figure of its history ended in an IndexError."""
+    done = cli(
+        "solve", "model.py:stated", "--method", "salvf", "--max-steps", "100000000", "--seconds", "2", "--out", "short"
+    )
+    assert done.exit_code == 0
+    assert (tmp_path / "short" / "figures" / "history.png").is_file()
+
+
+def test_a_negative_seed_is_refused(cli):
+    done = cli("solve", "model.py:stated", "--seed", "-3")
+    assert done.exit_code == 2
+    assert "--seed" in done.output

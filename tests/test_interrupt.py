@@ -1,174 +1,200 @@
-"""Ctrl-C at random moments: there is an answer, or a clean KeyboardInterrupt where no point had been judged yet."""
+"""Ctrl-C at any moment returns what there is; the clock is obeyed, compilation included."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
+import threading
 import time
-from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import METHOD, TOY, same
+from rich.console import Console
 
-HELPER = Path(__file__).with_name("interrupted_runs.py")
-SECONDS = 3.0  # of a run that nothing interrupts
-PROMPT = 5.0  # seconds from Ctrl-C to the answer, on a loaded machine, where nothing has to be compiled
-EARLY = 0.1  # seconds within which Auto, which tells nobody about its points, may have judged none
-
-MODEL = """
-import jax.numpy as jnp
 import hierax as hx
+from hierax._auto.stage_runner import StageRunner
+from hierax._base.interrupt import interruptible
+from hierax.experiments.reproduce.workers import run_tasks
 
-problem = hx.Problem(
-    upper=lambda x, y, _: ((y - 1.0) ** 2).sum() + 0.1 * (x**2).sum() + 0.05 * jnp.cos(5.0 * x).sum(),
-    lower=lambda x, y, _: ((y - 2.0 * x) ** 2).sum(),
-    constraints=lambda x, y: y - x,
-    x_set=hx.Box(-3.0, 3.0),
-)
-x0 = y0 = jnp.full(3, 0.5)
-"""
+LONG = {"max_steps": 10**8, "record_every": 100}
 
 
-def runs(*arguments: str) -> list[dict]:
-    """The runs of the helper, in one process."""
-    done = subprocess.run(
-        [sys.executable, str(HELPER), *arguments], capture_output=True, text=True, timeout=1800, check=False
-    )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 0 and len(found) == len(arguments), done.stderr[-3000:]
-    return found
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
 
 
-def faults(found: dict, warm: bool = True) -> list[str]:
-    """What is wrong with how an interrupted run ended."""
-    wrong = []
-    if found["ended"] == "KeyboardInterrupt":
-        tells = found["method"] not in ("auto", "penalty")
-        if (tells and found["seen"]) or (not tells and warm and found["moment"] > EARLY):
-            wrong.append(f"KeyboardInterrupt although points had been judged ({found['seen']} records)")
-    else:
-        if not found["finite"]:
-            wrong.append("the point is not finite")
-        if found["ended"] == "interrupted" and not found["sent"]:
-            wrong.append("interrupted by nobody")
-    if warm and found["sent"] and found["took"] - found["moment"] > PROMPT:
-        wrong.append(f"{found['took'] - found['moment']:.1f} s late")
-    if not found["handler_kept"]:
-        wrong.append("the handler of SIGINT is another one afterwards")
-    return [f"{found['method']} at {found['moment']:.3f} s ({found['ended']}): {text}" for text in wrong]
+def press_later(seconds):
+    threading.Timer(seconds, press).start()
 
 
-def moments(count: int, names: list[str], seed: int) -> list[str]:
-    rng = np.random.default_rng(seed)
-    return [f"{names[i % len(names)]}:x{rng.uniform(0.01, 0.95):.3f}:{SECONDS}" for i in range(count)]
+def press_at(step):
+    def callback(info):
+        if info.step == step:
+            press()
+
+    return callback
 
 
-def check(names: list[str], count: int, seed: int) -> None:
-    """Interrupt each method at random moments, the first time while it compiles; then nothing may be left of it."""
-    cold = [f"{name}:{0.7 + i * 0.9:.1f}:{SECONDS}" for i, name in enumerate(names)]
-    whole = [f"{name}:whole:{SECONDS}" for name in names]
-    found = runs(*cold, *whole, *whole, *moments(count, names, seed), *whole)
-    wrong = [text for one in found[: len(cold)] for text in faults(one, warm=False)]
-    after = len(cold) + 2 * len(whole)
-    wrong += [text for one in found[after : after + count] for text in faults(one)]
-    for first, last in zip(found[after - len(whole) : after], found[after + count :], strict=True):
-        if last["ended"] in ("KeyboardInterrupt", "interrupted"):
-            wrong.append(f"{last['method']}: a later run ends as {last['ended']}")
-        if last["method"] == "auto" and last["value"] != pytest.approx(first["value"], rel=1e-6):
-            wrong.append(f"{last['method']}: a later run finds {last['value']}, before it was {first['value']}")
-    assert not wrong, "\n".join(wrong)
+# -- Ctrl-C ------------------------------------------------------------------------------------------------------------
 
 
-def test_four_moments():
-    check(["auto", "salvf"], 4, 0)
+def test_ctrl_c_returns_the_point_so_far():
+    sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=50, record_every=10, callback=press_at(20))
+    assert sol.status.name == "interrupted"
+    assert not sol.status.ok
+    assert not sol.status.failed
+    assert sol.status.step == 20
+    assert "Ctrl-C" in sol.status.message
+    same(sol.x, hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=20).x)
+    on = hx.solve(TOY.problem, 1.4, 0.5, state=sol.state, max_steps=30)
+    same(on.x, hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=50).x)
 
 
-@pytest.mark.slow
-def test_fifty_moments():
-    check(["auto", "penalty", "salvf", "blocc", "gam", "lvhba"], 50, 1)
+def test_a_keyboard_interrupt_of_the_callback_is_a_request_too():
+    def callback(info):
+        raise KeyboardInterrupt
+
+    sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=50, record_every=10, callback=callback)
+    assert (sol.status.name, sol.status.step) == ("interrupted", 10)
 
 
-# -- the command line -------------------------------------------------------------------------------------------------
-
-
-def command(folder: Path, method: str, moment: float | None) -> tuple[subprocess.CompletedProcess, float]:
-    """`hierax solve` with SIGINT after `moment` seconds; and how long it took."""
-    (folder / "model.py").write_text(MODEL)
-    call = [sys.executable, "-m", "hierax", "solve", "model.py:problem", "--method", method, "--seconds", str(SECONDS)]
-    if method != "auto":
-        call += ["--max-steps", "1000000"]
+def test_ctrl_c_from_outside_ends_a_long_run():
+    press_later(1.0)
     begin = time.perf_counter()
-    with subprocess.Popen(
-        [*call, "--out", "run"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"XDG_CACHE_HOME": str(folder.parent / "cache")},
-    ) as process:
-        if moment is not None:
-            try:
-                process.wait(moment)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)
-    return subprocess.CompletedProcess(call, process.returncode, out, err), time.perf_counter() - begin
+    sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, **LONG)
+    assert sol.status.name == "interrupted"
+    assert len(sol.history) > 0
+    assert time.perf_counter() - begin < 20.0
 
 
-def command_faults(folder: Path, method: str, moment: float, late: bool) -> list[str]:
-    """What is wrong with how an interrupted command ended: an answer in its folder, or none and a failure.
-
-    At a `late` moment there must be an answer.
-    """
-    folder.mkdir()
-    done, took = command(folder, method, moment)
-    wrong = []
-    if (folder / "run" / "run.json").is_file():
-        wrong += _folder_faults(folder / "run", done.stdout if done.returncode == 0 else None)
-    elif done.returncode == 0:
-        wrong.append("says it went well, but run.json is missing")
-    elif late:
-        wrong.append("no answer although steps had been made")
-    if took > moment + 4 * PROMPT:
-        wrong.append(f"{took - moment:.1f} s late")
-    return [f"{method} at {moment:.2f} s, exit code {done.returncode}: {text}\n{done.stderr[-500:]}" for text in wrong]
+def test_ctrl_c_ends_many_starts():
+    starts = np.array([1.4, 1.5])
+    sols = hx.solve_many(TOY.problem, starts, starts, METHOD, max_steps=50, record_every=10, callback=press_at(20))
+    assert [status.name for status in sols.status] == ["interrupted"] * 2
+    assert sols[1].status.step == 20
 
 
-def _folder_faults(run: Path, out: str | None) -> list[str]:
-    """What is wrong with a run's folder; `out` is what a command that went well printed."""
-    if not (run / "arrays.npz").is_file():
-        return ["run.json without arrays.npz"]
-    wrong = []
-    name = json.loads((run / "run.json").read_text())["status"]["name"]
-    if out is not None and f"Solution: {name}" not in out:
-        wrong.append(f"run.json says {name}, the output does not")
-    with np.load(run / "arrays.npz") as arrays:
-        if not np.isfinite(arrays["x"]).all():
-            wrong.append("x is not finite")
-    return wrong
+def test_the_next_run_is_not_interrupted():
+    hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=50, record_every=10, callback=press_at(20))
+    assert hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=20).status.name == "max_steps"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def check_commands(tmp_path: Path, plan: list[tuple[str, float]]) -> None:
-    """Interrupt commands at parts of the time that a whole one takes (which a method of steps uses up to the end)."""
-    (tmp_path / "whole").mkdir()
-    whole = {}
-    for method in sorted({method for method, _ in plan}):
-        done, _ = command(tmp_path / "whole", method, None)  # fills the folder of compiled programs
-        assert done.returncode == 0, done.stderr
-        whole[method] = command(tmp_path / "whole", method, None)[1]
-    wrong = []
-    for i, (method, part) in enumerate(plan):
-        late = method != "auto" and (1 - part) * whole[method] < 0.6 * SECONDS
-        wrong += command_faults(tmp_path / f"run{i}", method, part * whole[method], late)
-    assert not wrong, "\n".join(wrong)
+def test_without_a_point_it_raises():
+    pressed = []
+
+    def upper(x, y, zeta):
+        if not pressed:  # while the function is traced, before anything was computed
+            pressed.append(True)
+            press()
+        return (x - 1.0) ** 2 + y**2
+
+    with pytest.raises(KeyboardInterrupt):
+        hx.solve(hx.Problem(upper=upper, lower=lambda x, y, xi: (y - x) ** 2), 0.5, 0.5, hx.SALVF(), max_steps=3)
 
 
-def test_two_commands(tmp_path):
-    check_commands(tmp_path, [("auto", 0.8), ("salvf", 0.7)])
+def test_a_caller_that_was_asked_to_end_starts_no_further_run():
+    with interruptible() as interrupt, pytest.raises(KeyboardInterrupt):
+        interrupt.ask()
+        hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=3)
 
 
-@pytest.mark.slow
-def test_many_commands(tmp_path):
-    parts = np.random.default_rng(2).uniform(0.05, 1.0, 20)
-    check_commands(tmp_path, [(("auto", "salvf", "gam")[i % 3], part) for i, part in enumerate(parts)])
+def test_ctrl_c_ends_the_stages_of_auto(monkeypatch):
+    run = StageRunner.run
+
+    def pressed(self, *args):
+        stage = run(self, *args)
+        press()
+        return stage
+
+    monkeypatch.setattr(StageRunner, "run", pressed)
+    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(starts=1, seconds=60.0))
+    assert sol.status.name == "interrupted"
+    assert len(sol.history) == 1
+    assert np.isfinite(sol.value)
+
+
+def _value(number):
+    if number == 2:
+        press()
+    return number
+
+
+def test_experiments_keep_what_is_done():
+    kept = []
+    tasks = {(str(i),): (_value, (i,)) for i in range(4)}
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(tasks, Console(quiet=True), False, lambda found: kept.append(dict(found)))
+    assert kept[-1] == {("0",): 0, ("1",): 1}  # the third ended before its time, for all one knows
+
+
+def test_experiments_in_processes_end_at_once():
+    press_later(3.0)
+    begin = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks({(str(i),): (time.sleep, (60,)) for i in range(2)}, Console(quiet=True), True)
+    assert time.perf_counter() - begin < 30.0
+
+
+# -- the clock ---------------------------------------------------------------------------------------------------------
+
+
+def test_seconds_are_wall_time():
+    hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=3)  # compiled
+    begin = time.perf_counter()
+    sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, seconds=1.0, **LONG)
+    assert time.perf_counter() - begin < 1.05 * 1.0 + 1.0
+    assert sol.status.name == "seconds"
+    assert sol.history["step"][-1] == sol.status.step  # the last record is of the last step
+    assert "stationarity" in sol.status.message
+
+
+def test_seconds_include_compilation():
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum((x - 1.0) ** 2) + jnp.sum(jnp.cos(y) ** 2),
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+    )
+    sol = hx.solve(problem, np.ones(3), np.ones(3), hx.SALVF(), seconds=1e-3, **LONG)
+    assert (sol.status.name, sol.status.step) == ("seconds", 0)
+    assert len(sol.history) == 0
+    assert np.isfinite(sol.value)
+    assert "0" in str(sol)
+
+
+def test_slow_steps_are_ordered_one_by_one():
+    def wait(x):
+        time.sleep(0.01)
+        return np.asarray(x)
+
+    @jax.custom_jvp
+    def waiting(x):
+        return jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="sequential")
+
+    @waiting.defjvp
+    def _(primals, tangents):
+        return waiting(*primals), tangents[0]
+
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (waiting(x) - 1.0) ** 2 + y**2, lower=lambda x, y, xi: (waiting(y) - x) ** 2
+    )
+    method = hx.BiCGAFFA(start="given")
+    begin = time.perf_counter()
+    sol = hx.solve(problem, 0.5, 0.5, method, seconds=6.0, **LONG)
+    assert time.perf_counter() - begin < 1.05 * 6.0 + 1.0
+    assert sol.status.name == "seconds"
+    assert sol.status.step > 1
+
+
+def test_the_stages_of_auto_obey_the_clock():
+    begin = time.perf_counter()
+    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(seconds=3.0, starts=1))
+    taken = time.perf_counter() - begin
+    assert taken < 1.05 * 3.0 + 1.0 + sol.counts.compile_seconds
+    assert sol.status.name in ("seconds", "converged", "unproved")
+
+
+def test_many_steps_and_few_seconds_leave_a_history(tmp_path):
+    """A run that no record fell into ended in an IndexError of the figure."""
+    sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10**9, seconds=0.5)
+    assert len(sol.history) == (sol.status.step > 0)

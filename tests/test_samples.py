@@ -117,7 +117,7 @@ def test_default_batches():
         (lambda: hx.Finite(1.0), "same leading axis"),
         (lambda: hx.Sampler(np.zeros(3)), r"needs a function draw\(key, n\), got ndarray"),
         (lambda: hx.Stream(3), "needs an iterable of batches, got int"),
-        (lambda: hx.Stream([], prefetch=0), "needs at least 1, got 0"),
+        (lambda: hx.Stream([], prefetch=0), "needs a whole number >= 1"),
     ],
 )
 def test_bad_sources_are_refused(make, text):

@@ -89,8 +89,8 @@ def test_a_bound_never_promotes_a_variable():
         (lambda: hx.Box(1.0, 0.0), r"Box\(lower=1.0, upper=0.0\) is empty"),
         (lambda: hx.Box(np.array([0.0, 2.0]), np.array([1.0, 1.0])), "is empty"),
         (lambda: hx.Box(float("nan"), 1.0), "neither may be NaN"),
-        (lambda: hx.Ball(-1.0), r"Ball\(radius=-1.0\) is empty"),
-        (lambda: hx.Ball(np.ones(2)), "one number >= 0"),
+        (lambda: hx.Ball(-1.0), r"Ball\(radius=-1.0\): the radius must be one number > 0"),
+        (lambda: hx.Ball(np.ones(2)), "one number > 0"),
         (lambda: hx.Simplex(0.0), r"Simplex\(scale=0.0\) is empty"),
     ],
 )

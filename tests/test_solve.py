@@ -140,7 +140,7 @@ def test_callback_sees_every_record_and_may_stop():
     sol = run(max_steps=50, record_every=10, callback=callback)
     assert seen == [10, 20]
     assert sol.status.name == "stopped"
-    assert sol.status.ok
+    assert not sol.status.ok
     assert "after step 20" in sol.status.message
     assert int(sol.state.run.state.step) == 20
     same(sol.x, run(max_steps=20).x)
@@ -151,8 +151,8 @@ def test_callback_sees_every_record_and_may_stop():
 def test_seconds_stop_the_run():
     sol = run(max_steps=10**7, seconds=1e-3)
     assert sol.status.name == "seconds"
-    assert sol.status.ok
-    assert 1 <= sol.status.step < 10**7
+    assert not sol.status.ok
+    assert 0 <= sol.status.step < 10**7
     assert sol.counts.zeta == sol.status.step
     assert sol.counts.seconds > 0
 
@@ -236,8 +236,8 @@ def test_last_and_tail_outputs():
 
 
 def test_best_output_is_the_record_with_the_least_score():
-    path, _ = iterates(60, x0=0.986)  # from the solution on, noise alone makes a record better or worse
-    best = run(max_steps=60, record_every=5, output="best", x0=0.986)
+    path, _ = iterates(65, x0=0.986)  # from the solution on, noise alone makes a record better or worse
+    best = run(max_steps=65, record_every=5, output="best", x0=0.986)
     score = best.history["stationarity"] + 100.0 * best.history["violation"]
     chosen = int(np.argmin(score))
     np.testing.assert_allclose((best.x, best.y), path[5 * (chosen + 1) - 1], rtol=1e-12)

@@ -1,5 +1,12 @@
 """Batches from host iterators: order, restart, exhaustion, short batches, errors."""
 
+import asyncio
+import gc
+import os
+import signal
+import threading
+import time
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +17,7 @@ import hierax as hx
 from hierax._compile.programs import Bound
 from hierax._lower.salm import START_ROUNDS
 from hierax._problem.samples import Tickets
-from hierax._run.streams import Exhausted, Feeder
+from hierax._run.streams import Exhausted, Feeder, feeder_of
 
 BATCH, INNER = 4, 2
 START = START_ROUNDS * INNER  # batches of xi before the first step
@@ -80,8 +87,8 @@ def test_a_generator_is_exhausted_after_its_last_batch():
 
 
 def test_a_short_last_batch_is_dropped_with_one_warning():
-    feeder = Feeder("xi", hx.Stream([XI[0], XI[1], XI[2][:1]]))
-    with pytest.warns(hx.HieraxWarning, match=r"Stream xi: a batch of shapes \(1, 2\) was dropped") as seen:
+    with pytest.warns(hx.HieraxWarning, match=r"Stream xi: a batch of shapes \(1, 2\) .* was dropped") as seen:
+        feeder = Feeder("xi", hx.Stream([XI[0], XI[1], XI[2][:1]]))
         taken = feeder.take(5)
     np.testing.assert_array_equal(taken, np.stack([XI[0], XI[1], XI[0], XI[1], XI[0]]))
     assert len(seen) == 1
@@ -93,8 +100,9 @@ def test_an_error_of_the_iterable_reaches_the_user():
         raise OSError("disk on fire")
 
     feeder = Feeder("xi", hx.Stream(broken()))
-    with pytest.raises(OSError, match="disk on fire"):
+    with pytest.raises(Exhausted, match="the Stream given as xi failed: OSError: disk on fire") as caught:
         feeder.take(3)
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_batches_need_a_common_leading_axis():
@@ -163,11 +171,11 @@ def test_exhaustion_raises_with_the_solution():
 def test_too_few_batches_to_start():
     with pytest.raises(hx.InputError, match="given as xi has no further batch before the first step"):
         solve(problem(ZETA, iter(XI)))
-    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream yields no batch"):
+    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream given as zeta has no further"):
         solve(problem([], XI))
     spent = problem(iter(list(cycle(ZETA, 0, 5))), XI)
     solve(spent, throw=False)
-    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream yields no batch \(any more\)"):
+    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): the Stream given as zeta has no further"):
         solve(spent)
 
 
@@ -178,3 +186,123 @@ def test_a_stream_sets_the_batch_size():
         hx.solve(problem(ZETA, XI), 0.5, 0.5, hx.SALVF(inner=hx.SALM(batch=8)))
     with pytest.raises(hx.InputError, match=r"SALVF\(repair\): needs an xi that can be drawn from"):
         hx.solve(problem(ZETA, XI), 0.5, 0.5, hx.SALVF(repair=10))
+
+
+# -- streams that misbehave --------------------------------------------------------------------------------------------
+
+
+def block(batches, after):
+    """The first few batches, and then nothing for a long time."""
+    yield from batches[:after]
+    time.sleep(600)
+
+
+def raising(error, after):
+    yield from cycle(ZETA, 0, after)
+    raise error
+
+
+def threads():
+    return sum(thread.name.startswith("hierax stream") for thread in threading.enumerate())
+
+
+def test_a_stream_that_blocks_ends_with_the_clock():
+    stated = problem(block(list(cycle(ZETA, 0, 10)), 9), XI)
+    begin = time.perf_counter()
+    sol = solve(stated, seconds=4.0)
+    assert time.perf_counter() - begin < 1.05 * 4.0 + 1.0 + sol.counts.compile_seconds
+    assert sol.status.name == "seconds"
+    assert sol.status.step == 9
+    assert "Stream" in sol.status.message
+
+
+def test_a_stream_that_blocks_before_the_first_step_ends_with_the_clock():
+    begin = time.perf_counter()
+    sol = solve(problem(block(ZETA, 0), XI), seconds=0.5)
+    assert time.perf_counter() - begin < 1.05 * 0.5 + 1.0
+    assert (sol.status.name, sol.status.step) == ("seconds", 0)
+    assert (float(sol.x), float(sol.y)) == (0.5, 0.5)
+    assert "Stream" in sol.status.message
+    assert np.isnan(sol.value)
+    assert "seconds" in str(sol)
+
+
+def test_a_slow_stream_is_used_as_it_comes():
+    def slow():
+        for batch in cycle(ZETA, 0, 1000):
+            time.sleep(0.1)
+            yield batch
+
+    begin = time.perf_counter()
+    sol = solve(problem(slow(), XI), 1000, seconds=4.0)
+    assert time.perf_counter() - begin < 1.05 * 4.0 + 1.0 + sol.counts.compile_seconds
+    assert sol.status.name == "seconds"
+    assert sol.status.step > 3
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("disk on fire"), SystemExit("gone"), KeyboardInterrupt("gone"), asyncio.CancelledError("gone")]
+)
+def test_an_iterator_that_raises_ends_the_run_as_data_error(error):
+    sol = solve(problem(raising(error, 9), XI), throw=False)
+    assert (sol.status.name, sol.status.step) == ("data_error", 9)
+    assert f"failed: {type(error).__name__}" in sol.status.message
+    assert str(error) in sol.status.message
+    np.testing.assert_array_equal((sol.x, sol.y), solve_and_point(9))
+
+
+def solve_and_point(steps):
+    reference = solve(problem(ZETA, XI), steps)
+    return reference.x, reference.y
+
+
+def test_one_stray_first_batch_does_not_decide_the_shape():
+    with pytest.warns(hx.HieraxWarning, match=r"a batch of shapes \(3, 2\) .* was dropped") as seen:
+        sol = solve(problem(iter([ZETA[0][:3], *cycle(ZETA, 0, 30)]), XI), 9)
+    assert len(seen) == 1
+    assert sol.status.name == "max_steps"
+    np.testing.assert_array_equal((sol.x, sol.y), solve_and_point(9))
+
+
+def test_a_stream_of_wrong_batches_only_is_given_up():
+    def changing():
+        yield from cycle(ZETA, 0, 9)
+        while True:
+            yield ZETA[0][:3]
+
+    with pytest.warns(hx.HieraxWarning, match="was dropped") as seen:
+        sol = solve(problem(changing(), XI), throw=False)
+    assert len(seen) == 1
+    assert (sol.status.name, sol.status.step) == ("data_error", 9)
+    assert "batches in a row that do not have shapes (4, 2)" in sol.status.message
+
+
+def test_ctrl_c_ends_the_wait_for_a_batch(monkeypatch):
+    monkeypatch.setattr("hierax._run.streams.SILENT", 0.3)
+    stated = problem(block(list(cycle(ZETA, 0, 10)), 9), XI)
+    solve(problem(ZETA, XI), 3)  # compiled
+    threading.Timer(4.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.warns(hx.HieraxWarning, match="Stream zeta: has given no batch for 0.3 seconds; the run waits"):
+        sol = solve(stated)
+    assert (sol.status.name, sol.status.step) == ("interrupted", 9)
+
+
+def test_threads_end_with_their_streams():
+    gc.collect()
+    before = threads()
+    for _ in range(21):
+        feeder_of("zeta", hx.Stream(Loader(ZETA))).take(2)
+    solve(problem(ZETA, XI), 3)
+    gc.collect()
+    until = time.perf_counter() + 5.0
+    while threads() > before and time.perf_counter() < until:
+        time.sleep(0.05)
+    assert threads() <= before
+
+
+def test_auto_keeps_what_it_has_when_the_data_end():
+    zeta, xi = iter(list(cycle(ZETA, 0, 700))), XI
+    sol = hx.solve(problem(zeta, xi), 0.5, 0.5, hx.Auto(seconds=60.0), throw=False)
+    assert sol.status.name == "data_error"
+    assert "no further batch" in sol.status.message
+    assert np.isfinite(float(sol.x))

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, NamedTuple
@@ -23,15 +23,18 @@ import hierax
 from hierax import report
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, MissingExtra, RunFailed
+from hierax._base.interrupt import interruptible
 from hierax._methods.registry import METHODS
 from hierax._problem.problem import Problem
 from hierax._run import checkpoint
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
+from hierax._run.status import Kind
 from hierax.experiments import commands
 from hierax.experiments.commands import Out
 from hierax.solving import solve as run_solver
 
+INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
 COMPILE_SECONDS = 0.5  # programs that compile faster than this are not worth a file
 STATE, SETTINGS = "state.npz", "run.json"  # what a run leaves in its folder for --resume
 
@@ -48,6 +51,9 @@ class OneLineErrors(typer.core.TyperGroup):
         except (InputError, RunFailed, MissingExtra, OSError) as error:
             Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
             raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            Console(stderr=True).print("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
 
 
 app = typer.Typer(
@@ -147,8 +153,8 @@ def solve(
         int | None,
         typer.Option(min=1, help="Outer steps of a method (10000 unless set); with --resume, further ones."),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Time limit, compilation apart.", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+    seconds: Annotated[float | None, typer.Option(help="Time limit by the clock.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the state saved in the folder.")] = False,
 ) -> None:
@@ -159,18 +165,26 @@ def solve(
     if chosen == "auto" and max_steps is not None:
         raise InputError("--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds.")
     stated = _stated(_loaded(file), file, name)
-    state = _saved_state(folder, stated, chosen, seed) if resume else None
-    solution = run_solver(
-        *stated, SOLVERS[chosen](), max_steps=max_steps, seconds=seconds, seed=seed, throw=False, state=state
-    )
-    settings = {"target": target, "method": chosen, "max_steps": max_steps, "seed": seed, "resumed": resume}
-    report.write_run(folder, solution, settings, resume)
-    if not isinstance(solution.method, Auto):
-        checkpoint.save(folder / STATE, solution.state)
-        report.draw_or_say(lambda: report.draw_history(folder), print)
+    with interruptible():  # Ctrl-C ends the run, and what it has is written
+        state = _saved_state(folder, stated, chosen, seed) if resume else None
+        solution = run_solver(
+            *stated, SOLVERS[chosen](), max_steps=max_steps, seconds=seconds, seed=seed, throw=False, state=state
+        )
+        settings = {"target": target, "method": chosen, "max_steps": max_steps, "seed": seed, "resumed": resume}
+        _write(folder, solution, settings, resume)
     if solution.status.failed:
         raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
     _print_solution(solution, folder)
+    if solution.status.kind is Kind.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _write(folder: Path, solution: Solution, settings: Mapping[str, object], resume: bool) -> None:
+    """Everything that a run leaves in its folder."""
+    report.write_run(folder, solution, settings, resume)
+    if isinstance(solution.method, AbstractMethod) and solution.state is not None:
+        checkpoint.save(folder / STATE, solution.state)
+        report.draw_or_say(lambda: report.draw_history(folder), print)
 
 
 def _split(target: str) -> tuple[Path, str]:
@@ -265,7 +279,8 @@ def _print_solution(solution: Solution, folder: Path) -> None:
     """The log, the table of `print(sol)` with the certificate where one can be had, and where everything is."""
     for line in solution.log:
         print(line)
-    if solution.judgement is not None:  # a Stream is never seen as a whole
+    seen = solution.judgement is not None  # a Stream is never seen as a whole
+    if seen and solution.status.kind is not Kind.INTERRUPTED:
         _ = solution.certificate
     print(solution)
     resumes = "" if isinstance(solution.method, Auto) else " (go on with --resume)"

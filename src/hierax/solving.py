@@ -3,19 +3,33 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
+from hierax._base.interrupt import interruptible
+from hierax._base.trees import split_variable
 from hierax._compile.configuration import in_own_configuration
 from hierax._methods.salvf import SALVF
-from hierax._problem.problem import Problem
+from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Info, State
+from hierax._run.clock import Interrupted, OutOfTime, patience_of
 from hierax._run.device import Output
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import prepare
-from hierax._run.solution import Solution, Solutions
+from hierax._run.records import History
+from hierax._run.solution import Counts, Solution, Solutions
+from hierax._run.status import Reason
 from hierax._run.stepping import run_steps
+
+INSIDE_A_TRACE = (
+    "solve: was called inside jax.jit, jax.vmap or jax.grad, where nothing has a value yet. It compiles by itself, so "
+    "call it outside; many starts at once: hx.solve_many; the gradient of F(x, y*(x)): sol.certificate.hypergradient."
+)
 
 
 @in_own_configuration
@@ -45,9 +59,10 @@ def solve(
         method: None: `Auto()`, which needs no settings; or a method by name, `SALVF(...)`, `SALVF_VR(...)`,
             `BLOCC(...)`, `LVHBA(...)`, `BiCGAFFA(...)`, `GAM(...)`, which makes steps as asked below.
         max_steps: outer steps (with `state`: further outer steps); None: 10,000.
-        seconds: stop after this long, compilation not counted.
+        seconds: stop after this long by the clock, compilation included (what is being compiled is finished first).
         seed: a whole number; or a JAX key, to repeat a start of `solve_many`.
-        tol: stop once violation, inner residual and stationarity are all below it at two records in a row.
+        tol: stop once violation, inner residual and stationarity are all below it at two records in a row; the run is
+            then `converged` if the certificate of its point agrees at the same tolerance.
         record_every: outer steps between records of the history; None: about 100 records.
         callback: called as `callback(info)` at every record; returning True stops the run.
         output: "last" iterate, "tail" average, "best" record, or "random" as in the paper.
@@ -73,9 +88,7 @@ def solve(
         ('max_steps', True)
     """
     call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state)
-    asked = _solver(method, Auto(), state)
-    prepared = prepare(problem, x0, y0)
-    solution = run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+    solution = _run(problem, x0, y0, _solver(method, Auto(), state), call, many=False)
     assert isinstance(solution, Solution)
     if throw and solution.status.failed:
         raise RunFailed(solution.status.message, solution)
@@ -119,14 +132,60 @@ def solve_many(
         (2, [True, True])
     """
     call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state)
-    asked = _solver(method, SALVF(), state)
-    prepared = prepare(problem, x0s, y0s, many=True)
-    solutions = run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+    solutions = _run(problem, x0s, y0s, _solver(method, SALVF(), state), call, many=True)
     assert isinstance(solutions, Solutions)
     failed = [status for status in solutions.status if status.failed]
     if throw and failed:
         raise RunFailed(failed[0].message, solutions)
     return solutions
+
+
+def _run(
+    problem: Problem, x0: PyTree, y0: PyTree, asked: AbstractSolver | None, call: Call, many: bool
+) -> Solution | Solutions:
+    """Prepare the problem and let the method run on it; Ctrl-C and a silent stream end what waits."""
+    _refuse_to_be_traced((x0, y0, problem, asked, call.seed))
+    with interruptible() as interrupt:
+        if interrupt.asked:  # of a caller that was asked to end
+            raise KeyboardInterrupt
+        try:
+            prepared = prepare(problem, x0, y0, many, patience_of(call.clock, interrupt))
+            return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+        except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
+            raise InputError(INSIDE_A_TRACE) from error
+        except OutOfTime:
+            return _nothing_done(problem, x0, y0, asked, call, many)
+
+
+def _refuse_to_be_traced(given: PyTree) -> None:
+    """Refuse to run inside jit, vmap or grad: where an array that was given, or a new one, is a traced one."""
+    leaves = [*jax.tree.leaves(given), jnp.zeros(())]
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        raise InputError(INSIDE_A_TRACE)
+
+
+def _nothing_done(
+    problem: Problem, x0: PyTree, y0: PyTree, asked: AbstractSolver | None, call: Call, many: bool
+) -> Solution:
+    """The start, where a stream was waited for in vain before the first step."""
+    status = Reason.NO_BATCH_IN_TIME.status(0, seconds=call.seconds, what="the Stream has given too few batches")
+    method = asked or (call.state.method if call.state is not None else None)
+    if many or method is None:
+        raise InputError(status.message)
+    (x, x_rest), (y, y_rest) = split_variable("x0", x0), split_variable("y0", y0)
+    return Solution(
+        x=eqx.combine(x, x_rest),
+        y=eqx.combine(y, y_rest),
+        multipliers=Multipliers(None, None, None),
+        status=status,
+        history=History({"step": np.zeros(0), "upper": np.zeros(0), "violation": np.zeros(0)}),
+        counts=Counts(seconds=call.clock.elapsed),
+        state=call.state,
+        method=method,
+        problem=problem,
+    )
 
 
 def _solver(method: object, default: AbstractSolver, state: State | None) -> AbstractSolver | None:

@@ -28,6 +28,7 @@ class Auto(AbstractSolver):
             and constraints; "penalty": the value function as a penalty, for larger deterministic ones; "large": SALVF
             in stages, for sampled problems and large ones. None: by form and size of the problem.
         seconds: time limit, compilation apart; None: 30, 60 or 120 by route.
+        tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
         starts: how many, the given one first; None: 16, on the large route 8 for small problems and 1 for others.
         samples: bound on the samples of the large route; None: no bound but the time.
 
@@ -47,6 +48,7 @@ class Auto(AbstractSolver):
 
     route: Route | None = eqx.field(static=True, default=None)
     seconds: float | None = eqx.field(static=True, default=None)
+    tol: float = eqx.field(static=True, default=1e-4)
     starts: int | None = eqx.field(static=True, default=None)
     samples: int | None = eqx.field(static=True, default=None)
 
@@ -69,8 +71,10 @@ class Auto(AbstractSolver):
         if self.route is not None and self.route != route:
             route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
         filled = dataclasses.replace(self, route=route, seconds=call.seconds or self.seconds)
-        run_route = run_large if route == "large" else run_deterministic
-        return run_route(prepared, filled, seed, f"Route {route}: {reason}.", call.progress)
+        first_line = f"Route {route}: {reason}."
+        if route == "large":
+            return run_large(prepared, filled, seed, first_line, call.progress)
+        return run_deterministic(prepared, filled, seed, first_line, call)
 
 
 def choose_route(prepared: Prepared) -> tuple[Route, str]:
@@ -88,7 +92,7 @@ def choose_route(prepared: Prepared) -> tuple[Route, str]:
 
 def _checked_seed(prepared: Prepared, call: Call) -> int:
     """Refuse what steers steps, which Auto has not, and many starts; the seed as a whole number."""
-    steering = ("max_steps", "tol", "record_every", "callback", "state")
+    steering = ("max_steps", "record_every", "callback", "state")
     given = [name for name in steering if getattr(call, name) is not None] + ["output"] * (call.output != "last")
     for name in given:
         raise InputError(

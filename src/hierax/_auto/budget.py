@@ -1,31 +1,41 @@
-"""What a route may spend: seconds, compilation apart, and on the large route samples."""
+"""What a route may spend: seconds by the clock, and on the large route samples."""
 
 import dataclasses
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
+from hierax._base.interrupt import Interrupt
 from hierax._compile.programs import Bound
 from hierax._run.solution import Counts, Solution, Solutions
 
 
 class Deadline:
-    """So many seconds from now."""
+    """So many seconds from a moment on (`begin`, on `time.perf_counter`), or until Ctrl-C is pressed."""
 
-    def __init__(self, seconds: float) -> None:
-        self._end = time.perf_counter() + seconds
+    def __init__(self, seconds: float, interrupt: Interrupt, begin: float) -> None:
+        self.seconds, self._interrupt, self._end = seconds, interrupt, begin + seconds
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._interrupt.asked
 
     @property
     def passed(self) -> bool:
-        """Whether the time is up."""
-        return time.perf_counter() > self._end
+        """Whether the work has to end."""
+        return self.interrupted or time.perf_counter() > self._end
 
 
 class Budget:
     """Seconds and samples of the large route, and what its runs have cost so far.
 
+    Judging a point and certifying it take time too: how long they took last time is kept back from the runs.
+
     Args:
-        seconds: how long it may take, compilation apart.
+        seconds: how long it may take by the clock, compilation included.
         samples: how many samples of zeta and xi it may draw, of all starts together; None: no bound.
     """
 
@@ -35,10 +45,18 @@ class Budget:
         self._begin = time.perf_counter()
         self._steps = 0  # of all runs and starts
         self._bounds: dict[int, Bound] = {}
+        self._kept_back: dict[str, float] = {}
 
-    def do_not_count_compilation_of(self, bound: Bound) -> None:
-        """Time spent compiling programs of this problem is not the route's (saying so twice changes nothing)."""
+    def count_compilation_of(self, bound: Bound) -> None:
+        """Tell the time spent compiling programs of this problem apart (saying so twice changes nothing)."""
         self._bounds[id(bound)] = bound
+
+    @contextmanager
+    def kept_back(self, what: str) -> Iterator[None]:
+        """Remember how long the work inside takes, compilation apart: so long it will take again."""
+        begin, compiled = time.perf_counter(), self.compile_seconds
+        yield
+        self._kept_back[what] = time.perf_counter() - begin - (self.compile_seconds - compiled)
 
     @property
     def compile_seconds(self) -> float:
@@ -47,18 +65,23 @@ class Budget:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the route began, compilation apart."""
-        return time.perf_counter() - self._begin - self.compile_seconds
+        """Seconds since the route began."""
+        return time.perf_counter() - self._begin
 
     @property
     def left(self) -> float:
-        """Seconds that are left."""
-        return self.seconds - self.elapsed
+        """Seconds that are left for runs."""
+        return self.seconds - self.elapsed - sum(self._kept_back.values())
 
     @property
     def out_of_time(self) -> bool:
         """Whether the seconds are used up."""
-        return self.left < 0
+        return self.left <= 0
+
+    @property
+    def over(self) -> bool:
+        """Whether what was kept back is used up as well."""
+        return self.elapsed >= self.seconds
 
     @property
     def drawn(self) -> int:
@@ -86,4 +109,5 @@ class Budget:
 
     def total(self) -> Counts:
         """What everything has cost."""
-        return dataclasses.replace(self.counts, seconds=self.elapsed, compile_seconds=self.compile_seconds)
+        compiling = self.compile_seconds
+        return dataclasses.replace(self.counts, seconds=self.elapsed - compiling, compile_seconds=compiling)

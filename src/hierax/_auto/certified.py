@@ -4,6 +4,7 @@ from hierax._auto.constants import CERTIFICATE_TOLERANCE
 from hierax._auto.referee import Referee
 from hierax._auto.stage_runner import Stage
 from hierax._judge.certificate import Certificate
+from hierax._run.claims import verdict_of
 
 
 class Certifier:
@@ -26,14 +27,20 @@ class Certifier:
 
 
 def agrees(certificate: Certificate | None) -> bool:
-    """Whether a certificate has nothing to object beyond its standard errors."""
-    return certificate is not None and not certificate.refuted(CERTIFICATE_TOLERANCE)
+    """Whether there is a certificate that says yes."""
+    return certificate is not None and verdict_of(certificate, CERTIFICATE_TOLERANCE) == "yes"
 
 
 def objects(certificate: Certificate | None) -> bool:
-    """Whether it names a slope that remains: not where it has nothing to say, as at a kink."""
-    known = certificate is not None and certificate.hypergradient_norm is not None
-    return known and not agrees(certificate)
+    """Whether it says no: not where it cannot decide, as at a kink or in noise."""
+    return certificate is not None and verdict_of(certificate, CERTIFICATE_TOLERANCE) == "no"
+
+
+def needs_more_samples(certificate: Certificate | None) -> bool:
+    """Whether noise alone keeps it from saying yes or no."""
+    if certificate is None or verdict_of(certificate, CERTIFICATE_TOLERANCE) != "unknown":
+        return False
+    return certificate.hypergradient_norm is not None and certificate.hypergradient_norm_se is not None
 
 
 def objection(certificate: Certificate) -> str | None:

@@ -24,15 +24,17 @@ SMALL_ROUTE_SECONDS, PENALTY_ROUTE_SECONDS, LARGE_ROUTE_SECONDS = 30.0, 60.0, 12
 """Time limits, compilation apart. Chosen: the slowest BOLIB problems take 14 to 20 s by the small route. Sampled
 problems larger than the toy use all of the 120 s."""
 
+SEARCH_SHARE = 0.85
+"""Share of the time that the search may use: the rest is for the certificate. Chosen, not measured."""
+
+PHASE_ONE_STARTS = 6
+"""Starts from which a point that satisfies all constraints is looked for, where the lower level has no feasible y at
+any start of the search. Chosen, not measured."""
+
+DESCENTS = 4
+"""Times that the search goes on from a lower point which the certificate found. Chosen, not measured."""
+
 # -- how points of the small and the penalty route are judged ---------------------------------------------------------
-
-FEASIBLE = 1e-6
-"""Violation up to which a solution of the lower level counts as feasible (prototype). Where a constraint has no
-multiplier, as y^2 <= x at x = 0, a violation of 1e-6 is worth 1e-3 in f: values of branches are corrected for it."""
-
-DIFFERENT_VALUES = 1e-4
-"""Relative difference from which values of local solutions of the lower level count as different. Chosen, not
-measured."""
 
 ACCEPTED_VIOLATION, ACCEPTED_GAP = 1e-6, 1e-5
 """What a point may be off by, at most, to be returned as an answer (prototype). Accepting only tight points would
@@ -40,6 +42,9 @@ discard the only good one of problems without multipliers (Dempe1992b: gap 6e-6)
 
 TIGHT = 1e-7
 """Violation and gap below which nothing of a point's F is owed to the tolerances (prototype)."""
+
+NO_GAP = 1e-9
+"""Gap that lower solves leave by themselves. Chosen, not measured."""
 
 NEARLY_AS_LOW = 1e-2
 """Relative difference in F within which a tight point is preferred to a lower one that is not (prototype). With
@@ -53,20 +58,6 @@ Chosen, not measured."""
 SAME_PLACE = 1e-2
 """Distance, in units of the variables, within which points belong to one local optimum, or to one branch of the lower
 level. Chosen, not measured."""
-
-ACTIVE = 1e-6
-"""An upper constraint above minus this is active. Chosen, not measured."""
-
-STRUCTURE_LOOKS = 3
-"""Points at which Jacobians are looked at for entries that are always zero. Chosen, not measured."""
-
-# -- units ------------------------------------------------------------------------------------------------------------
-
-WIDEST_UNIT = 10.0
-"""The unit of a variable is half the width of its box, but at most this many times 1 + |its start| (prototype)."""
-
-GRADIENT_UNITS = (1e-3, 1e6)
-"""Least and largest unit of F and f, which are the medians of their gradients' norms over the starts (prototype)."""
 
 # -- small route: the polishes ----------------------------------------------------------------------------------------
 
@@ -166,9 +157,6 @@ FAR_GAP = 1e-4
 
 FAR_FALL = 1e-2
 """F is unbounded below where it fell beyond this share of FAR_AWAY, in units of F."""
-
-STEEP = 1e3
-"""Multipliers beyond this, in units of f per row, stand for none."""
 
 OPTIMAL_BELOW, BEYOND_REPAIR = 1e-4, 1e-3
 """Where no point was accepted: the upper constraints are to blame if points of at most this relative gap all violate

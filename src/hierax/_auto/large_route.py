@@ -4,13 +4,14 @@ The first stage is a race over the weight c1 of the value function, for small pr
 Every further stage makes two runs from the best point so far, with a normal and a longer x-step (`schedule.py`), and
 keeps whichever ends lower in F at the lower level's own answer (`referee.py`). A run that fails counts as no run.
 
-The certificate of the best point decides what comes next: where it has nothing to object beyond its standard errors,
-the route ends; where it objects although F no longer falls, c1 is raised. Problems too large for a certificate at every
-stage go by F alone.
+The certificate of the best point decides what comes next: where it says yes, the route ends; where it objects although
+F no longer falls, c1 is raised; where noise keeps it from deciding, points are judged by more samples and the stages go
+on. Problems too large for a certificate at every stage go by F alone, and end without a proof.
 """
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ import optax
 from jaxtyping import PyTree
 
 from hierax._auto.budget import Budget
-from hierax._auto.certified import Certifier, agrees, in_a_line, objection, objects
+from hierax._auto.certified import Certifier, agrees, in_a_line, needs_more_samples, objection, objects
 from hierax._auto.constants import (
     ALLOWED_VIOLATION,
     CERTIFIED,
@@ -33,6 +34,7 @@ from hierax._auto.referee import Referee, can_judge
 from hierax._auto.schedule import RunSettings, Schedule
 from hierax._auto.stage_runner import Stage, StageRunner
 from hierax._base.constants import LOWER_STARTS
+from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.trees import size
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._methods.salvf import SALVF
@@ -53,13 +55,13 @@ if TYPE_CHECKING:
 class LargeRoute:
     """The stages of one problem."""
 
-    def __init__(self, prepared: Prepared, auto: "Auto", seed: int, log: list[str]) -> None:
-        self.prepared, self.log = prepared, log
+    def __init__(self, prepared: Prepared, auto: "Auto", seed: int, log: list[str], interrupt: Interrupt) -> None:
+        self.prepared, self.log, self.interrupt = prepared, log, interrupt
         self.budget = Budget(auto.seconds or LARGE_ROUTE_SECONDS, auto.samples)
-        self.budget.do_not_count_compilation_of(prepared.bound)
+        self.budget.count_compilation_of(prepared.bound)
         self.referee = Referee(prepared, seed) if can_judge(prepared.problem) else None
         if self.referee is not None:
-            self.budget.do_not_count_compilation_of(self.referee.setting.bound)
+            self.budget.count_compilation_of(self.referee.setting.bound)
         self.runner = StageRunner(prepared, self.referee, self.budget, seed)
         self.certifier = Certifier(self.referee)
         self.starts = 1 if self.referee is None else auto.starts or _default_starts(prepared, self.referee)
@@ -81,7 +83,7 @@ class LargeRoute:
         if self.runner.lower_statuses and SOLVED not in self.runner.lower_statuses:
             return
         schedule.go_on_with(None if ahead is None else ahead.settings)
-        while not (self._falls_for_ever() or self._certified() or self.budget.spent):
+        while not (self._must_end or self._falls_for_ever() or self._certified()):
             pair = self._race(schedule.next_race(), show)
             if len(pair) < 2:
                 self.runner.shorten_inner_steps()
@@ -90,12 +92,39 @@ class LargeRoute:
             if ahead is not None and ahead is self.best:
                 self.log.append(ahead.text)
             schedule.learn(None if ahead is None else ahead.settings, progress)
-            if schedule.stalled:
-                if self.least_upper_violation > ALLOWED_VIOLATION:
-                    return
-                if schedule.c1_high_enough and not self._certificate_objects():
-                    return
-                schedule.raise_c1()
+            if schedule.stalled and not self._way_out(schedule):
+                break
+        if not self.interrupt.asked:
+            self._certified()  # what is said of the best point in the end
+
+    @property
+    def _must_end(self) -> bool:
+        """Whether the budget is spent, Ctrl-C was pressed, or the data have ended."""
+        return self.budget.spent or self.interrupt.asked or bool(self.runner.no_more_data)
+
+    def _way_out(self, schedule: Schedule) -> bool:
+        """What to do where the stages bring no progress: another weight, more samples; False: nothing."""
+        if self.least_upper_violation > ALLOWED_VIOLATION:
+            return False
+        self._certified()
+        certificate = None if self.best is None else self.certifier.known(self.best)
+        if needs_more_samples(certificate):
+            self._look_closer()
+            schedule.go_on()
+            return True
+        if schedule.c1_high_enough and not objects(certificate):
+            return False
+        schedule.raise_c1()
+        return True
+
+    def _look_closer(self) -> None:
+        """Judge the best point, and all that come, by more samples."""
+        if self.referee is None or self.best is None or not self.referee.see_more_samples():
+            return
+        self.budget.count_compilation_of(self.referee.setting.bound)
+        end = self.best.end
+        self.best = self.best._replace(end=self.referee.judge(end.x, end.y, end.y, end.multipliers))
+        self.log.append(f"Noise leaves the certificate open: from here on {self.referee.samples} samples judge.")
 
     @property
     def least_upper_violation(self) -> float:
@@ -110,7 +139,7 @@ class LargeRoute:
             several, (x, y) = self.starts, self.referee.starts(self.starts)
         found = []
         for settings in race:
-            stage = None if self.budget.spent and self.stages else self.runner.run(settings, x, y, several)
+            stage = None if self._must_end and self.stages else self.runner.run(settings, x, y, several)
             if stage is not None:
                 self.stages.append(stage)
                 found.append(stage)
@@ -131,14 +160,13 @@ class LargeRoute:
         if self.best is None:
             return False
         new = self.certifier.known(self.best) is None
-        certificate = self.certifier.certificate(self.best)
+        if new and self.budget.over:
+            return False
+        with self.budget.kept_back("certificate") if new else nullcontext():
+            certificate = self.certifier.certificate(self.best)
         if new and certificate is not None:
             self.log.append(f"Certificate of the best point: {in_a_line(certificate)}")
         return agrees(certificate)
-
-    def _certificate_objects(self) -> bool:
-        self._certified()
-        return self.best is not None and objects(self.certifier.known(self.best))
 
     def _falls_for_ever(self) -> bool:
         """Whether F falls without an end: where the best point is far away, on along the ray from the start as well."""
@@ -169,10 +197,15 @@ def _default_starts(prepared: Prepared, referee: Referee) -> int:
 
 def run_large(prepared: Prepared, auto: "Auto", seed: int, first_line: str, progress: bool | None) -> Solution:
     """The best point of all stages."""
-    route = LargeRoute(prepared, auto, seed, [first_line])
-    with progress_bar(progress, int(route.budget.seconds)) as show:
-        route.run(show)
-    status = _status(route)
+    with interruptible() as interrupt:
+        route = LargeRoute(prepared, auto, seed, [first_line], interrupt)
+        with progress_bar(progress, int(route.budget.seconds)) as show:
+            route.run(show)
+        return _solution(route, auto, seed)
+
+
+def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
+    prepared, status = route.prepared, _status(route)
     failures = ", ".join(f"{count} {name}" for name, count in route.runner.failures.items())
     route.log.append(f"{route.runner.runs} runs in all" + (f", undone: {failures}." if failures else "."))
     x, y, multipliers = _answer(route, seed)
@@ -184,7 +217,7 @@ def run_large(prepared: Prepared, auto: "Auto", seed: int, first_line: str, prog
         "gap": np.array([stage.end.iterate_gap for stage in route.stages]),
         "factor": np.array([stage.settings.step_factor for stage in route.stages]),
     }
-    return Solution(
+    solution = Solution(
         x=x,
         y=y,
         multipliers=multipliers,
@@ -196,6 +229,9 @@ def run_large(prepared: Prepared, auto: "Auto", seed: int, first_line: str, prog
         problem=prepared.problem,
         log=(*route.log, status.message),
     )
+    certificate = None if route.best is None else route.certifier.known(route.best)
+    judged_as_it_is = route.referee is not None and route.referee.exact
+    return solution if certificate is None or not judged_as_it_is else solution.knowing(certificate)
 
 
 def _answer(route: LargeRoute, seed: int) -> tuple[PyTree, PyTree, Multipliers]:
@@ -214,7 +250,7 @@ def _answer(route: LargeRoute, seed: int) -> tuple[PyTree, PyTree, Multipliers]:
 
 def _status(route: LargeRoute) -> Status:
     """How the route ended."""
-    stages, best, budget = len(route.stages), route.best, route.budget
+    stages, best = len(route.stages), route.best
     if route.runner.lower_statuses == {INFEASIBLE}:
         return Reason.NO_FEASIBLE_Y.status(stages)
     if route.runner.lower_statuses == {UNBOUNDED}:
@@ -225,13 +261,24 @@ def _status(route: LargeRoute) -> Status:
         return Reason.FALLS_FOR_EVER.status(stages, upper=best.upper)
     if route.least_upper_violation > ALLOWED_VIOLATION:
         return Reason.NO_FEASIBLE_X.status(stages, violation=route.least_upper_violation)
-    if agrees(route.certifier.known(best)) or not budget.spent:
+    details = {"upper": best.upper, "violation": best.violation, "stages": stages}
+    return _reason(route, best).status(
+        stages, **details, certificate=_certificate_text(route, best), what=route.runner.no_more_data
+    )
+
+
+def _reason(route: LargeRoute, best: Stage) -> Reason:
+    """Why the stages ended with the best point."""
+    if agrees(route.certifier.known(best)):
         branches = route.referee is not None and route.referee.not_convex is not None
-        reason = Reason.STAGES_DONE_AMONG_BRANCHES if branches else Reason.STAGES_DONE
-    else:
-        reason = Reason.STAGES_OUT_OF_TIME if budget.out_of_time else Reason.STAGES_OUT_OF_SAMPLES
-    text = _certificate_text(route, best)
-    return reason.status(stages, upper=best.upper, violation=best.violation, stages=stages, certificate=text)
+        return Reason.STAGES_DONE_AMONG_BRANCHES if branches else Reason.STAGES_DONE
+    if route.interrupt.asked:
+        return Reason.STAGES_INTERRUPTED
+    if route.runner.no_more_data:
+        return Reason.STAGES_OUT_OF_DATA
+    if not route.budget.spent:
+        return Reason.STAGES_WITHOUT_PROOF
+    return Reason.STAGES_OUT_OF_TIME if route.budget.out_of_time else Reason.STAGES_OUT_OF_SAMPLES
 
 
 def _certificate_text(route: LargeRoute, best: Stage) -> str:
@@ -241,4 +288,5 @@ def _certificate_text(route: LargeRoute, best: Stage) -> str:
         return "`sol.certificate` says how good that is."
     if agrees(certificate):
         return "The certificate agrees."
-    return f"The certificate objects: {objection(certificate)} More seconds may help."
+    said = "objects" if objects(certificate) else "cannot decide"
+    return f"The certificate {said}: {objection(certificate)} More seconds may help."

@@ -15,11 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate, SearchResult, judge
 from hierax._auto.constants import (
     AL_GROWTH,
-    FEASIBLE,
     FIRST_AL_WEIGHT,
     HALVINGS,
     LEAST_CURVATURE,
@@ -31,11 +29,12 @@ from hierax._auto.constants import (
     QUASI_NEWTON_STEPS,
     STANDSTILL,
 )
-from hierax._auto.polish import Point
-from hierax._auto.scales import scales_of
-from hierax._auto.vectors import Trees, Vector, VectorProblem, upper_rows
+from hierax._auto.space import Space
 from hierax._base.constants import ARMIJO
+from hierax._judge.branches import FEASIBLE
 from hierax._judge.setting import Data
+from hierax._judge.units import Units, in_units
+from hierax._judge.vectors import Point, Trees, Vector, upper_rows
 from hierax._lower.exact import Branches, Exact
 from hierax._math.lower_level import SOLVED
 from hierax._problem.problem import Problem
@@ -88,21 +87,22 @@ class Weights(NamedTuple):
 class PenaltySearch:
     """One run of the route."""
 
-    def __init__(self, vectors: VectorProblem, seconds: float) -> None:
-        self.vectors, self.deadline = vectors, Deadline(seconds)
-        self.scales = scales_of(vectors)
-        xs, ys = vectors.cover.xs, vectors.cover.ys
+    def __init__(self, space: Space) -> None:
+        self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
+        vectors, xs, ys = space.vectors, space.xs, space.ys
         self.weights = Weights(PENALTY_WEIGHTS[0], FIRST_AL_WEIGHT)
         self.nu = np.zeros((len(xs), vectors.layout.above))
         mu = np.zeros((len(xs), vectors.layout.rows))
         self.last: Below[np.ndarray] = Below(ys, mu, ys, mu)  # the latest solutions below, for warm starts
-        self._cover = vectors.cover.lower_starts[1 : PENALTY_LOWER_STARTS - 1]
-        starts = Starts(xs, self.nu, self.last)
-        self._program = vectors.setting.ready("penalty", _phi, vectors.trees, starts, self.weights, self._cover)
+        self._cover = vectors.lower_starts[1 : PENALTY_LOWER_STARTS - 1]
+        starts, programs = Starts(xs, self.nu, self.last), vectors.programs
+        self._program = programs.setting.ready(
+            "penalty", _phi, programs.trees, vectors.units, starts, self.weights, self._cover
+        )
 
     def run(self, show: Show) -> SearchResult:
         """All weights, then the points: y as penalised, and y as the lower level has it."""
-        x = self.vectors.cover.xs
+        x = self.space.xs
         self.last = self._evaluated(x).below
         for k, c in enumerate(PENALTY_WEIGHTS):
             self.nu *= c / self.weights.c  # multipliers of the upper constraints grow with the penalised objective
@@ -115,14 +115,16 @@ class PenaltySearch:
             show((k + 1) * len(x) // len(PENALTY_WEIGHTS), None)
         candidates: list[Candidate] = []
         for number, (at, y, y_mu, w, w_mu) in enumerate(zip(x, *self.last, strict=True)):
+            if candidates and self.deadline.passed:
+                break
             candidates.append(judge(self.vectors, Point(at, y, y_mu / (1 + self.weights.c)), number, "penalty"))
             candidates.append(judge(self.vectors, Point(at, w, w_mu), number, "penalty"))
         statuses = np.full(len(x), SOLVED)
-        return SearchResult(candidates, statuses, self.deadline.passed, self.scales)
+        return SearchResult(candidates, statuses, self.deadline.passed)
 
     def _evaluated(self, x: np.ndarray) -> Evaluation[np.ndarray]:
         starts = Starts(x, self.nu, self.last)
-        return self._program(self.vectors.trees, starts, self.weights, self._cover)
+        return self._program(self.vectors.programs.trees, self.vectors.units, starts, self.weights, self._cover)
 
     def _descend(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """BFGS on the free coordinates of each start, all side by side; where it ends, and the upper constraints."""
@@ -191,9 +193,10 @@ class _Penalised(NamedTuple):
 
 
 def _phi(
-    problem: Problem, data: Data, trees: Trees, starts: Starts[Array], weights: Weights, cover: Array
+    problem: Problem, data: Data, trees: Trees, units: Units, starts: Starts[Array], weights: Weights, cover: Array
 ) -> Evaluation[Array]:
     """phi_c at all starts; lower solves start from the last solutions and from the points `cover`."""
+    problem = in_units(problem, units)
 
     def penalised(x: PyTree, y: PyTree, own: _Penalised) -> Array:
         nu, (c, c2) = own.nu, own.weights

@@ -24,8 +24,10 @@ from hierax._lower.exact import Exact
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._problem.problem import Multipliers, Problem
-from hierax._problem.samples import Stream
+from hierax._problem.samples import Sampler, Stream
 from hierax._run.prepare import Prepared
+
+MORE, MOST_SAMPLES = 16, 2**16  # how many times more samples judge where noise leaves it open, and how many at most
 
 
 class RunEnd(NamedTuple):
@@ -53,6 +55,7 @@ class Referee:
 
     def __init__(self, prepared: Prepared, seed: int) -> None:
         self.prepared, self.seed = prepared, seed
+        self.samples = FRESH_SAMPLES
         self.setting = setting_of(prepared, seed)
         rows = self.setting.shapes("constraints"), self.setting.shapes("equalities")
         self.entries = size(self.setting.y) + sum(row.size for row in jax.tree.leaves(rows))
@@ -63,6 +66,15 @@ class Referee:
     def exact(self) -> bool:
         """Whether every point is judged at the exact y*(x)."""
         return self.entries <= JUDGED_EXACTLY
+
+    def see_more_samples(self) -> bool:
+        """Judge by more samples from now on; False where there is no noise or they are as many as can be had."""
+        unknown = [s for s in (self.prepared.problem.zeta, self.prepared.problem.xi) if isinstance(s, Sampler)]
+        if all(source.exact is not None for source in unknown) or self.samples >= MOST_SAMPLES:
+            return False
+        self.samples *= MORE
+        self.setting = setting_of(self.prepared, self.seed, self.samples)
+        return True
 
     def judge(
         self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, exact_up_to: int = JUDGED_EXACTLY
@@ -95,7 +107,7 @@ class Referee:
         return certificate_in(there, Exact(), doubled_on_host(end.multipliers), None, self.seed)
 
 
-def setting_of(prepared: Prepared, seed: int) -> Setting:
+def setting_of(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES) -> Setting:
     """The prepared problem in double precision.
 
     A problem without samples shares the traces of the run, where that is in double precision. With samples it would
@@ -104,7 +116,7 @@ def setting_of(prepared: Prepared, seed: int) -> Setting:
     """
     sampled = any(source is not None for source in (prepared.problem.zeta, prepared.problem.xi))
     x, y = prepared.whole(prepared.x, prepared.y)
-    return Setting.of(prepared.problem, x, y, FRESH_SAMPLES, seed, None if sampled else prepared.bound)
+    return Setting.of(prepared.problem, x, y, samples, seed, None if sampled else prepared.bound)
 
 
 def can_judge(problem: Problem) -> bool:

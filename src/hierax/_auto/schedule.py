@@ -90,8 +90,12 @@ class Schedule:
         """Whether the route may end without progress."""
         return self.settings.c1_power >= C1_POWER_ENOUGH
 
+    def go_on(self) -> None:
+        """Further stages with this weight, although it has brought no progress."""
+        self._without_progress = self._at_a_loss = 0
+
     def raise_c1(self) -> None:
         """The next weight, up to a largest one."""
         power = min(self.settings.c1_power + 1, C1_POWER_MOST)
         self.settings = self.settings._replace(c1_power=power)
-        self._without_progress = self._at_a_loss = 0
+        self.go_on()

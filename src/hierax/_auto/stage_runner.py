@@ -14,12 +14,12 @@ from hierax._auto.constants import (
     ALLOWED_VIOLATION,
     DAMPING,
     EXACT_INNER_STEPS,
-    LEAST_RUN_SECONDS,
     PRICE_OF_VIOLATION,
     X_STEP_DECAY,
 )
 from hierax._auto.referee import Referee, RunEnd
 from hierax._auto.schedule import RunSettings
+from hierax._base.errors import InputError
 from hierax._judge.point import Judgement
 from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
@@ -27,10 +27,15 @@ from hierax._methods.inner import inner_of
 from hierax._methods.salvf import SALVF
 from hierax._methods.steps import Decay, Steps
 from hierax._run.call import Call
+from hierax._run.clock import Interrupted, OutOfTime
 from hierax._run.device import Output
 from hierax._run.prepare import Prepared
 from hierax._run.solution import Solution, Solutions
+from hierax._run.status import Kind
 from hierax._run.stepping import run_steps
+from hierax._run.streams import Exhausted
+
+LEAST_SECONDS = 1e-3  # of a run that begins when no time is left: it ends at its start, which is then the answer
 
 
 class Estimates(NamedTuple):
@@ -79,6 +84,7 @@ class StageRunner:
         self.runs = 0
         self.failures: Counter[str] = Counter()  # of runs that came to nothing, why
         self.lower_statuses: set[int] = set()  # how exact solves of the lower level ended
+        self.no_more_data = ""  # why the streams give nothing any more; empty: they do
         self._damping = 1.0
 
     def shorten_inner_steps(self) -> None:
@@ -89,19 +95,22 @@ class StageRunner:
         """One run from (x, y), or one from each of several; the best end, or None where all failed."""
         call = Call(
             max_steps=self.budget.affordable(settings.steps, starts or 1),
-            seconds=max(LEAST_RUN_SECONDS, self.budget.left),
+            seconds=max(LEAST_SECONDS, self.budget.left),
             seed=self.seed + self.runs,
             output=self._output,
             progress=False,
             quiet=True,  # a failure is part of the race, and the route's own log tells of it
         )
-        found = run_steps(self.prepared.at(x, y, starts), self._method(settings), call)
+        found = self._run(self.prepared.at(x, y, starts), settings, call)
+        if found is None:
+            return None
         self.runs += 1
         self.budget.charge(found)
         solutions = [found] if isinstance(found, Solution) else list(found)
         if self.estimates is None:
             self.estimates = _estimates(solutions[0])
-        stages = [Stage(end, settings) for solution in solutions for end in self._ends(solution)]
+        with self.budget.kept_back("judging"):
+            stages = [Stage(end, settings) for solution in solutions for end in self._ends(solution)]
         self.lower_statuses |= {s.end.lower_status for s in stages if s.end.lower_status is not None}
         fine = [s for s in stages if np.isfinite(s.merit) and s.end.lower_status not in (INFEASIBLE, UNBOUNDED)]
         if not fine:
@@ -109,6 +118,24 @@ class StageRunner:
             self.failures[status.name if status.failed else "no lower-level solution there"] += 1
             return None
         return _told(min(fine, key=lambda stage: stage.merit), fine, found)
+
+    def _run(self, prepared: Prepared, settings: RunSettings, call: Call) -> Solution | Solutions | None:
+        """The run; None where its streams give nothing for a first step, although earlier runs had something."""
+        try:
+            found = run_steps(prepared, self._method(settings), call)
+        except (OutOfTime, Interrupted):
+            if not self.runs:
+                raise
+            return None  # the budget and the request to end are looked at between the runs
+        except InputError as error:
+            if not (self.runs and isinstance(error.__cause__, Exhausted)):
+                raise
+            self.no_more_data = str(error.__cause__)
+            return None
+        for status in found.statuses:
+            if status.kind is Kind.DATA_ERROR:
+                self.no_more_data = status.message
+        return found
 
     @property
     def _output(self) -> Output:
@@ -130,12 +157,14 @@ class StageRunner:
 
     def _ends(self, solution: Solution) -> Iterator[RunEnd]:
         """Where a run that did not fail ended: its average, and its last point."""
-        if solution.status.failed:
+        if solution.status.failed and solution.status.kind is not Kind.DATA_ERROR:
             return
         assert solution.state is not None
         last, multipliers = solution.state.run.state, solution.multipliers
         x, iterate = (eqx.filter(tree, eqx.is_inexact_array) for tree in (solution.x, solution.y))
         if self.referee is None:
+            if not len(solution.history):  # ended before its first step: nothing is known of the point
+                return
             upper, violation = (float(solution.history[name][-1]) for name in ("upper", "violation"))
             judged = Judgement(upper, np.nan, violation, 0.0, np.nan)
             yield RunEnd(x, last.w, multipliers, judged, np.nan, None)

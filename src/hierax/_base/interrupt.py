@@ -31,7 +31,7 @@ def interruptible() -> Iterator[Interrupt]:
 
     Signals reach the main thread alone: in others nothing is changed.
     """
-    global _current  # noqa: PLW0603 (handlers of signals belong to the process)
+    global _current  # handlers of signals belong to the process
     if _current is not None or threading.current_thread() is not threading.main_thread():
         yield _current or Interrupt()
         return

@@ -5,9 +5,10 @@ inside a compiled program cannot be looked at and always fit.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from hierax._base.errors import InputError
@@ -42,15 +43,25 @@ def check_setting(owner: str, name: str, value: object, rule: Rule) -> None:
     raise InputError(f"{owner}({name}={value!r}): {rule.needs}.")
 
 
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether the value is a whole number, of Python or NumPy; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether the value is one real number: of Python, NumPy or JAX, a scalar array included; True is none."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number | np.ndarray | jax.Array):
+        return False
+    return np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number) and not np.iscomplexobj(value)
+
+
 def _numbers(value: Any, fits: Callable[[np.ndarray], Any]) -> bool:
-    """Whether the value is a number, or an array of numbers (one per start), all finite and fitting."""
-    if isinstance(value, bool | str):
+    """Whether the value is a number, or a JAX array of them (one per start), all finite and fitting."""
+    many = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
+    if not many and not is_number(value):
         return False
-    try:
-        numbers = np.asarray(value)
-        return bool(np.all(np.isfinite(numbers)) and np.all(fits(numbers)))
-    except TypeError:
-        return False
+    numbers = np.asarray(value)
+    return bool(np.all(np.isfinite(numbers)) and np.all(fits(numbers)))
 
 
 def _positive(value: Any) -> bool:
@@ -58,7 +69,7 @@ def _positive(value: Any) -> bool:
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return is_whole(value) and value >= 1
 
 
 POSITIVE = Rule(
@@ -72,14 +83,28 @@ COUNT = Rule(lambda value: value is None or _whole(value), "needs a whole number
 COUNT_GIVEN = Rule(_whole, "needs a whole number >= 1; leave it out for the default")
 
 
+TRUE_OR_FALSE = Rule(lambda value: isinstance(value, bool), "needs True or False")
+TRUE_FALSE_OR_UNSET = Rule(
+    lambda value: value is None or isinstance(value, bool), "needs True, False, or None for the default"
+)
+
+
 def one_of(*choices: object) -> Rule:
-    """One of the choices."""
-    return Rule(lambda value: value in choices, f"choose one of {', '.join(map(repr, choices))}")
+    """One of the choices, each of its own type (1 is not True)."""
+
+    def fits(value: object) -> bool:
+        return any(type(value) is type(choice) and value == choice for choice in choices)
+
+    return Rule(fits, f"choose one of {', '.join(map(repr, choices))}")
 
 
 def in_interval(fits: Callable[[float], bool], name: str) -> Rule:
     """A number of an interval, for example `in_interval(lambda q: 0 <= q < 0.5, "[0, 1/2)")`."""
-    return Rule(lambda value: not isinstance(value, int | float) or fits(value), f"must lie in {name}")
+
+    def inside(numbers: np.ndarray) -> bool:
+        return all(fits(float(number)) for number in np.ravel(numbers))
+
+    return Rule(lambda value: _numbers(value, inside), f"must lie in {name}")
 
 
 def instance_of(kinds: type | tuple[type, ...], needs: str) -> Rule:

@@ -121,7 +121,8 @@ class BLOCC(FromLowerSolution, WithSmoothness):
     eta: "StepRule | Adaptive" = None
 
     advice: ClassVar[Advice] = Advice(
-        shorten_steps="Shorten the x-step (eta) or leave it unset, or take more steps in hx.MaxMin."
+        shorten_steps="Shorten the x-step (eta) or leave it unset, or take more steps in hx.MaxMin.",
+        lengthen_x_step="lengthen its step, hx.BLOCC(eta=...).",
     )
     state_settings: ClassVar[dict[str, str]] = {"eta": "Adaptive()"}
 

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.settings import POSITIVE, check_settings, one_of
+from hierax._base.settings import POSITIVE, Rule, check_settings, one_of
 from hierax._base.trees import Number, dtype_of, largest
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.curvature import Curvature, constraint_scales, curvature
@@ -33,6 +33,13 @@ SLOPE = 5.0  # weight of F's slope where it stands in for curvature: y is then o
 NO_CURVATURE = 1e-3  # F counts as not curved in y where its curvature is below this part of its slope over |y|
 
 
+SCALES = Rule(
+    lambda value: value is None or isinstance(value, Multipliers),
+    "needs hx.Multipliers of divisors, shaped like the constraints, or None to have them estimated",
+    shows_kind=True,
+)
+
+
 class FromLowerSolution(AbstractMethod):
     """Settings of methods that begin at the lower level's solution and scale its constraints.
 
@@ -46,7 +53,7 @@ class FromLowerSolution(AbstractMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_settings(self, {"start": one_of("solve", "given")})
+        check_settings(self, {"start": one_of("solve", "given"), "scales": SCALES})
 
 
 class WithSmoothness(AbstractMethod):

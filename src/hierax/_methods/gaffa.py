@@ -107,6 +107,7 @@ class BiCGAFFA(GrowingWeight, WithSmoothness):
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="more steps, a larger c or a larger q bring it closer",
         shorten_steps="Shorten the steps (hx.Steps, eta) or leave them unset.",
+        lengthen_x_step="lengthen its step, hx.BiCGAFFA(steps=hx.Steps(x=...)); sol.method.steps.x shows it.",
     )
 
     def __post_init__(self) -> None:

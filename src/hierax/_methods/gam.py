@@ -145,6 +145,7 @@ class GAM(WithSmoothness):
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="as near as the lower solver's tolerance brings it",
         shorten_steps="Give a smaller eta, or leave it unset.",
+        lengthen_x_step="lengthen its step, hx.GAM(eta=...).",
     )
     state_settings: ClassVar[dict[str, str]] = {"eta": "Armijo's"}
 

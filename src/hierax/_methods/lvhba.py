@@ -110,6 +110,7 @@ class LVHBA(GrowingWeight):
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="more steps, a larger c or a larger q bring it closer",
         shorten_steps="Shorten alpha, eta and beta, or leave them unset.",
+        lengthen_x_step="lengthen its step, hx.LVHBA(alpha=...); sol.method.alpha shows the one it had.",
     )
 
     def __post_init__(self) -> None:

@@ -18,7 +18,17 @@ import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import HieraxWarning, InputError
-from hierax._base.settings import AT_MOST_ONE, POSITIVE, check_setting, check_settings, instance_of, one_of
+from hierax._base.settings import (
+    AT_MOST_ONE,
+    POSITIVE,
+    TRUE_FALSE_OR_UNSET,
+    Rule,
+    check_setting,
+    check_settings,
+    instance_of,
+    is_whole,
+    one_of,
+)
 from hierax._base.trees import Number, dtype_of, largest, select
 from hierax._judge.psi import Penalty
 from hierax._lower.base import AbstractLowerSolver
@@ -80,6 +90,12 @@ class _MultiplierCone(AbstractSet):
         return nonnegative(tree)
 
 
+REPAIR = Rule(
+    lambda value: isinstance(value, AbstractLowerSolver) or (is_whole(value) and value >= 0),
+    "needs a number of steps, which cannot be negative, or a solver, hx.Exact() or hx.Conic()",
+)
+
+
 class SALVF(FromLowerSolution, WithSmoothness):
     r"""Stochastic augmented Lagrangian value function method. Whatever is None is estimated from the problem.
 
@@ -131,6 +147,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="a larger c1 brings it closer",
         shorten_steps="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
+        lengthen_x_step="lengthen its step, hx.SALVF(steps=hx.Steps(x=...)); sol.method.steps.x shows the one it had.",
         no_step_too_long="No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x.",
     )
     state_settings: ClassVar[dict[str, str]] = {"direction": "Plain()", "inner": "SALM()"}
@@ -140,12 +157,11 @@ class SALVF(FromLowerSolution, WithSmoothness):
         super().__post_init__()
         rules = dict.fromkeys(("c1", "c2", "gamma1", "tau"), POSITIVE)
         check_settings(self, rules | {"penalty": one_of("multiplier", "quadratic")})
-        check_settings(self, {"tau": AT_MOST_ONE})
+        check_settings(self, {"tau": AT_MOST_ONE, "repair": REPAIR})
+        check_settings(self, dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET))
         check_steps("SALVF", self.steps)
         inner_of(self.inner).check(self.gamma2, self.repair)
         _check_direction(self)
-        if isinstance(self.repair, int) and self.repair < 0:
-            raise InputError(f"SALVF(repair={self.repair}): the number of repair steps cannot be negative.")
 
     def check(self, problem: Problem) -> None:
         """A repair draws anew, which a Stream cannot; the printed schedule of beta is unstable."""

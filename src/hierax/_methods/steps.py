@@ -1,5 +1,6 @@
 """Step sizes of the blocks x, y and z: numbers, schedules or optax transformations, and how a block moves by one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,8 +11,11 @@ import optax
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.settings import POSITIVE_GIVEN, check_settings, is_number
 from hierax._base.trees import Number, move, relaxed_promotion
 from hierax._problem import sets
+
+LOOKED_AT = (0, 1, 1000)  # steps at which a schedule is tried out
 
 StepRule = Any
 """A number, a schedule k -> number, an optax transformation, or None: to be estimated."""
@@ -29,6 +33,10 @@ class Decay(eqx.Module):
     scale: Number
     a: Number = 1.5
     power: Number = 1 / 3
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that would make a step go backwards."""
+        check_settings(self, dict.fromkeys(("scale", "a", "power"), POSITIVE_GIVEN))
 
     def __call__(self, step: Array) -> Array:
         """The step size at outer step `step`."""
@@ -49,22 +57,39 @@ class Steps(eqx.Module):
     y: StepRule = None
     z: StepRule = None
 
+    def __post_init__(self) -> None:
+        """Refuse what is no rule."""
+        for name in ("x", "y", "z"):
+            check_rule(f"Steps({name})", getattr(self, name))
+
 
 def check_steps(owner: str, steps: object) -> None:
-    """Refuse what is neither None nor `Steps` of sound rules."""
+    """Refuse what is neither None nor `Steps`, which checks its rules itself."""
     if steps is not None and not isinstance(steps, Steps):
         raise InputError(f"{owner}(steps): needs hx.Steps(x=, y=, z=), got {type(steps).__name__}.")
-    for name in ("x", "y", "z"):
-        check_rule(f"steps.{name}", getattr(steps, name, None))
 
 
 def check_rule(name: str, rule: StepRule) -> None:
     """Refuse what is neither a positive number, a schedule nor a transformation."""
-    if rule is None or is_transformation(rule) or callable(rule) or isinstance(rule, jax.core.Tracer):
+    if rule is None or is_transformation(rule) or isinstance(rule, Decay | jax.core.Tracer):
+        return
+    if callable(rule):
+        _check_schedule(name, rule)
         return
     number = isinstance(rule, int | float | np.ndarray | np.generic | jax.Array) and not isinstance(rule, bool)
     if not number or not bool(np.all(np.asarray(rule) > 0)) or (np.ndim(rule) and not isinstance(rule, jax.Array)):
         raise InputError(f"{name}: needs a positive number, a schedule or an optax transformation, got {rule!r}.")
+
+
+def _check_schedule(name: str, rule: Callable[[Array], Any]) -> None:
+    """Refuse a schedule that gives something else than a step length at some steps early and late."""
+    for step in LOOKED_AT:
+        try:
+            length = rule(jnp.asarray(step))
+        except Exception as error:
+            raise InputError(f"{name}: the schedule failed at step {step}: {type(error).__name__}: {error}") from error
+        if not isinstance(length, jax.core.Tracer) and not (is_number(length) and 0 <= float(length) < np.inf):
+            raise InputError(f"{name}: a schedule must return a number >= 0, got {length!r} at step {step}.")
 
 
 def is_transformation(rule: object) -> bool:

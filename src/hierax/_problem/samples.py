@@ -3,7 +3,7 @@
 A source splits the making of a batch in two: `plan` draws everything random about many batches at once (row numbers,
 or the samples themselves), `fetch` turns one row of a plan into a batch inside the compiled step. Plans are keyed by a
 stream's key and a block number, so that a run can be cut into chunks, resumed or repeated without changing what it
-draws. `Stream` is fed by the host instead (`feeds.py`): what it hands over already are batches.
+draws. `Stream` is fed by the host instead (`_run.streams`): what it hands over already are batches.
 """
 
 import abc
@@ -17,7 +17,11 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
+from hierax._base.dependence import depends_on_arguments
 from hierax._base.errors import InputError
+from hierax._base.settings import COUNT_GIVEN, TRUE_OR_FALSE, check_setting
+
+FEW = 2  # samples that are drawn to see whether a `draw` uses its key
 
 
 class Tickets(NamedTuple):
@@ -61,7 +65,11 @@ class Finite(AbstractSource):
     replace: bool = eqx.field(static=True)
 
     def __init__(self, arrays: PyTree, replace: bool = True) -> None:
-        self.arrays = jax.tree.map(jnp.asarray, arrays)
+        try:
+            self.arrays = jax.tree.map(jnp.asarray, arrays)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"Finite(arrays): needs arrays of numbers; {error} Encode texts as numbers.") from error
+        check_setting("Finite", "replace", replace, TRUE_OR_FALSE)
         self.replace = replace
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.arrays)]
         if not shapes or any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) != 1:
@@ -128,6 +136,36 @@ class Sampler(AbstractSource):
         return folded(self.draw(jax.random.fold_in(key, block), count * n), count, n)
 
 
+def check_draw(name: str, source: Sampler) -> None:
+    """Refuse a `draw` that gives other samples for the same key (it has random numbers of its own, which would be
+    drawn once and repeated for ever in a compiled program), or the same samples for different keys.
+    """
+    key = jax.random.key(0)
+    try:
+        drawn = source.draw(key, FEW)
+    except Exception:  # it will fail again where it is traced, with an error that names it
+        return
+    if not _equal(drawn, source.draw(key, FEW)):
+        raise InputError(
+            f"Sampler(draw) of {name}: draw(key, n) gives other samples when it is called again with the same key, so "
+            "it draws numbers of its own (np.random, random), which a compiled program would draw once and repeat. "
+            "Use the key: jax.random.normal(key, (n, 2)); or give the batches as hx.Stream(iterable)."
+        )
+    if not depends_on_arguments(lambda key: source.draw(key, FEW), key):  # noise of size zero does, too
+        raise InputError(
+            f"Sampler(draw) of {name}: draw(key, n) does not use its key, so that every batch is the same. Draw from "
+            "the key, jax.random.normal(key, (n, 2)); fixed data are hx.Finite(arrays), a known expectation is exact=."
+        )
+
+
+def _equal(one: PyTree, other: PyTree) -> bool:
+    leaves, others = jax.tree.leaves(one), jax.tree.leaves(other)
+    return len(leaves) == len(others) and all(
+        np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind == "f")
+        for a, b in zip(leaves, others, strict=True)
+    )
+
+
 class HostBatches(AbstractSource):
     """What stands for a `Stream` inside compiled programs: its batches come from the host, never from a plan."""
 
@@ -157,10 +195,9 @@ class Stream:
     def __init__(self, iterable: Iterable[Any], prefetch: int = 16) -> None:
         if not isinstance(iterable, Iterable):
             raise InputError(f"Stream(iterable): needs an iterable of batches, got {type(iterable).__name__}.")
-        if prefetch < 1:
-            raise InputError(f"Stream(prefetch): needs at least 1, got {prefetch}.")
+        check_setting("Stream", "prefetch", prefetch, COUNT_GIVEN)
         self.iterable = iterable
-        self.prefetch = prefetch
+        self.prefetch = int(prefetch)
 
 
 def streams(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:

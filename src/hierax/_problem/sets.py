@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.trees import relaxed_promotion
 
 
 class Faces(NamedTuple):
@@ -46,6 +46,15 @@ class AbstractSet(eqx.Module):
         """The smallest box around the set, as far as it is known."""
         return Bounds(jax.tree.map(jnp.negative, _infinite(tree)), _infinite(tree))
 
+    @property
+    def entrywise(self) -> bool:
+        """Whether the set is one of bounds on single entries, which may then be measured in units of their own."""
+        return False
+
+    def in_units(self, lengths: PyTree) -> "AbstractSet":
+        """The same set for a tree whose entries are divided by `lengths` (all the same, unless `entrywise`)."""
+        return _InUnits(self, lengths)
+
     def contains(self, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
         """Whether no entry of `tree` is further than `tol` from its projection."""
         away = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b), initial=0.0), tree, self.project(tree))
@@ -63,6 +72,15 @@ class Free(AbstractSet):
         """There are no faces."""
         return Faces(None, None)
 
+    @property
+    def entrywise(self) -> bool:
+        """It has no bounds."""
+        return True
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """It has no units."""
+        return self
+
 
 class Box(AbstractSet):
     """Entries between `lower` and `upper`: numbers, arrays that broadcast, or trees of them.
@@ -77,7 +95,11 @@ class Box(AbstractSet):
     upper: PyTree
 
     def __post_init__(self) -> None:
-        """Refuse an empty box."""
+        """Refuse bounds that are no numbers, and an empty box."""
+        for name in ("lower", "upper"):
+            leaves = jax.tree.leaves(getattr(self, name), is_leaf=lambda leaf: leaf is None)
+            for leaf in leaves or [None]:
+                _check_number(f"Box({name})", leaf, "numbers or arrays; -jnp.inf and jnp.inf where there is no bound")
         for low, high in zip(jax.tree.leaves(self.lower), jax.tree.leaves(self.upper), strict=False):
             if _concrete(low) and _concrete(high) and not np.all(np.asarray(low) <= np.asarray(high)):
                 raise InputError(
@@ -104,6 +126,16 @@ class Box(AbstractSet):
         above = jax.tree.map(lambda b, leaf: row(b, leaf - b), high, tree)
         return Faces({"lower": below, "upper": above}, None)
 
+    @property
+    def entrywise(self) -> bool:
+        """It is one of bounds."""
+        return True
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """The bounds divided by the lengths."""
+        low, high = _bounds_like(self.lower, lengths), _bounds_like(self.upper, lengths)
+        return Box(*(jax.tree.map(jnp.divide, bound, lengths) for bound in (low, high)))
+
 
 class NonNegative(AbstractSet):
     """Entries >= 0."""
@@ -120,6 +152,15 @@ class NonNegative(AbstractSet):
         """-tree <= 0."""
         return Faces(jax.tree.map(jnp.negative, tree), None)
 
+    @property
+    def entrywise(self) -> bool:
+        """It is one of bounds."""
+        return True
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """Signs have no units."""
+        return self
+
 
 class Ball(AbstractSet):
     """Euclidean ball around zero on the joint vector of the subtree: ||tree|| <= radius."""
@@ -127,13 +168,20 @@ class Ball(AbstractSet):
     radius: PyTree
 
     def __post_init__(self) -> None:
-        """Refuse an empty ball."""
-        if _concrete(self.radius) and not (np.ndim(self.radius) == 0 and np.asarray(self.radius) >= 0):
-            raise InputError(f"Ball(radius={self.radius}) is empty: the radius must be one number >= 0.")
+        """Refuse a ball that is empty or a single point."""
+        _check_number("Ball(radius)", self.radius, "a number > 0")
+        if _concrete(self.radius) and not (np.ndim(self.radius) == 0 and np.asarray(self.radius) > 0):
+            raise InputError(
+                f"Ball(radius={self.radius}): the radius must be one number > 0. What is fixed at zero is no variable."
+            )
 
     def project(self, tree: PyTree) -> PyTree:
         """Scale the joint vector back to the ball where it is outside."""
-        return optax.projections.projection_l2_ball(tree, _scalar_like(self.radius, tree))
+        radius = _scalar_like(self.radius, tree)
+        square = optax.tree.norm(tree, squared=True)
+        outside = square > radius**2  # written out, because derivatives of the norm itself do not exist at zero
+        share = jnp.where(outside, radius / jnp.sqrt(jnp.where(outside, square, 1.0)), 1.0)
+        return jax.tree.map(lambda leaf: share * leaf, tree)
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Minus the radius and the radius."""
@@ -147,6 +195,10 @@ class Ball(AbstractSet):
         twice = 2 * jnp.where(radius > 0, radius, 1.0)
         return Faces((optax.tree.norm(tree, squared=True) - radius**2) / twice, None)
 
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """The radius divided by the length."""
+        return Ball(_scalar_like(self.radius, lengths) / _first(lengths))
+
 
 class Simplex(AbstractSet):
     """Entries of the joint vector of the subtree are >= 0 and sum to `scale`."""
@@ -155,14 +207,21 @@ class Simplex(AbstractSet):
 
     def __post_init__(self) -> None:
         """Refuse an empty simplex."""
+        _check_number("Simplex(scale)", self.scale, "a number > 0")
         if _concrete(self.scale) and not (np.ndim(self.scale) == 0 and np.asarray(self.scale) > 0):
             raise InputError(f"Simplex(scale={self.scale}) is empty: the scale must be one number > 0.")
 
     def project(self, tree: PyTree) -> PyTree:
-        """The nearest point of the simplex (sorting, O(n log n))."""
-        with relaxed_promotion():
-            landed = optax.projections.projection_simplex(tree, _scalar_like(self.scale, tree))
-        return jax.tree.map(lambda a, b: a.astype(b.dtype), landed, tree)  # optax counts in the default precision
+        """The nearest point of the simplex (sorting, O(n log n)).
+
+        Written out: optax counts in the default precision, and its derivative refuses trees of another one.
+        """
+        flat, unravel = jax.flatten_util.ravel_pytree(tree)
+        falling = -jnp.sort(-flat)
+        places = jnp.arange(1, flat.size + 1, dtype=flat.dtype)
+        above = jnp.cumsum(falling) - _scalar_like(self.scale, tree)
+        positive = jnp.sum(falling * places > above)
+        return unravel(jnp.maximum(flat - above[positive - 1] / places[positive - 1], 0.0))
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Zero and the scale."""
@@ -172,6 +231,36 @@ class Simplex(AbstractSet):
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0 and sum - scale = 0."""
         return Faces(jax.tree.map(jnp.negative, tree), optax.tree.sum(tree) - _scalar_like(self.scale, tree))
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """The scale divided by the length."""
+        return Simplex(_scalar_like(self.scale, lengths) / _first(lengths))
+
+
+class _InUnits(AbstractSet):
+    """A set of somebody else's making, for trees divided by one length."""
+
+    inner: AbstractSet
+    lengths: PyTree
+
+    def project(self, tree: PyTree) -> PyTree:
+        """The projection in the set's own units."""
+        return self._apart(self.inner.project(self._whole(tree)))
+
+    def faces(self, tree: PyTree) -> Faces:
+        """The faces, as lengths."""
+        unit = _first(self.lengths)
+        return Faces(*(jax.tree.map(lambda row: row / unit, part) for part in self.inner.faces(self._whole(tree))))
+
+    def bounds(self, tree: PyTree) -> Bounds:
+        """The bounds in units."""
+        return Bounds(*(self._apart(bound) for bound in self.inner.bounds(tree)))
+
+    def _whole(self, tree: PyTree) -> PyTree:
+        return jax.tree.map(jnp.multiply, tree, self.lengths)
+
+    def _apart(self, tree: PyTree) -> PyTree:
+        return jax.tree.map(jnp.divide, tree, self.lengths)
 
 
 def is_set(node: Any) -> bool:
@@ -201,10 +290,49 @@ def bounds(sets: PyTree, tree: PyTree) -> Bounds:
     return Bounds(jnp.concatenate(lower), jnp.concatenate(upper))
 
 
+def in_units(sets: PyTree, lengths: PyTree) -> PyTree:
+    """A tree prefix of sets for a tree whose entries are divided by `lengths`."""
+    return jax.tree.map(lambda one, part: one.in_units(part), sets, lengths, is_leaf=is_set)
+
+
+def all_entrywise(sets: PyTree) -> bool:
+    """Whether all of them are bounds on single entries: their projection is clipping to `bounds`."""
+    return all(one.entrywise for one in jax.tree.leaves(sets, is_leaf=is_set))
+
+
+def shared_units(sets: PyTree, tree: PyTree) -> np.ndarray:
+    """A number for every entry of the raveled tree; entries with the same one must be measured in the same unit."""
+    parts = jax.tree.leaves(
+        jax.tree.map(lambda one, part: _Part(one, part), sets, tree, is_leaf=is_set),
+        is_leaf=lambda node: isinstance(node, _Part),
+    )
+    groups: list[np.ndarray] = []
+    for part in parts:
+        first = groups[-1][-1] + 1 if groups and groups[-1].size else sum(group.size for group in groups)
+        count = sum(np.size(leaf) for leaf in jax.tree.leaves(part.tree))
+        groups.append(first + (np.arange(count) if part.of.entrywise else np.zeros(count, int)))
+    return np.concatenate([np.zeros(0, int), *groups])
+
+
+class _Part(NamedTuple):
+    """A set and the subtree that it acts on."""
+
+    of: AbstractSet
+    tree: PyTree
+
+
 def contains(sets: PyTree, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
     """Whether the tree lies in a tree prefix of sets, up to `tol` in every entry."""
     inside = jax.tree.map(lambda one, part: one.contains(part, tol), sets, tree, is_leaf=is_set)
     return jnp.array(jax.tree.leaves(inside)).all()
+
+
+def _check_number(name: str, value: Any, needs: str) -> None:
+    """Refuse what is neither a number nor an array of numbers (arrays of a compiled program are not looked at)."""
+    if isinstance(value, bool) or not (_concrete(value) or isinstance(value, jax.core.Tracer)):
+        raise InputError(f"{name}: needs {needs}, got {value!r}.")
+    if _concrete(value) and not jnp.issubdtype(np.asarray(value).dtype, jnp.number):
+        raise InputError(f"{name}: needs {needs}, got an array of {np.asarray(value).dtype}.")
 
 
 def _concrete(value: Any) -> bool:
@@ -222,6 +350,11 @@ def _bounds_like(bound: PyTree, tree: PyTree) -> PyTree:
 
 def _infinite(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), tree)
+
+
+def _first(tree: PyTree) -> Array:
+    """The first entry of a tree of equal numbers."""
+    return jnp.ravel(jax.tree.leaves(tree)[0])[0]
 
 
 def _scalar_like(value: PyTree, tree: PyTree) -> Array:

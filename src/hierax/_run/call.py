@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.settings import is_number, is_whole
 from hierax._judge.psi import Penalty
+from hierax._run.clock import Clock
 from hierax._run.device import Output, Run
 from hierax._run.reports import Costs
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
 MAX_STEPS = 10_000
+MOST_STEPS = 2**31 - 1  # steps are counted in 32 bits
+MOST_SEED = 2**63
 RECORDS = 100  # of a run where the user does not say how often to record
 
 
@@ -62,7 +67,7 @@ class Call:
     """What `solve` was asked for beside the problem, the start and the method; None: not said.
 
     The meaning of each is that of the argument of `solve`; `quiet`, which `solve` has not, keeps failures out of the
-    warnings, for a caller to whom they are part of the game.
+    warnings, for a caller to whom they are part of the game. `clock` starts when the call is made.
     """
 
     max_steps: int | None = None
@@ -75,16 +80,17 @@ class Call:
     progress: bool | None = None
     state: State | None = None
     quiet: bool = False
+    clock: Clock = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         """Refuse values that no method could make sense of."""
         for name in ("max_steps", "record_every"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InputError(f"{name}={value!r}: needs a whole number >= 1.")
+            if value is not None and not (is_whole(value) and 1 <= value <= MOST_STEPS):
+                raise InputError(f"{name}={value!r}: needs a whole number >= 1, and below 2**31.")
         for name in ("seconds", "tol"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and value > 0):
+            if value is not None and not (is_number(value) and value > 0):
                 raise InputError(f"{name}={value!r}: needs a positive number or None.")
         if self.output not in get_args(Output):
             raise InputError(f"output={self.output!r}: choose 'last', 'tail', 'best' or 'random'.")
@@ -92,8 +98,12 @@ class Call:
             raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
         if self.state is not None and not isinstance(self.state, State):
             raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
-        if isinstance(self.seed, bool) or not (isinstance(self.seed, int) or _is_key(self.seed)):
-            raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key.")
+        if not (is_whole(self.seed) and 0 <= self.seed < MOST_SEED) and not _is_key(self.seed):
+            raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key; the number >= 0, below 2**63.")
+        for name in ("max_steps", "record_every", "seed"):
+            if isinstance(getattr(self, name), np.integer):
+                object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "clock", Clock(self.seconds))
 
     @property
     def steps(self) -> int:

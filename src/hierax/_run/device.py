@@ -17,9 +17,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax._base.trees import all_finite, dtype_of, select
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
+from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Tickets
-from hierax._run.reports import Metrics, Residual
+from hierax._run.reports import Metrics
+from hierax._run.window import Window, added, empty_window, means_of
 
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
@@ -43,16 +45,12 @@ class Answer(NamedTuple):
     multipliers: Multipliers
 
 
-class Window(NamedTuple):
-    """Sums since the last record (the numbers packed: on small problems the count of arrays is what costs)."""
-
-    first: Int[Array, ""]
-    numbers: Float[Array, "6"]
-    residual: Residual
-
-
 class Record(NamedTuple):
-    """One row of the history: means over the steps since the last one; violation at the last of them."""
+    """One row of the history: means over the steps since the last one; violation at the last of them.
+
+    The last three are for the messages of a run: whether the sets hold every entry, whether the steps cancel each other
+    (`window.Residuals.cycling`), and the norm of the direction of x as far as it exceeds its noise.
+    """
 
     step: Array
     upper: Scalar
@@ -64,6 +62,8 @@ class Record(NamedTuple):
     step_x: Scalar
     step_y: Scalar
     pinned: Array
+    cycling: Array
+    drift_x: Scalar
 
 
 class Run(NamedTuple):
@@ -87,7 +87,7 @@ def first_run(problem: Problem, method: AbstractMethod, state: Any, output: Outp
     return Run(
         state=state,
         code=jnp.zeros((), jnp.int32),
-        window=Window(state.step, jnp.zeros((6,), dtype), method.zero_residual(state)),
+        window=empty_window(problem, method, state, dtype),
         last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
@@ -113,10 +113,10 @@ def _answer(problem: Problem, method: AbstractMethod, state: Any) -> Answer:
 
 
 def advance(problem: Problem, method: AbstractMethod, output: Output, run: Run, tickets: Tickets) -> Run:
-    """One step; a step to a point that is not finite, or further out than `run.limit`, is undone and ends the run."""
+    """One step; a step to where a value is not finite, or further out than `run.limit`, is undone and ends the run."""
     state, metrics = method.step(problem, run.state, tickets)
     numbers = (metrics.upper, metrics.lower, metrics.violation, metrics.raw_x, metrics.raw_y)
-    finite = all_finite((state, numbers))
+    finite = all_finite((state, numbers, _values(problem, state.point.x, state.point.y, tickets)))
     near = optax.tree.norm((state.point.x, state.point.y)) <= run.limit
     code = jnp.where(finite, jnp.where(near, RUNNING, DIVERGED), NONFINITE).astype(jnp.int32)
     if not isinstance(metrics.lower_status, int):
@@ -125,17 +125,16 @@ def advance(problem: Problem, method: AbstractMethod, output: Output, run: Run, 
     code = jnp.where(run.code == RUNNING, code, run.code)
     kept, weight = _keep(problem, method, output, run, state, metrics)
     last = jnp.stack([metrics.violation, metrics.push, metrics.distance]).astype(run.last.dtype)
-    new = run._replace(state=state, window=_add(run.window, metrics), last=last, kept=kept, kept_weight=weight)
+    window = added(run.window, metrics, run.state.step)
+    new = run._replace(state=state, window=window, last=last, kept=kept, kept_weight=weight)
     return select(code == RUNNING, new, run)._replace(code=code)
 
 
-def _add(window: Window, metrics: Metrics) -> Window:
-    each = (metrics.upper, metrics.lower, metrics.step_x, metrics.step_y, metrics.raw_x, metrics.raw_y)
-    numbers = jnp.stack(each)
-    return window._replace(
-        numbers=window.numbers + numbers.astype(window.numbers.dtype),
-        residual=jax.tree.map(lambda a, b: (a + b).astype(a.dtype), window.residual, metrics.residual),
-    )
+def _values(problem: Problem, x: PyTree, y: PyTree, tickets: Tickets) -> PyTree:
+    """Every function at a point, on the batches of the step: metrics are of the point before it."""
+    zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
+    rows = problem.rows(x, y), problem.upper_constraints(x, y)
+    return problem.upper(x, y, zeta), problem.lower(x, y, xi), rows
 
 
 def _keep(
@@ -157,11 +156,11 @@ def _keep(
 
 def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, tol: Scalar) -> tuple[Run, Record]:
     """Close the window: a row of the history, the stop test and, for "best", the comparison with the best so far."""
-    window = run.window
-    steps = jnp.maximum(run.state.step - window.first, 1).astype(window.numbers.dtype)
-    upper, lower, step_x, step_y, raw_x, raw_y = window.numbers / steps
-    held_x, held_y, held_z, inner = (optax.tree.norm(part) / steps for part in window.residual)
-    held = jnp.sqrt(held_x**2 + held_y**2 + held_z**2)
+    means = means_of(run.window, run.state.step)
+    residuals = means.residuals
+    upper, lower, step_x, step_y, raw_x, raw_y = means.numbers
+    held_x, held_y, _, inner = residuals.shown
+    held = residuals.stationarity
     # Both blocks: at an ordinary active bound of x the direction in y is not held back.
     pinned = (held_x <= PINNED * raw_x) & (raw_x > 0) & (held_y <= PINNED * raw_y) & (raw_y > 0)
     violation, push, distance = run.last
@@ -176,6 +175,8 @@ def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, t
         step_x=step_x,
         step_y=step_y,
         pinned=pinned,
+        cycling=residuals.cycling,
+        drift_x=residuals.drift_x,
     )
     met = (violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
     quiet = jnp.where(met, run.quiet + 1, 0)
@@ -185,7 +186,7 @@ def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, t
         score = jnp.where(pinned, jnp.inf, held + push).astype(weight.dtype)
         kept = select(score < weight, _answer(problem, method, run.state), kept)
         weight = jnp.minimum(score, weight)
-    empty = jax.tree.map(jnp.zeros_like, window)._replace(first=run.state.step)
+    empty = jax.tree.map(jnp.zeros_like, run.window)._replace(first=run.state.step)
     running = run.code == RUNNING  # a start that has stopped keeps what it stopped with
     new = run._replace(window=empty, quiet=quiet, code=code, kept=kept, kept_weight=weight, pinned=pinned)
     return select(running, new, run), row

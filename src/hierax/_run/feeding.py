@@ -19,6 +19,7 @@ class Feeding:
     def __init__(self, feeders: dict[str, Feeder], batches: Batches) -> None:
         self.feeders = feeders
         self.per_step = {"zeta": 1, "xi": 1 + batches.inner}
+        self.last: dict[str, PyTree] = {}  # what the latest chunk was given
 
     @property
     def most(self) -> int:
@@ -27,10 +28,11 @@ class Feeding:
         return max(1, min(STEPS, BYTES // size)) if size else sys.maxsize
 
     def available(self, steps: int) -> int:
-        """How many of the coming steps the streams have batches for (at least one: taking it ends the run)."""
+        """How many of the coming steps the streams have batches for by now (at least one: taking it ends the run)."""
         steps = min(steps, self.most)
         for name, feeder in self.feeders.items():
-            steps = min(steps, feeder.hold(steps * self.per_step[name]) // self.per_step[name])
+            each = self.per_step[name]
+            steps = min(steps, feeder.hold(steps * each, least=each) // each)
         return max(1, steps)
 
     def batches(self, steps: int) -> dict[str, PyTree]:
@@ -49,4 +51,5 @@ class Feeding:
             if self.per_step["xi"] > 1:
                 fed["inner"] = padded(jax.tree.map(lambda a: a[:, :-1], both))
             fed["xi"] = padded(jax.tree.map(lambda a: a[:, -1], both))
+        self.last = fed
         return fed

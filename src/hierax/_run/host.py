@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hierax._base.interrupt import Interrupt
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run import device
+from hierax._run import device, wording
 from hierax._run.call import Call, Info, State
+from hierax._run.clock import Interrupted, OutOfTime
 from hierax._run.device import Orders, Output, Run, Spread
 from hierax._run.feeding import Feeding
 from hierax._run.prepare import Prepared
@@ -22,7 +24,7 @@ from hierax._run.progress import progress_bar
 from hierax._run.records import Records
 from hierax._run.reports import Costs
 from hierax._run.solution import Counts, Solution, Solutions
-from hierax._run.status import Reason, Status
+from hierax._run.status import Open, Reason, Status
 from hierax._run.streams import Exhausted
 
 if TYPE_CHECKING:
@@ -33,21 +35,37 @@ CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks
 LOWER_FAILURES = {device.NO_LOWER_POINT: Reason.NO_LOWER_POINT, device.NO_LOWER_BOUND: Reason.NO_LOWER_BOUND}
 
 
+class Ending(NamedTuple):
+    """Why the host ended a run, with what the reason's text says of the data."""
+
+    reason: Reason
+    what: str = ""
+    cure: str = ""
+
+
 class Host:
     """One run of steps, from its state to its solution."""
 
     def __init__(
-        self, prepared: Prepared, state: State, call: Call, spread: Spread, since: tuple[float, float]
+        self,
+        prepared: Prepared,
+        state: State,
+        call: Call,
+        spread: Spread,
+        since: tuple[float, float],
+        interrupt: Interrupt,
     ) -> None:
-        """`since`: the clock and the seconds spent compiling when the run began."""
+        """`since`: the time and the seconds spent compiling when the run began."""
         self.prepared, self.before, self.call, self.spread = prepared, state, call, spread
+        self.interrupt = interrupt
         self.runs, self._since = state.run, since
         self.costs = state.method.costs(prepared.bound.problem)
         self.first = int(np.max(state.run.state.step))
         self.done = 0
         self.records = Records()
         self.feeding = Feeding(prepared.feeders, state.method.batches(prepared.bound.problem))
-        self.ended: Status | None = None  # what the host ended the run with; None: its steps, or its own codes
+        self.ended: Ending | None = None  # what the host ended the run with; None: its steps, or its own codes
+        self._first_x = jax.tree.map(lambda a: np.array(a, copy=True), state.run.state.point.x)
 
     @property
     def method(self) -> AbstractMethod:
@@ -66,39 +84,50 @@ class Host:
         return time.perf_counter() - begin - (self.prepared.bound.compile_seconds - compiled)
 
     def drive(self) -> None:
-        """Run until the steps, the clock, the callback, the tolerance, the data or a failure ends it."""
+        """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
         per_step: float | None = None
         with progress_bar(self.call.progress, self.call.steps) as show:
-            while self.done < self.call.steps and self.ended is None:
-                asked = 1 if per_step is None else max(1, int(CHUNK_SECONDS / max(per_step, 1e-9)))
+            while self.done < self.call.steps and (ended := self._ended_between_chunks()) is None:
                 before, recorded = self.elapsed, len(self.records)
                 try:
-                    steps = self._chunk(asked)
-                except Exhausted as error:
-                    self.ended = Reason.NO_MORE_BATCHES.status(self.step, what=error)
-                    return
+                    steps = self._chunk(self._affordable(per_step))
+                except (Exhausted, OutOfTime, Interrupted) as error:
+                    ended = _without_a_batch(error)
+                    break
                 per_step = (self.elapsed - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
                 if not bool(np.any(np.asarray(self.runs.code) == device.RUNNING)):
                     return
-                self.ended = self._ended_between_chunks(fresh=len(self.records) > recorded)
+                if len(self.records) > recorded and self.call.callback is not None and self._callback_stops():
+                    ended = Ending(Reason.CALLBACK)
+                    break
+        if self.done < self.call.steps:
+            self.ended = ended
+            self._close_window()
 
-    def _ended_between_chunks(self, fresh: bool) -> Status | None:
-        """Whether the callback (asked where there is a fresh record) or the clock ends the run."""
-        if self.call.callback is not None and fresh and self._callback_stops():
-            return Reason.CALLBACK.status(self.step)
-        late = self.call.seconds is not None and self.elapsed >= self.call.seconds
-        if late and self.done < self.call.steps:
-            return Reason.TIME_UP.status(self.step, seconds=self.call.seconds)
-        return None
+    def _ended_between_chunks(self) -> Ending | None:
+        """Whether Ctrl-C or the clock ends the run."""
+        if self.interrupt.asked:
+            return Ending(Reason.CTRL_C)
+        return Ending(Reason.TIME_UP) if self.call.clock.passed else None
+
+    def _affordable(self, per_step: float | None) -> int:
+        """How many steps to order: so many as keep the host away for a moment, and within the time that is left."""
+        if per_step is None:
+            return 1
+        return max(1, int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9)))
 
     def _callback_stops(self) -> bool:
         assert self.call.callback is not None
         point = self.runs.state.point
         x, y = self.prepared.whole(point.x, point.y)
         x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
-        answer = self.call.callback(Info(self.step, x, y, self.records.last() or {}))
+        try:
+            answer = self.call.callback(Info(self.step, x, y, self.records.last() or {}))
+        except KeyboardInterrupt:
+            self.interrupt.ask()
+            return False
         return isinstance(answer, bool | np.bool_) and bool(answer)
 
     def _chunk(self, asked: int) -> int:
@@ -111,14 +140,25 @@ class Host:
             lead, with_record = to_record, True
             rows = 0 if self.call.callback is not None else min((asked - lead) // period, device.ROWS - 1)
         steps = lead + rows * period
+        self._run_chunk(lead, with_record, rows, self.feeding.batches(steps))
+        return steps
+
+    def _close_window(self) -> None:
+        """A last record where a run ends between two of them: a chunk without steps."""
+        opened = int(np.max(self.runs.window.first))
+        if self.done and int(np.max(self.runs.state.step)) > opened:
+            self._run_chunk(0, True, 0, self.feeding.last)
+
+    def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, Any]) -> None:
+        """Order `lead` steps (and a record), and then so many `rows` of steps with a record each."""
         orders = Orders(
             first_step=jnp.asarray(self.step, jnp.int32),
             lead=jnp.asarray(lead, jnp.int32),
             lead_record=jnp.asarray(with_record),
             rows=jnp.asarray(rows, jnp.int32),
-            period=jnp.asarray(period, jnp.int32),
+            period=jnp.asarray(self.call.period, jnp.int32),
             tol=jnp.asarray(self.call.tol or -1.0, self.runs.limit.dtype),
-            fed=self.feeding.batches(steps),
+            fed=fed,
         )
         started = self.elapsed
         self.runs, table, written = self.prepared.bound.run(
@@ -131,7 +171,6 @@ class Host:
             donate=True,
         )
         self.records.add(table, int(written), started + self.before.seconds, self.elapsed + self.before.seconds)
-        return steps
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -175,16 +214,41 @@ class Host:
             return Reason.RAN_AWAY.status(step, cure=self._cure(i))
         if code in LOWER_FAILURES:
             return LOWER_FAILURES[code].status(step)
-        if self.ended is not None and self.ended.failed:
-            return Status(self.ended.kind, self.ended.message, step)
+        if self.ended is not None and self.ended.reason.kind.failed:
+            return self._ending(self.ended, i, step)
         if bool(np.ravel(self.runs.pinned)[i]):
             return Reason.HELD_IN_A_CORNER.status(step)
-        quality = self.records.quality(i, self.method.advice.bring_y_closer)
         if code == device.CONVERGED:
-            return Reason.RESIDUALS_SMALL.status(step, tol=self.call.tol, quality=quality)
-        if self.ended is not None:
-            return Status(self.ended.kind, self.ended.message, step)
-        return Reason.STEPS_DONE.status(step, done=self.done, quality=quality)
+            quality = self.quality(i)
+            return Reason.RESIDUALS_SMALL_UNPROVED.status(
+                step, tol=self.call.tol, quality=quality, why=Open.ONE_OF_MANY.text()
+            )
+        return self._ending(self.ended or Ending(Reason.STEPS_DONE), i, step)
+
+    def _ending(self, ended: Ending, i: int, step: int) -> Status:
+        """The status of a start that the host ended."""
+        reason, what, cure = ended
+        quality, hint = self.quality(i), self._hint(i)
+        seconds = self.call.seconds
+        return reason.status(step, done=self.done, quality=quality, hint=hint, seconds=seconds, what=what, cure=cure)
+
+    @property
+    def met_tolerance(self) -> bool:
+        """Whether a single run was ended by its tolerance."""
+        met = self.spread == "one" and int(self.runs.code) == device.CONVERGED
+        return met and not bool(self.runs.pinned)
+
+    def quality(self, i: int) -> str:
+        """How good the last point of start i is by its own residuals, in words."""
+        return wording.quality(self.records, i, self.method.advice, self.call.tol)
+
+    def _hint(self, i: int) -> str:
+        last = self.runs.state.point.x
+        if self.spread != "one":
+            first, last = jax.tree.map(lambda a: a[i], (self._first_x, last))
+        else:
+            first = self._first_x
+        return wording.hints(self.records, i, self.method.advice, self.call.tol, self.prepared.problem, (first, last))
 
     def _cure(self, i: int) -> str:
         """What to do about start i: its steps compared with what the curvature at its last finite point allows."""
@@ -205,6 +269,17 @@ class Host:
         if not all(np.isfinite(most) for _, most in found.values()):
             return "The functions' derivatives are not finite there: restrict X and Y to where they are."
         return (found and advice.no_step_too_long) or advice.shorten_steps
+
+
+def _without_a_batch(error: Exception) -> Ending:
+    """How a run ends whose streams give nothing for its next step."""
+    if isinstance(error, Interrupted):
+        return Ending(Reason.CTRL_C)
+    if isinstance(error, OutOfTime):
+        return Ending(Reason.NO_BATCH_IN_TIME, "the Stream gives its batches too slowly")
+    if error.__cause__ is not None:
+        return Ending(Reason.NO_MORE_BATCHES, str(error), "Repair the iterable, and go on with state=sol.state.")
+    return Ending(Reason.NO_MORE_BATCHES, str(error), "Give a re-iterable, or fewer max_steps.")
 
 
 def _finish(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.settings import COUNT, check_settings
@@ -50,6 +51,9 @@ class AbstractMethod(AbstractSolver):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right; a subclass adds its own rules and calls this."""
         check_settings(self, {"batch_zeta": COUNT, "batch_xi": COUNT})
+        for name in ("batch_zeta", "batch_xi"):
+            if isinstance(getattr(self, name), np.integer):
+                setattr(self, name, int(getattr(self, name)))
 
     # -- must be written --------------------------------------------------------------------------------------------
 

@@ -14,13 +14,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from hierax._base.dependence import depends_on_arguments
 from hierax._base.errors import InputError
-from hierax._base.trees import split_variable
+from hierax._base.trees import size, split_variable
 from hierax._compile import checked
 from hierax._compile.programs import Bound
 from hierax._problem import samples, sets
 from hierax._problem.problem import Problem
 from hierax._run.batches import Batches
+from hierax._run.clock import Patience, endless
 from hierax._run.streams import Exhausted, Feeder, feeder_of
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Prepared:
         y_rest: likewise.
         feeders: the open streams, by name.
         count: number of starts; None: a single run.
+        used: names of objectives that were found to depend on the variables.
     """
 
     problem: Problem
@@ -50,6 +53,7 @@ class Prepared:
     y_rest: PyTree
     feeders: dict[str, Feeder]
     count: int | None
+    used: set[str] = dataclasses.field(default_factory=set)
 
     def at(self, x: PyTree, y: PyTree, count: int | None = None) -> Prepared:
         """The same problem from another start (arrays only), or from `count` of them."""
@@ -68,16 +72,23 @@ class Prepared:
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
 
 
-def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False) -> Prepared:
-    """Check a problem and its start; with `many`, every leaf of x0 and y0 has a leading axis of starts."""
+def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False, patience: Patience = endless) -> Prepared:
+    """Check a problem and its start; with `many`, every leaf of x0 and y0 has a leading axis of starts.
+
+    A stream that gives no batch is waited for as long as `patience` allows.
+    """
     checked.check_problem(problem)
     x, x_rest = split_variable("x0s" if many else "x0", x0)
     y, y_rest = split_variable("y0s" if many else "y0", y0)
+    for name, tree in (("x0", x), ("y0", y)):
+        if not size(tree):
+            raise InputError(f"{name}{'s' * many}: has no entries (shapes {[a.shape for a in jax.tree.leaves(tree)]}).")
     count = _starts(x, y) if many else None
     for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
         one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
         checked.check_set(name, convex_set, one)
-    feeders = _open_streams(problem)
+    check_draws(problem)
+    feeders = _open_streams(problem, patience)
     bound = Bound(problem, x_rest, y_rest)
     for name, feeder in feeders.items():
         bound.feed(name, feeder.batch)
@@ -93,16 +104,24 @@ def _starts(x: PyTree, y: PyTree) -> int:
     return next(leaf.shape[0] for leaf in jax.tree.leaves(x))
 
 
-def _open_streams(problem: Problem) -> dict[str, Feeder]:
+def check_draws(problem: Problem) -> None:
+    """Refuse a `Sampler` whose samples repeat or cannot be repeated."""
+    for name in ("zeta", "xi"):
+        source = getattr(problem, name)
+        if isinstance(source, samples.Sampler):
+            samples.check_draw(name, source)
+
+
+def _open_streams(problem: Problem, patience: Patience) -> dict[str, Feeder]:
     feeders = {}
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
         if isinstance(source, samples.Stream):
             try:
-                feeders[name] = feeder_of(name, source)
+                feeders[name] = feeder_of(name, source, patience)
                 feeders[name].peek()
-            except Exhausted:
-                raise InputError(f"Problem({name}): the Stream yields no batch (any more).") from None
+            except Exhausted as error:
+                raise InputError(f"Problem({name}): {error}, before the first step.") from error
     return feeders
 
 
@@ -130,6 +149,21 @@ def check_batches_fit(prepared: Prepared, batches: Batches) -> None:
     sizes = {"zeta": batches.zeta, "xi": batches.xi}
     shapes = {name: _batch_shape(prepared, name, n) for name, n in sizes.items()}
     checked.check_functions(prepared.bound, *prepared.one_start(), shapes)
+    for name, batch in (("upper", "zeta"), ("lower", "xi")):
+        if name not in prepared.used:
+            _check_uses_variables(prepared, name, shapes[batch])
+
+
+def _check_uses_variables(prepared: Prepared, name: str, batch: PyTree) -> None:
+    """Refuse an objective that is a constant."""
+    function = getattr(prepared.bound.problem, name)
+    arrays = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), batch)
+    if not depends_on_arguments(lambda x, y: function(x, y, arrays), *prepared.one_start()):
+        raise InputError(
+            f"Problem({name}): returns the same number whatever x and y are, so there is nothing to optimise. Check "
+            "that it uses its arguments."
+        )
+    prepared.used.add(name)
 
 
 def _check_sizes(prepared: Prepared, batches: Batches) -> None:

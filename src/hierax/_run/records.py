@@ -14,6 +14,8 @@ from hierax._run.reports import Costs
 
 pandas = lazy("pandas")
 
+FOR_MESSAGES = ("pinned", "cycling", "drift_x")  # fields of a record that are no columns of the history
+
 
 class History:
     """Records of a run: one NumPy array per name, one row per record; `len` is the number of records.
@@ -102,21 +104,16 @@ class Records:
         table, _ = self._tables[-1]
         return {name: np.asarray(column)[-1] for name, column in table._asdict().items()}
 
-    def quality(self, start: int, closer: str) -> str:
-        """What the last record says of a start's point, in words; `closer`: what brings y closer."""
-        record = self.last()
-        if record is None:
-            return ""
-        names = ("stationarity", "violation", "distance")
-        stationarity, violation, distance = (float(np.ravel(record[name])[start]) for name in names)
-        return (
-            f" (stationarity {stationarity:.2g}, violation {violation:.2g}, y is {distance:.2g} from the lower level's "
-            f"solution: {closer})"
-        )
+    def of(self, start: int, at: int = -1) -> dict[str, float] | None:
+        """The first (`at` 0) or the latest (-1) record of one start; None where there is none."""
+        if not self._tables:
+            return None
+        table, _ = self._tables[at]
+        return {name: float(np.ravel(np.asarray(column)[at])[start]) for name, column in table._asdict().items()}
 
     def history(self, spent: Costs, per_step: Costs, first: int, many: bool) -> History:
         """All records, with the costs up to each: `spent` before step `first`, `per_step` with every step."""
-        names = [name for name in Record._fields if name != "pinned"]
+        names = [name for name in Record._fields if name not in FOR_MESSAGES]
         tables = [table for table, _ in self._tables]
         columns = {
             name: np.concatenate([np.asarray(getattr(t, name)) for t in tables]) if tables else np.zeros((0,))

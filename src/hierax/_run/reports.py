@@ -114,9 +114,11 @@ class Advice(NamedTuple):
     Attributes:
         bring_y_closer: how y gets closer to the lower level's solution.
         shorten_steps: what to do where the run diverged and a step may be too long.
+        lengthen_x_step: what to do where x hardly moves although its direction is not zero.
         no_step_too_long: what to do where the run diverged although no step exceeds its limit; empty: `shorten_steps`.
     """
 
     bring_y_closer: str = "a larger c brings it closer"
     shorten_steps: str = "Shorten the steps or leave them unset."
+    lengthen_x_step: str = "lengthen its step."
     no_step_too_long: str = ""

@@ -68,6 +68,18 @@ class Solution:
     problem: Problem
     log: tuple[str, ...] = ()
 
+    def ending(self, status: Status) -> Solution:
+        """The same solution with another status; what is known of its point stays known."""
+        other = dataclasses.replace(self, status=status)
+        known = ("certificate", "judgement")  # computed once, on first access
+        other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
+        return other
+
+    def knowing(self, certificate: Certificate) -> Solution:
+        """The same solution with the certificate of its point, which was made on the way."""
+        self.__dict__["certificate"] = certificate
+        return self
+
     @property
     def statuses(self) -> list[Status]:
         """The status as a list of one: what `Solutions` has for each start."""
@@ -88,11 +100,11 @@ class Solution:
         """F(x, y): the upper objective, on what `judgement` sees; of a `Stream`, the last record of it."""
         if self.judgement is not None:
             return float(self.judgement.upper)
-        return float(self.history["upper"][-1])
+        return float(self.history["upper"][-1]) if len(self.history) else float("nan")
 
     @functools.cached_property
     def certificate(self) -> Certificate:
-        """`certify` of this solution, computed on first access.
+        """`certify` of this solution, computed on first access, or by the run itself where it was given `tol`.
 
         For another solver, other samples or data of a `Stream`, call `hierax.certify` yourself.
         """

@@ -5,15 +5,19 @@ import enum
 
 
 class Kind(enum.Enum):
-    """How a run ended, in one word (`status.name`); `ok` and `failed` say what to make of it."""
+    """How a run ended, in one word (`status.name`), whether that is a claim to have solved the problem (`ok`), and
+    whether `throw=True` raises (`failed`).
+    """
 
     CONVERGED = ("converged", True, False)
     BEST_OF_BRANCHES = ("best_of_branches", True, False)
-    NO_MULTIPLIER = ("no_multiplier", True, False)
-    MAX_STEPS = ("max_steps", True, False)
-    SECONDS = ("seconds", True, False)
-    SAMPLES = ("samples", True, False)
-    STOPPED = ("stopped", True, False)
+    NO_MULTIPLIER = ("no_multiplier", False, False)
+    UNPROVED = ("unproved", False, False)
+    MAX_STEPS = ("max_steps", False, False)
+    SECONDS = ("seconds", False, False)
+    SAMPLES = ("samples", False, False)
+    STOPPED = ("stopped", False, False)
+    INTERRUPTED = ("interrupted", False, False)
     PINNED = ("pinned", False, False)
     NOT_CERTIFIED = ("not_certified", False, False)
     NONFINITE = ("nonfinite", False, True)
@@ -48,13 +52,28 @@ class Status:
 
     @property
     def ok(self) -> bool:
-        """Whether the run ended as it was asked to: neither failed nor pinned in a corner of the sets."""
+        """Whether the run claims to have solved the problem, which it does with a certificate only."""
         return self.kind.ok
 
     @property
     def failed(self) -> bool:
         """Whether `throw=True` raises."""
         return self.kind.failed
+
+
+class Open(enum.Enum):
+    """Why it stays open whether a point with small residuals solves the problem."""
+
+    ONE_OF_MANY = "sols[i].certificate tells."
+    STREAM = "a Stream is never seen as a whole; judge the point by hx.certify on data of your own."
+    TOO_LARGE = "with {entries:,} entries of y and constraints the certificate is left to you: sol.certificate."
+    NO_TIME = "no time was left for the certificate: sol.certificate."
+    NO_CERTIFICATE = "no certificate can be made. {error}"
+    UNDECIDED = "the certificate cannot decide. {objection}"
+
+    def text(self, **details: object) -> str:
+        """The reason as a sentence."""
+        return self.value.format(**details)
 
 
 _AFTER_STAGES = "F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}"
@@ -64,12 +83,34 @@ class Reason(enum.Enum):
     """Why a run ended: the kind, and the text with the places that the run fills in."""
 
     # -- runs of steps ----------------------------------------------------------------------------------------------
-    STEPS_DONE = (Kind.MAX_STEPS, "{done} steps done{quality}; go on from sol.state, or raise max_steps.")
-    TIME_UP = (Kind.SECONDS, "the {seconds:g} seconds are used up after step {step}; go on with state=sol.state.")
+    STEPS_DONE = (Kind.MAX_STEPS, "{done} steps done{quality}; go on from sol.state, or raise max_steps.{hint}")
+    TIME_UP = (
+        Kind.SECONDS,
+        "the {seconds:g} seconds are used up after step {step}{quality}; go on with state=sol.state.{hint}",
+    )
+    NO_BATCH_IN_TIME = (
+        Kind.SECONDS,
+        "the {seconds:g} seconds are used up after step {step}: {what}. The point reached so far is returned.",
+    )
     CALLBACK = (Kind.STOPPED, "stopped by the callback after step {step}.")
+    CTRL_C = (
+        Kind.INTERRUPTED,
+        "interrupted (Ctrl-C) after step {step}{quality}; the point reached so far is returned. Go on with "
+        "state=sol.state.",
+    )
     RESIDUALS_SMALL = (
         Kind.CONVERGED,
-        "all residuals of the penalised problem are below tol={tol:g} after step {step}{quality}.",
+        "the method's residuals are below tol={tol:g} after step {step}, and the certificate of the point agrees.",
+    )
+    RESIDUALS_SMALL_BUT_REFUTED = (
+        Kind.NOT_CERTIFIED,
+        "the method's residuals are below tol={tol:g} after step {step}{quality}, but the certificate of the point "
+        "objects: {objection} See print(sol.certificate).",
+    )
+    RESIDUALS_SMALL_UNPROVED = (
+        Kind.UNPROVED,
+        "the method's residuals are below tol={tol:g} after step {step}{quality}; whether the point solves the problem "
+        "is open: {why}",
     )
     HELD_IN_A_CORNER = (
         Kind.PINNED,
@@ -79,11 +120,12 @@ class Reason(enum.Enum):
     )
     NOT_A_NUMBER = (
         Kind.NONFINITE,
-        "nonfinite at step {step}: a value is not finite; the last finite point is returned. {cure}",
+        "nonfinite at step {step}: a value is not finite after the next step; the last point at which all are finite "
+        "is returned. {cure}",
     )
     RAN_AWAY = (
         Kind.DIVERGED,
-        "diverged at step {step}: the iterates run away; the last finite point is returned. {cure}",
+        "diverged at step {step}: the iterates run away; the last point before that is returned. {cure}",
     )
     NO_LOWER_POINT = (
         Kind.INFEASIBLE,
@@ -97,19 +139,37 @@ class Reason(enum.Enum):
     )
     NO_MORE_BATCHES = (
         Kind.DATA_ERROR,
-        "{what}: the last point is returned. Give a re-iterable, or fewer max_steps.",
+        "{what}: the last point is returned after step {step}. {cure}",
     )
     # -- Auto -------------------------------------------------------------------------------------------------------
-    VALIDATED = (Kind.CONVERGED, "converged: F = {upper:.8g}, validated by the lower level solved from many starts.")
-    SEVERAL_BRANCHES = (
+    CERTIFIED = (Kind.CONVERGED, "converged: the certificate says yes at tol={tol:g}.")
+    CERTIFIED_AMONG_BRANCHES = (
         Kind.BEST_OF_BRANCHES,
-        "best_of_branches: the lower level is not convex ({kinds} different local solutions at one x); y is the best "
-        "of {solves} solves, which samples cannot prove to be the global one. Another seed draws other starts.",
+        "best_of_branches: the certificate says yes at tol={tol:g}, but the lower level is {why}, which samples cannot "
+        "prove to be the global one. Another seed draws other starts.",
     )
     DEGENERATE = (
         Kind.NO_MULTIPLIER,
-        "no_multiplier: the lower level has no multipliers at the returned point (its constraints are degenerate "
-        "there). y was compared with other solutions of the lower level, but no KKT system confirms it.",
+        "no_multiplier: y was compared with other solutions of the lower level, but no KKT system confirms it: "
+        "{objection}",
+    )
+    UNDECIDED = (
+        Kind.UNPROVED,
+        "unproved: the best point passed the validation, but its certificate cannot decide: {objection}",
+    )
+    OBJECTED = (
+        Kind.NOT_CERTIFIED,
+        "not_certified: the best point is returned; its certificate objects at tol={tol:g}: {objection} Try another "
+        "start or seed, more starts, or more seconds.",
+    )
+    SEARCH_OUT_OF_TIME = (
+        Kind.SECONDS,
+        "seconds: the {seconds:g} seconds were up before the search was complete; the best point is returned. What its "
+        "certificate misses: {objection}",
+    )
+    SEARCH_INTERRUPTED = (
+        Kind.INTERRUPTED,
+        "interrupted: the best point so far is returned. What its certificate misses: {objection}",
     )
     FALLS_FOR_EVER = (
         Kind.UNBOUNDED_UPPER,
@@ -138,8 +198,11 @@ class Reason(enum.Enum):
     )
     STAGES_DONE = (Kind.CONVERGED, f"converged: {_AFTER_STAGES}")
     STAGES_DONE_AMONG_BRANCHES = (Kind.BEST_OF_BRANCHES, f"best_of_branches: {_AFTER_STAGES}")
+    STAGES_WITHOUT_PROOF = (Kind.UNPROVED, f"unproved: further stages gain nothing; {_AFTER_STAGES}")
     STAGES_OUT_OF_TIME = (Kind.SECONDS, f"seconds: {_AFTER_STAGES}")
     STAGES_OUT_OF_SAMPLES = (Kind.SAMPLES, f"samples: {_AFTER_STAGES}")
+    STAGES_OUT_OF_DATA = (Kind.DATA_ERROR, f"data_error: {{what}} {_AFTER_STAGES}")
+    STAGES_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C): {_AFTER_STAGES}")
     EVERY_STAGE_FAILED = (
         Kind.DIVERGED,
         "diverged: every stage failed, at the shortest step too; the start is returned.",

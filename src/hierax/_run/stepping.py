@@ -7,8 +7,11 @@ import time
 from typing import TYPE_CHECKING
 
 from hierax._base.errors import InputError
+from hierax._base.interrupt import interruptible
 from hierax._base.trees import size
-from hierax._run.call import Call, start_keys
+from hierax._run.call import Call, State, start_keys
+from hierax._run.claims import certified
+from hierax._run.clock import patience_of
 from hierax._run.device import Spread
 from hierax._run.host import Host
 from hierax._run.prepare import Prepared, check_method
@@ -27,7 +30,8 @@ logger = logging.getLogger("hierax")
 def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> Solution | Solutions:
     """Make steps from the prepared start (or go on from `call.state`) until something ends the run.
 
-    `asked` None: with the method of `call.state`, as it is.
+    `asked` None: with the method of `call.state`, as it is. Ctrl-C ends the run with what it has; before there is a
+    point to return it raises KeyboardInterrupt.
     """
     begin = time.perf_counter()
     compiled = prepared.bound.compile_seconds
@@ -38,20 +42,31 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
         method = settings_to_go_on_with(asked, call.state.method)
     check_method(prepared, method, asked)
     spread = _spread(prepared)
-    if call.state is None:
-        try:
-            state = started(prepared, method, start_keys(call.seed, prepared.count), call.output, spread)
-        except Exhausted as error:
-            raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from None
-    else:
-        state = continued(call.state, prepared, method, call.output, spread)
-    host = Host(prepared, state, call, spread, (begin, compiled))
-    host.drive()
-    solution = host.solution()
+    with interruptible() as interrupt:
+        if interrupt.asked:
+            raise KeyboardInterrupt
+        for feeder in prepared.feeders.values():
+            feeder.patience = patience_of(call.clock, interrupt)
+        state = _first_state(prepared, method, call, spread)
+        host = Host(prepared, state, call, spread, (begin, compiled), interrupt)
+        host.drive()
+        solution = host.solution()
+        if isinstance(solution, Solution) and host.met_tolerance:
+            solution = certified(solution, prepared, call, host.quality(0))
     for status in solution.statuses:
         loud = status.failed and not call.quiet
         logger.log(logging.WARNING if loud else logging.INFO, "%s: %s", status.name, status.message)
     return solution
+
+
+def _first_state(prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread) -> State:
+    """The state before the first step of this call."""
+    if call.state is not None:
+        return continued(call.state, prepared, method, call.output, spread)
+    try:
+        return started(prepared, method, start_keys(call.seed, prepared.count), call.output, spread)
+    except Exhausted as error:
+        raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from error
 
 
 def _spread(prepared: Prepared) -> Spread:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hierax._base.errors import InputError
+from hierax._run.status import Kind
 from hierax.experiments import datasets
 from hierax.experiments.bench import external, fuzz, sampled
 from hierax.experiments.reproduce import decay_run, rates_run, svm_run, toy_run
@@ -50,7 +51,9 @@ class SampleWeights(StrEnum):
 @app.command()
 def demo(out: Out = None) -> None:
     """Solve the paper's toy problem with nothing set, in seconds; print the solution and draw it."""
-    toy_demo.run(out or Path("out") / "demo", Console())
+    solution = toy_demo.run(out or Path("out") / "demo", Console())
+    if solution.status.kind is Kind.INTERRUPTED:
+        raise KeyboardInterrupt
 
 
 @app.command()

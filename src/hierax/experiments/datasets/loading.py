@@ -65,7 +65,7 @@ def load(
         MissingData: a file is missing or is not the one of the table (an `InputError`).
         MissingExtra: scikit-learn or pooch is needed and not installed.
     """
-    if name not in SOURCES:
+    if not isinstance(name, str) or name not in SOURCES:
         raise InputError(f"name={name!r}: there is no such data set; there are {', '.join(SOURCES)}.")
     if scaled and name not in SCALED:
         raise InputError(f"scaled=True: {name} has no scaled form; map its columns with datasets.scale(features).")

@@ -39,6 +39,12 @@ def scale(features: np.ndarray) -> np.ndarray:
     Minimum and maximum are those of all rows given.
     """
     features = _matrix(features)
+    broken = np.flatnonzero(~np.isfinite(features).all(axis=0))
+    if broken.size:
+        raise InputError(
+            f"features: column {broken[0]} holds NaN or infinite entries ({broken.size} such columns). Fill them in or "
+            "leave their rows out before scaling."
+        )
     low, width = features.min(axis=0), np.ptp(features, axis=0)
     return np.where(width > 0, -1.0 + 2.0 * (features - low) / np.where(width > 0, width, 1.0), 0.0)
 

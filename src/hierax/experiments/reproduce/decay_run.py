@@ -51,7 +51,14 @@ def run(
         tasks[name, labels, "grid search"] = (run_grid, (name, NOISE[labels], size, data_dir))
         for entry in ENTRIES:
             tasks[name, labels, entry.name] = (run_method, (name, NOISE[labels], entry.name, size, data_dir))
-    found = run_tasks(tasks, console, parallel=not quick)
+    out.mkdir(parents=True, exist_ok=True)
+
+    def keep(found: dict[Name, list[Curve] | list[Row]]) -> None:
+        methods = [entry.name for entry in ENTRIES]
+        done = {case: {m: cast(list[Curve], found[*case, m]) for m in methods if (*case, m) in found} for case in cases}
+        _write_curves(out / "curves.npz", done)
+
+    found = run_tasks(tasks, console, not quick, keep)
     every = {case: {e.name: cast(list[Curve], found[(*case, e.name)]) for e in ENTRIES} for case in cases}
     grids = {case: cast(list[Row], found[(*case, "grid search")]) for case in cases}
     summaries = {case: summary(every[case], grids[case]) for case in cases}

@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hierax._base.interrupt import Interrupt, interruptible
 from hierax._compile.precision import float64
 from hierax.experiments.reproduce import rates_figures, rates_floors, rates_inner, rates_vr
 from hierax.experiments.reproduce.rates_claims import ANY, Statement, Target, statements, targets
@@ -48,8 +49,13 @@ def run(
     del data_dir
     console = console or Console()
     sizes = choose(quick, seeds)
-    with float64():
-        parts, seconds = _measured(sizes, console)
+    with float64(), interruptible() as interrupt:
+        parts, seconds = _measured(sizes, console, interrupt)
+    if interrupt.asked:
+        done = dict(zip(PARTS, parts, strict=False))
+        write_json(out / "metrics.json", {"sizes": sizes, "versions": versions(), "seconds": seconds, **done})
+        console.print(f"Interrupted: {len(parts)} of {len(PARTS)} parts were measured; they are in {out}.")
+        raise KeyboardInterrupt
     goals, words = targets(*parts), statements(*parts)
     console.print(_target_table(goals))
     console.print(_statement_table(words))
@@ -67,12 +73,18 @@ def run(
     return content
 
 
-def _measured(sizes: Sizes, console: Console) -> tuple[list[dict], dict[str, float]]:
-    """What every part measures, in the order of `PARTS`, and the seconds that each took."""
+def _measured(sizes: Sizes, console: Console, interrupt: Interrupt) -> tuple[list[dict], dict[str, float]]:
+    """What every part measures, in the order of `PARTS`, and the seconds that each took; up to Ctrl-C."""
     parts, seconds = [], {}
     for name, measure in PARTS.items():
         begin = time.perf_counter()
-        parts.append(measure(sizes))
+        try:
+            measured = measure(sizes)
+        except KeyboardInterrupt:
+            interrupt.ask()
+        if interrupt.asked:  # what was under way ended before its time
+            break
+        parts.append(measured)
         seconds[name] = round(time.perf_counter() - begin, 1)
         console.print(f"{name}: measured in {seconds[name]:.0f} s", style="dim")
     return parts, seconds

@@ -50,7 +50,8 @@ def run(
     names, note = svm_data.names(data_dir)
     if note:
         console.print(note, soft_wrap=True)
-    every = _every_set(names, size, weights, data_dir, console, parallel=not quick)
+    out.mkdir(parents=True, exist_ok=True)
+    every = _every_set(names, size, weights, data_dir, console, not quick, out / "curves.npz")
     plain = {name: plain_svm(name, size.seeds, data_dir) for name in names}
     summaries = {name: summary(every[name]) for name in names}
     judged = targets(summaries)
@@ -71,15 +72,28 @@ def run(
 
 
 def _every_set(
-    names: list[str], size: Size, weights: Weights, data_dir: Path | None, console: Console, parallel: bool
+    names: list[str],
+    size: Size,
+    weights: Weights,
+    data_dir: Path | None,
+    console: Console,
+    parallel: bool,
+    curves: Path,
 ) -> dict[str, dict[str, MethodResult]]:
-    """Results by data set and method; the slowest methods come first, so that no core waits for a last long one."""
+    """Results by data set and method; the slowest methods come first, so that no core waits for a last long one.
+
+    The curves of what is done are written whenever a task ends.
+    """
     tasks: dict[Name, Task[MethodResult]] = {
         (name, method): (_by_name, (name, method, size, weights, data_dir))
         for method in SLOWEST_FIRST
         for name in names
     }
-    found = run_tasks(tasks, console, parallel)
+
+    def keep(found: dict[Name, MethodResult]) -> None:
+        _write_curves(curves, {name: {m: found[n, m] for n, m in found if n == name} for name in names})
+
+    found = run_tasks(tasks, console, parallel, keep)
     return {name: {entry.name: found[name, entry.name] for entry in ENTRIES} for name in names}
 
 

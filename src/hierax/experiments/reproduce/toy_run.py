@@ -17,6 +17,7 @@ from jaxtyping import Array, Float64
 from rich.console import Console
 
 from hierax._base.errors import HieraxWarning
+from hierax._base.interrupt import Interrupt, interruptible
 from hierax._math.psi import Inner, Point, Weights, psi_gradient, stationarity
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Rows
@@ -67,12 +68,14 @@ def run(
     count = seeds or (QUICK_STARTS if quick else STARTS)
     steps = QUICK_STEPS if quick else STEPS
     starts = SIDE * np.random.default_rng(0).random((count, 2))
-    results = []
     rows = all_rows(steps)
-    with progress_bar(None, len(rows)) as show:
-        for done, row in enumerate(rows):
-            results.append(measure(row, starts, steps))
-            show(done + 1, None)
+    with interruptible() as interrupt:
+        results = _measured(rows, starts, steps, interrupt)
+        if interrupt.asked:
+            write_json(out / "metrics.json", _content(results, [], count, steps, quick))
+            _write_points(out / "points.npz", starts, results)
+            console.print(f"Interrupted: {len(results)} of {len(rows)} rows were measured; they are in {out}.")
+            raise KeyboardInterrupt
     statements = verdicts({result.row.key: result for result in results})
     other = synthetic.measure(steps)
     content = _content(results, statements, count, steps, quick) | {"synthetic": other}
@@ -87,6 +90,22 @@ def run(
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def _measured(rows: list[Row], starts: Float64[np.ndarray, "n 2"], steps: int, interrupt: Interrupt) -> list[Result]:
+    """The results of the rows, up to Ctrl-C."""
+    results: list[Result] = []
+    with progress_bar(None, len(rows)) as show:
+        for row in rows:
+            try:
+                result = measure(row, starts, steps)
+            except KeyboardInterrupt:
+                interrupt.ask()
+            if interrupt.asked:  # what was under way ended before its time
+                break
+            results.append(result)
+            show(len(results), None)
+    return results
 
 
 def measure(row: Row, starts: Float64[np.ndarray, "n 2"], steps: int) -> Result:

@@ -6,16 +6,20 @@ what is computed.
 
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import TypeVar
 
 import jax
 from rich.console import Console
 
+from hierax._base.interrupt import Interrupt, interruptible
+
+LOOK_SECONDS = 0.5  # between two looks at Ctrl-C
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 T = TypeVar("T")
 Name = tuple[str, ...]  # of a task: what the experiment calls it, from the general to the particular
@@ -31,7 +35,8 @@ def run_tasks(
     """What each function gives for its arguments; starts them in the given order and prints a line when one ends.
 
     Functions and arguments of parallel tasks are sent to other processes: functions of a module, plain data. `keep` is
-    called with all results so far whenever a task ends, so that nothing is lost where a long run is ended.
+    called with all results so far whenever a task ends, so that nothing is lost where a long run is ended. Ctrl-C ends
+    the tasks under way, whose results are dropped, and raises KeyboardInterrupt.
     """
     began = time.perf_counter()
     found: dict[Name, T] = {}
@@ -43,12 +48,32 @@ def run_tasks(
         if keep is not None:
             keep(found)
 
-    if not parallel:
-        for name, (function, arguments) in tasks.items():
-            done(name, function(*arguments))
-        return found
+    with interruptible() as interrupt:
+        results = _in_processes(tasks, interrupt) if parallel else _one_by_one(tasks, interrupt)
+        for name, result in results:
+            done(name, result)
+        if interrupt.asked:
+            console.print(f"Interrupted: {len(found)} of {len(tasks)} tasks were done.", highlight=False)
+            raise KeyboardInterrupt
+    return found
+
+
+def _one_by_one(tasks: Mapping[Name, Task[T]], interrupt: Interrupt) -> Iterator[tuple[Name, T]]:
+    for name, (function, arguments) in tasks.items():
+        if interrupt.asked:
+            return
+        try:
+            result = function(*arguments)
+        except KeyboardInterrupt:
+            interrupt.ask()
+            return
+        if not interrupt.asked:  # else it ended before its time
+            yield name, result
+
+
+def _in_processes(tasks: Mapping[Name, Task[T]], interrupt: Interrupt) -> Iterator[tuple[Name, T]]:
     cache = jax.config.values["jax_compilation_cache_dir"]
-    spawn = get_context("spawn")
+    spawn, others = get_context("spawn"), set(active_children())
     with (
         _one_core(),
         ProcessPoolExecutor(_cores(), mp_context=spawn, initializer=_settle, initargs=(cache,)) as pool,
@@ -56,9 +81,14 @@ def run_tasks(
         waiting: dict[Future[T], Name] = {
             pool.submit(function, *arguments): name for name, (function, arguments) in tasks.items()
         }
-        for future in as_completed(waiting):
-            done(waiting[future], future.result())
-    return found
+        while waiting and not interrupt.asked:
+            ended, _ = wait(waiting, LOOK_SECONDS, FIRST_COMPLETED)
+            for future in ended:
+                yield waiting.pop(future), future.result()
+        if waiting:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(active_children()) - others:
+                worker.terminate()
 
 
 def _cores() -> int:
@@ -85,8 +115,10 @@ def _one_core() -> Iterator[None]:
 def _settle(cache: str | None) -> None:
     """A worker computes as the command line does: in float64, with compiled programs kept.
 
-    Settings that fail are in the results; a line for each would only hide the progress.
+    Settings that fail are in the results; a line for each would only hide the progress. Ctrl-C is the parent's: a task
+    that it ended early must not come back as a result.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("hierax").setLevel(logging.ERROR)
     jax.config.update("jax_enable_x64", True)
     if cache is not None:

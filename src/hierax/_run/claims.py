@@ -1,0 +1,64 @@
+"""What a run may claim: its residuals speak of the method's own reformulation, a certificate of the bilevel problem."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+
+from hierax._base.errors import InputError
+from hierax._base.trees import size
+from hierax._judge.certificate import Certificate
+from hierax._problem.samples import Stream
+from hierax._run.call import Call
+from hierax._run.prepare import Prepared
+from hierax._run.solution import Solution
+from hierax._run.status import Open, Reason, Status
+
+CERTIFIED_UP_TO = 2000  # entries of y and of the constraints; larger problems are certified when asked
+
+
+def verdict_of(certificate: Certificate, tol: float) -> Literal["yes", "no", "unknown"]:
+    """Whether a certificate says yes at a tolerance, no, or cannot decide."""
+    if hasattr(certificate, "verdict"):
+        return certificate.verdict(tol)
+    if certificate.ok(tol):
+        return "yes"
+    known = certificate.hypergradient_norm is not None
+    return "no" if known and certificate.refuted(tol) else "unknown"
+
+
+def certified(solution: Solution, prepared: Prepared, call: Call, quality: str) -> Solution:
+    """A solution whose residuals met the tolerance, with its certificate and the status that follows from it."""
+    assert call.tol is not None
+    step, tol = solution.status.step, call.tol
+    why = _why_not_certified(prepared, call)
+    if why is None:
+        try:
+            return solution.ending(_status(solution.certificate, tol, step, quality))
+        except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
+            why = Open.NO_CERTIFICATE.text(error=error)
+    return solution.ending(Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=tol, quality=quality, why=why))
+
+
+def _status(certificate: Certificate, tol: float, step: int, quality: str) -> Status:
+    verdict = verdict_of(certificate, tol)
+    if verdict == "yes":
+        return Reason.RESIDUALS_SMALL.status(step, tol=tol)
+    objection = certificate.reasons(tol)[0]
+    if verdict == "no":
+        return Reason.RESIDUALS_SMALL_BUT_REFUTED.status(step, tol=tol, quality=quality, objection=objection)
+    why = Open.UNDECIDED.text(objection=objection)
+    return Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=tol, quality=quality, why=why)
+
+
+def _why_not_certified(prepared: Prepared, call: Call) -> str | None:
+    """Why no certificate is made before the run returns; None: it is made."""
+    problem = prepared.problem
+    if any(isinstance(source, Stream) for source in (problem.zeta, problem.xi)):
+        return Open.STREAM.text()
+    rows = jax.eval_shape(prepared.bound.problem.rows, prepared.x, prepared.y)
+    entries = size(prepared.y) + sum(row.size for row in jax.tree.leaves(rows))
+    if entries > CERTIFIED_UP_TO:
+        return Open.TOO_LARGE.text(entries=entries)
+    return Open.NO_TIME.text() if call.clock.passed else None

@@ -1,0 +1,70 @@
+"""What the records of a run say of its last point, in words that end a status message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._problem import sets
+from hierax._problem.problem import Problem
+from hierax._run.records import Records
+from hierax._run.reports import Advice
+
+HARDLY = 0.01  # x has hardly moved where it moved by less than this part of its size, or of its set's width
+WORTH_MOVING = 1e-4  # part of 1 + |F| that the slope of x promises over that length
+AS_STEEP = 0.5  # and the slope is still this part of the first one
+NEGLIGIBLE = 1e-3  # a cycle matters where its steps are longer than this part of the first ones
+
+
+def quality(records: Records, start: int, advice: Advice, tol: float | None) -> str:
+    """How good a start's last point is by its own residuals."""
+    last = records.of(start)
+    if last is None:
+        return ""
+    stationarity, violation, distance = (last[name] for name in ("stationarity", "violation", "distance"))
+    below = f"y is {distance:.2g} from the inner solver's answer"
+    if violation > max(distance, tol or 0.0) and distance > 0:
+        below += ", which is not the lower level's solution: it is not feasible"
+    else:
+        below += f": {advice.bring_y_closer}"
+    return f" (stationarity {stationarity:.2g}, violation {violation:.2g}, {below})"
+
+
+def cycle(records: Records, start: int, advice: Advice, tol: float | None) -> str:
+    """That the last steps cancel each other, where they do."""
+    last, first = records.of(start), records.of(start, 0)
+    if last is None or first is None or not last["cycling"]:
+        return ""
+    if last["stationarity"] <= max(tol or 0.0, NEGLIGIBLE * first["stationarity"]):
+        return ""
+    return (
+        " The last steps jump to and fro in a cycle: each is long, and together they lead nowhere. "
+        f"{advice.shorten_steps}"
+    )
+
+
+def no_movement(records: Records, start: int, advice: Advice, problem: Problem, before: PyTree, after: PyTree) -> str:
+    """That x has hardly moved although its direction is not zero, where that is so."""
+    last, first = records.of(start), records.of(start, 0)
+    if last is None or first is None or not last["drift_x"] > AS_STEEP * first["drift_x"] > 0:
+        return ""
+    x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (before, after))
+    sizes = np.maximum(np.maximum(np.abs(x), np.abs(x0)), 1.0)
+    moved = float(np.linalg.norm(x - x0))
+    if moved > HARDLY * np.linalg.norm(sizes):
+        return ""
+    box = sets.bounds(problem.x_set, after)
+    length = float(np.linalg.norm(np.minimum(sizes, np.asarray(box.upper) - np.asarray(box.lower))))
+    if moved > HARDLY * length or last["drift_x"] * length < WORTH_MOVING * (1 + abs(last["upper"])):
+        return ""
+    return f" x has moved by {moved:.1g} in all, and its direction is not zero: {advice.lengthen_x_step}"
+
+
+def hints(
+    records: Records, start: int, advice: Advice, tol: float | None, problem: Problem, way: tuple[Any, Any]
+) -> str:
+    """What to do about a run that was ended before it was done; `way`: its first and its last x."""
+    return cycle(records, start, advice, tol) or no_movement(records, start, advice, problem, *way)
