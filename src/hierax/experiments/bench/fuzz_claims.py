@@ -91,8 +91,8 @@ def examine(number: int, case: Case, seconds: float, certify: bool = False) -> R
     if probed.false_ok:
         wrong["false_ok"] = "; ".join([*probed.false_ok, wrong.get("false_ok", "")])
     disagreement = _contradiction(case, solution, certified, text, point)
-    if not disagreement and solution.status.name == "seconds" and spent < EARLY * seconds:
-        disagreement = f"says that {seconds:g} s were up after {spent:.1f}"
+    if not disagreement and solution.status.name == "seconds" and wall < EARLY * seconds:
+        disagreement = f"says that {seconds:g} s were up after {wall:.1f}"
     if disagreement:
         wrong["contradiction"] = disagreement
     if spent > 1.05 * seconds + 1.0:
