@@ -28,6 +28,7 @@ CLAIMS = ("converged", "best_of_branches")
 DENIES = ("not_certified", "unproved")
 FAILED = ("infeasible", "unbounded_upper", "unbounded_lower")
 TOL = 1e-4  # of the certificate
+EARLY = 0.7  # part of the time before which it cannot be up
 NOTHING = Probed([], "")
 
 
@@ -79,7 +80,8 @@ def examine(number: int, case: Case, seconds: float, certify: bool = False) -> R
             probed = probe(case, solution.problem, TOL) if certify and case.truth == "solvable" else NOTHING
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        return Result(number, case, "crash", {"crash": words}, missed=True, trace=traceback.format_exc())
+        lost = case.truth == "solvable"
+        return Result(number, case, "crash", {"crash": words}, missed=lost, trace=traceback.format_exc())
     spent = wall - solution.counts.compile_seconds
     point = to_core(case, solution.x, solution.y)
     begin = time.perf_counter()
@@ -89,6 +91,8 @@ def examine(number: int, case: Case, seconds: float, certify: bool = False) -> R
     if probed.false_ok:
         wrong["false_ok"] = "; ".join([*probed.false_ok, wrong.get("false_ok", "")])
     disagreement = _contradiction(case, solution, certified, text, point)
+    if not disagreement and solution.status.name == "seconds" and wall < EARLY * seconds:
+        disagreement = f"says that {seconds:g} s were up after {wall:.1f}"
     if disagreement:
         wrong["contradiction"] = disagreement
     if spent > 1.05 * seconds + 1.0:

@@ -24,7 +24,7 @@ from hierax.experiments.bench.fuzz_solvers import solve_one
 VIOLATION = 1e-3  # of rows with slopes of about one, and of the sets
 GAP, DISTANCE = 1e-5, 1e-3  # y is not optimal below where G exceeds v by more and every solution is further away
 RADIUS, DESCENT = 0.01, 2e-4  # a lower phi within the radius, by more than this part of the scale of F
-ERROR = 2e-4  # of y, which may change F without a fault of x
+ERROR = 2e-4  # of y (if it has one at all), which may change F without a fault of x
 GLOBAL = 1e-3  # part of the scale of F by which the global optimum may be missed
 STEPS = (1.0, 0.5, 0.25)  # parts of the radius at which planted problems are searched
 DIRECTIONS = 10  # random ones
@@ -41,7 +41,7 @@ class Verdict:
         violation: largest violation of a row or set, and of which.
         gap: G - v(x) as a part of the scale of G.
         distance: to the nearest lower solution that the judge knows.
-        descent: F less the best phi within the radius and what a small error of y changes, as a part of the scale of
+        descent: F less the best phi within the radius and what an error of y changes, as a part of the scale of
             F; never below zero.
         witness: the point with that phi.
         optimum: the best point known: the global optimum of a small problem, the planted point of others.
@@ -101,7 +101,7 @@ def judge(case: Case, x: np.ndarray, y: np.ndarray) -> Verdict:
         optimum = Best(float(upper_value(case.form, case.numbers, *case.planted)), *case.planted)
         scale = planted_scale(case, optimum.value)
         witness = _planted_descent(case, x)
-    descent = max(0.0, (upper - witness.value - ERROR * _slope_in_y(case, x, y)) / scale)
+    descent = max(0.0, (upper - witness.value - min(ERROR, distance) * _slope_in_y(case, x, y)) / scale)
     return Verdict(
         x, y, upper, violation, gap, distance, descent, witness, optimum, (upper - optimum.value) / scale, scale
     )
