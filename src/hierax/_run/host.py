@@ -81,8 +81,12 @@ class Host:
     @property
     def elapsed(self) -> float:
         """Seconds of this run, compilation apart."""
-        begin, compiled = self._since
-        return time.perf_counter() - begin - (self.prepared.bound.compile_seconds - compiled)
+        return time.perf_counter() - self._since[0] - self._compiling
+
+    @property
+    def _compiling(self) -> float:
+        """Seconds that this run spent compiling."""
+        return self.prepared.bound.compile_seconds - self._since[1]
 
     def drive(self) -> None:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
@@ -190,13 +194,12 @@ class Host:
         parts = zip(self.before.spent, self.costs.step, self.costs.end, strict=True)
         spent = Costs(*(a + (total - self.first) * b + c for a, b, c in parts))
         x, y = prepared.whole(x, y)
-        compiling = bound.compile_seconds - self._since[1]
         told: dict[str, Any] = {
             "x": x,
             "y": y,
             "multipliers": multipliers,
             "history": self.records.history(self.before.spent, self.costs.step, self.first, self.spread != "one"),
-            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=compiling),
+            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=self._compiling),
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
             "method": self.method,
             "problem": prepared.problem,
@@ -229,9 +232,9 @@ class Host:
     def _ending(self, ended: Ending, i: int, step: int) -> Status:
         """The status of a start that the host ended."""
         reason, what, cure = ended
+        time_taken = {"seconds": self.call.seconds, "compiling": self._compiling}
         quality, hint = self.quality(i), self._hint(i)
-        seconds = self.call.seconds
-        return reason.status(step, done=self.done, quality=quality, hint=hint, seconds=seconds, what=what, cure=cure)
+        return reason.status(step, done=self.done, quality=quality, hint=hint, what=what, cure=cure, **time_taken)
 
     @property
     def met_tolerance(self) -> bool:
