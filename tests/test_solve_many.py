@@ -77,7 +77,7 @@ def test_one_start_may_fail_alone():
     [
         (np.zeros(3), np.zeros(2), r"same leading axis of starts; got shapes \[\(3,\), \(2,\)\]"),
         (1.0, 1.0, "same leading axis of starts"),
-        (np.zeros(0), np.zeros(0), "same leading axis of starts"),
+        (np.zeros(0), np.zeros(0), "x0s: has no entries"),
     ],
 )
 def test_starts_must_agree(x0s, y0s, text):

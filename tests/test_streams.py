@@ -107,9 +107,11 @@ def test_an_error_of_the_iterable_reaches_the_user():
 
 def test_batches_need_a_common_leading_axis():
     with pytest.raises(hx.InputError, match="every leaf of a batch needs the same leading axis"):
-        Feeder("xi", hx.Stream([(np.zeros(3), np.zeros(4))]))
+        Feeder("xi", hx.Stream([(np.zeros(3), np.zeros(4))])).peek()
     with pytest.raises(hx.InputError, match="same leading axis"):
-        Feeder("xi", hx.Stream([1.0, 2.0]))
+        Feeder("xi", hx.Stream([1.0, 2.0])).peek()
+    with pytest.raises(hx.InputError, match="a batch must hold numbers, got dtype <U1"):
+        Feeder("xi", hx.Stream([np.array(["a", "b"])])).peek()
 
 
 # -- whole runs --------------------------------------------------------------------------------------------------------
@@ -225,6 +227,28 @@ def test_a_stream_that_blocks_before_the_first_step_ends_with_the_clock():
     assert "Stream" in sol.status.message
     assert np.isnan(sol.value)
     assert "seconds" in str(sol)
+
+
+def test_a_stream_that_was_given_up_can_be_used_again():
+    """What came while nobody waited is not lost, and no second thread reads the iterator."""
+    gate = threading.Event()
+
+    def late():
+        gate.wait()
+        yield from cycle(ZETA, 0, 30)
+
+    stated = problem(late(), XI)
+    assert solve(stated, seconds=0.3).status.step == 0
+    gate.set()
+    sol = solve(stated, 9)
+    np.testing.assert_array_equal((sol.x, sol.y), solve_and_point(9))
+
+
+def test_auto_does_not_wait_for_a_stream_for_ever():
+    begin = time.perf_counter()
+    sol = hx.solve(problem(block(ZETA, 0), XI), 0.5, 0.5, hx.Auto(seconds=0.5))
+    assert time.perf_counter() - begin < 1.05 * 0.5 + 1.0
+    assert sol.status.name == "seconds"
 
 
 def test_a_slow_stream_is_used_as_it_comes():

@@ -17,7 +17,7 @@ from hierax._compile.configuration import in_own_configuration
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Info, State
-from hierax._run.clock import Interrupted, OutOfTime, patience_of
+from hierax._run.clock import Clock, Interrupted, OutOfTime, patience_of
 from hierax._run.device import Output
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import prepare
@@ -145,18 +145,19 @@ def _run(
 ) -> Solution | Solutions:
     """Prepare the problem and let the method run on it; Ctrl-C and a silent stream end what waits."""
     _refuse_to_be_traced((x0, y0, problem, asked, call.seed))
+    clock = call.clock if call.seconds is not None else Clock(getattr(asked, "seconds", None))  # `Auto` has its own
     with interruptible() as interrupt:
         if interrupt.asked:  # of a caller that was asked to end
             raise KeyboardInterrupt
         try:
-            prepared = prepare(problem, x0, y0, many, patience_of(call.clock, interrupt))
+            prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt))
             return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
         except Interrupted:
             raise KeyboardInterrupt from None
         except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
             raise InputError(INSIDE_A_TRACE) from error
         except OutOfTime:
-            return _nothing_done(problem, x0, y0, asked, call, many)
+            return _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
 
 
 def _refuse_to_be_traced(given: PyTree) -> None:
@@ -167,10 +168,16 @@ def _refuse_to_be_traced(given: PyTree) -> None:
 
 
 def _nothing_done(
-    problem: Problem, x0: PyTree, y0: PyTree, asked: AbstractSolver | None, call: Call, many: bool
+    problem: Problem,
+    x0: PyTree,
+    y0: PyTree,
+    asked: AbstractSolver | None,
+    call: Call,
+    seconds: float | None,
+    many: bool,
 ) -> Solution:
     """The start, where a stream was waited for in vain before the first step."""
-    status = Reason.NO_BATCH_IN_TIME.status(0, seconds=call.seconds, what="the Stream has given too few batches")
+    status = Reason.NO_BATCH_IN_TIME.status(0, seconds=seconds, what="the Stream has given too few batches")
     method = asked or (call.state.method if call.state is not None else None)
     if many or method is None:
         raise InputError(status.message)

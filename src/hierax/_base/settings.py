@@ -76,6 +76,7 @@ POSITIVE = Rule(
     lambda value: value is None or _positive(value), "needs a positive, finite number, or None to have it estimated"
 )
 POSITIVE_GIVEN = Rule(_positive, "needs a positive, finite number; leave it out for the default")
+NOT_NEGATIVE = Rule(lambda value: _numbers(value, lambda a: a >= 0), "needs a finite number >= 0")
 AT_MOST_ONE = Rule(
     lambda value: value is None or not _positive(value) or _numbers(value, lambda a: a <= 1), "must lie in (0, 1]"
 )

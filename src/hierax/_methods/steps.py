@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.settings import POSITIVE_GIVEN, check_settings, is_number
+from hierax._base.settings import NOT_NEGATIVE, POSITIVE_GIVEN, check_settings, is_number
 from hierax._base.trees import Number, move, relaxed_promotion
 from hierax._problem import sets
 
@@ -36,7 +36,7 @@ class Decay(eqx.Module):
 
     def __post_init__(self) -> None:
         """Refuse numbers that would make a step go backwards."""
-        check_settings(self, dict.fromkeys(("scale", "a", "power"), POSITIVE_GIVEN))
+        check_settings(self, {"scale": POSITIVE_GIVEN, "a": POSITIVE_GIVEN, "power": NOT_NEGATIVE})
 
     def __call__(self, step: Array) -> Array:
         """The step size at outer step `step`."""

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from hierax._base.interrupt import Interrupt
 from hierax._problem import sets
@@ -80,8 +81,12 @@ class Host:
     @property
     def elapsed(self) -> float:
         """Seconds of this run, compilation apart."""
-        begin, compiled = self._since
-        return time.perf_counter() - begin - (self.prepared.bound.compile_seconds - compiled)
+        return time.perf_counter() - self._since[0] - self._compiling
+
+    @property
+    def _compiling(self) -> float:
+        """Seconds that this run spent compiling."""
+        return self.prepared.bound.compile_seconds - self._since[1]
 
     def drive(self) -> None:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
@@ -140,16 +145,16 @@ class Host:
             lead, with_record = to_record, True
             rows = 0 if self.call.callback is not None else min((asked - lead) // period, device.ROWS - 1)
         steps = lead + rows * period
-        self._run_chunk(lead, with_record, rows, self.feeding.batches(steps))
+        self._run_chunk(lead, with_record, rows, self.feeding.batches(steps), self.call.tol)
         return steps
 
     def _close_window(self) -> None:
         """A last record where a run ends between two of them: a chunk without steps."""
         opened = int(np.max(self.runs.window.first))
         if self.done and int(np.max(self.runs.state.step)) > opened:
-            self._run_chunk(0, True, 0, self.feeding.last)
+            self._run_chunk(0, True, 0, self.feeding.last, tol=None)
 
-    def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, Any]) -> None:
+    def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, Any], tol: float | None) -> None:
         """Order `lead` steps (and a record), and then so many `rows` of steps with a record each."""
         orders = Orders(
             first_step=jnp.asarray(self.step, jnp.int32),
@@ -157,7 +162,7 @@ class Host:
             lead_record=jnp.asarray(with_record),
             rows=jnp.asarray(rows, jnp.int32),
             period=jnp.asarray(self.call.period, jnp.int32),
-            tol=jnp.asarray(self.call.tol or -1.0, self.runs.limit.dtype),
+            tol=jnp.asarray(tol or -1.0, self.runs.limit.dtype),
             fed=fed,
         )
         started = self.elapsed
@@ -189,13 +194,12 @@ class Host:
         parts = zip(self.before.spent, self.costs.step, self.costs.end, strict=True)
         spent = Costs(*(a + (total - self.first) * b + c for a, b, c in parts))
         x, y = prepared.whole(x, y)
-        compiling = bound.compile_seconds - self._since[1]
         told: dict[str, Any] = {
             "x": x,
             "y": y,
             "multipliers": multipliers,
             "history": self.records.history(self.before.spent, self.costs.step, self.first, self.spread != "one"),
-            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=compiling),
+            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=self._compiling),
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
             "method": self.method,
             "problem": prepared.problem,
@@ -228,9 +232,9 @@ class Host:
     def _ending(self, ended: Ending, i: int, step: int) -> Status:
         """The status of a start that the host ended."""
         reason, what, cure = ended
+        time_taken = {"seconds": self.call.seconds, "compiling": self._compiling}
         quality, hint = self.quality(i), self._hint(i)
-        seconds = self.call.seconds
-        return reason.status(step, done=self.done, quality=quality, hint=hint, seconds=seconds, what=what, cure=cure)
+        return reason.status(step, done=self.done, quality=quality, hint=hint, what=what, cure=cure, **time_taken)
 
     @property
     def met_tolerance(self) -> bool:
@@ -242,13 +246,16 @@ class Host:
         """How good the last point of start i is by its own residuals, in words."""
         return wording.quality(self.records, i, self.method.advice, self.call.tol)
 
+    @functools.cached_property
+    def _last_x(self) -> PyTree:
+        return jax.tree.map(np.asarray, self.runs.state.point.x)
+
     def _hint(self, i: int) -> str:
-        last = self.runs.state.point.x
+        """What to do about start i where it goes round in a cycle or x has hardly moved."""
+        way = self._first_x, self._last_x
         if self.spread != "one":
-            first, last = jax.tree.map(lambda a: a[i], (self._first_x, last))
-        else:
-            first = self._first_x
-        return wording.hints(self.records, i, self.method.advice, self.call.tol, self.prepared.problem, (first, last))
+            way = jax.tree.map(lambda a: a[i], way)
+        return wording.hints(self.records, i, self.method.advice, self.call.tol, self.prepared.problem, way)
 
     def _cure(self, i: int) -> str:
         """What to do about start i: its steps compared with what the curvature at its last finite point allows."""

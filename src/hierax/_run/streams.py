@@ -55,9 +55,8 @@ class Feeder:
         weakref.finalize(self, stop.set)
         self._warned_of: set[str] = set()
         self._ended: _End | None = None
-        self._form: Any = None
+        self._form: Any = None  # agreed upon when the first batch is asked for
         self._waiting: list[PyTree] = []
-        self._agree_on_a_form()
 
     # -- one batch --------------------------------------------------------------------------------------------------
 
@@ -90,17 +89,23 @@ class Feeder:
         return error
 
     def _agree_on_a_form(self) -> None:
-        """The form that most of the first few batches have is the stream's, and the others are dropped."""
-        first = [self._received()]
+        """The form that most of the first few batches have is the stream's, and the others are dropped.
+
+        Batches wait where they are if the wait for the others is ended: the next run finds them.
+        """
         try:
-            while len(first) < FIRST_BATCHES and (batch := self._received(FIRST_SECONDS)) is not None:
-                first.append(batch)
+            while len(self._waiting) < FIRST_BATCHES:
+                batch = self._received(FIRST_SECONDS if self._waiting else None)
+                if batch is None:
+                    break
+                self._waiting.append(batch)
         except Exhausted:
-            pass  # fewer batches than that; whoever asks for more is told
-        forms = [_form(batch) for batch in first]
-        self._form = forms[forms.index(Counter(forms).most_common(1)[0][0])]
-        self._check(first[forms.index(self._form)])
-        self._waiting = [batch for batch in first if self._fits(batch)]
+            if not self._waiting:
+                raise
+        forms = [_form(batch) for batch in self._waiting]
+        self._form = Counter(forms).most_common(1)[0][0]
+        self._check(self._waiting[forms.index(self._form)])
+        self._waiting = [batch for batch in self._waiting if self._fits(batch)]
 
     def _next(self, seconds: float | None = None) -> PyTree:
         """The next batch of the right form; None where none comes within the given seconds."""
@@ -147,6 +152,8 @@ class Feeder:
 
         Once `least` of them are there (None: all), no more than a moment is spent on waiting for the others.
         """
+        if self._form is None:
+            self._agree_on_a_form()
         least = count if least is None else least
         linger = time.perf_counter() + LINGER
         try:
@@ -168,6 +175,7 @@ class Feeder:
     @property
     def nbytes(self) -> int:
         """Bytes per batch."""
+        self.peek()
         return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in self._form[1])
 
     def take(self, *shape: int) -> PyTree:

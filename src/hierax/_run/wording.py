@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -56,7 +57,7 @@ def no_movement(records: Records, start: int, advice: Advice, problem: Problem, 
     moved = float(np.linalg.norm(x - x0))
     if moved > HARDLY * np.linalg.norm(sizes):
         return ""
-    box = sets.bounds(problem.x_set, after)
+    box = sets.bounds(problem.x_set, jax.tree.map(jnp.asarray, after))
     length = float(np.linalg.norm(np.minimum(sizes, np.asarray(box.upper) - np.asarray(box.lower))))
     if moved > HARDLY * length or last["drift_x"] * length < WORTH_MOVING * (1 + abs(last["upper"])):
         return ""
