@@ -191,10 +191,10 @@ class Programs:
     ) -> tuple[Lengths, Lengths]:
         """Lengths of x and y at a point in the user's units; `most`: upper bounds where the sets give none."""
         values, slopes = self.at(x, y)
-        told = ("above", "rows", "stationarity")
+        own, above = ~self.layout.face, slice(self.layout.own_above)  # bounds have widths, which say more
         intrinsic = intrinsic_lengths(
-            np.concatenate([getattr(values, name) for name in told]),
-            np.concatenate([getattr(slopes, name) for name in told]),
+            np.concatenate([values.above[above], values.rows[own], values.stationarity]),
+            np.concatenate([slopes.above[above], slopes.rows[own], slopes.stationarity]),
         )
         of_x, of_y = np.split(intrinsic, [x.size])
         most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
