@@ -17,7 +17,16 @@ from hierax._judge.descent import Around, look_around
 from hierax._judge.local_model import Gain, Linearised, gain, response, valid_radius, with_cuts
 from hierax._judge.sampling import SamplingErrors, sampling_errors
 from hierax._judge.setting import Setting
-from hierax._judge.vectors import Layout, Point, Programs, Values, VectorProblem, raveled, unraveled
+from hierax._judge.vectors import (
+    Point,
+    Programs,
+    Values,
+    VectorProblem,
+    beyond,
+    kkt_residual,
+    raveled,
+    unraveled,
+)
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.hypergradient import MOST
 from hierax._math.lower_level import (
@@ -103,8 +112,8 @@ class Inspection:
         blocks = [
             (
                 [name for name, mine in zip(names, own, strict=True) if mine],
-                _beyond(raw, layout)[own],
-                _beyond(self.values, layout)[own],
+                beyond(raw, layout)[own],
+                beyond(self.values, layout)[own],
             ),
             (
                 entries("upper_constraints", setting.shapes("upper_constraints")),
@@ -149,7 +158,10 @@ class Inspection:
         values, slopes = self.vectors.at(x, y, found.mu[near])
         gap = abs(float(values.lower) - found.value[best])
         first, _ = self._ranges(slopes, found.slope[best])
-        if gap <= max(SAME * first, 1e-9) and _residual(values, found.mu[near], self.programs.layout) <= SAME_RESIDUAL:
+        if (
+            gap <= max(SAME * first, 1e-9)
+            and kkt_residual(values, found.mu[near], self.programs.layout) <= SAME_RESIDUAL
+        ):
             return Point(x, y, found.mu[near])
         return Point(x, found.y[near], found.mu[near])
 
@@ -172,10 +184,10 @@ class Inspection:
             np.asarray(multiplier_vector(one, np.dtype(float))) * self.vectors.row_units(x, y) / self.vectors.lower_unit
         )
         values, _ = self.vectors.at(x, y, mu)
-        beyond = float(np.max(_beyond(values, self.programs.layout), initial=0.0))
+        most = float(np.max(beyond(values, self.programs.layout), initial=0.0))
         none = np.zeros((1, self.x.size))
         return Branches(
-            y[None], mu[None], np.array([float(values.lower)]), np.array([beyond]), np.array([int(one.status)]), none
+            y[None], mu[None], np.array([float(values.lower)]), np.array([most]), np.array([int(one.status)]), none
         )
 
     def lower_solution(self, point: Point, status: int) -> LowerSolution:
@@ -189,7 +201,7 @@ class Inspection:
             multipliers=own,
             faces=faces,
             value=_scalar(float(raw.lower)),
-            residual=_scalar(_residual(values, point.mu, self.programs.layout)),
+            residual=_scalar(kkt_residual(values, point.mu, self.programs.layout)),
             status=_scalar(status),
             iterations=_scalar(0),
         )
@@ -227,7 +239,7 @@ class Inspection:
         return mu
 
     def _residual(self, mu: np.ndarray) -> float:
-        return _residual(self.vectors.at(*self.at, mu)[0], mu, self.programs.layout)
+        return kkt_residual(self.vectors.at(*self.at, mu)[0], mu, self.programs.layout)
 
     # -- above --------------------------------------------------------------------------------------------------------
 
@@ -291,22 +303,6 @@ class Inspection:
 def _scalar(number: float) -> Any:
     """A number as NumPy's arrays have it, where a solver's answer has JAX's."""
     return np.asarray(number)
-
-
-def _beyond(values: Values[np.ndarray], layout: Layout) -> np.ndarray:
-    return np.where(layout.equal, np.abs(values.rows), np.maximum(values.rows, 0.0))
-
-
-def _residual(values: Values[np.ndarray], mu: np.ndarray, layout: Layout) -> float:
-    """Largest entry of the lower level's KKT system, in units: slope, violation, complementarity, sign of mu."""
-    free = layout.equal
-    parts = (
-        np.abs(values.stationarity),
-        _beyond(values, layout),
-        np.where(free, 0.0, np.abs(mu * values.rows)),
-        np.where(free, 0.0, np.maximum(-mu, 0.0)),
-    )
-    return float(max(np.max(part, initial=0.0) for part in parts))
 
 
 def _weak_sets(at: Linearised) -> list[tuple[float, np.ndarray]]:

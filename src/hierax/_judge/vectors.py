@@ -354,6 +354,23 @@ def bent_below(vectors: VectorProblem, x: np.ndarray) -> str | None:
     return None
 
 
+def beyond(values: Values[np.ndarray], layout: Layout) -> np.ndarray:
+    """By how much every row of the lower level is violated."""
+    return np.where(layout.equal, np.abs(values.rows), np.maximum(values.rows, 0.0))
+
+
+def kkt_residual(values: Values[np.ndarray], mu: np.ndarray, layout: Layout) -> float:
+    """Largest entry of the lower level's KKT system, in units: slope, violation, complementarity, sign of mu."""
+    free = layout.equal
+    parts = (
+        np.abs(values.stationarity),
+        beyond(values, layout),
+        np.where(free, 0.0, np.abs(mu * values.rows)),
+        np.where(free, 0.0, np.maximum(-mu, 0.0)),
+    )
+    return float(max(np.max(part, initial=0.0) for part in parts))
+
+
 def _outside(v: np.ndarray, limits: Limits) -> tuple[np.ndarray, np.ndarray]:
     return limits.low - v, v - limits.high
 
