@@ -16,8 +16,9 @@ from jaxtyping import PyTree
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
+from hierax._base.settings import is_number
 from hierax._base.text import numbers_of, shown, text_table
-from hierax._compile.configuration import in_own_configuration
+from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
 from hierax._judge.descent import Around, Look, refuting
 from hierax._judge.inspection import Fields, Inspection, Stop, fits
 from hierax._judge.large import without_matrices
@@ -216,6 +217,9 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
         unknown = set(limits) - {"violation", "gap", "stationarity"}
         if unknown:
             raise InputError(f"{sorted(unknown)[0]}: unknown; the tests are violation, gap and stationarity.")
+        for name, limit in {"tol": tol, **limits}.items():
+            if limit is not None and not (is_number(limit) and limit >= 0):
+                raise InputError(f"{name}={limit!r}: needs a number >= 0.")
         own = {name: tol if limits.get(name) is None else float(limits[name] or 0.0) for name in TESTS}
         found = []
         if not self.violation <= own["violation"]:
@@ -391,9 +395,24 @@ def certify(
         >>> hx.certify(problem, 0.5, 0.5).verdict()
         'no'
     """
+    refuse_to_be_traced("certify", (x, y))
+    _refuse(lower, multipliers, state)
     setting = Setting.of(problem, x, y, samples, seed)
+    for name, tree in (("x", setting.x), ("y", setting.y)):
+        if not np.isfinite(numbers_of(tree)).all():
+            raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
     with interruptible() as interrupt:
         return certificate_in(setting, lower, multipliers, state, seed, lambda: interrupt.asked, lengths)
+
+
+def _refuse(lower: object, multipliers: object, state: object) -> None:
+    """Raise InputError where an argument of `certify` makes no sense."""
+    if lower is not None and not isinstance(lower, AbstractLowerSolver):
+        raise InputError(f"lower={lower!r}: needs a lower solver, for example hx.Exact() or hx.Conic(), or None.")
+    if multipliers is not None and not isinstance(multipliers, Multipliers):
+        raise InputError(f"multipliers={multipliers!r}: needs hx.Multipliers, as in sol.multipliers, or None.")
+    if state is not None and not hasattr(state, "psi_penalty"):
+        raise InputError(f"state={state!r}: needs the state of a run, sol.state, or None.")
 
 
 def certificate_in(

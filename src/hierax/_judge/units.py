@@ -95,8 +95,8 @@ def lengths_of(
     """The lengths of a vector's entries.
 
     Half the width of its box, or `most` (infinite: unknown), but at most WIDE times the size of the entry (or what
-    other functions say of it, `intrinsic`; zero: nothing). Where the box is more than ENDLESS times as wide it stands for
-    none, and as without bounds it is that size. Entries of one group share the largest.
+    other functions say of it, `intrinsic`; zero: nothing). Where the box is more than ENDLESS times as wide it stands
+    for none, and as without bounds it is that size. Entries of one group share the largest.
     """
     half = 0.5 * (bounds[1] - bounds[0])
     half = np.where(np.isfinite(half) & (half > 0), np.minimum(half, most), most)
