@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from cases import TOY
 
 import hierax as hx
 from hierax.problems import toy
