@@ -122,6 +122,14 @@ SIDE_STEP = 0.3
 """Distance, in units of x, at which F is looked at on both sides of the best point: Dempe1992b has an inflection at
 x = 1, where the KKT polish stops. Chosen, not measured."""
 
+# -- descent on F(x, y*(x)) -------------------------------------------------------------------------------------------
+
+IMPLICIT_STEPS = 200
+"""Iterations of one descent on F(x, y*(x)). Chosen, not measured."""
+
+AGREEING_DESCENTS = 3
+"""Descents that must end at the lowest F before no more starts are tried. Chosen, not measured."""
+
 # -- penalty route ----------------------------------------------------------------------------------------------------
 
 PENALTY_WEIGHTS = tuple(5.0**k for k in range(6))

@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate, SearchResult, judge, select
 from hierax._auto.constants import (
+    DESCENT_SHARE,
     DESCENTS,
     NEARLY_AS_LOW,
     NO_GAP,

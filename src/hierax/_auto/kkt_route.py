@@ -27,6 +27,7 @@ from hierax._auto.constants import (
     VALUE_STARTS_AT_MOST,
     VALUE_STARTS_FLAT,
 )
+from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.phase_one import feasible_points
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.space import Space
@@ -110,8 +111,12 @@ class SmallSearch:
         return candidate
 
     def go_down_from(self, point: Point, number: int) -> None:
-        """Both polishes from a point that is better than the best so far."""
+        """Descents from a point that is better than the best so far."""
         self._add(point, number, "kkt")
+        if self.vectors.bent is None and not self.deadline.passed:
+            found = ImplicitDescent(self.space, point).run()
+            if found is not None and self._add(found, number, "kkt").tight:
+                return
         self._search_kkt_points(point, number, LAST_RELAXATIONS)
         if not self.deadline.passed:
             self._search_below_values(point, number)
@@ -164,8 +169,14 @@ class SmallSearch:
         order = sorted(solved, key=lambda number: (best is None or number != best.start, number in arrived))
         if len(arrived) < self.tried:
             return order[:VALUE_STARTS_AT_MOST]
-        flat = best is not None and self._flat_below(best.point)
-        return order[: VALUE_STARTS_FLAT if flat else VALUE_STARTS_AT_LEAST]
+        if best is not None and self._flat_below(best.point):
+            return order[:VALUE_STARTS_FLAT]
+        return [] if self._kkt_points_are_enough() else order[:VALUE_STARTS_AT_LEAST]
+
+    def _kkt_points_are_enough(self) -> bool:
+        """Whether the lower level looks convex, so that every KKT point of it is a solution."""
+        branches = max(candidate.branches for candidate in self.candidates)
+        return self.vectors.bent is None and branches == 1 and all(c.confirmed for c in self.candidates if c.accepted)
 
     def _flat_below(self, point: Point) -> bool:
         """Whether the lower level has no curvature in some direction: its solutions may jump, and then F does."""

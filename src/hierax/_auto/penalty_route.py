@@ -8,6 +8,7 @@ whose KKT system is too large for the small route. All starts move together in o
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Generic, NamedTuple
 
 import jax
@@ -15,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._auto.candidates import Candidate, SearchResult, judge
+from hierax._auto.candidates import Candidate, SearchResult, judge, shown
 from hierax._auto.constants import (
+    AGREEING_DESCENTS,
     AL_GROWTH,
     FIRST_AL_WEIGHT,
     HALVINGS,
@@ -27,8 +29,10 @@ from hierax._auto.constants import (
     PENALTY_LOWER_STEPS,
     PENALTY_WEIGHTS,
     QUASI_NEWTON_STEPS,
+    SAME_END,
     STANDSTILL,
 )
+from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.space import Space
 from hierax._base.constants import ARMIJO
 from hierax._judge.branches import FEASIBLE
@@ -89,6 +93,54 @@ class PenaltySearch:
 
     def __init__(self, space: Space) -> None:
         self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
+        self.candidates: list[Candidate] = []
+        self.statuses: list[int] = []
+
+    def run(self, show: Show) -> SearchResult:
+        """Descents on F(x, y*(x)) where the lower level looks convex; where nothing comes of them, the penalty."""
+        firsts = self._descents(show) if self.vectors.bent is None else []
+        done = any(candidate.accepted for candidate in self.candidates) or (self.deadline.passed and self.candidates)
+        hopeless = firsts and SOLVED not in self.statuses
+        if not done and not hopeless:
+            _Penalised(self.space).run(self._add, show)
+        statuses = np.array(self.statuses or [SOLVED])
+        return SearchResult(self.candidates, statuses, self.deadline.passed)
+
+    def _add(self, point: Point, start: int) -> Candidate:
+        self.candidates.append(judge(self.vectors, point, start, "penalty"))
+        self.space.seen(self.candidates[-1])
+        return self.candidates[-1]
+
+    def _descents(self, show: Show) -> list[Point]:
+        """From every start, until the time is up or several ended at the same F; returns the starts' points below."""
+        firsts = []
+        for number, (x, y) in enumerate(zip(self.space.xs, self.space.ys, strict=True)):
+            if number and (self.deadline.passed or self._agree()):
+                break
+            found = self.vectors.branches(x, y)
+            best = found.best()
+            self.statuses.append(int(found.status[0 if best is None else best]))
+            firsts.append(Point(x, y, np.zeros(self.vectors.layout.rows)))
+            if best is not None and not found.unbounded:
+                firsts[-1] = Point(x, found.y[best], found.mu[best])
+                ended = ImplicitDescent(self.space, firsts[-1]).run()
+                self._add(firsts[-1] if ended is None else ended, number)
+            elif not self.candidates:
+                self._add(firsts[-1], number)
+            show(number + 1, shown(self.candidates))
+        return firsts
+
+    def _agree(self) -> bool:
+        """Whether enough starts have ended at the lowest F that was found."""
+        ends = np.array([candidate.upper for candidate in self.candidates if candidate.accepted])
+        return bool(ends.size and np.sum(ends - ends.min() <= SAME_END * (1 + abs(ends.min()))) >= AGREEING_DESCENTS)
+
+
+class _Penalised:
+    """The penalty method from all starts side by side."""
+
+    def __init__(self, space: Space) -> None:
+        self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
         vectors, xs, ys = space.vectors, space.xs, space.ys
         self.weights = Weights(PENALTY_WEIGHTS[0], FIRST_AL_WEIGHT)
         self.nu = np.zeros((len(xs), vectors.layout.above))
@@ -100,7 +152,7 @@ class PenaltySearch:
             "penalty", _phi, programs.trees, vectors.units, starts, self.weights, self._cover
         )
 
-    def run(self, show: Show) -> SearchResult:
+    def run(self, add: Callable[[Point, int], Candidate], show: Show) -> None:
         """All weights, then the points: y as penalised, and y as the lower level has it."""
         x = self.space.xs
         self.last = self._evaluated(x).below
@@ -113,15 +165,11 @@ class PenaltySearch:
                 x, above = self._descend(x)
                 self.nu = np.maximum(self.nu + self.weights.c2 * above, 0.0)
             show((k + 1) * len(x) // len(PENALTY_WEIGHTS), None)
-        candidates: list[Candidate] = []
         for number, (at, y, y_mu, w, w_mu) in enumerate(zip(x, *self.last, strict=True)):
-            if candidates and self.deadline.passed:
+            if number and self.deadline.passed:
                 break
-            for point in (Point(at, y, y_mu / (1 + self.weights.c)), Point(at, w, w_mu)):
-                candidates.append(judge(self.vectors, point, number, "penalty"))
-                self.space.seen(candidates[-1])
-        statuses = np.full(len(x), SOLVED)
-        return SearchResult(candidates, statuses, self.deadline.passed)
+            add(Point(at, y, y_mu / (1 + self.weights.c)), number)
+            add(Point(at, w, w_mu), number)
 
     def _evaluated(self, x: np.ndarray) -> Evaluation[np.ndarray]:
         starts = Starts(x, self.nu, self.last)
@@ -185,7 +233,7 @@ def _bfgs(inverse: np.ndarray, s: np.ndarray, t: np.ndarray) -> np.ndarray:
 # -- the program ------------------------------------------------------------------------------------------------------
 
 
-class _Penalised(NamedTuple):
+class _Own(NamedTuple):
     """What the penalised objective depends on beside (x, y): it stands in the place of the lower level's samples."""
 
     data: Data
@@ -199,7 +247,7 @@ def _phi(
     """phi_c at all starts; lower solves start from the last solutions and from the points `cover`."""
     problem = in_units(problem, units)
 
-    def penalised(x: PyTree, y: PyTree, own: _Penalised) -> Array:
+    def penalised(x: PyTree, y: PyTree, own: _Own) -> Array:
         nu, (c, c2) = own.nu, own.weights
         shifted = jnp.maximum(nu + c2 * upper_rows(problem, x, y), 0.0)
         constrained = jnp.sum(shifted**2 - nu**2) / (2 * c2)
@@ -215,7 +263,7 @@ def _phi(
         first_mu = jnp.where(jnp.any(last.y_mu != 0), last.y_mu, c * lower.mu)
         ys, mu = jnp.stack([last.y, lower.v]), jnp.stack([first_mu, c * lower.mu])
         solver = Exact(starts=2, max_steps=PENALTY_LOWER_STEPS)
-        upper = _lowest(solver.branches(both, at, trees.y, _Penalised(data, start.nu, weights), ys, mu))
+        upper = _lowest(solver.branches(both, at, trees.y, _Own(data, start.nu, weights), ys, mu))
         value = upper.value - c * lower.value
         fine = jnp.isfinite(value) & (upper.violation <= FEASIBLE) & (lower.violation <= FEASIBLE)
         return Evaluation(

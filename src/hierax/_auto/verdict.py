@@ -13,7 +13,6 @@ from hierax._judge.certificate import Certificate
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._run.status import Kind, Reason, Status
 
-
 ENDED = {
     Kind.SECONDS: Reason.SEARCH_OUT_OF_TIME,
     Kind.INTERRUPTED: Reason.SEARCH_INTERRUPTED,

@@ -7,7 +7,9 @@ Y, all functions with their Jacobians, and the lower level solved from many star
 not fit.
 """
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 import jax
@@ -31,7 +33,7 @@ BENT = 1e-7  # curvature down, in units, beyond rounding
 LARGE_LOOKS = 3  # points at which a large lower level is looked at for convexity
 STRUCTURE_LOOKS = 3  # points at which Jacobians are looked at for entries that are always zero
 MODERATE, FEWER_STARTS = 100, 8  # larger lower levels than that are solved once, or from so many starts if not convex
-SIDE_BY_SIDE = 60  # entries of y and rows up to which many starts of the lower level run as one batch
+SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
 
 Vector = TypeVar("Vector", np.ndarray, Array)
 """NumPy's arrays on the host, JAX's inside a program."""
@@ -153,11 +155,10 @@ class Programs:
         x, y = raveled(setting.x), raveled(setting.y)
         self.table = setting.ready("values", _table, self.trees, self.raw, x, y, np.zeros(layout.rows))
         self.lanes = LOWER_STARTS if layout.ny + layout.rows <= SIDE_BY_SIDE else 1
-        points, mu = np.tile(y, (self.lanes, 1)), np.zeros((self.lanes, layout.rows))
-        self.branches = setting.ready("branches", _branches, self.trees, self.raw, x, points, mu)
         problem = setting.bound.problem
         self.x_groups, self.y_groups = (
-            sets.shared_units(convex, tree) for convex, tree in zip((problem.x_set, problem.y_set), self.trees)
+            sets.shared_units(convex, tree)
+            for convex, tree in zip((problem.x_set, problem.y_set), self.trees, strict=True)
         )
         self.x_limits, self.y_limits = (Limits(*box) for box in setting.run("boxes", _boxes, self.trees, quick=True))
         both = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
@@ -167,6 +168,15 @@ class Programs:
         """Values and Jacobians in the user's units, without multipliers."""
         table = self.table(self.trees, self.raw, x, y, np.zeros(self.layout.rows))
         return self.layout.cut(table[:, 0]), self.layout.cut(table[:, 1:])
+
+    def branches(self, convex: bool) -> Callable[..., np.ndarray]:
+        """The program that solves the lower level from `lanes` starts; of a large one, for convex ones a quicker one."""
+        y = raveled(self.setting.y)
+        points, mu = np.tile(y, (self.lanes, 1)), np.zeros((self.lanes, self.layout.rows))
+        args = self.trees, self.raw, raveled(self.setting.x), points, mu
+        if convex and self.lanes == 1:
+            return self.setting.ready("branches of a convex level", functools.partial(_branches, 1), *args)
+        return self.setting.ready("branches", functools.partial(_branches, LOWER_STARTS), *args)
 
     def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The nearest points of X and Y, in the user's units."""
@@ -228,6 +238,7 @@ class VectorProblem:
         self.upper_unit, self.lower_unit = float(units.upper.unit), float(units.lower.unit)
         self.lower_starts = self.cover_y(y / self.y_unit, unit_cube(self.layout.ny, LOWER_STARTS - 1, seed))
         self.bent = bent_below(self, raveled(programs.setting.x) / self.x_unit)
+        self._branches = programs.branches(self.bent is None)
 
     def cover_x(self, x: np.ndarray, cube: Cube) -> np.ndarray:
         """Points that cover X, x first."""
@@ -274,7 +285,7 @@ class VectorProblem:
         lanes, found = self.programs.lanes, []
         for first in range(0, len(points), lanes):
             turns = first + np.arange(lanes) % min(lanes, len(points) - first)
-            lines = self.programs.branches(self.programs.trees, self.units, x, points[turns], mu[turns])
+            lines = self._branches(self.programs.trees, self.units, x, points[turns], mu[turns])
             found.append(lines[: len(points) - first])
         lines = np.concatenate(found)
         ny, end = self.layout.ny, self.layout.ny + self.layout.rows
@@ -468,9 +479,13 @@ def _table(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y
     return jnp.concatenate([values(point)[:, None], jax.jacfwd(values)(point)], axis=1)
 
 
-def _branches(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, points: Array, mu: Array) -> Array:
-    """One line per start of the lower level, again as a single array: point, multipliers, and the numbers."""
+def _branches(
+    starts: int, problem: Problem, data: Data, trees: Trees, units: Units, x: Array, points: Array, mu: Array
+) -> Array:
+    """One line per start of the lower level, again as a single array: point, multipliers, and the numbers.
+
+    With `starts` > 1 Newton steps take negative curvature into account.
+    """
     problem = in_units(problem, units)
-    solver = Exact(starts=len(points))  # with several, steps take negative curvature into account
-    found = solver.branches(problem, trees.x_of(x), trees.y, data.xi, points, mu)
+    found = Exact(starts=starts).branches(problem, trees.x_of(x), trees.y, data.xi, points, mu)
     return jnp.concatenate([part if part.ndim == 2 else part[:, None].astype(x.dtype) for part in found], axis=1)
