@@ -4,7 +4,8 @@ Everything is drawn and judged in core units: x and y are about 1 in size, and s
 units come last: x_user = scale (x + shift), F_user = a F + b, rows times positive numbers. With z = (x, y):
 
     F = f0 + f'z + z'Qz/2 + sum of a_k (1 - cos(w_k'z + p_k))
-    G = (q + N x)'y + y'My/2 + sum of d_j (y_j^2 - r_j^2)^2 + sum of b_j cos(v_j y_j + s_j)
+    G = (q + N x)'y + y'My/2 + one of: sum of d_j (y_j^2 - r_j)^2, sum of b_j cos(v_j y_j + s_j),
+        sum of exp(v_j y_j + s_j + (V x)_j), sum of d_j (y_j + 1)^2.5
     rows: A y + B x - b <= 0, |y - c - C x|^2 - r^2 <= 0;  upper rows: U z - u <= 0;  equalities: E y + D x - e = 0
 """
 
@@ -90,12 +91,16 @@ def upper_value(form: Form, c: Letters, x: Values, y: Values, xp: Any = np) -> V
 def lower_value(form: Form, c: Letters, x: Values, y: Values, xp: Any = np) -> Values:
     """G in core units."""
     value = ((c["q"] + x @ c["N"].T) * y).sum(-1)
-    if form.lower in ("quadratic", "waves"):
+    if form.lower in ("quadratic", "waves", "exp"):
         value = value + 0.5 * ((y @ c["M"]) * y).sum(-1)
     if form.lower == "wells":
         value = value + ((y**2 - c["r"]) ** 2) @ c["d"]
     if form.lower == "waves":
         value = value + xp.cos(y * c["v"] + c["s"]) @ c["b_wave"]
+    if form.lower == "exp":
+        value = value + xp.exp(y * c["v"] + c["s"] + x @ c["V"].T).sum(-1)
+    if form.lower == "power":
+        value = value + ((y + 1.0) ** 2.5) @ c["d"]
     return value
 
 

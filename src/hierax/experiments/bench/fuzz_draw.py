@@ -140,6 +140,12 @@ def _lower_objective(form: Form, rng: np.random.Generator) -> Numbers:
         case "waves":
             c["M"] = np.diag(rng.uniform(0.5, 1.5, m))
             c |= {"b_wave": rng.uniform(0.2, 0.5, m), "v": rng.uniform(4.0, 7.0, m), "s": rng.uniform(0.0, 6.28, m)}
+        case "exp":
+            c["M"] = np.diag(rng.uniform(0.5, 1.5, m))
+            c |= {"v": rng.choice([-1.0, 1.0], m) * rng.uniform(1.0, 2.0, m), "s": rng.uniform(-1.0, 1.0, m)}
+            c["V"] = rng.normal(size=(m, n))
+        case "power":
+            c["d"] = rng.uniform(0.5, 1.5, m)
         case "linear" if form.name == "cover":  # costs that stay positive on X, or the lower level would be unbounded
             c["N"] = np.abs(c["N"])
             c["q"] = c["N"].sum(1) + rng.uniform(0.1, 1.0, m)

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Literal
 
 SetKind = Literal["free", "box", "nonnegative", "ball", "simplex"]
-Lower = Literal["linear", "quadratic", "wells", "waves"]
+Lower = Literal["linear", "quadratic", "wells", "waves", "exp", "power"]
 Planted = Literal["qp", "waves", "lp", "wells", "ball", "equalities"]
 
 
@@ -22,7 +22,8 @@ class Form:
         n: entries of x.
         m: entries of y.
         lower: kind of the lower objective as a function of y: wells are (y^2 - r^2)^2 with a tilt, waves are cosines
-            on a parabola; both are sums over the entries of y.
+            on a parabola, exp are steep exponentials on one, powers (y + 1)^2.5 are not defined below -1; all four
+            are sums over the entries of y.
         waves: cosines in the upper objective: how many.
         rows: affine constraints of the lower level.
         balls: constraints |y - c - C x|^2 <= r^2 of the lower level.
@@ -78,6 +79,8 @@ FORMS: tuple[Form, ...] = (
     Form("tree", 2, 2, rows=2, upper_rows=1, tree=True, twists=("plain", "duplicate", "false_row")),
     Form("boxes", 1, 2, twists=("flat", "plain")),
     Form("linear on a box", 1, 2, "linear", twists=("plain", "flat")),
+    Form("steep", 1, 1, "exp", rows=2, x_set="free", y_set="free", twists=("plain", "plain", "contradiction")),
+    Form("powers", 2, 2, "power", y_set="nonnegative"),
     Form("planted QP", 5, 10, rows=5, y_set="nonnegative", planted="qp"),
     Form("larger planted QP", 10, 20, rows=10, y_set="nonnegative", planted="qp"),
     Form("planted waves", 3, 6, waves=4, rows=3, planted="waves", twists=("plain", "duplicate", "false_row")),

@@ -2,8 +2,8 @@
 
 Equalities are eliminated: y = y_p(x) + Z t. Then t has two, one or no entries. Convex quadratic and linear objectives:
 every point that may be optimal is listed (stationary points inside, on each line, on the circle, and all corners), and
-the feasible one with the least G wins. Where several are optimal, those that F may prefer are on the list too. Wells
-and waves are sums over the entries of y and have no rows across them: a grid in each entry, refined by bisection.
+the feasible one with the least G wins. Where several are optimal, those that F may prefer are on the list too. Other
+objectives are sums over the entries of y and have no rows across them: a grid in each entry, refined by bisection.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ FEASIBLE = 1e-8  # slack of rows of norm one
 TIE = 1e-9  # of G: closer values count as equal
 SCAN = 121  # points of the grid in one entry of y
 KEPT = 3  # local minima of one entry
-REACH = 3.0  # |y_j| beyond which no well or wave has its minimum
+REACH = {"wells": 3.0, "waves": 3.0, "power": 3.0, "exp": 15.0}  # |y_j| beyond which no minimum is
 HALVINGS = 45
 
 
@@ -56,7 +56,7 @@ def solve_lower(case: Case, x: np.ndarray, relax: float = 0.0) -> LowerSolutions
     """All optimal y that matter, at every row of x; with `relax` every row may be violated by so much."""
     reduced = reduce(case, x, relax)
     size = reduced.null.shape[1]
-    if case.form.lower in ("wells", "waves"):
+    if case.form.lower in REACH:
         t = _of_sums(case, x, reduced)
     elif size == 0:
         t = np.zeros((len(x), 1, 0))
@@ -91,7 +91,7 @@ def reduce(case: Case, x: np.ndarray, relax: float) -> Reduced:
         inner = away @ null
         squares = square + relax - ((away - inner @ null.T) ** 2).sum(1)
         disc, possible = (inner, np.maximum(squares, 0.0)), possible & (squares >= 0)
-    curvature = c["M"] if form.lower in ("quadratic", "waves") else np.zeros((form.m, form.m))
+    curvature = c["M"] if form.lower == "quadratic" else np.zeros((form.m, form.m))
     slope = c["q"] + x @ c["N"].T + base @ curvature
     q = c["Q"]
     above = c["f"][form.n :] + x @ q[: form.n, form.n :] + base @ q[form.n :, form.n :]
@@ -232,7 +232,7 @@ def _line_and_circle(a: np.ndarray, rhs: np.ndarray, centre: np.ndarray, square:
 
 
 def _of_sums(case: Case, x: np.ndarray, reduced: Reduced) -> np.ndarray:
-    """Candidates of wells and waves: all combinations of the best minima of each entry."""
+    """Candidates of sums over the entries: all combinations of the best minima of each entry."""
     if case.form.m == 1:
         low, high = _interval(reduced)
     else:
@@ -250,12 +250,13 @@ def _of_sums(case: Case, x: np.ndarray, reduced: Reduced) -> np.ndarray:
 
 def entry_minima(case: Case, x: np.ndarray, j: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """The lowest local minima of G as a function of y_j between bounds, for every x."""
-    tilt = (case.numbers["q"] + x @ case.numbers["N"].T)[:, j]
-    low, high = np.maximum(low, -REACH), np.minimum(high, REACH)
+    at_x = x[:, None, :]
+    reach = REACH[case.form.lower]
+    low, high = np.maximum(low, -reach), np.minimum(high, reach)
     broken = low > high
     low = np.where(broken, high, low)
     t = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, SCAN)
-    values = _entry(case, j, t, tilt[:, None])
+    values = _entry(case, j, t, at_x)
     padded = np.pad(values, ((0, 0), (1, 1)), constant_values=np.inf)
     minimum = (values <= padded[:, :-2]) & (values <= padded[:, 2:])
     order = np.argsort(np.where(minimum, values, np.inf), 1)[:, :KEPT]
@@ -264,21 +265,38 @@ def entry_minima(case: Case, x: np.ndarray, j: int, low: np.ndarray, high: np.nd
     left, right = np.maximum(picked - width, low[:, None]), np.minimum(picked + width, high[:, None])
     for _ in range(HALVINGS):
         middle = 0.5 * (left + right)
-        rises = _entry_slope(case, j, middle, tilt[:, None]) > 0
+        rises = _entry_slope(case, j, middle, at_x) > 0
         left, right = np.where(rises, left, middle), np.where(rises, middle, right)
     found = np.where(np.take_along_axis(minimum, order, 1), 0.5 * (left + right), np.nan)
     return np.where(broken[:, None], np.nan, found)
 
 
-def _entry(case: Case, j: int, t: np.ndarray, tilt: np.ndarray) -> np.ndarray:
+def _entry(case: Case, j: int, t: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The part of G that depends on y_j = t."""
     c = case.numbers
-    if case.form.lower == "wells":
-        return tilt * t + c["d"][j] * (t**2 - c["r"][j]) ** 2
-    return tilt * t + 0.5 * c["M"][j, j] * t**2 + c["b_wave"][j] * np.cos(c["v"][j] * t + c["s"][j])
+    linear = (c["q"][j] + x @ c["N"][j]) * t
+    match case.form.lower:
+        case "wells":
+            return linear + c["d"][j] * (t**2 - c["r"][j]) ** 2
+        case "power":
+            return linear + c["d"][j] * (t + 1.0) ** 2.5
+        case "exp":
+            return linear + 0.5 * c["M"][j, j] * t**2 + np.exp(c["v"][j] * t + c["s"][j] + x @ c["V"][j])
+        case _:
+            return linear + 0.5 * c["M"][j, j] * t**2 + c["b_wave"][j] * np.cos(c["v"][j] * t + c["s"][j])
 
 
-def _entry_slope(case: Case, j: int, t: np.ndarray, tilt: np.ndarray) -> np.ndarray:
+def _entry_slope(case: Case, j: int, t: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The derivative of that part."""
     c = case.numbers
-    if case.form.lower == "wells":
-        return tilt + 4 * c["d"][j] * t * (t**2 - c["r"][j])
-    return tilt + c["M"][j, j] * t - c["b_wave"][j] * c["v"][j] * np.sin(c["v"][j] * t + c["s"][j])
+    linear = c["q"][j] + x @ c["N"][j]
+    match case.form.lower:
+        case "wells":
+            return linear + 4 * c["d"][j] * t * (t**2 - c["r"][j])
+        case "power":
+            return linear + 2.5 * c["d"][j] * (t + 1.0) ** 1.5
+        case "exp":
+            rise = c["v"][j] * np.exp(c["v"][j] * t + c["s"][j] + x @ c["V"][j])
+            return linear + c["M"][j, j] * t + rise
+        case _:
+            return linear + c["M"][j, j] * t - c["b_wave"][j] * c["v"][j] * np.sin(c["v"][j] * t + c["s"][j])
