@@ -15,6 +15,7 @@ from rich.console import Console
 import hierax as hx
 from hierax._auto.stage_runner import StageRunner
 from hierax._base.interrupt import interruptible
+from hierax.experiments.reproduce import toy_run
 from hierax.experiments.reproduce.workers import run_tasks
 
 LONG = {"max_steps": 10**8, "record_every": 100}
@@ -198,3 +199,14 @@ def test_many_steps_and_few_seconds_leave_a_history(tmp_path):
     """A run that no record fell into ended in an IndexError of the figure."""
     sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10**9, seconds=0.5)
     assert len(sol.history) == (sol.status.step > 0)
+
+
+def test_the_toy_experiment_keeps_its_rows(monkeypatch):
+    def measure(row, starts, steps):
+        if row == "second":
+            press()
+        return row
+
+    monkeypatch.setattr(toy_run, "measure", measure)
+    with interruptible() as interrupt:
+        assert toy_run._measured(["first", "second", "third"], np.zeros((1, 2)), 1, interrupt) == ["first"]

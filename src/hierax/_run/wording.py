@@ -17,6 +17,7 @@ from hierax._run.reports import Advice
 HARDLY = 0.01  # x has hardly moved where it moved by less than this part of its size, or of its set's width
 WORTH_MOVING = 1e-4  # part of 1 + |F| that the slope of x promises over that length
 AS_STEEP = 0.5  # and the slope is still this part of the first one
+INFEASIBLE_Y = 1e-3  # violation from which on y is called infeasible, where no tolerance is given
 NEGLIGIBLE = 1e-3  # a cycle matters where its steps are longer than this part of the first ones
 
 
@@ -27,7 +28,7 @@ def quality(records: Records, start: int, advice: Advice, tol: float | None) -> 
         return ""
     stationarity, violation, distance = (last[name] for name in ("stationarity", "violation", "distance"))
     below = f"y is {distance:.2g} from the inner solver's answer"
-    if violation > max(distance, tol or 0.0) and distance > 0:
+    if violation > max(distance, tol or INFEASIBLE_Y):
         below += ", which is not the lower level's solution: it is not feasible"
     else:
         below += f": {advice.bring_y_closer}"
