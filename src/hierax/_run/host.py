@@ -252,9 +252,10 @@ class Host:
 
     def _hint(self, i: int) -> str:
         """What to do about start i where it goes round in a cycle or x has hardly moved."""
-        way = self._first_x, self._last_x
+        ends = self._first_x, self._last_x
         if self.spread != "one":
-            way = jax.tree.map(lambda a: a[i], way)
+            ends = jax.tree.map(lambda a: a[i], ends)
+        way = wording.Way(self.first, *ends)
         return wording.hints(self.records, i, self.method.advice, self.call.tol, self.prepared.problem, way)
 
     def _cure(self, i: int) -> str:
