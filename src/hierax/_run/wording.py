@@ -75,8 +75,8 @@ def no_movement(records: Records, start: int, advice: Advice, problem: Problem, 
     if moved > HARDLY * length or last["slope_x"] * length < WORTH_MOVING * (1 + abs(last["upper"])):
         return ""
     return (
-        f" x has moved by {moved:.1g} in all, {moved / length:.2g} of its size or its set's width, and its direction is "
-        f"not zero: {advice.lengthen_x_step}"
+        f" x has moved by {moved:.1g} in all, {moved / length:.2g} of its size or its set's width, and its direction "
+        f"is not zero: {advice.lengthen_x_step}"
     )
 
 
