@@ -5,13 +5,15 @@ from typing import Literal
 
 import equinox as eqx
 
-from hierax._auto.constants import PENALTY_ROUTE_VARIABLES, SMALL_ROUTE_SIZE
+from hierax._auto.constants import PENALTY_ROUTE_VARIABLES, SMALL_ROUTE_SIZE, WHOLE_DATA
 from hierax._auto.deterministic import run_deterministic
 from hierax._auto.large_route import run_large
 from hierax._base.errors import InputError
+from hierax._base.settings import is_number
 from hierax._base.trees import size
 from hierax._math.lower_level import layout_of
 from hierax._methods.salvf import SALVF
+from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
 from hierax._run.call import Call
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
@@ -28,6 +30,7 @@ class Auto(AbstractSolver):
             and constraints; "penalty": the value function as a penalty, for larger deterministic ones; "large": SALVF
             in stages, for sampled problems and large ones. None: by form and size of the problem.
         seconds: time limit, compilation apart; None: 30, 60 or 120 by route.
+        tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
         starts: how many, the given one first; None: 16, on the large route 8 for small problems and 1 for others.
         samples: bound on the samples of the large route; None: no bound but the time.
 
@@ -47,6 +50,7 @@ class Auto(AbstractSolver):
 
     route: Route | None = eqx.field(static=True, default=None)
     seconds: float | None = eqx.field(static=True, default=None)
+    tol: float = eqx.field(static=True, default=1e-4)
     starts: int | None = eqx.field(static=True, default=None)
     samples: int | None = eqx.field(static=True, default=None)
 
@@ -56,6 +60,8 @@ class Auto(AbstractSolver):
             raise InputError(f"Auto(route={self.route!r}): choose 'small', 'penalty', 'large' or None.")
         if self.seconds is not None and not (isinstance(self.seconds, int | float) and self.seconds > 0):
             raise InputError(f"Auto(seconds={self.seconds!r}): needs a positive number or None.")
+        if not (is_number(self.tol) and self.tol > 0):
+            raise InputError(f"Auto(tol={self.tol!r}): needs a positive number.")
         for name in ("starts", "samples"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -68,32 +74,52 @@ class Auto(AbstractSolver):
         route, reason = choose_route(prepared)
         if self.route is not None and self.route != route:
             route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
-        filled = dataclasses.replace(self, route=route, seconds=call.seconds or self.seconds)
-        run_route = run_large if route == "large" else run_deterministic
-        return run_route(prepared, filled, seed, f"Route {route}: {reason}.", call.progress)
+        filled = dataclasses.replace(self, route=route, seconds=call.seconds or self.seconds, tol=call.tol or self.tol)
+        first_line = f"Route {route}: {reason}."
+        if route == "large":
+            return run_large(prepared, filled, seed, first_line, call)
+        if self.samples is not None:
+            raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
+        return run_deterministic(prepared, filled, seed, first_line, call)
 
 
 def choose_route(prepared: Prepared) -> tuple[Route, str]:
     """The route and the reason, in words."""
     sampled = [name for name in ("zeta", "xi") if getattr(prepared.problem, name) is not None]
-    if sampled:
+    known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled]
+    if any(count is None or count > WHOLE_DATA for count in known):
         return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled"
     rows = layout_of(prepared.bound.problem, prepared.x, prepared.y).equal.size
     variables = size((prepared.x, prepared.y))
     text = f"deterministic, {variables} variables, {rows} rows in the lower level"
+    if sampled:
+        whole = " and ".join(f"{name}: {_whole(getattr(prepared.problem, name))}" for name in sampled)
+        text = f"{whole}, solved on all of it, samples are not needed; {text}"
     if variables + rows <= SMALL_ROUTE_SIZE:
         return "small", text
     return ("penalty", text) if variables <= PENALTY_ROUTE_VARIABLES else ("large", text)
 
 
+def _known_numbers(source: AbstractSource | Stream | None) -> int | None:
+    """How many numbers stand for an expectation; None where it is only known from samples."""
+    if isinstance(source, Finite):
+        return size(source.arrays)
+    if isinstance(source, Sampler) and source.exact is not None:
+        return size(source.exact)
+    return None
+
+
+def _whole(source: AbstractSource | Stream | None) -> str:
+    return f"{source.size} rows" if isinstance(source, Finite) else "an exact expectation"
+
+
 def _checked_seed(prepared: Prepared, call: Call) -> int:
-    """Refuse what steers steps, which Auto has not, and many starts; the seed as a whole number."""
-    steering = ("max_steps", "tol", "record_every", "callback", "state")
-    given = [name for name in steering if getattr(call, name) is not None] + ["output"] * (call.output != "last")
-    for name in given:
+    """Refuse what steers the steps of methods, and many starts; the seed as a whole number."""
+    given = [name for name in ("record_every", "state") if getattr(call, name) is not None]
+    for name in given + ["output"] * (call.output != "last"):
         raise InputError(
             f"{name}: belongs to methods that make steps, and no method was named. Give one, for example hx.SALVF(), "
-            f"or leave {name} out (`Auto` takes seconds=)."
+            f"or leave {name} out (`Auto` takes seconds=, tol=, max_steps= and callback=)."
         )
     if prepared.count is not None:
         raise InputError("method: Auto draws its own starts; call hx.solve, or name a method, for example hx.SALVF().")

@@ -7,20 +7,41 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from hierax._base.interrupt import Interrupt
 from hierax._compile.programs import Bound
 from hierax._run.solution import Counts, Solution, Solutions
+from hierax._run.status import Kind
 
 
 class Deadline:
-    """So many seconds from now."""
+    """So many seconds from a moment on (`begin`, on `time.perf_counter`), until Ctrl-C is pressed, or until told."""
 
-    def __init__(self, seconds: float) -> None:
-        self._end = time.perf_counter() + seconds
+    def __init__(self, seconds: float, interrupt: Interrupt, begin: float) -> None:
+        self.seconds, self._interrupt, self._end = seconds, interrupt, begin + seconds
+        self.told: Kind | None = None
+
+    def tell(self, kind: Kind) -> None:
+        """End the work for another reason than time."""
+        self.told = kind
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._interrupt.asked
 
     @property
     def passed(self) -> bool:
-        """Whether the time is up."""
-        return time.perf_counter() > self._end
+        """Whether the work has to end."""
+        return self.told is not None or self.interrupted or time.perf_counter() > self._end
+
+    @property
+    def kind(self) -> Kind | None:
+        """Why the work has to end; None: it has not."""
+        if self.told is not None:
+            return self.told
+        if self.interrupted:
+            return Kind.INTERRUPTED
+        return Kind.SECONDS if self.passed else None
 
 
 class Budget:

@@ -1,4 +1,4 @@
-"""Candidates of the small and the penalty route: points judged by the lower level solved from many starts at their x.
+"""Candidates of the small and the penalty route: points, in units, judged by the lower level solved from many starts.
 
 Here is how a point is judged, which candidates may be returned, and which of them is.
 """
@@ -10,16 +10,14 @@ import numpy as np
 from hierax._auto.constants import (
     ACCEPTED_GAP,
     ACCEPTED_VIOLATION,
-    FEASIBLE,
     NEARLY_AS_LOW,
     OWED_TO_GAP,
     SAME_PLACE,
     TIGHT,
 )
-from hierax._auto.polish import Point
-from hierax._auto.scales import Scales
-from hierax._auto.vectors import VectorProblem
+from hierax._judge.branches import FEASIBLE
 from hierax._judge.point import Judgement, relative_gap
+from hierax._judge.vectors import Point, VectorProblem
 from hierax._math.lower_level import SOLVED
 
 Way = Literal["kkt", "value", "penalty"]
@@ -53,7 +51,7 @@ class Candidate(NamedTuple):
 
     @property
     def violation(self) -> float:
-        """The largest violation, in the user's units."""
+        """The largest violation."""
         return float(self.judged.violation)
 
     @property
@@ -79,13 +77,11 @@ class SearchResult(NamedTuple):
         candidates: in the order of the search.
         lower_statuses: how the lower level ended at the starts.
         timed_out: whether the time was up before the search was complete.
-        scales: the units in which it measured.
     """
 
     candidates: list[Candidate]
     lower_statuses: np.ndarray
     timed_out: bool
-    scales: Scales
 
 
 def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candidate:
@@ -114,7 +110,7 @@ def shown(candidates: list[Candidate]) -> dict[str, float] | None:
     return None if best is None else {"upper": best.upper, "violation": best.violation, "gap": best.gap}
 
 
-def select(candidates: list[Candidate], scales: Scales) -> Candidate | None:
+def select(candidates: list[Candidate]) -> Candidate | None:
     """The lowest F among accepted candidates; a tight one instead where it is nearly as low.
 
     Value polishes use up their tolerance: the lowest F of all may owe its last digits to a gap, and a gap e moves y by
@@ -129,7 +125,7 @@ def select(candidates: list[Candidate], scales: Scales) -> Candidate | None:
     if not tight:
         return lowest
     best = min(tight, key=lambda c: c.upper)
-    there = [c for c in tight if np.max(np.abs(c.point.x - best.point.x) / scales.x, initial=0.0) <= SAME_PLACE]
+    there = [c for c in tight if np.max(np.abs(c.point.x - best.point.x), initial=0.0) <= SAME_PLACE]
     with_multipliers = [c for c in there if c.way == "kkt" and _as_low_as(best, c, NEARLY_AS_LOW)]
     if with_multipliers:
         return min(with_multipliers, key=lambda c: c.upper)

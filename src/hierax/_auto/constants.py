@@ -17,6 +17,10 @@ limit: BOLIB's largest have 20 variables and 20 rows. One SLSQP run on a KKT sys
 PENALTY_ROUTE_VARIABLES = 1000
 """Variables up to which the penalty route, which forms matrices of the size of y, is taken. Chosen, not measured."""
 
+WHOLE_DATA = 2_000_000
+"""Numbers in all data up to which a problem whose expectations are known (`Finite` data, a `Sampler` with `exact`) is
+solved on all of them, as a deterministic one. Chosen, not measured."""
+
 STARTS = 16
 """Starts of the small and of the penalty route. Prototype: 71 of 71 with 16 starts (two seeds), 66 with 4."""
 
@@ -24,15 +28,24 @@ SMALL_ROUTE_SECONDS, PENALTY_ROUTE_SECONDS, LARGE_ROUTE_SECONDS = 30.0, 60.0, 12
 """Time limits, compilation apart. Chosen: the slowest BOLIB problems take 14 to 20 s by the small route. Sampled
 problems larger than the toy use all of the 120 s."""
 
+SEARCH_SHARE, DESCENT_SHARE = 0.75, 0.92
+"""Shares of the time after which the search, and the descent from its best point, have to end: the rest is for the
+certificate. Chosen, not measured."""
+
+SAME_END = 1e-5
+"""Difference in F, in its unit, of starts that ended at the same value. Chosen, not measured."""
+
+AGREEING_STARTS = 8
+"""Starts after which the search ends where all of them ended at the same F. Chosen, not measured."""
+
+PHASE_ONE_STARTS = 6
+"""Starts from which a point that satisfies all constraints is looked for, where the lower level has no feasible y at
+any start of the search. Chosen, not measured."""
+
+DESCENTS = 4
+"""Times that the search goes on from a lower point which the certificate found. Chosen, not measured."""
+
 # -- how points of the small and the penalty route are judged ---------------------------------------------------------
-
-FEASIBLE = 1e-6
-"""Violation up to which a solution of the lower level counts as feasible (prototype). Where a constraint has no
-multiplier, as y^2 <= x at x = 0, a violation of 1e-6 is worth 1e-3 in f: values of branches are corrected for it."""
-
-DIFFERENT_VALUES = 1e-4
-"""Relative difference from which values of local solutions of the lower level count as different. Chosen, not
-measured."""
 
 ACCEPTED_VIOLATION, ACCEPTED_GAP = 1e-6, 1e-5
 """What a point may be off by, at most, to be returned as an answer (prototype). Accepting only tight points would
@@ -40,6 +53,9 @@ discard the only good one of problems without multipliers (Dempe1992b: gap 6e-6)
 
 TIGHT = 1e-7
 """Violation and gap below which nothing of a point's F is owed to the tolerances (prototype)."""
+
+NO_GAP = 1e-9
+"""Gap that lower solves leave by themselves. Chosen, not measured."""
 
 NEARLY_AS_LOW = 1e-2
 """Relative difference in F within which a tight point is preferred to a lower one that is not (prototype). With
@@ -53,20 +69,6 @@ Chosen, not measured."""
 SAME_PLACE = 1e-2
 """Distance, in units of the variables, within which points belong to one local optimum, or to one branch of the lower
 level. Chosen, not measured."""
-
-ACTIVE = 1e-6
-"""An upper constraint above minus this is active. Chosen, not measured."""
-
-STRUCTURE_LOOKS = 3
-"""Points at which Jacobians are looked at for entries that are always zero. Chosen, not measured."""
-
-# -- units ------------------------------------------------------------------------------------------------------------
-
-WIDEST_UNIT = 10.0
-"""The unit of a variable is half the width of its box, but at most this many times 1 + |its start| (prototype)."""
-
-GRADIENT_UNITS = (1e-3, 1e6)
-"""Least and largest unit of F and f, which are the medians of their gradients' norms over the starts (prototype)."""
 
 # -- small route: the polishes ----------------------------------------------------------------------------------------
 
@@ -120,6 +122,14 @@ SIDE_STEP = 0.3
 """Distance, in units of x, at which F is looked at on both sides of the best point: Dempe1992b has an inflection at
 x = 1, where the KKT polish stops. Chosen, not measured."""
 
+# -- descent on F(x, y*(x)) -------------------------------------------------------------------------------------------
+
+IMPLICIT_STEPS = 200
+"""Iterations of one descent on F(x, y*(x)). Chosen, not measured."""
+
+AGREEING_DESCENTS = 3
+"""Descents that must end at the lowest F before no more starts are tried. Chosen, not measured."""
+
 # -- penalty route ----------------------------------------------------------------------------------------------------
 
 PENALTY_WEIGHTS = tuple(5.0**k for k in range(6))
@@ -166,9 +176,6 @@ FAR_GAP = 1e-4
 
 FAR_FALL = 1e-2
 """F is unbounded below where it fell beyond this share of FAR_AWAY, in units of F."""
-
-STEEP = 1e3
-"""Multipliers beyond this, in units of f per row, stand for none."""
 
 OPTIMAL_BELOW, BEYOND_REPAIR = 1e-4, 1e-3
 """Where no point was accepted: the upper constraints are to blame if points of at most this relative gap all violate
@@ -231,9 +238,6 @@ GAIN = 2e-3
 PATIENCE, PATIENCE_WITH_LONGER_STEPS = 2, 6
 """Stages without progress before c1 grows: where the longer step does not win either, and at all. Chosen, not
 measured."""
-
-CERTIFICATE_TOLERANCE = 1e-3
-"""Tolerance of the certificate that ends the route: the default of `Certificate.ok`."""
 
 ALLOWED_VIOLATION = 1e-3
 """Violation of upper constraints that is let pass: the certificate's tolerance."""

@@ -5,22 +5,38 @@ import time
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import PyTree
 
-from hierax._auto.candidates import Candidate
-from hierax._auto.constants import PENALTY_ROUTE_SECONDS, SMALL_ROUTE_SECONDS, STARTS
+from hierax._auto.budget import Deadline
+from hierax._auto.candidates import Candidate, SearchResult, judge, select
+from hierax._auto.constants import (
+    DESCENT_SHARE,
+    DESCENTS,
+    NEARLY_AS_LOW,
+    NO_GAP,
+    PENALTY_ROUTE_SECONDS,
+    SEARCH_SHARE,
+    SMALL_ROUTE_SECONDS,
+    STARTS,
+)
 from hierax._auto.kkt_route import SmallSearch
-from hierax._auto.multipliers import upper_multipliers
 from hierax._auto.penalty_route import PenaltySearch
 from hierax._auto.referee import in_precision_of, setting_of
-from hierax._auto.vectors import VectorProblem, unraveled
-from hierax._auto.verdict import verdict
+from hierax._auto.space import Space
+from hierax._auto.verdict import counted, globality, on_the_way_to_infinity, status_of, without_answer
 from hierax._base.errors import InputError
+from hierax._base.interrupt import interruptible
 from hierax._base.lazy import lazy
+from hierax._judge.certificate import Certificate, certificate_in
+from hierax._judge.setting import Setting
+from hierax._judge.vectors import Point, raveled, unraveled
 from hierax._problem.problem import Multipliers
+from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution
+from hierax._run.status import Kind, Reason, Status
 
 if TYPE_CHECKING:
     from hierax._auto.auto import Auto
@@ -28,47 +44,174 @@ if TYPE_CHECKING:
 threadpoolctl = lazy("threadpoolctl")
 
 
-def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: str, progress: bool | None) -> Solution:
+def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: str, call: Call) -> Solution:
     """The answer of `auto.route`, "small" or "penalty"; `first_line` begins the log."""
-    begin = time.perf_counter()
+    begin = call.clock.begin
     small = auto.route == "small"
     starts, seconds = auto.starts or STARTS, auto.seconds or (SMALL_ROUTE_SECONDS if small else PENALTY_ROUTE_SECONDS)
     with (
-        progress_bar(progress, starts) as show,
+        progress_bar(call.progress, starts) as show,
         threadpoolctl.threadpool_limits(1, user_api="blas"),  # for so few rows, threads only wait for each other
+        interruptible() as interrupt,
     ):
         setting = setting_of(prepared, seed)
-        vectors = VectorProblem(setting, starts, seed)
-        _refuse_nonfinite(vectors)
-        found = (SmallSearch if small else PenaltySearch)(vectors, seconds).run(show)
-        end = verdict(found)
-        nu = upper_multipliers(vectors, found.scales, end.point)
-    own, _ = setting.layout().split(end.point.mu)
-    multipliers = Multipliers(own.inequalities, own.equalities, unraveled(setting.shapes("upper_constraints"), nu))
-    x, y = (
-        in_precision_of(like, unraveled(like, vector))
-        for like, vector in ((prepared.x, end.point.x), (prepared.y, end.point.y))
-    )
-    x, y = prepared.whole(*prepared.inside(x, y))
+        deadline = Deadline(SEARCH_SHARE * seconds, interrupt, begin)
+        space = Space.of(setting, starts, seed, deadline)
+        space = dataclasses.replace(space, seen=_Watch(prepared, space, call).see)
+        _refuse_nonfinite(space)
+        search = (SmallSearch if small else PenaltySearch)(space)
+        found = search.run(show)
+        last = dataclasses.replace(space, deadline=Deadline(DESCENT_SHARE * seconds, interrupt, begin))
+        answer = _Answer(prepared, setting, last, auto.tol, seed, Deadline(seconds, interrupt, begin))
+        answer.settle(found, deadline.kind)
     compiling = setting.compile_seconds
-    return Solution(
+    x, y = prepared.whole(answer.x, answer.y)
+    solution = Solution(
         x=x,
         y=y,
-        multipliers=multipliers,
-        status=end.status,
-        history=_history(found.candidates),
+        multipliers=answer.multipliers,
+        status=answer.status,
+        history=_history(found.candidates, space),
         counts=Counts(seconds=time.perf_counter() - begin - compiling, compile_seconds=compiling),
         state=None,
         method=dataclasses.replace(auto, starts=starts, seconds=seconds),
         problem=prepared.problem,
-        log=(first_line, f"{starts} starts, the given one first.", *end.log),
+        log=(first_line, f"{starts} starts, the given one first.", *answer.log),
+        tol=auto.tol,
     )
+    return solution if answer.certificate is None else solution.knowing(answer.certificate)
 
 
-def _refuse_nonfinite(vectors: VectorProblem) -> None:
+def _as_given(prepared: Prepared, space: Space, point: Point) -> tuple[PyTree, PyTree]:
+    """Arrays of a point in the user's units and in the precision of the start, inside of X and Y."""
+    vectors = space.vectors
+    x, y = vectors.programs.landed(point.x * vectors.x_unit, point.y * vectors.y_unit)
+    trees = unraveled(prepared.x, x), unraveled(prepared.y, y)
+    return prepared.inside(*map(in_precision_of, (prepared.x, prepared.y), trees))
+
+
+class _Watch:
+    """Counts the points that a search judges, tells the callback of them, and ends the search where it is asked to."""
+
+    def __init__(self, prepared: Prepared, space: Space, call: Call) -> None:
+        self.prepared, self.space, self.call = prepared, space, call
+        self.judged = 0
+
+    def see(self, candidate: Candidate) -> None:
+        """A point was judged."""
+        self.judged += 1
+        if self.call.callback is not None and self._callback_stops(candidate):
+            self.space.deadline.tell(Kind.STOPPED)
+        elif self.call.max_steps is not None and self.judged >= self.call.max_steps:
+            self.space.deadline.tell(Kind.MAX_STEPS)
+
+    def _callback_stops(self, candidate: Candidate) -> bool:
+        assert self.call.callback is not None
+        x, y = self.prepared.whole(*_as_given(self.prepared, self.space, candidate.point))
+        scale = self.space.vectors.units.upper
+        upper = float(candidate.upper * scale.unit + scale.origin)
+        record = {"upper": upper, "violation": candidate.violation, "gap": candidate.gap, "start": candidate.start}
+        return self.call.callback(Info(self.judged, x, y, record)) is True
+
+
+class _Answer:
+    """The point that a search returns, its certificate, its status, and what the log says of it."""
+
+    def __init__(
+        self, prepared: Prepared, setting: Setting, space: Space, tol: float, seed: int, deadline: Deadline
+    ) -> None:
+        self.prepared, self.setting, self.space = prepared, setting, space
+        self.tol, self.seed, self.deadline = tol, seed, deadline
+        self.certificate: Certificate | None = None
+        self.log: list[str] = []
+
+    def settle(self, found: SearchResult, ended: Kind | None) -> None:
+        """Choose the point, certify it, and go on downhill from it as long as its certificate objects.
+
+        `ended`: why the search was not complete.
+        """
+        far, best = on_the_way_to_infinity(found), select(found.candidates)
+        if far is not None:
+            status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=self._value(far.upper))
+            self._take(far.point, status)
+        elif best is None:
+            nearest, status = without_answer(found, ended)
+            self._take(nearest.point._replace(mu=nearest.better.mu), status)
+        else:
+            best = self._downhill(found, best)
+            assert self.certificate is not None
+            status = status_of(self.certificate, self.tol, len(found.candidates), ended)
+            self._take(best.point._replace(mu=best.better.mu), status)
+            self.log.append(globality(found, self._value(best.upper), best.upper, self.space.vectors.upper_unit))
+        self.log = [counted(found), *self.log, status.message]
+
+    def _downhill(self, found: SearchResult, best: Candidate) -> Candidate:
+        """The best point, or a lower one that its certificate led to."""
+        best = self._settled(best)
+        self.certificate = self._certified(best.point)
+        for _ in range(DESCENTS):
+            if self.certificate.verdict(self.tol) != "no" or self.space.deadline.passed:
+                break
+            lower = self.certificate.better(self.tol)
+            search = SmallSearch(self.space)
+            search.go_down_from(best.point if lower is None else self._in_space(lower.point), best.start)
+            found.candidates.extend(search.candidates)
+            new = select([best, *search.candidates])
+            if new is None or new.upper >= best.upper:
+                break
+            best = self._settled(new)
+            self.certificate = self._certified(best.point)
+        return best
+
+    def _settled(self, best: Candidate) -> Candidate:
+        """The candidate with the lower level's own solution as its y, where F may owe something to a gap."""
+        if not best.confirmed or best.gap <= NO_GAP:
+            return best
+        exact = judge(self.space.vectors, best.better, best.start, best.way)
+        as_low = exact.upper <= best.upper + NEARLY_AS_LOW * (1 + abs(best.upper))
+        return exact if exact.accepted and as_low else best
+
+    def _certified(self, point: Point) -> Certificate:
+        x, y = self._trees(point)
+        lengths = self.space.vectors.units.x, self.space.vectors.units.y
+        return certificate_in(self.setting.at(x, y), seed=self.seed, stop=lambda: self.deadline.passed, lengths=lengths)
+
+    def _in_space(self, point: Point) -> Point:
+        """A point in the certificate's units, in those of the search."""
+        vectors = self.space.vectors
+        assert self.certificate is not None
+        x_unit, y_unit = (raveled(tree) for tree in self.certificate.lengths)
+        x, y = point.x * x_unit / vectors.x_unit, point.y * y_unit / vectors.y_unit
+        solved = vectors.branches(x, y)
+        best = solved.best()
+        return Point(x, y, np.zeros(vectors.layout.rows)) if best is None else Point(x, solved.y[best], solved.mu[best])
+
+    def _value(self, upper: float) -> float:
+        """F in the user's units."""
+        scale = self.space.vectors.units.upper
+        return float(upper * scale.unit + scale.origin)
+
+    def _trees(self, point: Point) -> tuple[PyTree, PyTree]:
+        return _as_given(self.prepared, self.space, point)
+
+    def _take(self, point: Point, status: Status) -> None:
+        """Keep a point, in the user's units, with its multipliers."""
+        vectors = self.space.vectors
+        self.x, self.y = self._trees(point)
+        mu = point.mu * vectors.lower_unit / vectors.row_units(point.x, point.y)
+        own, _ = self.setting.layout().split(mu)
+        upper = self.certificate.upper_multipliers if self.certificate is not None else None
+        if upper is None:
+            shapes = self.setting.shapes("upper_constraints")
+            upper = unraveled(shapes, np.zeros(vectors.layout.own_above))
+        self.multipliers = Multipliers(own.inequalities, own.equalities, upper)
+        self.status = status
+
+
+def _refuse_nonfinite(space: Space) -> None:
     """Raise where a function or its gradient is not finite at the start."""
-    layout = vectors.layout
-    values, slopes = vectors.at(layout.x0, layout.y0, np.zeros(layout.rows))
+    vectors = space.vectors
+    values, slopes = vectors.at(space.xs[0], space.ys[0], np.zeros(vectors.layout.rows))
     names = {"upper": "upper", "lower": "lower", "above": "upper_constraints", "rows": "constraints"}
     for field, name in names.items():
         for part, what in ((getattr(values, field), name), (getattr(slopes, field), f"the gradient of {name}")):
@@ -78,7 +221,9 @@ def _refuse_nonfinite(vectors: VectorProblem) -> None:
                 )
 
 
-def _history(candidates: list[Candidate]) -> History:
+def _history(candidates: list[Candidate], space: Space) -> History:
     names = ("start", "upper", "violation", "gap")
     columns = {name: np.array([getattr(candidate, name) for candidate in candidates]) for name in names}
+    scale = space.vectors.units.upper
+    columns["upper"] = columns["upper"] * float(scale.unit) + float(scale.origin)
     return History({"step": np.arange(1, len(candidates) + 1), **columns})

@@ -8,16 +8,17 @@ second search, against the value function alone, needs no multipliers. The best 
 
 import numpy as np
 
-from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate, SearchResult, Way, judge, select, shown
 from hierax._auto.constants import (
     ACCEPTED_VIOLATION,
+    AGREEING_STARTS,
     CUT_GAP,
     CUTS_IN_A_ROW,
     LAST_RELAXATIONS,
     NO_CURVATURE,
     POLISHES_PER_START,
     RELAXATIONS,
+    SAME_END,
     SAME_PLACE,
     SHARPER,
     SIDE_STEP,
@@ -26,9 +27,11 @@ from hierax._auto.constants import (
     VALUE_STARTS_AT_MOST,
     VALUE_STARTS_FLAT,
 )
-from hierax._auto.polish import Cuts, Point, kkt_polish, value_polish
-from hierax._auto.scales import scales_of
-from hierax._auto.vectors import VectorProblem
+from hierax._auto.implicit import ImplicitDescent
+from hierax._auto.phase_one import feasible_points
+from hierax._auto.polish import Cuts, kkt_polish, value_polish
+from hierax._auto.space import Space
+from hierax._judge.vectors import Point
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.progress import Show
 
@@ -36,29 +39,52 @@ from hierax._run.progress import Show
 class SmallSearch:
     """One search: its problem, its clock, and the candidates so far."""
 
-    def __init__(self, vectors: VectorProblem, seconds: float) -> None:
-        self.vectors, self.scales = vectors, scales_of(vectors)
-        self.deadline = Deadline(seconds)
+    def __init__(self, space: Space) -> None:
+        self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
         self.candidates: list[Candidate] = []
+        self.tried = 0  # starts that were run to an end
 
     def run(self, show: Show) -> SearchResult:
         """Search from every start, against the value function from a few, then once more from the best point."""
-        cover = self.vectors.cover
-        pairs = [self._solved_below(x, y) for x, y in zip(cover.xs, cover.ys, strict=True)]
+        pairs = self._first_solves()
         firsts, statuses = [first for first, _ in pairs], np.array([status for _, status in pairs])
         if (statuses == UNBOUNDED).all():
-            self._add(firsts[0], 0, "kkt")
-            return SearchResult(self.candidates, statuses, False, self.scales)
+            return SearchResult(self.candidates, statuses, False)
+        if SOLVED not in statuses:
+            firsts, statuses = self._from_feasible_points(firsts, statuses)
+            if not firsts:
+                return SearchResult(self.candidates, statuses, self.deadline.passed)
         for number, first in enumerate(firsts):
-            if not self.deadline.passed:
+            if not self.deadline.passed and not self._all_agree(number):
                 self._search_kkt_points(first, number)
-                show(number + 1, shown(self.candidates))
+                self.tried = number + 1
+                show(self.tried, shown(self.candidates))
         for number in self._starts_for_values(np.flatnonzero(statuses == SOLVED).tolist()):
             if not self.deadline.passed:
                 self._search_below_values(firsts[number], number)
         self._look_aside()
         self._refine()
-        return SearchResult(self.candidates, statuses, self.deadline.passed, self.scales)
+        return SearchResult(self.candidates, statuses, self.deadline.passed)
+
+    def _all_agree(self, starts: int) -> bool:
+        """Whether so many starts have all ended at the same F."""
+        if starts < AGREEING_STARTS:
+            return False
+        ends = [
+            min((c.upper for c in self.candidates if c.accepted and c.start == number), default=np.inf)
+            for number in range(starts)
+        ]
+        return bool(np.isfinite(ends).all() and np.ptp(ends) <= SAME_END * (1 + abs(min(ends))))
+
+    def _first_solves(self) -> list[tuple[Point, int]]:
+        """The lower level at every start, as far as the time allows: at least at the given one."""
+        pairs = [self._solved_below(self.space.xs[0], self.space.ys[0])]
+        self._add(pairs[0][0], 0, "kkt")  # so that there is an answer, however little time is left
+        for x, y in zip(self.space.xs[1:], self.space.ys[1:], strict=True):
+            if self.deadline.passed:
+                break
+            pairs.append(self._solved_below(x, y))
+        return pairs
 
     def _solved_below(self, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
         """The lower level solved at x, and how that ended; where there is no solution, (x, y) itself."""
@@ -69,24 +95,45 @@ class SmallSearch:
             return Point(x, y, np.zeros(self.vectors.layout.rows)), status
         return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
 
+    def _from_feasible_points(self, firsts: list[Point], statuses: np.ndarray) -> tuple[list[Point], np.ndarray]:
+        """No start has a lower-level solution: where some x has a feasible y at all, start there; else nowhere."""
+        points, least = feasible_points(self.space)
+        if not points and np.isfinite(least) and not self.deadline.passed:
+            return [], np.full(len(statuses), INFEASIBLE)
+        pairs = [self._solved_below(x, y) for x, y in points]
+        more = [first for first, _ in pairs]
+        return [*more, *firsts], np.array([*(status for _, status in pairs), *statuses])
+
     def _add(self, point: Point, start: int, way: Way) -> Candidate:
         candidate = judge(self.vectors, point, start, way)
         self.candidates.append(candidate)
+        self.space.seen(candidate)
         return candidate
+
+    def go_down_from(self, point: Point, number: int) -> None:
+        """Descents from a point that is better than the best so far."""
+        self._add(point, number, "kkt")
+        if self.vectors.bent is None and not self.deadline.passed:
+            found = ImplicitDescent(self.space, point).run()
+            if found is not None and self._add(found, number, "kkt").tight:
+                return
+        self._search_kkt_points(point, number, LAST_RELAXATIONS)
+        if not self.deadline.passed:
+            self._search_below_values(point, number)
 
     # -- from one start -----------------------------------------------------------------------------------------------
 
     def _search_kkt_points(self, first: Point, number: int, relaxations: tuple[float, ...] = RELAXATIONS) -> None:
         """Polish, and again with a cut for every better branch found."""
-        waiting: list[tuple[Point, Cuts]] = [(first, Cuts.none(self.vectors))]
+        waiting: list[tuple[Point, Cuts]] = [(first, Cuts.none(self.space))]
         polishes = 0
         while waiting and polishes < POLISHES_PER_START and not self.deadline.passed:
             start, cuts = waiting.pop(0)
-            found = self._add(kkt_polish(self.vectors, self.scales, start, cuts, relaxations), number, "kkt")
+            found = self._add(kkt_polish(self.space, start, cuts, relaxations), number, "kkt")
             polishes += 1
             if TIGHT < found.gap < np.inf and self._on_best_branch(found):  # t was too large for the units of f
                 sharper = (relaxations[-1] * SHARPER * TIGHT / found.gap,)
-                found = self._add(kkt_polish(self.vectors, self.scales, found.point, cuts, sharper), number, "kkt")
+                found = self._add(kkt_polish(self.space, found.point, cuts, sharper), number, "kkt")
                 polishes += 1
             if CUT_GAP < found.gap < np.inf and len(cuts.y) < CUTS_IN_A_ROW:
                 more = cuts.and_also(found.better)
@@ -94,20 +141,20 @@ class SmallSearch:
 
     def _on_best_branch(self, candidate: Candidate) -> bool:
         """Whether the lower level's best solution is right beside the point."""
-        return bool(np.max(np.abs(candidate.better.y - candidate.point.y) / self.scales.y) <= SAME_PLACE)
+        return bool(np.max(np.abs(candidate.better.y - candidate.point.y)) <= SAME_PLACE)
 
     def _search_below_values(self, first: Point, number: int) -> None:
         """Minimise against the value function; where the validation finds a better branch, again with it."""
-        best = select(self.candidates, self.scales)
+        best = select(self.candidates)
         beat = np.inf if best is None or not best.tight else best.upper
-        cuts = Cuts.none(self.vectors).and_also(first)
-        found = self._add(value_polish(self.vectors, self.scales, first, cuts, beat), number, "value")
+        cuts = Cuts.none(self.space).and_also(first)
+        found = self._add(value_polish(self.space, first, cuts, beat), number, "value")
         if not CUT_GAP < found.gap < np.inf or found.upper > beat:
             return
         cuts = cuts.and_also(found.better)
         for place in (found.point, found.better):
             if not self.deadline.passed and not self.candidates[-1].accepted:
-                self._add(value_polish(self.vectors, self.scales, place, cuts, beat), number, "value")
+                self._add(value_polish(self.space, place, cuts, beat), number, "value")
 
     # -- after all starts ---------------------------------------------------------------------------------------------
 
@@ -116,13 +163,20 @@ class SmallSearch:
 
         First that of the best point, then those that ended nowhere, then the others.
         """
-        best = select(self.candidates, self.scales)
+        best = select(self.candidates)
         arrived = {c.start for c in self.candidates if c.accepted}
+        solved = [number for number in solved if number < self.tried]
         order = sorted(solved, key=lambda number: (best is None or number != best.start, number in arrived))
-        if len(arrived) < len(self.vectors.cover.xs):
+        if len(arrived) < self.tried:
             return order[:VALUE_STARTS_AT_MOST]
-        flat = best is not None and self._flat_below(best.point)
-        return order[: VALUE_STARTS_FLAT if flat else VALUE_STARTS_AT_LEAST]
+        if best is not None and self._flat_below(best.point):
+            return order[:VALUE_STARTS_FLAT]
+        return [] if self._kkt_points_are_enough() else order[:VALUE_STARTS_AT_LEAST]
+
+    def _kkt_points_are_enough(self) -> bool:
+        """Whether the lower level looks convex, so that every KKT point of it is a solution."""
+        branches = max(candidate.branches for candidate in self.candidates)
+        return self.vectors.bent is None and branches == 1 and all(c.confirmed for c in self.candidates if c.accepted)
 
     def _flat_below(self, point: Point) -> bool:
         """Whether the lower level has no curvature in some direction: its solutions may jump, and then F does."""
@@ -134,12 +188,12 @@ class SmallSearch:
 
     def _look_aside(self) -> None:
         """Look at both sides of the best point, where F may have an inflection, and go on from where it is lower."""
-        best = select(self.candidates, self.scales)
+        best = select(self.candidates)
         if best is None:
             return
         signs = np.random.default_rng(0).choice([-1.0, 1.0], self.vectors.layout.nx)
         for side in (SIDE_STEP, -SIDE_STEP):
-            x = np.clip(best.point.x + side * signs * self.scales.x, *self.vectors.x_limits)
+            x = np.clip(best.point.x + side * signs, *self.vectors.x_limits)
             first, status = self._solved_below(x, best.point.y)
             if status != SOLVED or self.deadline.passed:
                 continue
@@ -150,7 +204,7 @@ class SmallSearch:
 
     def _refine(self) -> None:
         """Once more from the best point, to the last digits."""
-        best = select(self.candidates, self.scales)
+        best = select(self.candidates)
         if best is None or self.deadline.passed:
             return
         self._search_kkt_points(best.point, best.start, LAST_RELAXATIONS)

@@ -19,7 +19,7 @@ import optax
 from jaxtyping import PyTree
 
 from hierax._auto.budget import Budget
-from hierax._auto.certified import Certifier, agrees, in_a_line, needs_more_samples, objection, objects
+from hierax._auto.certified import Certifier
 from hierax._auto.constants import (
     ALLOWED_VIOLATION,
     CERTIFIED,
@@ -35,12 +35,13 @@ from hierax._auto.schedule import RunSettings, Schedule
 from hierax._auto.stage_runner import Stage, StageRunner
 from hierax._base.constants import LOWER_STARTS
 from hierax._base.interrupt import Interrupt, interruptible
+from hierax._base.text import numbers_of
 from hierax._base.trees import size
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._methods.salvf import SALVF
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers
-from hierax._run.call import Call
+from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
 from hierax._run.progress import Show, progress_bar
 from hierax._run.records import History
@@ -55,19 +56,21 @@ if TYPE_CHECKING:
 class LargeRoute:
     """The stages of one problem."""
 
-    def __init__(self, prepared: Prepared, auto: "Auto", seed: int, log: list[str], interrupt: Interrupt) -> None:
-        self.prepared, self.log, self.interrupt = prepared, log, interrupt
+    def __init__(
+        self, prepared: Prepared, auto: "Auto", seed: int, log: list[str], interrupt: Interrupt, call: Call
+    ) -> None:
+        self.prepared, self.log, self.interrupt, self.call = prepared, log, interrupt, call
         self.budget = Budget(auto.seconds or LARGE_ROUTE_SECONDS, auto.samples)
         self.budget.count_compilation_of(prepared.bound)
         self.referee = Referee(prepared, seed) if can_judge(prepared.problem) else None
         if self.referee is not None:
             self.budget.count_compilation_of(self.referee.setting.bound)
         self.runner = StageRunner(prepared, self.referee, self.budget, seed)
-        self.certifier = Certifier(self.referee)
+        self.certifier = Certifier(self.referee, auto.tol)
         self.starts = 1 if self.referee is None else auto.starts or _default_starts(prepared, self.referee)
         self.stages: list[Stage] = []  # the best end of every run that came to something
         self.best: Stage | None = None
-        self.ran_off = False
+        self.ran_off = self.stopped = False
         if self.referee is not None and self.referee.not_convex is not None:
             log.append(
                 f"The lower level is {self.referee.not_convex}: y is the best of {LOWER_STARTS} solves at every x."
@@ -99,8 +102,20 @@ class LargeRoute:
 
     @property
     def _must_end(self) -> bool:
-        """Whether the budget is spent, Ctrl-C was pressed, or the data have ended."""
-        return self.budget.spent or self.interrupt.asked or bool(self.runner.no_more_data)
+        """Whether the budget is spent, Ctrl-C was pressed, the caller has enough, or the data have ended."""
+        enough = self.stopped or self._out_of_stages
+        return enough or self.budget.spent or self.interrupt.asked or bool(self.runner.no_more_data)
+
+    @property
+    def _out_of_stages(self) -> bool:
+        return self.call.max_steps is not None and len(self.stages) >= self.call.max_steps
+
+    def _tell(self, stage: Stage) -> None:
+        """Tell the callback of a stage; it may end the route."""
+        if self.call.callback is not None:
+            x, y = self.prepared.whole(stage.end.x, stage.end.y)
+            record = {"upper": stage.upper, "violation": stage.violation, "gap": stage.end.iterate_gap}
+            self.stopped |= self.call.callback(Info(len(self.stages), x, y, record)) is True
 
     def _way_out(self, schedule: Schedule) -> bool:
         """What to do where the stages bring no progress: another weight, more samples; False: nothing."""
@@ -108,11 +123,11 @@ class LargeRoute:
             return False
         self._certified()
         certificate = None if self.best is None else self.certifier.known(self.best)
-        if needs_more_samples(certificate):
+        if self.certifier.needs_more_samples(certificate):
             self._look_closer()
             schedule.go_on()
             return True
-        if schedule.c1_high_enough and not objects(certificate):
+        if schedule.c1_high_enough and not self.certifier.objects(certificate):
             return False
         schedule.raise_c1()
         return True
@@ -142,6 +157,7 @@ class LargeRoute:
             stage = None if self._must_end and self.stages else self.runner.run(settings, x, y, several)
             if stage is not None:
                 self.stages.append(stage)
+                self._tell(stage)
                 found.append(stage)
                 leader = self.best or stage
                 show(int(self.budget.elapsed), {"upper": leader.upper, "violation": leader.violation})
@@ -165,8 +181,8 @@ class LargeRoute:
         with self.budget.kept_back("certificate") if new else nullcontext():
             certificate = self.certifier.certificate(self.best)
         if new and certificate is not None:
-            self.log.append(f"Certificate of the best point: {in_a_line(certificate)}")
-        return agrees(certificate)
+            self.log.append(f"Certificate of the best point: {self.certifier.in_a_line(certificate)}")
+        return self.certifier.agrees(certificate)
 
     def _falls_for_ever(self) -> bool:
         """Whether F falls without an end: where the best point is far away, on along the ray from the start as well."""
@@ -174,7 +190,7 @@ class LargeRoute:
             return False
         x0, end = self.prepared.x, self.best.end
         way = optax.tree.sub(end.x, x0)
-        if optax.tree.norm(way) < RAN_FAR * (1 + optax.tree.norm(x0)):
+        if _size(way) < RAN_FAR * (1 + _size(x0)):
             return False
         for stretch in STRETCHES:
             further = sets.project(self.prepared.problem.x_set, optax.tree.add_scale(x0, stretch, way))
@@ -187,6 +203,11 @@ class LargeRoute:
         return True
 
 
+def _size(tree: PyTree) -> float:
+    """The largest entry."""
+    return float(np.max(np.abs(numbers_of(tree)), initial=0.0))
+
+
 def _default_starts(prepared: Prepared, referee: Referee) -> int:
     """Several for a small problem."""
     return LARGE_ROUTE_STARTS if size(prepared.x) + referee.entries <= SEVERAL_STARTS_SIZE else 1
@@ -195,11 +216,11 @@ def _default_starts(prepared: Prepared, referee: Referee) -> int:
 # -- the end of the route ---------------------------------------------------------------------------------------------
 
 
-def run_large(prepared: Prepared, auto: "Auto", seed: int, first_line: str, progress: bool | None) -> Solution:
+def run_large(prepared: Prepared, auto: "Auto", seed: int, first_line: str, call: Call) -> Solution:
     """The best point of all stages."""
     with interruptible() as interrupt:
-        route = LargeRoute(prepared, auto, seed, [first_line], interrupt)
-        with progress_bar(progress, int(route.budget.seconds)) as show:
+        route = LargeRoute(prepared, auto, seed, [first_line], interrupt, call)
+        with progress_bar(call.progress, int(route.budget.seconds)) as show:
             route.run(show)
         return _solution(route, auto, seed)
 
@@ -228,6 +249,7 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
         method=dataclasses.replace(auto, seconds=route.budget.seconds, starts=route.starts),
         problem=prepared.problem,
         log=(*route.log, status.message),
+        tol=auto.tol,
     )
     certificate = None if route.best is None else route.certifier.known(route.best)
     judged_as_it_is = route.referee is not None and route.referee.exact
@@ -269,13 +291,17 @@ def _status(route: LargeRoute) -> Status:
 
 def _reason(route: LargeRoute, best: Stage) -> Reason:
     """Why the stages ended with the best point."""
-    if agrees(route.certifier.known(best)):
+    if route.certifier.agrees(route.certifier.known(best)):
         branches = route.referee is not None and route.referee.not_convex is not None
         return Reason.STAGES_DONE_AMONG_BRANCHES if branches else Reason.STAGES_DONE
     if route.interrupt.asked:
         return Reason.STAGES_INTERRUPTED
     if route.runner.no_more_data:
         return Reason.STAGES_OUT_OF_DATA
+    if route.stopped:
+        return Reason.STAGES_STOPPED
+    if route.call.max_steps is not None and len(route.stages) >= route.call.max_steps:
+        return Reason.STAGES_ENOUGH
     if not route.budget.spent:
         return Reason.STAGES_WITHOUT_PROOF
     return Reason.STAGES_OUT_OF_TIME if route.budget.out_of_time else Reason.STAGES_OUT_OF_SAMPLES
@@ -286,7 +312,7 @@ def _certificate_text(route: LargeRoute, best: Stage) -> str:
     certificate = route.certifier.known(best)
     if certificate is None:
         return "`sol.certificate` says how good that is."
-    if agrees(certificate):
+    if route.certifier.agrees(certificate):
         return "The certificate agrees."
-    said = "objects" if objects(certificate) else "cannot decide"
-    return f"The certificate {said}: {objection(certificate)} More seconds may help."
+    said = "objects" if route.certifier.objects(certificate) else "cannot decide"
+    return f"The certificate {said}: {route.certifier.objection(certificate)} More seconds may help."

@@ -8,6 +8,7 @@ whose KKT system is too large for the small route. All starts move together in o
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Generic, NamedTuple
 
 import jax
@@ -15,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._auto.budget import Deadline
-from hierax._auto.candidates import Candidate, SearchResult, judge
+from hierax._auto.candidates import Candidate, SearchResult, judge, shown
 from hierax._auto.constants import (
+    AGREEING_DESCENTS,
     AL_GROWTH,
-    FEASIBLE,
     FIRST_AL_WEIGHT,
     HALVINGS,
     LEAST_CURVATURE,
@@ -29,13 +29,16 @@ from hierax._auto.constants import (
     PENALTY_LOWER_STEPS,
     PENALTY_WEIGHTS,
     QUASI_NEWTON_STEPS,
+    SAME_END,
     STANDSTILL,
 )
-from hierax._auto.polish import Point
-from hierax._auto.scales import scales_of
-from hierax._auto.vectors import Trees, Vector, VectorProblem, upper_rows
+from hierax._auto.implicit import ImplicitDescent
+from hierax._auto.space import Space
 from hierax._base.constants import ARMIJO
+from hierax._judge.branches import FEASIBLE
 from hierax._judge.setting import Data
+from hierax._judge.units import Units, in_units
+from hierax._judge.vectors import Point, Trees, Vector, upper_rows
 from hierax._lower.exact import Branches, Exact
 from hierax._math.lower_level import SOLVED
 from hierax._problem.problem import Problem
@@ -88,21 +91,70 @@ class Weights(NamedTuple):
 class PenaltySearch:
     """One run of the route."""
 
-    def __init__(self, vectors: VectorProblem, seconds: float) -> None:
-        self.vectors, self.deadline = vectors, Deadline(seconds)
-        self.scales = scales_of(vectors)
-        xs, ys = vectors.cover.xs, vectors.cover.ys
+    def __init__(self, space: Space) -> None:
+        self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
+        self.candidates: list[Candidate] = []
+        self.statuses: list[int] = []
+
+    def run(self, show: Show) -> SearchResult:
+        """Descents on F(x, y*(x)) where the lower level looks convex; where nothing comes of them, the penalty."""
+        firsts = self._descents(show) if self.vectors.bent is None else []
+        done = any(candidate.accepted for candidate in self.candidates) or (self.deadline.passed and self.candidates)
+        hopeless = firsts and SOLVED not in self.statuses
+        if not done and not hopeless:
+            _Penalised(self.space).run(self._add, show)
+        statuses = np.array(self.statuses or [SOLVED])
+        return SearchResult(self.candidates, statuses, self.deadline.passed)
+
+    def _add(self, point: Point, start: int) -> Candidate:
+        self.candidates.append(judge(self.vectors, point, start, "penalty"))
+        self.space.seen(self.candidates[-1])
+        return self.candidates[-1]
+
+    def _descents(self, show: Show) -> list[Point]:
+        """From every start, until the time is up or several ended at the same F; returns the starts' points below."""
+        firsts = []
+        for number, (x, y) in enumerate(zip(self.space.xs, self.space.ys, strict=True)):
+            if number and (self.deadline.passed or self._agree()):
+                break
+            found = self.vectors.branches(x, y)
+            best = found.best()
+            self.statuses.append(int(found.status[0 if best is None else best]))
+            firsts.append(Point(x, y, np.zeros(self.vectors.layout.rows)))
+            if best is not None and not found.unbounded:
+                firsts[-1] = Point(x, found.y[best], found.mu[best])
+                ended = ImplicitDescent(self.space, firsts[-1]).run()
+                self._add(firsts[-1] if ended is None else ended, number)
+            elif not self.candidates:
+                self._add(firsts[-1], number)
+            show(number + 1, shown(self.candidates))
+        return firsts
+
+    def _agree(self) -> bool:
+        """Whether enough starts have ended at the lowest F that was found."""
+        ends = np.array([candidate.upper for candidate in self.candidates if candidate.accepted])
+        return bool(ends.size and np.sum(ends - ends.min() <= SAME_END * (1 + abs(ends.min()))) >= AGREEING_DESCENTS)
+
+
+class _Penalised:
+    """The penalty method from all starts side by side."""
+
+    def __init__(self, space: Space) -> None:
+        self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
+        vectors, xs, ys = space.vectors, space.xs, space.ys
         self.weights = Weights(PENALTY_WEIGHTS[0], FIRST_AL_WEIGHT)
         self.nu = np.zeros((len(xs), vectors.layout.above))
         mu = np.zeros((len(xs), vectors.layout.rows))
         self.last: Below[np.ndarray] = Below(ys, mu, ys, mu)  # the latest solutions below, for warm starts
-        self._cover = vectors.cover.lower_starts[1 : PENALTY_LOWER_STARTS - 1]
-        starts = Starts(xs, self.nu, self.last)
-        self._program = vectors.setting.ready("penalty", _phi, vectors.trees, starts, self.weights, self._cover)
+        self._cover = vectors.lower_starts[1 : PENALTY_LOWER_STARTS - 1]
+        starts, programs = Starts(xs, self.nu, self.last), vectors.programs
+        self._program = programs.setting.ready(
+            "penalty", _phi, programs.trees, vectors.units, starts, self.weights, self._cover
+        )
 
-    def run(self, show: Show) -> SearchResult:
+    def run(self, add: Callable[[Point, int], Candidate], show: Show) -> None:
         """All weights, then the points: y as penalised, and y as the lower level has it."""
-        x = self.vectors.cover.xs
+        x = self.space.xs
         self.last = self._evaluated(x).below
         for k, c in enumerate(PENALTY_WEIGHTS):
             self.nu *= c / self.weights.c  # multipliers of the upper constraints grow with the penalised objective
@@ -113,16 +165,15 @@ class PenaltySearch:
                 x, above = self._descend(x)
                 self.nu = np.maximum(self.nu + self.weights.c2 * above, 0.0)
             show((k + 1) * len(x) // len(PENALTY_WEIGHTS), None)
-        candidates: list[Candidate] = []
         for number, (at, y, y_mu, w, w_mu) in enumerate(zip(x, *self.last, strict=True)):
-            candidates.append(judge(self.vectors, Point(at, y, y_mu / (1 + self.weights.c)), number, "penalty"))
-            candidates.append(judge(self.vectors, Point(at, w, w_mu), number, "penalty"))
-        statuses = np.full(len(x), SOLVED)
-        return SearchResult(candidates, statuses, self.deadline.passed, self.scales)
+            if number and self.deadline.passed:
+                break
+            add(Point(at, y, y_mu / (1 + self.weights.c)), number)
+            add(Point(at, w, w_mu), number)
 
     def _evaluated(self, x: np.ndarray) -> Evaluation[np.ndarray]:
         starts = Starts(x, self.nu, self.last)
-        return self._program(self.vectors.trees, starts, self.weights, self._cover)
+        return self._program(self.vectors.programs.trees, self.vectors.units, starts, self.weights, self._cover)
 
     def _descend(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """BFGS on the free coordinates of each start, all side by side; where it ends, and the upper constraints."""
@@ -182,7 +233,7 @@ def _bfgs(inverse: np.ndarray, s: np.ndarray, t: np.ndarray) -> np.ndarray:
 # -- the program ------------------------------------------------------------------------------------------------------
 
 
-class _Penalised(NamedTuple):
+class _Own(NamedTuple):
     """What the penalised objective depends on beside (x, y): it stands in the place of the lower level's samples."""
 
     data: Data
@@ -191,11 +242,12 @@ class _Penalised(NamedTuple):
 
 
 def _phi(
-    problem: Problem, data: Data, trees: Trees, starts: Starts[Array], weights: Weights, cover: Array
+    problem: Problem, data: Data, trees: Trees, units: Units, starts: Starts[Array], weights: Weights, cover: Array
 ) -> Evaluation[Array]:
     """phi_c at all starts; lower solves start from the last solutions and from the points `cover`."""
+    problem = in_units(problem, units)
 
-    def penalised(x: PyTree, y: PyTree, own: _Penalised) -> Array:
+    def penalised(x: PyTree, y: PyTree, own: _Own) -> Array:
         nu, (c, c2) = own.nu, own.weights
         shifted = jnp.maximum(nu + c2 * upper_rows(problem, x, y), 0.0)
         constrained = jnp.sum(shifted**2 - nu**2) / (2 * c2)
@@ -211,7 +263,7 @@ def _phi(
         first_mu = jnp.where(jnp.any(last.y_mu != 0), last.y_mu, c * lower.mu)
         ys, mu = jnp.stack([last.y, lower.v]), jnp.stack([first_mu, c * lower.mu])
         solver = Exact(starts=2, max_steps=PENALTY_LOWER_STEPS)
-        upper = _lowest(solver.branches(both, at, trees.y, _Penalised(data, start.nu, weights), ys, mu))
+        upper = _lowest(solver.branches(both, at, trees.y, _Own(data, start.nu, weights), ys, mu))
         value = upper.value - c * lower.value
         fine = jnp.isfinite(value) & (upper.violation <= FEASIBLE) & (lower.violation <= FEASIBLE)
         return Evaluation(

@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hierax._auto.budget import Deadline
 from hierax._auto.constants import RUN_OFF
 from hierax._base.lazy import lazy
 
-scipy_optimize = lazy("scipy.optimize")
+scipy_linalg, scipy_optimize = lazy("scipy.linalg"), lazy("scipy.optimize")
+
+DEPENDENT = 1e-10  # relative size of what a gradient adds to the others, below which it adds nothing
 
 
 class Evaluated(NamedTuple):
@@ -24,14 +27,15 @@ class Evaluated(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """When SLSQP ends: after so many iterations, or at such a change of the objective."""
+    """When SLSQP ends: after so many iterations, at such a change of the objective, or when the time is up."""
 
     iterations: int
     change: float
+    deadline: Deadline
 
 
-class LeftForInfinity(Exception):
-    """The iterates run away: SLSQP has no way to stop on its own."""
+class LeftOff(Exception):
+    """The iterates run away, or the time is up: SLSQP has no way to stop on its own."""
 
 
 def slsqp(
@@ -42,8 +46,8 @@ def slsqp(
 
     def at(u: np.ndarray) -> Evaluated:
         if not known or not np.array_equal(known[0][0], u):
-            if not np.all(np.abs(u) < RUN_OFF):
-                raise LeftForInfinity
+            if not np.all(np.abs(u) < RUN_OFF) or (known and stop.deadline.passed):
+                raise LeftOff
             found = evaluate(u)
             if not all(np.isfinite(part).all() for part in found):
                 found = Evaluated(
@@ -54,7 +58,9 @@ def slsqp(
 
     start = np.clip(start, *bounds)
     try:
-        kinds = [(kind, name) for kind, name in (("ineq", "above"), ("eq", "equal")) if getattr(at(start), name).size]
+        every = slice(None)
+        kinds = [("ineq", "above", every), ("eq", "equal", _independent(at(start).equal_slope))]
+        kinds = [(kind, name, rows) for kind, name, rows in kinds if getattr(at(start), name)[rows].size]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             found = scipy_optimize.minimize(
@@ -65,14 +71,23 @@ def slsqp(
                 constraints=[
                     {
                         "type": kind,
-                        "fun": lambda u, name=name: getattr(at(u), name),
-                        "jac": lambda u, name=name: getattr(at(u), f"{name}_slope"),
+                        "fun": lambda u, name=name, rows=rows: getattr(at(u), name)[rows],
+                        "jac": lambda u, name=name, rows=rows: getattr(at(u), f"{name}_slope")[rows],
                     }
-                    for kind, name in kinds
+                    for kind, name, rows in kinds
                 ],
                 method="SLSQP",
                 options={"maxiter": stop.iterations, "ftol": stop.change},
             )
-    except LeftForInfinity:
+    except LeftOff:
         return known[0][0] if known else start
     return found.x if np.isfinite(found.x).all() else known[0][0]
+
+
+def _independent(slopes: np.ndarray) -> np.ndarray:
+    """Places of equalities whose gradients are independent: SLSQP gives up where one follows from the others."""
+    if not len(slopes):
+        return np.zeros(0, int)
+    _, triangle, order = scipy_linalg.qr(slopes.T, mode="economic", pivoting=True)
+    sizes = np.abs(np.diag(triangle))
+    return np.sort(order[: int(np.sum(sizes > DEPENDENT * max(sizes[0], 1e-300)))])

@@ -1,65 +1,44 @@
-"""What a search of the small or the penalty route says: the point it returns, the status, and the log in words."""
+"""What a search of the small or the penalty route says: the status of its answer, and the log in words.
 
-from typing import NamedTuple
+`converged` and `best_of_branches` are said only where the certificate of the returned point says yes.
+"""
 
 import numpy as np
 
-from hierax._auto.candidates import Candidate, SearchResult, select
-from hierax._auto.constants import (
-    AGREE,
-    BEYOND_REPAIR,
-    FAR_AWAY,
-    FAR_FALL,
-    FAR_GAP,
-    FEASIBLE,
-    LISTED_OPTIMA,
-    OPTIMAL_BELOW,
-    STEEP,
-)
-from hierax._auto.polish import Point
+from hierax._auto.candidates import Candidate, SearchResult
+from hierax._auto.constants import AGREE, BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR_GAP, LISTED_OPTIMA, OPTIMAL_BELOW
 from hierax._base.constants import LOWER_STARTS
+from hierax._judge.branches import FEASIBLE
+from hierax._judge.certificate import Certificate
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
-from hierax._run.status import Reason, Status
+from hierax._run.status import Kind, Reason, Status
+
+ENDED = {
+    Kind.SECONDS: Reason.SEARCH_OUT_OF_TIME,
+    Kind.INTERRUPTED: Reason.SEARCH_INTERRUPTED,
+    Kind.STOPPED: Reason.SEARCH_STOPPED,
+    Kind.MAX_STEPS: Reason.SEARCH_OUT_OF_STEPS,
+}
 
 
-class Verdict(NamedTuple):
-    """How a search ended."""
-
-    point: Point
-    status: Status
-    log: tuple[str, ...]
-
-
-def verdict(found: SearchResult) -> Verdict:
-    """Choose the point, name the status, and tell of the search."""
-    log = [_counted(found)]
-    if found.timed_out:
-        log.append("The time was up before the search was complete; Auto(seconds=...) gives it more.")
-    candidate, best = _on_the_way_to_infinity(found), select(found.candidates, found.scales)
-    if candidate is not None:
-        status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=candidate.upper)
-    elif best is not None:
-        candidate, status = best, _status(found, best)
-        log += [_agreement(found, best), _numbers(best)]
-    else:
-        candidate, status = _nearest(found)
-    point = candidate.point._replace(mu=candidate.better.mu)  # the multipliers of the lower level's best solution
-    return Verdict(point, status, (*log, status.message))
+def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | None) -> Status:
+    """The status of an answer with its certificate; `ended`: why the search was not complete."""
+    verdict = certificate.verdict(tol)
+    if verdict == "yes":
+        if certificate.not_convex is None:
+            return Reason.CERTIFIED.status(judged, tol=tol)
+        return Reason.CERTIFIED_AMONG_BRANCHES.status(judged, tol=tol, why=certificate.not_convex)
+    objection = certificate.reasons(tol)[0]
+    if ended is not None:
+        return ENDED[ended].status(judged, objection=objection)
+    if verdict == "unknown" and certificate.degenerate:
+        return Reason.DEGENERATE.status(judged, objection=objection)
+    if verdict == "unknown":
+        return Reason.UNDECIDED.status(judged, objection=objection)
+    return Reason.OBJECTED.status(judged, tol=tol, objection=objection)
 
 
-def _status(found: SearchResult, best: Candidate) -> Status:
-    """The status of an accepted point."""
-    judged = len(found.candidates)
-    steep = np.max(np.abs(best.better.mu), initial=0.0) > STEEP * found.scales.lower
-    if not best.confirmed or steep:
-        return Reason.DEGENERATE.status(judged)
-    branches = max(candidate.branches for candidate in found.candidates)
-    if branches > 1:
-        return Reason.SEVERAL_BRANCHES.status(judged, kinds=branches, solves=LOWER_STARTS)
-    return Reason.VALIDATED.status(judged, upper=best.upper)
-
-
-def _nearest(found: SearchResult) -> tuple[Candidate, Status]:
+def without_answer(found: SearchResult, ended: Kind | None) -> tuple[Candidate, Status]:
     """Nothing was accepted: what comes nearest, and why."""
 
     def badness(candidate: Candidate) -> float:
@@ -72,6 +51,8 @@ def _nearest(found: SearchResult) -> tuple[Candidate, Status]:
         return nearest, Reason.NO_FEASIBLE_Y.status(judged)
     if statuses.size and (statuses == UNBOUNDED).all():
         return nearest, Reason.LOWER_FALLS_FOR_EVER.status(judged)
+    if ended is not None:
+        return nearest, ENDED[ended].status(judged, objection="no point passed the validation yet.")
     below = [candidate for candidate in found.candidates if candidate.gap <= OPTIMAL_BELOW]
     least = min(below, key=lambda candidate: candidate.violation, default=None)
     if least is not None and least.violation > BEYOND_REPAIR:
@@ -79,53 +60,52 @@ def _nearest(found: SearchResult) -> tuple[Candidate, Status]:
     return nearest, Reason.NOTHING_VALIDATED.status(judged, violation=nearest.violation, gap=nearest.gap)
 
 
-def _on_the_way_to_infinity(found: SearchResult) -> Candidate | None:
+def on_the_way_to_infinity(found: SearchResult) -> Candidate | None:
     """A point far away that satisfies everything, relative to how far it is, and whose F beats all others."""
-    scales, far = found.scales, []
+    far = []
     for candidate in found.candidates:
         x, y, _ = candidate.point
-        reach = max(np.max(np.abs(x) / scales.x), np.max(np.abs(y) / scales.y))
+        reach = max(np.max(np.abs(x)), np.max(np.abs(y)))
         if reach > FAR_AWAY and candidate.violation <= FEASIBLE * reach and candidate.gap <= FAR_GAP:
             far.append(candidate)
     lowest = min(far, key=lambda candidate: candidate.upper, default=None)
     if lowest is None or not np.isfinite(lowest.upper):
         return None
     others = [candidate.upper for candidate in found.candidates if candidate.accepted]
-    fallen = lowest.upper < -FAR_FALL * FAR_AWAY * scales.upper
+    fallen = lowest.upper < -FAR_FALL * FAR_AWAY
     return lowest if fallen and lowest.upper <= min([lowest.upper, *others]) else None
 
 
-def _counted(found: SearchResult) -> str:
+def counted(found: SearchResult) -> str:
+    """How many points were judged."""
     accepted = [candidate for candidate in found.candidates if candidate.accepted]
     tight = sum(candidate.tight for candidate in accepted)
     return (
         f"{len(found.candidates)} points judged, {len(accepted)} of them pass the validation ({tight} of those "
-        "tightly)."
+        f"tightly), against the best of {LOWER_STARTS} lower solves."
     )
 
 
-def _numbers(best: Candidate) -> str:
-    return (
-        f"F = {best.upper:.8g}, largest violation {best.violation:.2g}, lower gap {best.gap:.2g} (1 + |v|) against the "
-        f"best of {LOWER_STARTS} lower solves at the returned x."
-    )
-
-
-def _agreement(found: SearchResult, best: Candidate) -> str:
-    """How many starts agree with the best point, and what else was found."""
+def globality(found: SearchResult, value: float, upper: float, unit: float) -> str:
+    """How many starts agree with F = `value` (`upper` in units of F), what else was found, and what may be left."""
     values: dict[int, list[float]] = {}
     for candidate in found.candidates:
         if candidate.accepted:
             values.setdefault(candidate.start, []).append(candidate.upper)
-    ends = np.array([min(own) for own in values.values()])
-    same = np.abs(ends - best.upper) <= AGREE * (1 + abs(best.upper))
-    text = f"{int(same.sum())} of {len(ends)} starts that arrived agree on F = {best.upper:.6g}"
-    others: list[float] = []
-    for value in np.sort(ends[~same & (ends > best.upper)]):
-        if not others or value - others[-1] > AGREE * (1 + abs(value)):
-            others.append(float(value))
-    if not others:
-        return f"{text}."
-    listed = ", ".join(f"{value:.6g}" for value in others[:LISTED_OPTIMA])
-    more = f" and {len(others) - LISTED_OPTIMA} more" if len(others) > LISTED_OPTIMA else ""
-    return f"{text}; other local optima: F = {listed}{more}."
+    ends = np.sort([min(own) for own in values.values()])
+    groups: list[list[float]] = []
+    for end in ends:
+        if groups and end - groups[-1][-1] <= AGREE * (1 + abs(end)):
+            groups[-1].append(float(end))
+        else:
+            groups.append([float(end)])
+    same = sum(len(group) for group in groups if abs(group[0] - upper) <= AGREE * (1 + abs(upper)))
+    text = f"Globality: {len(ends)} starts ran to an end, {same} of them to F = {value:.6g}"
+    others = [group[0] for group in groups if group[0] > upper + AGREE * (1 + abs(upper))]
+    if others:
+        listed = ", ".join(f"{value + (other - upper) * unit:.6g}" for other in others[:LISTED_OPTIMA])
+        more = f" and {len(others) - LISTED_OPTIMA} more" if len(others) > LISTED_OPTIMA else ""
+        text += f"; others to F = {listed}{more}"
+    once = sum(len(group) == 1 for group in groups)
+    chance = once / max(len(ends), 1)
+    return f"{text}. That another start would end somewhere new has a chance of about {chance:.0%} (Good-Turing)."

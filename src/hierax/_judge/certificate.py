@@ -7,7 +7,7 @@ with that reference. What the numbers mean, equation by equation: docs/certifica
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import overload
+from typing import Literal, NamedTuple, overload
 
 import jax
 import numpy as np
@@ -15,18 +15,35 @@ from jaxtyping import PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
+from hierax._base.interrupt import interruptible
 from hierax._base.text import shown, text_table
 from hierax._compile.configuration import in_own_configuration
-from hierax._judge.above import above
-from hierax._judge.below import Part, below, compare, reference
+from hierax._judge.descent import Around, Look, refuting
+from hierax._judge.inspection import Fields, Inspection, Stop, fits
+from hierax._judge.large import without_matrices
 from hierax._judge.psi import RunState, of_psi
 from hierax._judge.setting import Setting
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
-from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
+from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution, row_names
 from hierax._problem.problem import Multipliers, Problem
 
-SURE = 2.0  # standard errors by which a sampled number must miss a tolerance to be called wrong without a doubt
+SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
+STEEP = 1e3  # multipliers beyond this, in units, stand for none
+KINK = 3.0  # tolerances within which a kink of y*(x) counts as being at the point
+TESTS = ("violation", "gap", "stationarity")
+
+
+Verdict = Literal["yes", "no", "unknown"]
+
+SHOWN_TOLERANCE = 1e-4  # of the verdict that `print` shows: that of `Auto`
+
+
+class Objection(NamedTuple):
+    """A test that is not passed, in words; `sure`: it fails, else it is not decided."""
+
+    text: str
+    sure: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -34,11 +51,13 @@ class _Feasibility:
     """How much the point violates.
 
     Attributes:
-        max_violation: largest [h_i]_+, |e_j|, upper constraint, or distance of an entry to X or Y.
+        max_violation: largest [h_i]_+, |e_j|, upper constraint, or distance of an entry to X or Y, in the user's units.
+        violation: the largest in units: a row over what it changes across the length of y, an entry over its length.
         worst: which of them.
     """
 
     max_violation: float
+    violation: float
     worst: str
 
 
@@ -50,19 +69,23 @@ class _Below:
         reference: y*(x), its multipliers and value, from the reference solver (NumPy, float64).
         lower_gap: G(x, y) - v(x); negative where y is infeasible.
         lower_gap_se: its standard error.
+        gap_range: what G changes across a length of y, to first and to second order, and what rounding leaves of it.
         distance: ||y - y*(x)||.
         distance_se: standard error of y*(x).
-        kkt_residual: of y with the given multipliers (else the reference's), relative; 1e-8 is solved.
-        kkt_residual_se: what sampling alone puts into it.
+        kkt_residual: of y with the given multipliers (else the reference's), in units; 1e-8 is solved.
+        steepest: the largest multiplier of the lower level, in units; beyond 1e3 there may be none.
+        not_convex: why v(x) is only the best of several solves; None: nothing spoke against convexity.
     """
 
     reference: LowerSolution
     lower_gap: float | None = None
     lower_gap_se: float | None = None
+    gap_range: tuple[float, float, float] = (0.0, 0.0, 0.0)
     distance: float | None = None
     distance_se: float | None = None
     kkt_residual: float | None = None
-    kkt_residual_se: float | None = None
+    steepest: float = 0.0
+    not_convex: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -71,17 +94,41 @@ class _Above:
 
     Attributes:
         hypergradient: gradient of F(x, y*(x)), a tree like x; with upper constraints, of their Lagrangian.
-        hypergradient_norm: norm of its projection: zero where x is stationary over X.
+        hypergradient_norm: norm of what bounds of X leave of it.
         hypergradient_norm_se: its standard error.
         hypergradient_scale: size of the two terms that the hyper-gradient is the sum of.
-        complementarity: largest |nu_i H_i| of the upper constraints at (x, y*(x)).
+        gains: what F can fall, to first order, when x moves by its length, with rows as weakly active that are closer
+            than a width to it: pairs (width, decrease); NaN where it is not known.
+        gain_se: standard error of those decreases.
+        upper_scale: what F changes over a length of x, which a gain is compared with.
+        upper_se: standard error of F(x, y).
+        upper_multipliers: those of the upper constraints, fitted at the point.
+        complementarity: largest |nu_i H_i| of the upper constraints at (x, y).
+        around: what the descent test saw; None: it was not made.
+        rounding: change of F that lower solves cannot tell from none.
+        margin: how clearly every row of the lower level is active or not, as a share of the length of y.
+        radius: lengths that x may move until, to first order, the set of active rows changes.
     """
 
     hypergradient: PyTree = None
     hypergradient_norm: float | None = None
     hypergradient_norm_se: float | None = None
     hypergradient_scale: float = 0.0
+    gains: tuple[tuple[float, float], ...] = ()
+    gain_se: float | None = None
+    upper_scale: float = 0.0
+    upper_se: float | None = None
+    upper_multipliers: PyTree = None
     complementarity: float = 0.0
+    around: Around | None = None
+    rounding: float = 0.0
+    margin: float | None = None
+    radius: float | None = None
+
+    def gain(self, tol: float) -> float:
+        """What F can fall over a length of x, with kinks as wide as the tolerance; NaN: not known."""
+        widths = [decrease for width, decrease in self.gains if width <= max(KINK * tol, self.gains[0][0])]
+        return widths[-1] if widths else math.nan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -99,123 +146,193 @@ class _Psi:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Certificate(_Feasibility, _Below, _Above, _Psi):
-    """How far a point (x, y) is from solving a bilevel problem. `print` gives a table, `ok(tol)` a verdict.
+    """How far a point (x, y) is from solving a bilevel problem. `print` gives a table, `verdict(tol)` the answer.
 
-    A number is None where it cannot be had; `notes` says why, under its name. `*_se` are standard errors, None where
-    the expectations are known exactly. Units are the user's, unless it says relative.
+    Everything is judged in units that follow from the problem and the point (`lengths`): multiplying F, G or a
+    constraint by a number, or measuring x or y differently, changes nothing. A number is None where it cannot be had;
+    `notes` says why, under its name. `*_se` are standard errors, None where the expectations are known exactly.
 
-    Feasibility: `max_violation` and `worst`. Below: `reference`, `lower_gap`, `distance`, `kkt_residual`. Above:
-    `hypergradient`, its projected `hypergradient_norm`, its `hypergradient_scale`, and `complementarity` of the upper
-    constraints. Of a run of SALVF: `stationarity`.
+    Feasibility: `violation`, in the user's units `max_violation`, and `worst`. Below: `reference`, `lower_gap`,
+    `distance`, `kkt_residual`. Above: `gain(tol)` against `upper_scale`, the descent test `around`, the gradient
+    `hypergradient` with its projected `hypergradient_norm`, `upper_multipliers`; `margin` and `radius` say how far the
+    answer stays valid. Of a run of SALVF: `stationarity`.
 
     Attributes:
         x: the point.
         y: the point.
+        lengths: of x and of y, trees like them.
         data: what stood for the expectations.
+        samples: how many fresh samples that were.
         notes: by the name of a number, why it is None or what to know about it.
     """
 
     x: PyTree
     y: PyTree
+    lengths: tuple[PyTree, PyTree]
     data: str
+    samples: int = 0
     notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def ok(
-        self,
-        tol: float = 1e-3,
-        *,
-        violation: float | None = None,
-        gap: float | None = None,
-        stationarity: float | None = None,
-    ) -> bool:
-        """Whether the point is feasible, optimal below and stationary above, up to tolerances.
+    def verdict(self, tol: float = 1e-3, **limits: float | None) -> Verdict:
+        """Whether the point solves the problem locally, up to tolerances: "yes", "no", or "unknown".
 
-        The reference solver solved; max_violation <= violation; |lower_gap| <= gap (1 + |v(x)|);
-        hypergradient_norm <= stationarity (1 + hypergradient_scale). A tolerance that is None is `tol`; `math.inf`
-        leaves its test out.
+        `tol` is relative to the problem's own units. "no": a test fails, and with samples by more than two standard
+        errors (of normal noise, 95 %). "unknown": a test could not be decided; `reasons` says what would settle it.
+        `violation=`, `gap=` and `stationarity=` give a test a tolerance of its own; `math.inf` leaves it out.
         """
-        return not self.reasons(tol, violation=violation, gap=gap, stationarity=stationarity)
+        objections = self._objections(tol, **limits)
+        if any(objection.sure for objection in objections):
+            return "no"
+        return "unknown" if objections else "yes"
 
-    def reasons(
-        self,
-        tol: float = 1e-3,
-        *,
-        violation: float | None = None,
-        gap: float | None = None,
-        stationarity: float | None = None,
-    ) -> list[str]:
-        """Why `ok` says no: one sentence per test that fails."""
-        return [text for text, _ in self._failures(tol, violation=violation, gap=gap, stationarity=stationarity)]
+    def ok(self, tol: float = 1e-3, **limits: float | None) -> bool:
+        """Whether the verdict is "yes"."""
+        return self.verdict(tol, **limits) == "yes"
 
-    def refuted(self, tol: float = 1e-3) -> bool:
-        """Whether a test fails beyond doubt: by more than twice its standard error, where it has one."""
-        return any(sure for _, sure in self._failures(tol))
+    def reasons(self, tol: float = 1e-3, **limits: float | None) -> list[str]:
+        """Why it is not "yes": one sentence per test that fails or is not decided."""
+        return [objection.text for objection in self._objections(tol, **limits)]
 
-    def _failures(self, tol: float, **allowed: float | None) -> list[tuple[str, bool]]:
-        """The tests that fail, in words, and whether more samples could not change that."""
-        names = ("violation", "gap", "stationarity")
-        limits = {name: tol if (limit := allowed.get(name)) is None else limit for name in names}
-        found: list[tuple[str, bool]] = []
-        if not self.max_violation <= limits["violation"]:
-            found.append((f"infeasible: {self.worst} is violated by {self.max_violation:.3g}.", True))
+    def refuted(self, tol: float = 1e-3, **limits: float | None) -> bool:
+        """Whether the verdict is "no"."""
+        return self.verdict(tol, **limits) == "no"
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether the lower level has no multipliers, or too large ones: its KKT system confirms nothing then."""
+        return self.steepest > STEEP
+
+    def better(self, tol: float) -> Look | None:
+        """The point that the descent test found to be lower, within the radius that the tolerance asks for."""
+        if self.around is None:
+            return None
+        return refuting(self.around, tol * self.upper_scale, max(tol**0.5, 1e-3), self.rounding)
+
+    def _objections(self, tol: float, **limits: float | None) -> list[Objection]:
+        """The tests that are not passed."""
+        unknown = set(limits) - {"violation", "gap", "stationarity"}
+        if unknown:
+            raise InputError(f"{sorted(unknown)[0]}: unknown; the tests are violation, gap and stationarity.")
+        own = {name: tol if limits.get(name) is None else float(limits[name] or 0.0) for name in TESTS}
+        found = []
+        if not self.violation <= own["violation"]:
+            text = (
+                f"infeasible: {self.worst} is violated by {self.max_violation:.3g} ({self.violation:.2g} of its size)."
+            )
+            found.append(Objection(text, True))
         status = int(self.reference.status)
         if status != SOLVED:
-            found.append((f"the lower level has no reference solution at this x: {MEANING[status]}.", True))
-        most = limits["gap"] * (1 + abs(float(self.reference.value)))
-        if status == SOLVED and self.lower_gap is not None and not abs(self.lower_gap) <= most:
-            what = "not optimal below" if self.lower_gap > 0 else "better than optimal below, so infeasible"
-            text = f"{what}: |G(x, y) - v(x)| = {abs(self.lower_gap):.3g} exceeds {most:.3g}"
-            found.append(self._weighed(text, abs(self.lower_gap), self.lower_gap_se, most))
-        if status == SOLVED and limits["stationarity"] < math.inf:
-            found.extend(self._above(limits["stationarity"]))
+            text = f"the lower level has no reference solution at this x: {MEANING[status]}."
+            nearly = status == INFEASIBLE and not found  # its feasible set is a point, or nearly empty
+            return [*found, Objection(text, status in (INFEASIBLE, UNBOUNDED) and not nearly)]
+        found += self._below(own["gap"])
+        if own["stationarity"] < math.inf:
+            found += self._above(own["stationarity"])
         return found
 
-    def _above(self, tol: float) -> list[tuple[str, bool]]:
-        if self.hypergradient_norm is None:
-            return [(f"stationarity above is not known: {self.notes['hypergradient_norm']}.", True)]
-        found, most = [], tol * (1 + self.hypergradient_scale)
-        if not self.hypergradient_norm <= most:
+    def _below(self, tol: float) -> list[Objection]:
+        found = []
+        if self.kkt_residual is not None and not self.kkt_residual <= tol and tol < math.inf:
             text = (
-                f"not stationary above: the hyper-gradient's projected norm {self.hypergradient_norm:.3g} exceeds "
-                f"{most:.3g}"
+                f"not optimal below: the KKT residual of y is {self.kkt_residual:.3g}, in units, and exceeds {tol:.3g}."
             )
-            found.append(self._weighed(text, self.hypergradient_norm, self.hypergradient_norm_se, most))
-        if not self.complementarity <= most:
-            text = f"an upper constraint with a multiplier is not active, nu H = {self.complementarity:.3g}"
-            found.append((f"not stationary above: {text}.", True))
+            if self.degenerate:
+                text = (
+                    f"the lower level has no multipliers at this x, or too large ones ({self.steepest:.2g} in units)."
+                )
+            found.append(Objection(text, not self.degenerate))
+        if self.lower_gap is None or tol == math.inf:
+            return found
+        first, second, rounding = self.gap_range
+        most = tol * first + tol**2 * second + rounding
+        what = "not optimal below" if self.lower_gap > 0 else "better than optimal below, so infeasible"
+        text = f"{what}: |G(x, y) - v(x)| = {abs(self.lower_gap):.3g} exceeds {most:.3g}, its range for y within {tol:g} lengths"
+        return found + self._weighed(text, abs(self.lower_gap), self.lower_gap_se, most)
+
+    def _above(self, tol: float) -> list[Objection]:
+        found, gain = [], self.gain(tol)
+        if self.around is None or math.isnan(gain):
+            why = self.notes.get("gains") or self.notes.get("hypergradient_norm") or "not computed"
+            found.append(Objection(f"stationarity above is not known: {why}.", False))
+        else:
+            most = tol * self.upper_scale + self.rounding * tol
+            share = gain / self.upper_scale if self.upper_scale > 0 else math.inf
+            text = (
+                f"not stationary above: moving x by its length can lower F by {gain:.3g} to first order, "
+                f"{share:.2g} of what F changes over it"
+            )
+            found += self._weighed(text, gain, self.gain_se, most)
+        better = self.better(tol)
+        if better is not None:
+            where = (
+                "another solution of the lower level" if better.step == 0 else f"a point {better.step:g} lengths away"
+            )
+            text = f"not a minimum above: at {where} F is lower by {-better.change:.3g} (x = {shown(better.point.x)} in lengths)."
+            found.append(Objection(text, True))
+        if self.around is not None and not self.around.complete:
+            found.append(Objection("the time was up before the descent test was complete.", False))
         return found
 
-    @staticmethod
-    def _weighed(text: str, value: float, error: float | None, most: float) -> tuple[str, bool]:
-        if error is None or value - SURE * error > most:
-            return f"{text}.", True
-        return f"{text} by less than {SURE:g} standard errors ({error:.2g}); more samples would tell.", False
+    def _weighed(self, text: str, value: float, error: float | None, most: float) -> list[Objection]:
+        """The objection that a value exceeds a limit, weighed with its standard error."""
+        if error is None or error == 0.0:
+            return [] if value <= most else [Objection(f"{text}.", True)]
+        if value + SURE * error <= most:
+            return []
+        if value - SURE * error > most:
+            return [Objection(f"{text}, by more than {SURE:g} standard errors ({error:.2g}).", True)]
+        times = (SURE * error / max(abs(most - value), 0.5 * most, 1e-300)) ** 2
+        wanted = f"about {self.samples * max(times, 1.0):.2g}" if self.samples else "more"
+        return [
+            Objection(
+                f"not decided: {value:.3g} +- {error:.2g} against {most:.3g} ({text.split(':')[0]} or not); {wanted} "
+                "samples would tell with 95 % confidence.",
+                False,
+            )
+        ]
 
     def __repr__(self) -> str:
         names = ("max_violation", "lower_gap", "distance", "kkt_residual", "hypergradient_norm", "stationarity")
         numbers = [f"{name}={_number(getattr(self, name))}" for name in names]
-        return f"Certificate({', '.join(numbers)}, ok(1e-3)={self.ok()})"
+        return f"Certificate({', '.join(numbers)}, verdict({SHOWN_TOLERANCE:g})={self.verdict(SHOWN_TOLERANCE)!r})"
 
     def __str__(self) -> str:
+        return text_table(f"Certificate at x = {shown(self.x)}, y = {shown(self.y)}", self._rows())
+
+    def _rows(self) -> list[tuple[str, str, str]]:
         value = float(self.reference.value)
+        gained = self.gain(SHOWN_TOLERANCE)
+        share = "-" if math.isnan(gained) or not self.upper_scale else f"{gained / self.upper_scale:.3g}"
+        margin = f"{self.margin:.2g} lengths of y" if self.margin is not None and self.margin < math.inf else "no row"
         meaning = {
             "max_violation": ("largest violation", f"of {self.worst}" if self.max_violation > 0 else "feasible"),
             "lower_gap": ("lower gap G(x, y) - v(x)", f"v(x) = {value:.6g}"),
             "distance": ("distance ||y - y*(x)||", f"y*(x) = {shown(self.reference.y)}"),
-            "kkt_residual": ("KKT residual of y", "relative"),
+            "kkt_residual": ("KKT residual of y", "in units"),
             "hypergradient_norm": ("hyper-gradient, projected", "gradient of F(x, y*(x)) over X"),
             "stationarity": ("stationarity of Psi", "the penalty function of the run"),
         }
         rows = []
         for name, (title, text) in meaning.items():
             number, error = getattr(self, name), getattr(self, f"{name}_se", None)
+            if name == "stationarity" and number is None:
+                continue
             shown_number = _number(number) + (f" +- {error:.1g}" if error is not None else "")
             rows.append((title, shown_number, self.notes.get(name, text if number is not None else "")))
+        rows.append(("gain of moving x", share, self.notes.get("gains", "share of what F changes over a length of x")))
+        if self.around is not None:
+            rows.append(("descent test", str(len(self.around.looks)), "lower solves around x and other solutions at x"))
+            rows.append(("active rows", _number(self.radius), f"lengths of x until they change; margin {margin}"))
+        if self.not_convex is not None:
+            rows.append(("lower level", "", self.not_convex))
         rows.append(("reference solver", "", f"{MEANING[int(self.reference.status)]}; {self.data}"))
-        reasons = self.reasons()
-        rows.append(("verdict at tol 1e-3", "ok" if not reasons else "no", reasons[0] if reasons else ""))
-        rows.extend(("", "", reason) for reason in reasons[1:])
-        return text_table(f"Certificate at x = {shown(self.x)}, y = {shown(self.y)}", rows)
+        if "lengths" in self.notes:
+            rows.append(("lengths", "", self.notes["lengths"]))
+        reasons = self.reasons(SHOWN_TOLERANCE)
+        rows.append(
+            (f"verdict at tol {SHOWN_TOLERANCE:g}", self.verdict(SHOWN_TOLERANCE), reasons[0] if reasons else "")
+        )
+        return rows + [("", "", reason) for reason in reasons[1:]]
 
 
 def _number(value: float | None) -> str:
@@ -233,6 +350,7 @@ def certify(
     state: RunState | None = None,
     samples: int = FRESH_SAMPLES,
     seed: int = 0,
+    lengths: tuple[PyTree, PyTree] | None = None,
 ) -> Certificate:
     """Judge a point: feasibility, optimality below, stationarity above.
 
@@ -244,12 +362,14 @@ def certify(
         problem: the problem.
         x: upper variable.
         y: lower variable.
-        multipliers: `sol.multipliers`: those of the lower level enter `kkt_residual` (None: the reference's), those of
-            upper constraints the hyper-gradient.
-        lower: the reference solver; None: `Exact()`.
+        multipliers: `sol.multipliers`: those of the lower level enter `kkt_residual` (None: the reference's). Those of
+            upper constraints are always fitted.
+        lower: the reference solver; None: `Exact` from several starts.
         state: `sol.state` of a run of SALVF, for the stationarity of its penalty function.
         samples: how many fresh samples stand for an expectation that is not known.
-        seed: of the samples.
+        seed: of the samples, and of the directions of the descent test.
+        lengths: of x and of y, trees like them, or numbers: what counts as a large move of an entry that has no bounds
+            (None: its size, or what constraints and derivatives say).
 
     Returns:
         A `Certificate`.
@@ -263,46 +383,77 @@ def certify(
         ... )
         >>> hx.certify(problem, 1 / 1.1, 1 / 1.1).ok(1e-6)
         True
-        >>> hx.certify(problem, 0.5, 0.5).reasons()
-        ["not stationary above: the hyper-gradient's projected norm 0.9 exceeds 0.0021."]
+        >>> hx.certify(problem, 0.5, 0.5).verdict()
+        'no'
     """
     setting = Setting.of(problem, x, y, samples, seed)
-    return certificate_in(setting, lower or Exact(), multipliers, state, seed)
+    with interruptible() as interrupt:
+        return certificate_in(setting, lower, multipliers, state, seed, lambda: interrupt.asked, lengths)
 
 
 def certificate_in(
     setting: Setting,
-    lower: AbstractLowerSolver,
+    lower: AbstractLowerSolver | None = None,
     multipliers: Multipliers | None = None,
     state: RunState | None = None,
     seed: int = 0,
+    stop: Stop = lambda: False,
+    lengths: tuple[PyTree, PyTree] | None = None,
 ) -> Certificate:
-    """The certificate of the setting's point: `certify` for whoever judges many points of one problem."""
+    """The certificate of the setting's point: `certify` for whoever judges many points of one problem.
+
+    Where `stop` says so, tests that are left are not made, and the verdict says which.
+    """
     given = None if multipliers is None else _fitting(setting, multipliers)
-    found, notes = reference(setting, lower, seed)
-    compared = compare(setting, found, given)
-    parts = [of_psi(setting, lower, state)]
-    if int(found.status) in (INFEASIBLE, UNBOUNDED):
-        missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
-        parts.append(Part({}, dict.fromkeys(missing, "there is no reference solution")))
-    else:
-        parts += [below(setting, found, compared), above(setting, lower, found, compared, given)]
+    most = None if lengths is None else _fitting_lengths(setting, lengths)
+    parts = [of_psi(setting, lower or Exact(), state)]
+    parts += (
+        _inspected(setting, lower, given, seed, stop, most)
+        if fits(setting)
+        else [without_matrices(setting, lower or Exact(), given, seed)]
+    )
     numbers: dict[str, PyTree] = {}
+    notes: dict[str, str] = {}
     for part in parts:
         numbers |= part.numbers
         notes |= part.notes
     x, y = setting.whole(setting.x, setting.y)
-    max_violation, worst = compared.worst()
+    found = numbers.pop("reference")
     return Certificate(
         x=x,
         y=y,
         reference=found._replace(y=setting.whole(setting.x, found.y)[1]),
-        max_violation=max_violation,
-        worst=worst,
         data=f"{setting.zeta.text}; {setting.xi.text}",
+        samples=setting.fresh_samples,
         notes=notes,
         **numbers,
     )
+
+
+def _inspected(
+    setting: Setting,
+    lower: AbstractLowerSolver | None,
+    given: Multipliers | None,
+    seed: int,
+    stop: Stop,
+    most: tuple[np.ndarray, np.ndarray] | None,
+) -> list[Fields]:
+    """Everything about a point whose matrices fit."""
+    look = Inspection(setting, seed, stop, most)
+    point, branches, status = look.reference(lower)
+    found = look.lower_solution(point, status)
+    parts = [Fields({"reference": found}, {}), look.feasibility(row_names(found)), look.units()]
+    if look.vectors.bent is not None or branches.different_values() > 1:
+        why = look.vectors.bent or "not convex: it has several local solutions"
+        solves = len(branches.status)
+        parts.append(Fields({"not_convex": f"{why}: v(x) is the best of {solves} solves"}, {}))
+    if status in (INFEASIBLE, UNBOUNDED):
+        missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
+        return [*parts, Fields({}, dict.fromkeys(missing, "there is no reference solution"))]
+    parts.append(look.below(point, found, branches, given))
+    if status == SOLVED:
+        parts.append(look.above(point, found, branches))
+    return parts
 
 
 def _fitting(setting: Setting, multipliers: Multipliers) -> Multipliers:
@@ -314,6 +465,26 @@ def _fitting(setting: Setting, multipliers: Multipliers) -> Multipliers:
         if shapes != wanted:
             raise InputError(f"multipliers of {name}: shapes {shapes} do not fit the function's output, {wanted}.")
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), Multipliers(*multipliers))
+
+
+def _fitting_lengths(setting: Setting, lengths: tuple[PyTree, PyTree]) -> tuple[np.ndarray, np.ndarray]:
+    """Given lengths as vectors, refused where they are not positive or do not fit x and y."""
+    if not isinstance(lengths, tuple) or len(lengths) != 2:
+        raise InputError(f"lengths={lengths!r}: needs a pair, lengths of x and lengths of y.")
+
+    def vector(name: str, tree: PyTree, like: PyTree) -> np.ndarray:
+        one = isinstance(tree, int | float | np.generic)
+        try:
+            whole = jax.tree.map(lambda leaf: tree, like) if one else tree
+            whole = jax.tree.map(lambda leaf, part: np.broadcast_to(np.asarray(part, float), leaf.shape), like, whole)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"lengths of {name}: needs a number or a tree like {name}, got {tree!r}.") from error
+        found = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(whole)])
+        if not np.all(found > 0):
+            raise InputError(f"lengths of {name}: must be positive, got {tree!r}.")
+        return found
+
+    return vector("x", lengths[0], setting.x), vector("y", lengths[1], setting.y)
 
 
 class Certificates(Sequence[Certificate]):

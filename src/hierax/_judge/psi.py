@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
 from hierax._compile.precision import doubled_on_host
-from hierax._judge.below import Part
+from hierax._judge.inspection import Fields
 from hierax._judge.setting import Data, Setting, standard_error
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.envelope import best_multiplier, eliminated_value
@@ -50,13 +50,13 @@ class RunState(Protocol):
         """What Psi was made of; None for methods without Psi."""
 
 
-def of_psi(setting: Setting, solver: AbstractLowerSolver, state: RunState | None) -> Part:
+def of_psi(setting: Setting, solver: AbstractLowerSolver, state: RunState | None) -> Fields:
     """||u - Proj_U(u - grad Psi(u) / L)|| L at u = (x, y, z), z and nu those that the run ended with."""
     if state is None:
-        return Part({}, {"stationarity": "belongs to a run: sol.certificate, or certify(..., state=sol.state)"})
+        return Fields({}, {"stationarity": "belongs to a run: sol.certificate, or certify(..., state=sol.state)"})
     made_of = state.psi_penalty()
     if made_of is None:
-        return Part({}, {"stationarity": f"Psi is SALVF's, not {type(state.method).__name__}'s"})
+        return Fields({}, {"stationarity": f"Psi is SALVF's, not {type(state.method).__name__}'s"})
     penalty = doubled_on_host(made_of)
     exact = float(penalty.weights.gamma2) == 0.0
 
@@ -81,7 +81,7 @@ def of_psi(setting: Setting, solver: AbstractLowerSolver, state: RunState | None
     if setting.sampled:
         gradients = setting.run_on_groups("groups of Psi", on_group, setting.x, setting.y, penalty, inner)
         numbers["stationarity_se"] = float(np.linalg.norm(standard_error(gradients)))
-    return Part(numbers, notes)
+    return Fields(numbers, notes)
 
 
 def _inner(

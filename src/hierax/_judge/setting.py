@@ -94,6 +94,13 @@ class Setting:
         return self.zeta.fresh or self.xi.fresh
 
     @property
+    def fresh_samples(self) -> int:
+        """How many fresh samples stand for an expectation; zero where both are known."""
+        batch = self._data.xi if self.xi.fresh else self._data.zeta if self.zeta.fresh else None
+        leaves = jax.tree.leaves(batch)
+        return int(leaves[0].shape[0]) if leaves else 0
+
+    @property
     def compile_seconds(self) -> float:
         """What compiling its programs has taken so far."""
         return self.bound.compile_seconds

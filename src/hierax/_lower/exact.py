@@ -37,9 +37,11 @@ from hierax._math.lower_level import (
     LowerSolution,
     RowVector,
     Vector,
+    continued_outside,
     level_at,
 )
 from hierax._math.scatter import cover, unit_cube
+from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 
 PENALTY = 30.0  # first penalty, in units of curvature of G per squared gradient of the row
@@ -168,19 +170,19 @@ class Exact(AbstractLowerSolver):
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
     ) -> LowerSolution:
         """y*(x) and its multipliers on the batch xi, from y and, where given, good multipliers."""
-        level = level_at(problem, x, y, xi)
+        level = continued_outside(level_at(problem, x, y, xi), problem.y_set)
         if multipliers is None:
             mu = jnp.zeros(level.equal.size, level.start.dtype)
         else:
             mu = _with_faces(level, level.signed(level.multipliers(multipliers)))
         if self.starts == 1:
-            end = self._minimise(level, level.start, mu)
+            end = self._minimise(level, jax.flatten_util.ravel_pytree(sets.project(problem.y_set, y))[0], mu)
         else:
             cube = unit_cube(level.start.size, self.starts - 1)
             end = _best(self._many(level, cover(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
         own, faces = level.split(end.mu)
         return LowerSolution(
-            y=level.tree(end.v),
+            y=sets.project(problem.y_set, level.tree(end.v)),
             multipliers=own,
             faces=faces,
             value=end.value,
@@ -193,8 +195,12 @@ class Exact(AbstractLowerSolver):
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, points: Float[Array, "starts n"], mu: Array
     ) -> Branches:
         """The lower level at x from each of the raveled points and multipliers (of all rows; y gives the structure)."""
-        level = level_at(problem, x, y, xi)
-        end = self._many(level, points, mu)
+        level = continued_outside(level_at(problem, x, y, xi), problem.y_set)
+
+        def land(v: Vector) -> Vector:
+            return jax.flatten_util.ravel_pytree(sets.project(problem.y_set, level.tree(v)))[0]
+
+        end = self._many(level, jax.vmap(land)(points), mu)
 
         def look(v: Vector, mu: RowVector) -> tuple[Scalar, Scalar, Array]:
             def lagrangian(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
@@ -206,8 +212,9 @@ class Exact(AbstractLowerSolver):
             slope, (value, violation) = jax.grad(lagrangian, has_aux=True)(x)
             return value, violation, jax.flatten_util.ravel_pytree(slope)[0]
 
-        value, violation, slope = jax.vmap(look)(end.v, end.mu)
-        return Branches(end.v, end.mu, value, violation, end.status, slope)
+        landed = jax.vmap(land)(end.v)
+        value, violation, slope = jax.vmap(look)(landed, end.mu)
+        return Branches(landed, end.mu, value, violation, end.status, slope)
 
     def _many(self, level: Level, points: Float[Array, "starts n"], mu: Array) -> _State:
         return jax.vmap(lambda v, m: self._minimise(level, v, m))(points, mu)
@@ -311,7 +318,7 @@ def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_ste
     gone = _gone(v, start, violation) & (value < at_start)
     status = jnp.where(state.steps < max_steps, _RUNNING, INACCURATE)
     # Convergence is superlinear by then: one more step for a tenth of the tolerance, which G pays multipliers times.
-    solved = (left <= 0.1 * tol) | ((left <= tol) & ((state.residual <= tol) | (state.steps >= max_steps)))
+    solved = (left <= 0.1 * tol) | ((left <= tol) & (first | (state.residual <= tol) | (state.steps >= max_steps)))
     status = jnp.where(solved, SOLVED, jnp.where(hopeless, INFEASIBLE, jnp.where(gone, UNBOUNDED, status)))
     state = jax.tree.map(lambda a, b: jnp.where(ready, a, b), following, state)
     return state._replace(

@@ -208,3 +208,22 @@ def level_at(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> Level:
         tree=tree,
         layout=Layout(jax.eval_shape(blocks, start)),
     )
+
+
+def continued_outside(level: Level, y_set: PyTree) -> Level:
+    """The level with functions that are evaluated inside Y only: outside they go on from the nearest point of Y along
+    straight lines, so that powers, roots and logarithms never see a point that the user has excluded. The faces of Y
+    are what they are everywhere. Values and first derivatives are those of the level on Y, and continuous across it.
+    """
+    if all(isinstance(one, sets.Free) for one in jax.tree.leaves(y_set, is_leaf=sets.is_set)):
+        return level
+
+    def continued(function: Callable[[Vector], PyTree], v: Vector) -> PyTree:
+        inside = jax.flatten_util.ravel_pytree(sets.project(y_set, level.tree(v)))[0]
+        return jax.tree.map(jnp.add, *jax.jvp(function, (inside,), (v - inside,)))
+
+    def blocks(v: Vector) -> Blocks:
+        own, _ = continued(level.blocks, v).parts()
+        return in_blocks(own, sets.faces(y_set, level.tree(v)))
+
+    return level._replace(objective=lambda v: continued(level.objective, v), blocks=blocks)

@@ -2,6 +2,7 @@
 normal points around a given one. The random numbers are drawn on the host, the points made inside compiled programs.
 """
 
+from types import ModuleType
 from typing import NamedTuple
 
 import jax
@@ -43,26 +44,32 @@ def unit_cube(n: int, count: int, seed: int = 0) -> Cube:
     return Cube(points[:, 1:], distance * special.ndtri(points[:, 1:]))
 
 
-def cover(convex_set: PyTree, tree: PyTree, cube: Cube) -> Float[Array, "count+1 n"]:
-    """Raveled points: the tree itself first, then one for each point of the cube.
+def scattered(flat: ArrayLike, low: ArrayLike, high: ArrayLike, cube: Cube, xp: ModuleType) -> ArrayLike:
+    """The vector itself first, then one point of the box [low, high] for each point of the cube.
 
-    Entries with two finite bounds are uniform between them. Others are normal around the tree's own entry, at
+    Entries with two finite bounds are uniform between them. Others are normal around the vector's own entry, at
     distances from a third to ten times 1 + |entry| (the same for all entries of a point), reflected at a single bound.
+    `xp` is NumPy, or JAX's inside programs.
     """
+    place, away = (xp.asarray(part, flat.dtype) for part in cube)
+    low, high = low[None], high[None]
+    closed = xp.isfinite(low) & xp.isfinite(high)
+    around = flat[None] + (1 + xp.abs(flat))[None] * away
+    around = xp.where(around < low, 2 * low - around, around)
+    around = xp.where(around > high, 2 * high - around, around)
+    inside = xp.where(closed, low, 0.0) + place * (xp.where(closed, high, 0.0) - xp.where(closed, low, 0.0))
+    return xp.concatenate([flat[None], xp.where(closed, inside, around)])
+
+
+def cover(convex_set: PyTree, tree: PyTree, cube: Cube) -> Float[Array, "count+1 n"]:
+    """Raveled points of a set, for programs: the tree itself first, then one for each point of the cube."""
     flat, unravel = jax.flatten_util.ravel_pytree(tree)
-    place, away = (jnp.asarray(part, flat.dtype) for part in cube)
-    low, high = (bound[None] for bound in sets.bounds(convex_set, tree))
-    closed = jnp.isfinite(low) & jnp.isfinite(high)
-    around = flat[None] + (1 + jnp.abs(flat))[None] * away
-    around = jnp.where(around < low, 2 * low - around, around)
-    around = jnp.where(around > high, 2 * high - around, around)
-    inside = jnp.where(closed, low, 0.0) + place * jnp.where(closed, high - low, 0.0)
-    points = jnp.where(closed, inside, around)
+    points = scattered(flat, *sets.bounds(convex_set, tree), cube, jnp)
 
     def land(point: Array) -> Array:
         return jax.flatten_util.ravel_pytree(sets.project(convex_set, unravel(point)))[0]
 
-    return jnp.concatenate([flat[None], jax.vmap(land)(points)])
+    return jnp.concatenate([flat[None], jax.vmap(land)(points[1:])])
 
 
 def normal_around(tree: PyTree, radius: np.ndarray, rng: np.random.Generator) -> PyTree:

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.trees import relaxed_promotion
 
 
 class Faces(NamedTuple):
@@ -46,6 +46,15 @@ class AbstractSet(eqx.Module):
         """The smallest box around the set, as far as it is known."""
         return Bounds(jax.tree.map(jnp.negative, _infinite(tree)), _infinite(tree))
 
+    @property
+    def entrywise(self) -> bool:
+        """Whether the set is one of bounds on single entries, which may then be measured in units of their own."""
+        return False
+
+    def in_units(self, lengths: PyTree) -> "AbstractSet":
+        """The same set for a tree whose entries are divided by `lengths` (all the same, unless `entrywise`)."""
+        return _InUnits(self, lengths)
+
     def contains(self, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
         """Whether no entry of `tree` is further than `tol` from its projection."""
         away = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b), initial=0.0), tree, self.project(tree))
@@ -62,6 +71,15 @@ class Free(AbstractSet):
     def faces(self, tree: PyTree) -> Faces:
         """There are no faces."""
         return Faces(None, None)
+
+    @property
+    def entrywise(self) -> bool:
+        """It has no bounds."""
+        return True
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """It has no units."""
+        return self
 
 
 class Box(AbstractSet):
@@ -108,6 +126,16 @@ class Box(AbstractSet):
         above = jax.tree.map(lambda b, leaf: row(b, leaf - b), high, tree)
         return Faces({"lower": below, "upper": above}, None)
 
+    @property
+    def entrywise(self) -> bool:
+        """It is one of bounds."""
+        return True
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """The bounds divided by the lengths."""
+        low, high = _bounds_like(self.lower, lengths), _bounds_like(self.upper, lengths)
+        return Box(*(jax.tree.map(jnp.divide, bound, lengths) for bound in (low, high)))
+
 
 class NonNegative(AbstractSet):
     """Entries >= 0."""
@@ -123,6 +151,15 @@ class NonNegative(AbstractSet):
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0."""
         return Faces(jax.tree.map(jnp.negative, tree), None)
+
+    @property
+    def entrywise(self) -> bool:
+        """It is one of bounds."""
+        return True
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """Signs have no units."""
+        return self
 
 
 class Ball(AbstractSet):
@@ -140,7 +177,11 @@ class Ball(AbstractSet):
 
     def project(self, tree: PyTree) -> PyTree:
         """Scale the joint vector back to the ball where it is outside."""
-        return optax.projections.projection_l2_ball(tree, _scalar_like(self.radius, tree))
+        radius = _scalar_like(self.radius, tree)
+        square = optax.tree.norm(tree, squared=True)
+        outside = square > radius**2  # written out, because derivatives of the norm itself do not exist at zero
+        share = jnp.where(outside, radius / jnp.sqrt(jnp.where(outside, square, 1.0)), 1.0)
+        return jax.tree.map(lambda leaf: share * leaf, tree)
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Minus the radius and the radius."""
@@ -153,6 +194,10 @@ class Ball(AbstractSet):
         radius = _scalar_like(self.radius, tree)
         twice = 2 * jnp.where(radius > 0, radius, 1.0)
         return Faces((optax.tree.norm(tree, squared=True) - radius**2) / twice, None)
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """The radius divided by the length."""
+        return Ball(_scalar_like(self.radius, lengths) / _first(lengths))
 
 
 class Simplex(AbstractSet):
@@ -167,10 +212,16 @@ class Simplex(AbstractSet):
             raise InputError(f"Simplex(scale={self.scale}) is empty: the scale must be one number > 0.")
 
     def project(self, tree: PyTree) -> PyTree:
-        """The nearest point of the simplex (sorting, O(n log n))."""
-        with relaxed_promotion():
-            landed = optax.projections.projection_simplex(tree, _scalar_like(self.scale, tree))
-        return jax.tree.map(lambda a, b: a.astype(b.dtype), landed, tree)  # optax counts in the default precision
+        """The nearest point of the simplex (sorting, O(n log n)).
+
+        Written out: optax counts in the default precision, and its derivative refuses trees of another one.
+        """
+        flat, unravel = jax.flatten_util.ravel_pytree(tree)
+        falling = -jnp.sort(-flat)
+        places = jnp.arange(1, flat.size + 1, dtype=flat.dtype)
+        above = jnp.cumsum(falling) - _scalar_like(self.scale, tree)
+        positive = jnp.sum(falling * places > above)
+        return unravel(jnp.maximum(flat - above[positive - 1] / places[positive - 1], 0.0))
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Zero and the scale."""
@@ -180,6 +231,36 @@ class Simplex(AbstractSet):
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0 and sum - scale = 0."""
         return Faces(jax.tree.map(jnp.negative, tree), optax.tree.sum(tree) - _scalar_like(self.scale, tree))
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """The scale divided by the length."""
+        return Simplex(_scalar_like(self.scale, lengths) / _first(lengths))
+
+
+class _InUnits(AbstractSet):
+    """A set of somebody else's making, for trees divided by one length."""
+
+    inner: AbstractSet
+    lengths: PyTree
+
+    def project(self, tree: PyTree) -> PyTree:
+        """The projection in the set's own units."""
+        return self._apart(self.inner.project(self._whole(tree)))
+
+    def faces(self, tree: PyTree) -> Faces:
+        """The faces, as lengths."""
+        unit = _first(self.lengths)
+        return Faces(*(jax.tree.map(lambda row: row / unit, part) for part in self.inner.faces(self._whole(tree))))
+
+    def bounds(self, tree: PyTree) -> Bounds:
+        """The bounds in units."""
+        return Bounds(*(self._apart(bound) for bound in self.inner.bounds(tree)))
+
+    def _whole(self, tree: PyTree) -> PyTree:
+        return jax.tree.map(jnp.multiply, tree, self.lengths)
+
+    def _apart(self, tree: PyTree) -> PyTree:
+        return jax.tree.map(jnp.divide, tree, self.lengths)
 
 
 def is_set(node: Any) -> bool:
@@ -207,6 +288,37 @@ def bounds(sets: PyTree, tree: PyTree) -> Bounds:
     boxes = jax.tree.leaves(parts, is_leaf=lambda node: isinstance(node, Bounds))
     lower, upper = ([jnp.ravel(leaf) for box in boxes for leaf in jax.tree.leaves(box[i])] for i in (0, 1))
     return Bounds(jnp.concatenate(lower), jnp.concatenate(upper))
+
+
+def in_units(sets: PyTree, lengths: PyTree) -> PyTree:
+    """A tree prefix of sets for a tree whose entries are divided by `lengths`."""
+    return jax.tree.map(lambda one, part: one.in_units(part), sets, lengths, is_leaf=is_set)
+
+
+def all_entrywise(sets: PyTree) -> bool:
+    """Whether all of them are bounds on single entries: their projection is clipping to `bounds`."""
+    return all(one.entrywise for one in jax.tree.leaves(sets, is_leaf=is_set))
+
+
+def shared_units(sets: PyTree, tree: PyTree) -> np.ndarray:
+    """A number for every entry of the raveled tree; entries with the same one must be measured in the same unit."""
+    parts = jax.tree.leaves(
+        jax.tree.map(lambda one, part: _Part(one, part), sets, tree, is_leaf=is_set),
+        is_leaf=lambda node: isinstance(node, _Part),
+    )
+    groups: list[np.ndarray] = []
+    for part in parts:
+        first = groups[-1][-1] + 1 if groups and groups[-1].size else sum(group.size for group in groups)
+        count = sum(np.size(leaf) for leaf in jax.tree.leaves(part.tree))
+        groups.append(first + (np.arange(count) if part.of.entrywise else np.zeros(count, int)))
+    return np.concatenate([np.zeros(0, int), *groups])
+
+
+class _Part(NamedTuple):
+    """A set and the subtree that it acts on."""
+
+    of: AbstractSet
+    tree: PyTree
 
 
 def contains(sets: PyTree, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
@@ -238,6 +350,11 @@ def _bounds_like(bound: PyTree, tree: PyTree) -> PyTree:
 
 def _infinite(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), tree)
+
+
+def _first(tree: PyTree) -> Array:
+    """The first entry of a tree of equal numbers."""
+    return jnp.ravel(jax.tree.leaves(tree)[0])[0]
 
 
 def _scalar_like(value: PyTree, tree: PyTree) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import jax
 
 from hierax._base.errors import InputError
@@ -18,16 +16,6 @@ from hierax._run.status import Open, Reason, Status
 CERTIFIED_UP_TO = 2000  # entries of y and of the constraints; larger problems are certified when asked
 
 
-def verdict_of(certificate: Certificate, tol: float) -> Literal["yes", "no", "unknown"]:
-    """Whether a certificate says yes at a tolerance, no, or cannot decide."""
-    if hasattr(certificate, "verdict"):
-        return certificate.verdict(tol)
-    if certificate.ok(tol):
-        return "yes"
-    known = certificate.hypergradient_norm is not None
-    return "no" if known and certificate.refuted(tol) else "unknown"
-
-
 def certified(solution: Solution, prepared: Prepared, call: Call, quality: str) -> Solution:
     """A solution whose residuals met the tolerance, with its certificate and the status that follows from it."""
     assert call.tol is not None
@@ -35,14 +23,14 @@ def certified(solution: Solution, prepared: Prepared, call: Call, quality: str) 
     why = _why_not_certified(prepared, call)
     if why is None:
         try:
-            return solution.ending(_status(solution.certificate, tol, step, quality))
+            return solution.ending(_status(solution.certificate, tol, step, quality), tol)
         except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
             why = Open.NO_CERTIFICATE.text(error=error)
-    return solution.ending(Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=tol, quality=quality, why=why))
+    return solution.ending(Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=tol, quality=quality, why=why), tol)
 
 
 def _status(certificate: Certificate, tol: float, step: int, quality: str) -> Status:
-    verdict = verdict_of(certificate, tol)
+    verdict = certificate.verdict(tol)
     if verdict == "yes":
         return Reason.RESIDUALS_SMALL.status(step, tol=tol)
     objection = certificate.reasons(tol)[0]

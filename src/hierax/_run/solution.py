@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.text import named_point, text_table
-from hierax._judge.certificate import Certificate, Certificates, certify
+from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates, certify
 from hierax._judge.point import Judgement, judge_point
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Stream
@@ -55,6 +55,7 @@ class Solution:
         method: the method with every unset value filled in.
         problem: the problem as it was given, for `certificate`; keeps its data alive as long as the solution.
         log: what `Auto` tried and found, in words.
+        tol: tolerance at which the certificate is read.
     """
 
     x: PyTree
@@ -67,10 +68,11 @@ class Solution:
     method: AbstractSolver
     problem: Problem
     log: tuple[str, ...] = ()
+    tol: float = SHOWN_TOLERANCE
 
-    def ending(self, status: Status) -> Solution:
-        """The same solution with another status; what is known of its point stays known."""
-        other = dataclasses.replace(self, status=status)
+    def ending(self, status: Status, tol: float) -> Solution:
+        """The same solution with another status, judged at a tolerance; what is known of its point stays known."""
+        other = dataclasses.replace(self, status=status, tol=tol)
         known = ("certificate", "judgement")  # computed once, on first access
         other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return other
@@ -159,8 +161,8 @@ def _verdict(solution: Solution) -> str:
     certificate = _known_certificate(solution)
     if certificate is None:
         return "not computed: sol.certificate"
-    reasons = certificate.reasons()
-    return "ok at tol 1e-3" if not reasons else f"no: {reasons[0]}"
+    reasons = certificate.reasons(solution.tol)
+    return f"{certificate.verdict(solution.tol)} at tol {solution.tol:g}{': ' if reasons else ''}{''.join(reasons[:1])}"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

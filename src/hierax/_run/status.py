@@ -76,6 +76,7 @@ class Open(enum.Enum):
         return self.value.format(**details)
 
 
+_BEST_SO_FAR = "the best of them is returned. What its certificate misses: {objection}"
 _AFTER_STAGES = "F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}"
 
 
@@ -145,17 +146,30 @@ class Reason(enum.Enum):
         "{what}: the last point is returned after step {step}. {cure}",
     )
     # -- Auto -------------------------------------------------------------------------------------------------------
-    VALIDATED = (Kind.CONVERGED, "converged: F = {upper:.8g}, validated by the lower level solved from many starts.")
-    SEVERAL_BRANCHES = (
+    CERTIFIED = (Kind.CONVERGED, "converged: the certificate says yes at tol={tol:g}.")
+    CERTIFIED_AMONG_BRANCHES = (
         Kind.BEST_OF_BRANCHES,
-        "best_of_branches: the lower level is not convex ({kinds} different local solutions at one x); y is the best "
-        "of {solves} solves, which samples cannot prove to be the global one. Another seed draws other starts.",
+        "best_of_branches: the certificate says yes at tol={tol:g}, but the lower level is {why}, which samples cannot "
+        "prove to be the global one. Another seed draws other starts.",
     )
     DEGENERATE = (
         Kind.NO_MULTIPLIER,
-        "no_multiplier: the lower level has no multipliers at the returned point (its constraints are degenerate "
-        "there). y was compared with other solutions of the lower level, but no KKT system confirms it.",
+        "no_multiplier: y was compared with other solutions of the lower level, but no KKT system confirms it: "
+        "{objection}",
     )
+    UNDECIDED = (
+        Kind.UNPROVED,
+        "unproved: the best point passed the validation, but its certificate cannot decide: {objection}",
+    )
+    OBJECTED = (
+        Kind.NOT_CERTIFIED,
+        "not_certified: the best point is returned; its certificate objects at tol={tol:g}: {objection} Try another "
+        "start or seed, more starts, or more seconds.",
+    )
+    SEARCH_OUT_OF_TIME = (Kind.SECONDS, f"seconds: the time was up before the search was complete; {_BEST_SO_FAR}")
+    SEARCH_OUT_OF_STEPS = (Kind.MAX_STEPS, f"max_steps: {{step}} points were judged; {_BEST_SO_FAR}")
+    SEARCH_STOPPED = (Kind.STOPPED, f"stopped: by the callback after {{step}} points; {_BEST_SO_FAR}")
+    SEARCH_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C) after {{step}} points; {_BEST_SO_FAR}")
     FALLS_FOR_EVER = (
         Kind.UNBOUNDED_UPPER,
         "unbounded_upper: F fell to {upper:.3g} along points that satisfy everything, without an end in sight. Bound X "
@@ -184,6 +198,8 @@ class Reason(enum.Enum):
     STAGES_DONE = (Kind.CONVERGED, f"converged: {_AFTER_STAGES}")
     STAGES_DONE_AMONG_BRANCHES = (Kind.BEST_OF_BRANCHES, f"best_of_branches: {_AFTER_STAGES}")
     STAGES_WITHOUT_PROOF = (Kind.UNPROVED, f"unproved: further stages gain nothing; {_AFTER_STAGES}")
+    STAGES_STOPPED = (Kind.STOPPED, f"stopped: by the callback. {_AFTER_STAGES}")
+    STAGES_ENOUGH = (Kind.MAX_STEPS, f"max_steps: {_AFTER_STAGES}")
     STAGES_OUT_OF_TIME = (Kind.SECONDS, f"seconds: {_AFTER_STAGES}")
     STAGES_OUT_OF_SAMPLES = (Kind.SAMPLES, f"samples: {_AFTER_STAGES}")
     STAGES_OUT_OF_DATA = (Kind.DATA_ERROR, f"data_error: {{what}} {_AFTER_STAGES}")

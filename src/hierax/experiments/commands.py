@@ -15,7 +15,7 @@ from rich.table import Table
 from hierax._base.errors import InputError
 from hierax._run.status import Kind
 from hierax.experiments import datasets
-from hierax.experiments.bench import external, sampled
+from hierax.experiments.bench import external, fuzz, sampled
 from hierax.experiments.reproduce import decay_run, rates_run, svm_run, toy_run
 from hierax.experiments.reproduce import demo as toy_demo
 from hierax.problems import bolib
@@ -139,6 +139,26 @@ def bench_stochastic(
 ) -> None:
     """Solve sampled problems with Auto, nothing set: toy, synthetic, SVM, weight decay with wrong labels."""
     sampled.run(_wide_console(), seeds, starts, data_dir, out or Path("out") / "stochastic")
+
+
+@bench_app.command("fuzz")
+def bench_fuzz(
+    n: Annotated[int, typer.Option("--n", min=1, help="How many problems.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the problems.")] = 0,
+    only: Annotated[
+        int | None, typer.Option(min=0, help="Run this problem of the seed alone, with all details.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of each solve, compilation included.")] = 20.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the counts to this file.")] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Also ask for certificates of points that are no solutions.")
+    ] = False,
+) -> None:
+    """Solve random problems with nothing set and judge every claim from outside; counts of wrong claims by kind."""
+    if only is not None:
+        fuzz.run_one(_wide_console(), only, seed, seconds, certify)
+    else:
+        fuzz.run(_wide_console(), n, seed, seconds, json_file, certify)
 
 
 def _known(option: str, given: list[str] | None, known: list[str]) -> list[str]:

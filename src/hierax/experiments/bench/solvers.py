@@ -4,19 +4,22 @@ Each is a function of a case and a seed that returns (x, y) and in a word how it
 `outside_judge` to say.
 """
 
+import time
 from collections.abc import Callable
 
 import jax
 import numpy as np
 
 from hierax._auto.auto import Auto
-from hierax._auto.polish import Cuts, Point, kkt_polish
-from hierax._auto.scales import scales_of
-from hierax._auto.vectors import VectorProblem
+from hierax._auto.budget import Deadline
+from hierax._auto.polish import Cuts, kkt_polish
+from hierax._auto.space import Space
 from hierax._base.errors import InputError
+from hierax._base.interrupt import Interrupt
 from hierax._base.lazy import lazy
 from hierax._compile.programs import forget_all
 from hierax._judge.setting import Setting
+from hierax._judge.vectors import Point
 from hierax._methods.blocc import BLOCC
 from hierax._methods.gaffa import BiCGAFFA
 from hierax._methods.gam import GAM
@@ -57,10 +60,11 @@ def _one_slsqp(case: Case, seed: int) -> Answer:
     """One SQP run from the given start on the KKT system with -mu_i row_i <= 1e-8."""
     setting = Setting.of(case.problem(), *case.x0y0(), 64, seed)
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
-        vectors = VectorProblem(setting, 16, seed)
-        start = Point(vectors.layout.x0, vectors.layout.y0, np.zeros(vectors.layout.rows))
-        found = kkt_polish(vectors, scales_of(vectors), start, Cuts.none(vectors), (1e-8,))
-    return found.x, found.y, "one run"
+        space = Space.of(setting, 16, seed, Deadline(SECONDS, Interrupt(), time.perf_counter()))
+        vectors = space.vectors
+        start = Point(space.xs[0], space.ys[0], np.zeros(vectors.layout.rows))
+        found = kkt_polish(space, start, Cuts.none(space), (1e-8,))
+    return found.x * vectors.x_unit, found.y * vectors.y_unit, "one run"
 
 
 SOLVERS: dict[str, Callable[[Case, int], Answer]] = {

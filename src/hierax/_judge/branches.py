@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._auto.constants import DIFFERENT_VALUES, FEASIBLE
 from hierax._math.lower_level import SOLVED, UNBOUNDED
+
+FEASIBLE = 1e-6  # violation, in units of the rows, up to which a solution of the lower level counts as feasible
+DIFFERENT_VALUES = 1e-4  # difference, in units of f, from which local solutions of the lower level count as different
 
 
 class Branches(NamedTuple):

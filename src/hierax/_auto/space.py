@@ -1,0 +1,55 @@
+"""Where the small and the penalty route search: the problem in units, their starts, and the clock.
+
+The units come from the start, the sets and the points that cover them: the search does the same whatever units the
+user chose.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from hierax._auto.budget import Deadline
+from hierax._auto.candidates import Candidate
+from hierax._judge.setting import Setting
+from hierax._judge.vectors import Programs, Structure, VectorProblem, raveled
+from hierax._math.scatter import unit_cube
+
+
+def ignored(candidate: Candidate) -> None:
+    """What becomes of points that nobody watches."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """A search's problem in units.
+
+    Attributes:
+        vectors: the problem.
+        xs: starts of x, the given one first.
+        ys: starts of y.
+        structure: which constraints are mere bounds.
+        deadline: when the search has to end.
+        seen: told of every point that was judged; may end the search.
+    """
+
+    vectors: VectorProblem
+    xs: np.ndarray
+    ys: np.ndarray
+    structure: Structure
+    deadline: Deadline
+    seen: Callable[[Candidate], None] = ignored
+
+    @staticmethod
+    def of(setting: Setting, starts: int, seed: int, deadline: Deadline) -> "Space":
+        """The space around the setting's point."""
+        programs = Programs(setting)
+        x, y = programs.landed(raveled(setting.x), raveled(setting.y))
+        lengths = np.concatenate([part.values for part in programs.lengths(x, y)])
+        cubes = unit_cube(x.size, starts - 1, seed + 1), unit_cube(y.size, starts - 1, seed + 2)
+        roughly = VectorProblem(programs, programs.units(lengths, [(x, y)]), y, seed)
+        xs = roughly.cover_x(x / roughly.x_unit, cubes[0])
+        ys = roughly.cover_y(y / roughly.y_unit, cubes[1])
+        points = [(a * roughly.x_unit, b * roughly.y_unit) for a, b in zip(xs, ys, strict=True)]
+        vectors = VectorProblem(programs, programs.units(lengths, points), y, seed)
+        return Space(vectors, xs, ys, vectors.structure(xs), deadline)

@@ -1,0 +1,200 @@
+"""The descent test: lower solves at points around x, which refute a point whatever its derivatives say.
+
+It catches maxima, concave kinks, active sets that the derivatives could not know of, and scales that are wrong. It also
+measures what F(x, y*(x)) changes around x, against which everything about the upper level is judged.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from hierax._base.constants import LOWER_STARTS
+from hierax._judge.local_model import Linearised, response
+from hierax._judge.vectors import Point, VectorProblem
+from hierax._math.lower_level import SOLVED
+
+STEPS = (0.1, 0.01, 0.001)  # distances, in lengths of x
+COORDINATES = 6  # entries of x up to which every one is moved by itself
+BENT = 10  # entries of x up to which the Hessian of F(x, y*(x)) is formed from differences of gradients
+RANDOM = 2  # directions at random
+SAME_VALUE = 1e-7  # difference in f, in its unit, of solutions of the lower level that are equally good
+ALLOWED = 1e-6  # violation of upper constraints, in units, of points that are compared
+
+
+class Look(NamedTuple):
+    """A point at a distance from x: what F is there, compared with x.
+
+    Attributes:
+        step: the distance, in lengths of x (zero: another solution of the lower level at x).
+        change: of F, in its unit, plus what upper constraints that are violated there cost.
+        point: the point.
+    """
+
+    step: float
+    change: float
+    point: Point
+
+
+class Around(NamedTuple):
+    """What the descent test saw.
+
+    Attributes:
+        looks: every point.
+        slope: the largest change of F per length of x that was seen close by.
+        curvature: the largest second difference, per squared length.
+        complete: whether the time was enough for all directions.
+    """
+
+    looks: list[Look]
+    slope: float
+    curvature: float
+    complete: bool
+
+
+def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, stop: Callable[[], bool]) -> Around:
+    """Solve the lower level on both sides of x along several directions; `towards` is the most promising."""
+    base = float(at.values.upper)
+    looks = [Look(0.0, merit - base, point) for merit, point in _other_solutions(at, nu)]
+    slope = curvature = 0.0
+    complete, gradients = True, dict[int, np.ndarray]()
+    for entry, direction in _directions(at, towards, seed, gradients):
+        if stop():
+            complete = False
+            break
+        sides = [[_look(at, nu, base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
+        looks += [one for side in sides for one in side if one is not None]
+        slope = max(slope, *(_steepness(side) for side in sides))
+        pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None and a.step >= STEPS[1]]
+        curvature = max(curvature, min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0))
+        if entry is not None and at.vectors.layout.nx <= BENT and pairs:
+            gradients[entry] = _difference(at.vectors, *(one.point for one in pairs[-1]), 2 * pairs[-1][0].step)
+    return Around(looks, slope, curvature, complete)
+
+
+def _steepness(side: list[Look | None]) -> float:
+    """The change of F per length of x on one side; of a jump, only its height."""
+    changes = [(abs(one.change), one.step) for one in side if one is not None]
+    if not changes:
+        return 0.0
+    jump = changes[-1][0] > 0.5 * changes[0][0]  # as large at the shortest step as at the longest
+    return min(change for change, _ in changes) if jump else max(change / step for change, step in changes)
+
+
+def refuting(around: Around, allowed: float, radius: float, rounding: float) -> Look | None:
+    """The point within the radius at which F is lowest, where it is lower than the allowed slope and rounding explain.
+
+    All changes of F are in the units of `allowed` and `rounding`.
+    """
+    lower = [
+        look
+        for look in around.looks
+        if look.step <= radius and -look.change > allowed * max(look.step, STEPS[-1]) + rounding
+    ]
+    return min(lower, key=lambda look: look.change, default=None)
+
+
+def _directions(
+    at: Linearised, towards: np.ndarray, seed: int, gradients: dict[int, np.ndarray]
+) -> Iterator[tuple[int | None, np.ndarray]]:
+    """Directions of largest entry one (and the entry that is moved by itself).
+
+    `gradients` is filled on the way with differences of gradients along single entries: the last direction is that in
+    which F(x, y*(x)) bends down most.
+    """
+    nx = at.vectors.layout.nx
+    if nx <= COORDINATES:
+        yield from ((i, np.eye(nx)[i]) for i in range(nx))
+    longest = np.max(np.abs(towards), initial=0.0)
+    if longest > 0 and nx > 1:
+        yield None, towards / longest
+    if nx > 1:
+        rng = np.random.default_rng(seed)
+        yield from ((None, rng.choice([-1.0, 1.0], nx)) for _ in range(RANDOM))
+    if nx > 1 and len(gradients) == nx:
+        hessian = np.stack([gradients[i] for i in range(nx)])
+        if np.isfinite(hessian).all():
+            down = np.linalg.eigh(0.5 * (hessian + hessian.T))[1][:, 0]
+            yield None, down / np.max(np.abs(down))
+
+
+def _difference(vectors: VectorProblem, first: Point, second: Point, apart: float) -> np.ndarray:
+    """The change of the gradient of F(x, y*(x)) between two points, per length; NaN where there is none."""
+    ends = []
+    for point in (first, second):
+        there = Linearised(vectors, point, *vectors.at(*point))
+        answer = response(there, there.active)
+        nx = vectors.layout.nx
+        if answer.y is None:
+            return np.full(nx, np.nan)
+        ends.append(there.slopes.upper[:nx] + there.slopes.upper[nx:] @ answer.y)
+    return (ends[0] - ends[1]) / apart
+
+
+def _look(at: Linearised, nu: np.ndarray, base: float, direction: np.ndarray, step: float) -> Look | None:
+    """A step along a direction; None where it leaves X at once, or nothing there may be compared."""
+    x, _ = at.vectors.landed(at.point.x + step * direction, at.point.y)
+    moved = np.max(np.abs(x - at.point.x), initial=0.0)
+    if moved < 0.3 * step:
+        return None
+    found = best_response(at.vectors, at.point._replace(x=x), nu)
+    return None if found is None else Look(step, found[0] - base, found[1])
+
+
+def best_response(vectors: VectorProblem, near: Point, nu: np.ndarray) -> tuple[float, Point] | None:
+    """The solution of the lower level at a point's x that is best for F, and F with violations' costs there."""
+    found = vectors.branches(near.x, near.y, near.mu)
+    best = found.best()
+    if best is None or found.unbounded:
+        return None
+    equal = (found.status == SOLVED) & (found.value <= found.value[best] + SAME_VALUE)
+    equal[best] = True
+    different = _different(found.y, np.flatnonzero(equal))
+    points = [Point(near.x, found.y[i], found.mu[i]) for i in different]
+    merits = [(merit, point) for point in points if (merit := _merit(vectors, point, nu)) is not None]
+    return min(merits, key=lambda one: one[0], default=None)
+
+
+def _different(ys: np.ndarray, places: np.ndarray) -> list[int]:
+    """One place for each different point."""
+    kept: list[int] = []
+    for i in places:
+        if all(np.max(np.abs(ys[i] - ys[j]), initial=0.0) > 1e-6 for j in kept):
+            kept.append(int(i))
+    return kept
+
+
+def _other_solutions(at: Linearised, nu: np.ndarray) -> list[tuple[float, Point]]:
+    """Other solutions of the lower level at x itself: its best, and where y*(x) is not unique, along flat directions."""
+    best = best_response(at.vectors, at.point, nu)
+    found = [] if best is None else [best]
+    if response(at, at.active).y is not None:
+        return found
+    nx = at.vectors.layout.nx
+    held = np.concatenate([at.slopes.rows[at.active][:, nx:], at.slopes.stationarity[:, nx:]])
+    _, sizes, right = np.linalg.svd(held, full_matrices=True)
+    flat = right[int(np.sum(sizes > 1e-9 * max(1.0, sizes.max(initial=0.0)))) :]
+    starts = [
+        at.point.y + side * step * one for one in flat[: LOWER_STARTS // 4] for step in STEPS[:2] for side in (1, -1)
+    ]
+    if not starts:
+        return found
+    points = np.array(starts)
+    solved = at.vectors.followed(at.point.x, points, np.tile(at.point.mu, (len(points), 1)))
+    limit = float(at.values.lower) + SAME_VALUE
+    for i in np.flatnonzero((solved.status == SOLVED) & (solved.value <= limit)):
+        point = Point(at.point.x, solved.y[i], solved.mu[i])
+        merit = _merit(at.vectors, point, nu)
+        if merit is not None:
+            found.append((merit, point))
+    return found
+
+
+def _merit(vectors: VectorProblem, point: Point, nu: np.ndarray) -> float | None:
+    """F plus twice what violations of active upper constraints are worth; None where another one is violated."""
+    values, _ = vectors.at(*point)
+    beyond, nu = np.maximum(values.above, 0.0), nu[: len(values.above)]  # beyond them nu has values of other solutions
+    if np.any((beyond > ALLOWED) & (nu == 0)) or np.any(np.abs(values.above_equal) > ALLOWED):
+        return None
+    merit = float(values.upper + 2 * nu @ beyond)
+    return merit if np.isfinite(merit) else None

@@ -1,0 +1,121 @@
+"""What can be said of a point whose matrices do not fit: violations, gap, distance and KKT residual, with their errors.
+
+Stationarity above needs the KKT matrix of the lower level, so it is left open here.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import PyTree, Scalar
+
+from hierax._base.text import entries, numbers_of
+from hierax._judge.inspection import Fields
+from hierax._judge.point import violations
+from hierax._judge.segments import not_convex
+from hierax._judge.setting import Data, Setting, standard_error
+from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.exact import Exact
+from hierax._math.hypergradient import MOST
+from hierax._math.kkt_residual import residual_at, units_at
+from hierax._math.lower_level import SOLVED, LowerSolution, level_at, multiplier_vector
+from hierax._problem.problem import Multipliers, Problem, Rows
+
+STARTS = 8  # further solves of a lower level that is not convex
+ACCURATE = 1e-8  # what the KKT residual calls zero
+
+
+class _Comparison(NamedTuple):
+    """(x, y) beside the reference solution.
+
+    Attributes:
+        violations: how much each constraint is violated, by block.
+        lower_gap: G(x, y) - v(x).
+        distance: ||y - y*(x)||.
+        kkt_residual: of y, relative.
+        slope: size of G's gradient.
+        curvature: typical size of G's second derivatives.
+    """
+
+    violations: dict[str, PyTree]
+    lower_gap: Scalar
+    distance: Scalar
+    kkt_residual: Scalar
+    slope: Scalar
+    curvature: Scalar
+
+
+def without_matrices(setting: Setting, solver: AbstractLowerSolver, given: Multipliers | None, seed: int) -> Fields:
+    """The fields of a certificate that need no matrices."""
+    found, why = _reference(setting, solver, seed)
+    compared = _compare(setting, found, given)
+    names = [name for block, tree in compared.violations.items() for name in entries(block, tree)]
+    values = np.concatenate([numbers_of(tree) for tree in compared.violations.values()])
+    worst = int(np.argmax(np.where(np.isnan(values), np.inf, values)))
+    sizes = tuple(float(np.sqrt(np.mean(numbers_of(tree) ** 2))) or 1.0 for tree in (setting.x, setting.y))
+    length = sizes[1] * numbers_of(setting.y).size ** 0.5
+    too_large = f"too large: the KKT matrix of the lower level exceeds order {MOST}"
+    numbers: dict[str, PyTree] = {
+        "reference": found,
+        "max_violation": float(values[worst]),
+        "violation": float(values[worst]),
+        "worst": names[worst],
+        "lengths": tuple(
+            jax.tree.map(lambda leaf, one=one: np.full(leaf.shape, one), tree)
+            for tree, one in zip((setting.x, setting.y), sizes, strict=True)
+        ),
+        "not_convex": why,
+        "gap_range": (float(compared.slope) * length, 0.5 * float(compared.curvature) * length**2, 0.0),
+    }
+    if int(found.status) == SOLVED:
+        numbers |= {name: float(getattr(compared, name)) for name in ("lower_gap", "distance", "kkt_residual")}
+    if setting.xi.fresh:
+        numbers["lower_gap_se"] = _gap_error(setting, found)
+    notes = dict.fromkeys(("hypergradient_norm", "gains"), f"not computed: {too_large}")
+    return Fields(numbers, notes | {"distance": f"that y*(x) is unique was not tested: {too_large}"})
+
+
+def _reference(setting: Setting, solver: AbstractLowerSolver, seed: int) -> tuple[LowerSolution, str | None]:
+    """The lower level solved at x from y; where samples show that it is not convex, the best of several solves."""
+    found = setting.solve_lower(solver, setting.x, setting.y)
+    around = found.y if int(found.status) == SOLVED else setting.y
+    bent = not_convex(setting, around, seed)
+    if bent is None:
+        return found, None
+    again = setting.solve_lower(Exact(starts=STARTS), setting.x, around)
+    best = min([found, again], key=lambda one: (int(one.status) != SOLVED, float(one.value)))
+    return best, f"{bent}: v(x) is the best of {1 + STARTS} solves"
+
+
+def _compare(setting: Setting, found: LowerSolution, given: Multipliers | None) -> _Comparison:
+    """The setting's point beside the reference solution (which may be none)."""
+
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, own: Rows) -> _Comparison:
+        xi, accurate = data.xi, jnp.asarray(ACCURATE)
+        level = level_at(problem, x, y, xi)
+        mu = multiplier_vector(found._replace(multipliers=own), level.start.dtype)
+        slope = jax.grad(level.objective)(level.start)
+        units = units_at(level, level.start, level.rows(level.start), slope, accurate)
+        return _Comparison(
+            violations=violations(problem, x, y),
+            lower_gap=problem.lower(x, y, xi) - problem.lower(x, found.y, xi),
+            distance=optax.tree.norm(optax.tree.sub(y, found.y)),
+            kkt_residual=residual_at(level, level.start, mu, accurate),
+            slope=jnp.linalg.norm(slope),
+            curvature=units.curvature,
+        )
+
+    own = found.multipliers if given is None else Rows(given.inequalities, given.equalities)
+    return setting.run("compare", program, setting.x, setting.y, found, own)
+
+
+def _gap_error(setting: Setting, found: LowerSolution) -> float:
+    """The standard error of the gap."""
+
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution) -> Scalar:
+        return problem.lower(x, y, data.xi) - problem.lower(x, found.y, data.xi)
+
+    return float(standard_error(setting.run_on_groups("groups below", program, setting.x, setting.y, found)))

@@ -1,0 +1,127 @@
+"""Units in which a problem is of order one: lengths of x and y, what F and G change over them, and sizes of the rows.
+
+Whoever computes in them may use absolute tolerances: multiplying F, G or a row by a number, adding one to F or G, or
+measuring an entry of x or y in another unit changes the units, and nothing else. Lengths come from bounds, from the
+point itself, or from other constraints and derivatives; where there is nothing of the kind (a free entry at zero in a
+problem without any length) an entry is taken to be of order one, and that is said.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree, Scalar
+
+from hierax._problem import sets
+from hierax._problem.problem import Problem
+
+FLATTER = 100.0  # an entry whose box is wider than this squared times its size is shorter than the box
+NOTHING = 1e-8  # a free entry below this has no size of its own
+
+
+class Scale(NamedTuple):
+    """(value - origin) / unit is of order one."""
+
+    unit: Scalar | float
+    origin: Scalar | float
+
+
+class RowUnits(NamedTuple):
+    """Units of what the functions of constraints return, as trees like theirs."""
+
+    constraints: PyTree
+    equalities: PyTree
+    upper_constraints: PyTree
+
+
+class Units(NamedTuple):
+    """Everything that a problem is measured in; a tree of arrays, so that programs take it as an argument.
+
+    Attributes:
+        x: length of every entry of x.
+        y: likewise.
+        upper: of F.
+        lower: of G.
+        rows: of the constraints.
+    """
+
+    x: PyTree
+    y: PyTree
+    upper: Scale
+    lower: Scale
+    rows: RowUnits
+
+
+def in_units(problem: Problem, units: Units) -> Problem:
+    """The problem of x / lengths and y / lengths, all of whose values are in units (inside programs)."""
+
+    def at(x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
+        return _times(x, units.x), _times(y, units.y)
+
+    def value(function: object, scale: Scale, x: PyTree, y: PyTree, batch: PyTree) -> Array:
+        return (function(*at(x, y), batch) - scale.origin) / scale.unit  # type: ignore[operator]
+
+    def rows(function: object, sizes: PyTree, x: PyTree, y: PyTree) -> PyTree:
+        return jax.tree.map(jnp.divide, function(*at(x, y)), sizes)  # type: ignore[operator]
+
+    return Problem(
+        upper=lambda x, y, zeta: value(problem.upper, units.upper, x, y, zeta),
+        lower=lambda x, y, xi: value(problem.lower, units.lower, x, y, xi),
+        constraints=lambda x, y: rows(problem.constraints, units.rows.constraints, x, y),
+        equalities=lambda x, y: rows(problem.equalities, units.rows.equalities, x, y),
+        upper_constraints=lambda x, y: rows(problem.upper_constraints, units.rows.upper_constraints, x, y),
+        x_set=sets.in_units(problem.x_set, units.x),
+        y_set=sets.in_units(problem.y_set, units.y),
+        zeta=problem.zeta,
+        xi=problem.xi,
+    )
+
+
+def _times(tree: PyTree, lengths: PyTree) -> PyTree:
+    return jax.tree.map(jnp.multiply, tree, lengths)
+
+
+class Lengths(NamedTuple):
+    """Lengths of the entries of a vector, and which of them are only assumed."""
+
+    values: np.ndarray
+    assumed: np.ndarray
+
+
+def lengths_of(
+    v: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], intrinsic: np.ndarray, groups: np.ndarray, most: np.ndarray
+) -> Lengths:
+    """The lengths of a vector's entries.
+
+    Half the width of its box, or `most` (infinite: unknown). Where that is more than ten thousand times the size of the
+    entry (or what other functions say of it, `intrinsic`; zero: nothing) a bound may just stand for none, and the
+    length is between the two. Without bounds it is that size. Entries of one group share the largest.
+    """
+    half = 0.5 * (bounds[1] - bounds[0])
+    half = np.where(np.isfinite(half) & (half > 0), np.minimum(half, most), most)
+    own = np.maximum(np.abs(v), intrinsic)
+    known = np.isfinite(half)
+    assumed = ~known & (own < NOTHING)
+    width = np.where(known, half, 1.0)
+    inside = np.where(own > 0, np.minimum(width, FLATTER * np.sqrt(width * own)), width)
+    found = np.where(known, inside, np.where(assumed, 1.0, own))
+    if not groups.size:
+        return Lengths(found, assumed)
+    shared = np.zeros(groups.max() + 1)
+    np.maximum.at(shared, groups, found)
+    return Lengths(shared[groups], assumed)
+
+
+def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """For every entry the median distance |value| / |slope| to where a function that depends on it would be zero.
+
+    Functions that are zero already say nothing; zero where none says anything.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = np.abs(values)[:, None] / np.abs(slopes)
+    told = np.isfinite(distances) & (distances > 0)
+    found = np.zeros(slopes.shape[1])
+    for entry in np.flatnonzero(told.any(axis=0)):
+        found[entry] = np.median(distances[told[:, entry], entry])
+    return found
