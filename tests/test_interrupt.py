@@ -110,7 +110,7 @@ def test_ctrl_c_ends_the_stages_of_auto(monkeypatch):
         return stage
 
     monkeypatch.setattr(StageRunner, "run", pressed)
-    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(starts=1, seconds=60.0))
+    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(route="large", starts=1, seconds=60.0))
     assert sol.status.name == "interrupted"
     assert len(sol.history) == 1
     assert np.isfinite(sol.value)
@@ -189,7 +189,7 @@ def test_slow_steps_are_ordered_one_by_one():
 
 def test_the_stages_of_auto_obey_the_clock():
     begin = time.perf_counter()
-    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(seconds=3.0, starts=1))
+    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(route="large", seconds=3.0, starts=1))
     taken = time.perf_counter() - begin
     assert taken < 1.05 * 3.0 + 1.0 + sol.counts.compile_seconds
     assert sol.status.name in ("seconds", "converged", "unproved")
