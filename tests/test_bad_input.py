@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cases import TOY
 
 import hierax as hx
 from hierax.problems import toy
@@ -330,10 +329,10 @@ def test_y0_outside_its_set_is_projected_with_a_warning():
 )
 def test_wrong_calls_of_certify_and_check(call, text):
     with pytest.raises(hx.InputError, match=text):
-        call(TOY.problem)
+        call(TOY)
 
 
 @pytest.mark.parametrize("checked", [jax.debug_nans, jax.debug_infs])
 def test_checks_for_values_that_are_not_finite_stay_the_users_own(checked):
     with checked(True):
-        assert hx.certify(TOY.problem, 1.5, 1.5).verdict() == "no"
+        assert hx.certify(TOY, 1.5, 1.5).verdict() == "no"
