@@ -5,7 +5,7 @@ over as the fields of a `Certificate` (`certificate.py` says what they mean and 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -182,16 +182,16 @@ class Inspection:
         """A solution of the lower level in the user's units."""
         mu = point.mu * self.vectors.lower_unit / self.vectors.row_units(point.x, point.y)
         own, faces = self.setting.layout().split(mu)
-        values, slopes = self.vectors.at(*point)
+        values, _ = self.vectors.at(*point)
         raw, _ = self.programs.at(*self.programs.landed(self.x, point.y * self.vectors.y_unit))
         return LowerSolution(
             y=unraveled(self.setting.y, point.y * self.vectors.y_unit),
             multipliers=own,
             faces=faces,
-            value=np.asarray(float(raw.lower)),
-            residual=np.asarray(_residual(values, point.mu, self.programs.layout)),
-            status=np.asarray(status),
-            iterations=np.asarray(0),
+            value=_scalar(float(raw.lower)),
+            residual=_scalar(_residual(values, point.mu, self.programs.layout)),
+            status=_scalar(status),
+            iterations=_scalar(0),
         )
 
     def below(self, point: Point, found: LowerSolution, branches: Branches, given: Multipliers | None) -> Fields:
@@ -284,7 +284,13 @@ class Inspection:
         }
         if errors.point is not None:
             numbers |= {"lower_gap_se": errors.gap, "distance_se": float(np.linalg.norm(errors.point))}
+            numbers["kkt_residual_se"] = float(np.max(errors.point / self.vectors.y_unit))
         return numbers
+
+
+def _scalar(number: float) -> Any:
+    """A number as NumPy's arrays have it, where a solver's answer has JAX's."""
+    return np.asarray(number)
 
 
 def _beyond(values: Values[np.ndarray], layout: Layout) -> np.ndarray:

@@ -23,8 +23,8 @@ NOTHING = 1e-8  # a free entry below this has no size of its own
 class Scale(NamedTuple):
     """(value - origin) / unit is of order one."""
 
-    unit: Scalar | float
-    origin: Scalar | float
+    unit: Scalar | np.ndarray
+    origin: Scalar | np.ndarray
 
 
 class RowUnits(NamedTuple):
