@@ -35,6 +35,10 @@ certificate. Chosen, not measured."""
 SAME_END = 1e-5
 """Difference in F, in its unit, of starts that ended at the same value. Chosen, not measured."""
 
+DOUBTFUL_STARTS = 1
+"""Starts without an accepted point after which it is asked whether any point satisfies all constraints. Chosen, not
+measured."""
+
 AGREEING_STARTS = 8
 """Starts after which the search ends where all of them ended at the same F. Chosen, not measured."""
 

@@ -12,8 +12,10 @@ from hierax._auto.candidates import Candidate, SearchResult, Way, judge, select,
 from hierax._auto.constants import (
     ACCEPTED_VIOLATION,
     AGREEING_STARTS,
+    BEYOND_REPAIR,
     CUT_GAP,
     CUTS_IN_A_ROW,
+    DOUBTFUL_STARTS,
     LAST_RELAXATIONS,
     NO_CURVATURE,
     POLISHES_PER_START,
@@ -55,6 +57,8 @@ class SmallSearch:
             if not firsts:
                 return SearchResult(self.candidates, statuses, self.deadline.passed)
         for number, first in enumerate(firsts):
+            if number == DOUBTFUL_STARTS and self._no_point_satisfies_all():
+                return SearchResult(self.candidates, statuses, False)
             if not self.deadline.passed and not self._all_agree(number):
                 self._search_kkt_points(first, number)
                 self.tried = number + 1
@@ -65,6 +69,13 @@ class SmallSearch:
         self._look_aside()
         self._refine()
         return SearchResult(self.candidates, statuses, self.deadline.passed)
+
+    def _no_point_satisfies_all(self) -> bool:
+        """Whether nothing was accepted so far, and the constraints of both levels exclude each other."""
+        if any(candidate.accepted for candidate in self.candidates) or self.deadline.passed:
+            return False
+        points, least = feasible_points(self.space)
+        return not points and BEYOND_REPAIR < least < np.inf and not self.deadline.passed
 
     def _all_agree(self, starts: int) -> bool:
         """Whether so many starts have all ended at the same F."""
@@ -135,9 +146,14 @@ class SmallSearch:
                 sharper = (relaxations[-1] * SHARPER * TIGHT / found.gap,)
                 found = self._add(kkt_polish(self.space, found.point, cuts, sharper), number, "kkt")
                 polishes += 1
-            if CUT_GAP < found.gap < np.inf and len(cuts.y) < CUTS_IN_A_ROW:
+            if self._needs_a_cut(found) and len(cuts.y) < CUTS_IN_A_ROW:
                 more = cuts.and_also(found.better)
                 waiting += [(place, more) for place in (first, found.point, found.better)]
+
+    def _needs_a_cut(self, candidate: Candidate) -> bool:
+        """Whether another branch is better: by a little, a point that owes its F to this counts for nothing."""
+        least = CUT_GAP if self._on_best_branch(candidate) else TIGHT
+        return least < candidate.gap < np.inf
 
     def _on_best_branch(self, candidate: Candidate) -> bool:
         """Whether the lower level's best solution is right beside the point."""

@@ -20,7 +20,7 @@ from hierax._base.settings import is_number
 from hierax._base.text import numbers_of, shown, text_table
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
 from hierax._judge.descent import Around, Look, refuting
-from hierax._judge.inspection import Fields, Inspection, Stop, fits
+from hierax._judge.inspection import Fields, GapRange, Inspection, Stop, fits
 from hierax._judge.large import without_matrices
 from hierax._judge.psi import RunState, of_psi
 from hierax._judge.setting import Setting
@@ -70,7 +70,8 @@ class _Below:
         reference: y*(x), its multipliers and value, from the reference solver (NumPy, float64).
         lower_gap: G(x, y) - v(x); negative where y is infeasible.
         lower_gap_se: its standard error.
-        gap_range: what G changes across a length of y, to first and to second order, and what rounding leaves of it.
+        branch_gap: the part of it that is the difference of two local solutions: that near y, and the best one found.
+        gap_range: what G changes across a length of y, which a gap is compared with.
         distance: ||y - y*(x)||.
         distance_se: standard error of y*(x).
         kkt_residual: of y with the given multipliers (else the reference's), in units; 1e-8 is solved.
@@ -82,7 +83,8 @@ class _Below:
     reference: LowerSolution
     lower_gap: float | None = None
     lower_gap_se: float | None = None
-    gap_range: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    branch_gap: float = 0.0
+    gap_range: GapRange = GapRange(0.0, 0.0, 0.0, 0.0)
     distance: float | None = None
     distance_se: float | None = None
     kkt_residual: float | None = None
@@ -249,14 +251,12 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
             found = [Objection(none, False)]
         if self.lower_gap is None or tol == math.inf:
             return found
-        first, second, rounding = self.gap_range
-        most = tol * first + tol**2 * second + rounding
-        what = "not optimal below" if self.lower_gap > 0 else "better than optimal below, so infeasible"
-        text = (
-            f"{what}: |G(x, y) - v(x)| = {abs(self.lower_gap):.3g} exceeds {most:.3g}, what G changes over {tol:g} "
-            "lengths"
-        )
-        return found + self._weighed(text, abs(self.lower_gap), self.lower_gap_se, most)
+        own, most = self.lower_gap - self.branch_gap, self.gap_range.within(tol)
+        what = "not optimal below" if own > 0 else "better than optimal below, so infeasible"
+        text = f"{what}: |G(x, y) - v(x)| = {abs(own):.3g} exceeds {most:.3g}, what G changes over {tol:g} lengths"
+        found += self._weighed(text, abs(own), self.lower_gap_se, most)
+        text = f"not optimal below: another solution of the lower level is better by {self.branch_gap:.3g}"
+        return found + self._weighed(text, self.branch_gap, self.lower_gap_se, self.gap_range.at_tie(tol))
 
     def _above(self, tol: float) -> list[Objection]:
         found, gain = [], self.gain(tol)
@@ -464,8 +464,12 @@ def _inspected(
 ) -> list[Fields]:
     """Everything about a point whose matrices fit."""
     look = Inspection(setting, seed, stop, most)
-    point, branches, status = look.reference(lower)
-    found = look.lower_solution(point, status)
+    reference = look.reference(lower)
+    found, status, branches = (
+        look.lower_solution(reference.best, reference.status),
+        reference.status,
+        reference.branches,
+    )
     parts = [Fields({"reference": found}, {}), look.feasibility(row_names(found)), look.units()]
     if look.vectors.bent is not None or branches.different_values() > 1:
         why = look.vectors.bent or "not convex: it has several local solutions"
@@ -474,9 +478,9 @@ def _inspected(
     if status in (INFEASIBLE, UNBOUNDED):
         missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
         return [*parts, Fields({}, dict.fromkeys(missing, "there is no reference solution"))]
-    parts.append(look.below(point, found, branches, given))
+    parts.append(look.below(reference, float(found.value), given))
     if status == SOLVED:
-        parts.append(look.above(point, found, branches))
+        parts.append(look.above(reference))
     return parts
 
 

@@ -46,7 +46,41 @@ Stop = Callable[[], bool]
 CLOSE = 1e-4  # difference of values, in units of G, of solutions of the lower level between which x may stand
 SAME, SAME_RESIDUAL = 1e-5, 1e-4  # gap, as a share of its range, and KKT residual of a y that may be a solution itself
 SIDEWAYS = 0.1  # lengths at which units of F and G are looked at too: at the point itself their slopes may vanish
+TIE = 3e-6  # lengths by which a point may miss a tie of two solutions of the lower level
 KINKS = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # margins up to which rows count as weakly active, one after another
+
+
+class GapRange(NamedTuple):
+    """What G changes over a length of y, to first and to second order; G - v over one of x; and by rounding."""
+
+    first: float
+    second: float
+    tie: float
+    rounding: float
+
+    def within(self, tol: float) -> float:
+        """What it changes when y moves by so many lengths."""
+        return tol * self.first + tol**2 * self.second + self.rounding
+
+    def at_tie(self, tol: float) -> float:
+        """What it changes over the little by which x or y may miss a tie of two solutions of the lower level."""
+        return min(tol, TIE) * (self.first + self.tie) + self.rounding
+
+
+class Reference(NamedTuple):
+    """Solutions of the lower level at a point's x.
+
+    Attributes:
+        best: the one of lowest value, which is v(x).
+        local: the one that the point is compared with.
+        branches: all that were found.
+        status: how the best one ended.
+    """
+
+    best: Point
+    local: Point
+    branches: Branches
+    status: int
 
 
 class Fields(NamedTuple):
@@ -133,8 +167,8 @@ class Inspection:
 
     # -- below --------------------------------------------------------------------------------------------------------
 
-    def reference(self, solver: AbstractLowerSolver | None) -> tuple[Point, Branches, int]:
-        """The best solution of the lower level at x that was found, all of them, and how it ended."""
+    def reference(self, solver: AbstractLowerSolver | None) -> Reference:
+        """The solutions of the lower level at x."""
         x, y = self.at
         if solver is None:
             found = self.vectors.branches(x, self.vectors.landed(x, y)[1])
@@ -143,9 +177,10 @@ class Inspection:
         best = found.best()
         if best is None or found.unbounded:
             status = UNBOUNDED if found.unbounded else INFEASIBLE if (found.status == INFEASIBLE).all() else INACCURATE
-            return Point(x, y, np.zeros(self.programs.layout.rows)), found, status
-        local = self._near(found, best)
-        return local, found, int(found.status[best])
+            none = Point(x, y, np.zeros(self.programs.layout.rows))
+            return Reference(none, none, found, status)
+        lowest = Point(x, found.y[best], found.mu[best])
+        return Reference(lowest, self._near(found, best), found, int(found.status[best]))
 
     def _near(self, found: Branches, best: int) -> Point:
         """The solution of the lower level that the point is compared with.
@@ -157,23 +192,19 @@ class Inspection:
         near = 0 if found.status[0] == SOLVED and found.value[0] <= found.value[best] + CLOSE else best
         values, slopes = self.vectors.at(x, y, found.mu[near])
         gap = abs(float(values.lower) - found.value[best])
-        first, _ = self._ranges(slopes, found.slope[best])
-        if (
-            gap <= max(SAME * first, 1e-9)
-            and kkt_residual(values, found.mu[near], self.programs.layout) <= SAME_RESIDUAL
-        ):
+        first, tie = np.abs(slopes.lower[x.size :]).sum(), self._tie(slopes, found.slope[best])
+        residual = kkt_residual(values, found.mu[near], self.programs.layout)
+        if gap <= max(SAME * (first + tie), 1e-9) and residual <= SAME_RESIDUAL:
             return Point(x, y, found.mu[near])
         return Point(x, found.y[near], found.mu[near])
 
-    def _ranges(self, slopes: Values[np.ndarray], of_value: np.ndarray) -> tuple[float, float]:
-        """What G changes over a length of y, to first order and second order.
+    def _tie(self, slopes: Values[np.ndarray], of_value: np.ndarray) -> float:
+        """What G - v(x) changes over a length of x, at slopes of G in x and of v.
 
-        To the first belongs what G - v(x) changes over a length of x (`of_value`: the slope of v): where two solutions
-        of the lower level are equally good, y is one of them only on one side of x.
+        Where two solutions of the lower level are equally good, y is one of them only on one side of x, and nobody
+        hits such an x to the last digit.
         """
-        nx = self.x.size
-        first = np.abs(slopes.lower[nx:]).sum() + np.abs(slopes.lower[:nx] - of_value).sum()
-        return float(first), 0.5 * float(np.abs(slopes.stationarity[:, nx:]).sum())
+        return float(np.abs(slopes.lower[: self.x.size] - of_value).sum())
 
     def _by(self, solver: AbstractLowerSolver) -> Branches:
         """The solution of a solver that the user chose, as the only branch."""
@@ -206,21 +237,28 @@ class Inspection:
             iterations=_scalar(0),
         )
 
-    def below(self, point: Point, found: LowerSolution, branches: Branches, given: Multipliers | None) -> Fields:
+    def below(self, at: Reference, value: float, given: Multipliers | None) -> Fields:
         """Gap, distance and KKT residual of y; what the gap is judged by."""
         raw, _ = self.programs.at(*self.programs.landed(self.x, self.y))
+        point, unit = at.local, self.vectors.lower_unit
         residuals = [self._residual(mu) for mu in (point.mu, self._in_units(point.mu, given))]
-        best, unit = branches.best(), self.vectors.lower_unit
-        of_value = branches.slope[0 if best is None else best]
-        first, second = self._ranges(self.vectors.at(*point)[1], of_value)
+        best = at.branches.best()
+        of_value = at.branches.slope[0 if best is None else best]
+        nx, slopes = self.x.size, self.vectors.at(*point)[1]
+        first, second = np.abs(slopes.lower[nx:]).sum(), 0.5 * np.abs(slopes.stationarity[:, nx:]).sum()
+        tie = self._tie(self.slopes, of_value)
+        lowest = self.vectors.at(*at.best)[0].lower
         distance = self.y - point.y * self.vectors.y_unit
         return Fields(
             {
-                "lower_gap": float(raw.lower) - float(found.value),
+                "lower_gap": float(raw.lower) - value,
                 "distance": float(np.linalg.norm(distance)),
                 "kkt_residual": min(residuals),
                 "steepest": float(np.max(np.abs(point.mu), initial=0.0)),
-                "gap_range": (first * unit, second * unit, 1e-12 * (abs(float(raw.lower)) + unit)),
+                "branch_gap": (float(self.vectors.at(*point)[0].lower) - float(lowest)) * unit,
+                "gap_range": GapRange(
+                    float(first) * unit, float(second) * unit, tie * unit, 1e-12 * (abs(float(raw.lower)) + unit)
+                ),
             },
             {},
         )
@@ -243,9 +281,11 @@ class Inspection:
 
     # -- above --------------------------------------------------------------------------------------------------------
 
-    def above(self, point: Point, found: LowerSolution, branches: Branches) -> Fields:
+    def above(self, reference: Reference) -> Fields:
         """What a move of x could gain, the descent test, and in which radius the active set stays."""
-        at = with_cuts(Linearised(self.vectors, point, *self.vectors.at(*point)), branches)
+        point = reference.local
+        found = self.lower_solution(point, reference.status)
+        at = with_cuts(Linearised(self.vectors, point, *self.vectors.at(*point)), reference.branches)
         gains = [(kink, gain(at, max(kink / 3, 1e-6), weak)) for kink, weak in _weak_sets(at)]
         smallest = gains[0][1]
         around = look_around(at, smallest.nu, smallest.direction, self.seed, self.stop)

@@ -13,7 +13,7 @@ import optax
 from jaxtyping import PyTree, Scalar
 
 from hierax._base.text import entries, numbers_of
-from hierax._judge.inspection import Fields
+from hierax._judge.inspection import Fields, GapRange
 from hierax._judge.point import violations
 from hierax._judge.segments import not_convex
 from hierax._judge.setting import Data, Setting, standard_error
@@ -68,7 +68,7 @@ def without_matrices(setting: Setting, solver: AbstractLowerSolver, given: Multi
             for tree, one in zip((setting.x, setting.y), sizes, strict=True)
         ),
         "not_convex": why,
-        "gap_range": (float(compared.slope) * length, 0.5 * float(compared.curvature) * length**2, 0.0),
+        "gap_range": GapRange(float(compared.slope) * length, 0.5 * float(compared.curvature) * length**2, 0.0, 0.0),
     }
     if int(found.status) == SOLVED:
         numbers |= {name: float(getattr(compared, name)) for name in ("lower_gap", "distance", "kkt_residual")}
