@@ -65,8 +65,13 @@ class Candidate(NamedTuple):
 
     @property
     def accepted(self) -> bool:
-        """Whether it may be returned as an answer."""
-        return self.violation <= ACCEPTED_VIOLATION and self.gap <= ACCEPTED_GAP
+        """Whether it may be returned as an answer: where another branch is better, however little, it may not."""
+        return self.violation <= ACCEPTED_VIOLATION and self.gap <= (ACCEPTED_GAP if self.on_best_branch else TIGHT)
+
+    @property
+    def on_best_branch(self) -> bool:
+        """Whether the lower level's best solution is right beside the point."""
+        return bool(np.max(np.abs(self.better.y - self.point.y), initial=0.0) <= SAME_PLACE)
 
     @property
     def tight(self) -> bool:

@@ -94,7 +94,7 @@ VALUE_SLACKS = (1e-2, 1e-5, 1e-8)
 """How far f may exceed the value function, in units of f, one after another: the polish uses up the last of them (see
 NEARLY_AS_LOW). The prototype had 1e-4 and 1e-6 in the middle; the difference is not measured."""
 
-CUT_SLACK = 1e-7
+CUT_SLACK = 0.0
 """How far f may exceed the value of a cut beside the KKT system, in units of f (prototype)."""
 
 SQP_ITERATIONS, VALUE_SQP_ITERATIONS = 60, 30

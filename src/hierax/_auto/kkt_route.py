@@ -21,7 +21,6 @@ from hierax._auto.constants import (
     POLISHES_PER_START,
     RELAXATIONS,
     SAME_END,
-    SAME_PLACE,
     SHARPER,
     SIDE_STEP,
     TIGHT,
@@ -50,7 +49,7 @@ class SmallSearch:
         """Search from every start, against the value function from a few, then once more from the best point."""
         pairs = self._first_solves()
         firsts, statuses = [first for first, _ in pairs], np.array([status for _, status in pairs])
-        if (statuses == UNBOUNDED).all():
+        if SOLVED not in statuses and UNBOUNDED in statuses:
             return SearchResult(self.candidates, statuses, False)
         if SOLVED not in statuses:
             firsts, statuses = self._from_feasible_points(firsts, statuses)
@@ -142,7 +141,7 @@ class SmallSearch:
             start, cuts = waiting.pop(0)
             found = self._add(kkt_polish(self.space, start, cuts, relaxations), number, "kkt")
             polishes += 1
-            if TIGHT < found.gap < np.inf and self._on_best_branch(found):  # t was too large for the units of f
+            if TIGHT < found.gap < np.inf and found.on_best_branch:  # t was too large for the units of f
                 sharper = (relaxations[-1] * SHARPER * TIGHT / found.gap,)
                 found = self._add(kkt_polish(self.space, found.point, cuts, sharper), number, "kkt")
                 polishes += 1
@@ -152,12 +151,8 @@ class SmallSearch:
 
     def _needs_a_cut(self, candidate: Candidate) -> bool:
         """Whether another branch is better: by a little, a point that owes its F to this counts for nothing."""
-        least = CUT_GAP if self._on_best_branch(candidate) else TIGHT
+        least = CUT_GAP if candidate.on_best_branch else TIGHT
         return least < candidate.gap < np.inf
-
-    def _on_best_branch(self, candidate: Candidate) -> bool:
-        """Whether the lower level's best solution is right beside the point."""
-        return bool(np.max(np.abs(candidate.better.y - candidate.point.y)) <= SAME_PLACE)
 
     def _search_below_values(self, first: Point, number: int) -> None:
         """Minimise against the value function; where the validation finds a better branch, again with it."""

@@ -10,7 +10,7 @@ from hierax._auto.constants import AGREE, BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR
 from hierax._base.constants import LOWER_STARTS
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
-from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
+from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.status import Kind, Reason, Status
 
 ENDED = {
@@ -49,7 +49,7 @@ def without_answer(found: SearchResult, ended: Kind | None) -> tuple[Candidate, 
     nearest = min(found.candidates, key=badness)
     if statuses.size and (statuses == INFEASIBLE).all():
         return nearest, Reason.NO_FEASIBLE_Y.status(judged)
-    if statuses.size and (statuses == UNBOUNDED).all():
+    if SOLVED not in statuses and UNBOUNDED in statuses:
         return nearest, Reason.LOWER_FALLS_FOR_EVER.status(judged)
     if ended is not None:
         return nearest, ENDED[ended].status(judged, objection="no point passed the validation yet.")

@@ -204,7 +204,7 @@ class Programs:
         return lengths_x, lengths_of(y, self.y_limits, of_y, self.y_groups, most_y)
 
     def units(self, lengths: np.ndarray, points: list[tuple[np.ndarray, np.ndarray]]) -> Units:
-        """Units from given lengths of (x, y); those of values are medians over points in the user's units."""
+        """Units from given lengths of (x, y); those of values come from points in the user's units."""
         tables = [self.at(x, y) for x, y in points]
         nx = self.layout.nx
         units = Units(
@@ -395,9 +395,9 @@ def _answers(slopes: Values[np.ndarray], of_x: np.ndarray) -> np.ndarray:
 
 
 def _typical(sizes: list[float]) -> float:
-    """The median of the sizes that say something; one where none does."""
+    """The lower quartile of the sizes that say something (far points may be steep); one where none does."""
     told = [one for one in sizes if np.isfinite(one) and one > 0]
-    return float(np.median(told)) if told else 1.0
+    return float(np.quantile(told, 0.25)) if told else 1.0
 
 
 def _row_sizes(tables: list[tuple[np.ndarray, np.ndarray]], lengths: np.ndarray, nx: int) -> np.ndarray:

@@ -52,6 +52,7 @@ INNER = 0.5  # phi is minimised well enough when its gradient is this small agai
 SHORTEST = 2.0**-44  # step below which the line search gives up: phi is minimised as far as rounding allows
 FACE_STEPS = 20
 FAR = 1e8  # an iterate this many lengths away has run off
+OUT_OF_SIGHT, NEARLY = 1e20, 1e-2  # beyond this distance rows may be violated by so much of it
 _RUNNING = -1  # the status until the loop ends
 CLEAR = 1e-6  # violations (in lengths) below this are never called infeasible
 
@@ -315,7 +316,8 @@ def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_ste
     in_vain = (phi.penalty >= largest) & (moved_mu > 0.9 * state.moved_mu)
     hopeless = ready & _hopeless(violation, pull(violation / units.row)[0], v, units.length, in_vain, tol)
     at_start = jnp.where(first, value, state.at_start)
-    gone = _gone(v, start, violation) & (value < at_start)
+    falling = (value < at_start) & (jnp.vdot(downhill, v - start) < 0)  # still: a steep start may have thrown v there
+    gone = _gone(v, start, violation) & falling
     # No step leads away from a point where G or its gradient is not finite (line searches never accept one).
     lost = ~(jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)))
     status = jnp.where((state.steps < max_steps) & ~lost, _RUNNING, INACCURATE)
@@ -378,7 +380,8 @@ def _gone(v: Vector, start: Vector, violation: RowVector) -> Bool[Array, ""]:
     """Whether v has run off along feasible points."""
     distance = jnp.max(jnp.abs(v), initial=0.0)
     far = distance > FAR * jnp.maximum(1.0, jnp.max(jnp.abs(start), initial=0.0))
-    feasible = jnp.max(jnp.abs(violation), initial=0.0) <= CLEAR * distance
+    share = jnp.where(distance > OUT_OF_SIGHT, NEARLY, CLEAR)  # so far out rounding alone moves rows
+    feasible = jnp.max(jnp.abs(violation), initial=0.0) <= share * distance
     return far & feasible
 
 
