@@ -94,23 +94,16 @@ class _Below:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class _Above:
-    """How far x is from stationary.
+class _Slope:
+    """The gradient of F(x, y*(x)), where it has one.
 
     Attributes:
         hypergradient: gradient of F(x, y*(x)), a tree like x; with upper constraints, of their Lagrangian.
         hypergradient_norm: norm of what bounds of X leave of it.
         hypergradient_norm_se: its standard error.
         hypergradient_scale: size of the two terms that the hyper-gradient is the sum of.
-        gains: what F can fall, to first order, when x moves by its length, with rows as weakly active that are closer
-            than a width to it: pairs (width, decrease); NaN where it is not known.
-        gain_se: standard error of those decreases.
-        upper_scale: what F changes over a length of x, which a gain is compared with.
-        upper_se: standard error of F(x, y).
         upper_multipliers: those of the upper constraints, fitted at the point.
-        complementarity: largest |nu_i H_i| of the upper constraints at (x, y).
-        around: what the descent test saw; None: it was not made.
-        rounding: change of F that lower solves cannot tell from none.
+        upper_se: standard error of F(x, y).
         margin: how clearly every row of the lower level is active or not, as a share of the length of y.
         radius: lengths that x may move until, to first order, the set of active rows changes.
     """
@@ -119,16 +112,30 @@ class _Above:
     hypergradient_norm: float | None = None
     hypergradient_norm_se: float | None = None
     hypergradient_scale: float = 0.0
+    upper_multipliers: PyTree = None
+    upper_se: float | None = None
+    margin: float | None = None
+    radius: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class _Above:
+    """Whether x is a local minimiser of F(x, y*(x)).
+
+    Attributes:
+        gains: what F can fall, to first order, when x moves by its length, with rows as weakly active that are closer
+            than a width to it: pairs (width, decrease); NaN where it is not known.
+        gain_se: standard error of those decreases.
+        upper_scale: what F changes over a length of x, which a gain is compared with.
+        around: what the descent test saw; None: it was not made.
+        rounding: change of F that lower solves cannot tell from none.
+    """
+
     gains: tuple[tuple[float, float], ...] = ()
     gain_se: float | None = None
     upper_scale: float = 0.0
-    upper_se: float | None = None
-    upper_multipliers: PyTree = None
-    complementarity: float = 0.0
     around: Around | None = None
     rounding: float = 0.0
-    margin: float | None = None
-    radius: float | None = None
 
     def gain(self, tol: float) -> float:
         """What F can fall over a length of x, with kinks as wide as the tolerance; NaN: not known."""
@@ -150,7 +157,7 @@ class _Psi:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Certificate(_Feasibility, _Below, _Above, _Psi):
+class Certificate(_Feasibility, _Below, _Slope, _Above, _Psi):
     """How far a point (x, y) is from solving a bilevel problem. `print` gives a table, `verdict(tol)` the answer.
 
     Everything is judged in units that follow from the problem and the point (`lengths`): multiplying F, G or a
