@@ -32,7 +32,7 @@ from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.phase_one import feasible_points
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.space import Space
-from hierax._judge.vectors import Point
+from hierax._judge.vectors import Point, VectorProblem
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.progress import Show
 
@@ -88,29 +88,20 @@ class SmallSearch:
 
     def _first_solves(self) -> list[tuple[Point, int]]:
         """The lower level at every start, as far as the time allows: at least at the given one."""
-        pairs = [self._solved_below(self.space.xs[0], self.space.ys[0])]
+        pairs = [solved_below(self.vectors, self.space.xs[0], self.space.ys[0])]
         self._add(pairs[0][0], 0, "kkt")  # so that there is an answer, however little time is left
         for x, y in zip(self.space.xs[1:], self.space.ys[1:], strict=True):
             if self.deadline.passed:
                 break
-            pairs.append(self._solved_below(x, y))
+            pairs.append(solved_below(self.vectors, x, y))
         return pairs
-
-    def _solved_below(self, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
-        """The lower level solved at x, and how that ended; where there is no solution, (x, y) itself."""
-        found = self.vectors.branches(x, y)
-        best = found.best()
-        if best is None:
-            status = INFEASIBLE if (found.status == INFEASIBLE).all() else int(np.max(found.status))
-            return Point(x, y, np.zeros(self.vectors.layout.rows)), status
-        return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
 
     def _from_feasible_points(self, firsts: list[Point], statuses: np.ndarray) -> tuple[list[Point], np.ndarray]:
         """No start has a lower-level solution: where some x has a feasible y at all, start there; else nowhere."""
         points, least = feasible_points(self.space)
         if not points and np.isfinite(least) and not self.deadline.passed:
             return [], np.full(len(statuses), INFEASIBLE)
-        pairs = [self._solved_below(x, y) for x, y in points]
+        pairs = [solved_below(self.vectors, x, y) for x, y in points]
         more = [first for first, _ in pairs]
         return [*more, *firsts], np.array([*(status for _, status in pairs), *statuses])
 
@@ -145,14 +136,9 @@ class SmallSearch:
                 sharper = (relaxations[-1] * SHARPER * TIGHT / found.gap,)
                 found = self._add(kkt_polish(self.space, found.point, cuts, sharper), number, "kkt")
                 polishes += 1
-            if self._needs_a_cut(found) and len(cuts.y) < CUTS_IN_A_ROW:
+            if _needs_a_cut(found) and len(cuts.y) < CUTS_IN_A_ROW:
                 more = cuts.and_also(found.better)
                 waiting += [(place, more) for place in (first, found.point, found.better)]
-
-    def _needs_a_cut(self, candidate: Candidate) -> bool:
-        """Whether another branch is better: by a little, a point that owes its F to this counts for nothing."""
-        least = CUT_GAP if candidate.on_best_branch else TIGHT
-        return least < candidate.gap < np.inf
 
     def _search_below_values(self, first: Point, number: int) -> None:
         """Minimise against the value function; where the validation finds a better branch, again with it."""
@@ -180,7 +166,7 @@ class SmallSearch:
         order = sorted(solved, key=lambda number: (best is None or number != best.start, number in arrived))
         if len(arrived) < self.tried:
             return order[:VALUE_STARTS_AT_MOST]
-        if best is not None and self._flat_below(best.point):
+        if best is not None and _flat_below(self.vectors, best.point):
             return order[:VALUE_STARTS_FLAT]
         return [] if self._kkt_points_are_enough() else order[:VALUE_STARTS_AT_LEAST]
 
@@ -188,14 +174,6 @@ class SmallSearch:
         """Whether the lower level looks convex, so that every KKT point of it is a solution."""
         branches = max(candidate.branches for candidate in self.candidates)
         return self.vectors.bent is None and branches == 1 and all(c.confirmed for c in self.candidates if c.accepted)
-
-    def _flat_below(self, point: Point) -> bool:
-        """Whether the lower level has no curvature in some direction: its solutions may jump, and then F does."""
-        _, slopes = self.vectors.at(*point)
-        hessian = slopes.stationarity[:, self.vectors.layout.nx :]
-        finite = np.isfinite(hessian).all()
-        sizes = np.abs(np.linalg.eigvalsh(0.5 * (hessian + hessian.T))) if finite else np.zeros(1)
-        return bool(np.min(sizes) <= NO_CURVATURE * np.max(sizes))
 
     def _look_aside(self) -> None:
         """Look at both sides of the best point, where F may have an inflection, and go on from where it is lower."""
@@ -205,7 +183,7 @@ class SmallSearch:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], self.vectors.layout.nx)
         for side in (SIDE_STEP, -SIDE_STEP):
             x = np.clip(best.point.x + side * signs, *self.vectors.x_limits)
-            first, status = self._solved_below(x, best.point.y)
+            first, status = solved_below(self.vectors, x, best.point.y)
             if status != SOLVED or self.deadline.passed:
                 continue
             values, _ = self.vectors.at(*first)
@@ -221,3 +199,28 @@ class SmallSearch:
         self._search_kkt_points(best.point, best.start, LAST_RELAXATIONS)
         if best.way == "value" or not best.tight:
             self._search_below_values(best.point, best.start)
+
+
+def solved_below(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
+    """The lower level solved at x, and how that ended; where there is no solution, (x, y) itself."""
+    found = vectors.branches(x, y)
+    best = found.best()
+    if best is None:
+        status = INFEASIBLE if (found.status == INFEASIBLE).all() else int(np.max(found.status))
+        return Point(x, y, np.zeros(vectors.layout.rows)), status
+    return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
+
+
+def _needs_a_cut(candidate: Candidate) -> bool:
+    """Whether another branch is better: by a little, a point that owes its F to this counts for nothing."""
+    least = CUT_GAP if candidate.on_best_branch else TIGHT
+    return least < candidate.gap < np.inf
+
+
+def _flat_below(vectors: VectorProblem, point: Point) -> bool:
+    """Whether the lower level has no curvature in some direction: its solutions may jump, and then F does."""
+    _, slopes = vectors.at(*point)
+    hessian = slopes.stationarity[:, vectors.layout.nx :]
+    finite = np.isfinite(hessian).all()
+    sizes = np.abs(np.linalg.eigvalsh(0.5 * (hessian + hessian.T))) if finite else np.zeros(1)
+    return bool(np.min(sizes) <= NO_CURVATURE * np.max(sizes))

@@ -19,8 +19,10 @@ from hierax._base.interrupt import interruptible
 from hierax._base.settings import is_number
 from hierax._base.text import numbers_of, shown, text_table
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
+from hierax._judge.above import above
+from hierax._judge.below import GapRange, below, lower_solution, reference
 from hierax._judge.descent import Around, Look, refuting
-from hierax._judge.inspection import Fields, GapRange, Inspection, Stop, fits
+from hierax._judge.inspection import Fields, Inspection, Stop, fits
 from hierax._judge.large import without_matrices
 from hierax._judge.psi import RunState, of_psi
 from hierax._judge.setting import Setting
@@ -471,12 +473,8 @@ def _inspected(
 ) -> list[Fields]:
     """Everything about a point whose matrices fit."""
     look = Inspection(setting, seed, stop, most)
-    reference = look.reference(lower)
-    found, status, branches = (
-        look.lower_solution(reference.best, reference.status),
-        reference.status,
-        reference.branches,
-    )
+    at = reference(look, lower)
+    found, status, branches = lower_solution(look, at.best, at.status), at.status, at.branches
     parts = [Fields({"reference": found}, {}), look.feasibility(row_names(found)), look.units()]
     if look.vectors.bent is not None or branches.different_values() > 1:
         why = look.vectors.bent or "not convex: it has several local solutions"
@@ -485,9 +483,9 @@ def _inspected(
     if status in (INFEASIBLE, UNBOUNDED):
         missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
         return [*parts, Fields({}, dict.fromkeys(missing, "there is no reference solution"))]
-    parts.append(look.below(reference, float(found.value), given))
+    parts.append(below(look, at, float(found.value), given))
     if status == SOLVED:
-        parts.append(look.above(reference))
+        parts.append(above(look, at))
     return parts
 
 

@@ -13,7 +13,8 @@ import optax
 from jaxtyping import PyTree, Scalar
 
 from hierax._base.text import entries, numbers_of
-from hierax._judge.inspection import Fields, GapRange
+from hierax._judge.below import GapRange
+from hierax._judge.inspection import Fields
 from hierax._judge.point import violations
 from hierax._judge.segments import not_convex
 from hierax._judge.setting import Data, Setting, standard_error

@@ -187,8 +187,8 @@ class Reason(enum.Enum):
     )
     LOWER_FALLS_FOR_EVER = (
         Kind.UNBOUNDED_LOWER,
-        "unbounded_lower: the lower objective falls without limit at some starts and has a minimum at none. Bound Y, or "
-        "add a term that grows in every direction of y.",
+        "unbounded_lower: the lower objective falls without limit at some starts and has a minimum at none. Bound Y, "
+        "or add a term that grows in every direction of y.",
     )
     NOTHING_VALIDATED = (
         Kind.NOT_CERTIFIED,

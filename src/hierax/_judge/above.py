@@ -1,0 +1,111 @@
+"""The certificate's view of the upper level: what a move of x could gain, and the descent test."""
+
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._judge.below import Reference, lower_solution
+from hierax._judge.descent import Around, look_around
+from hierax._judge.inspection import Fields, Inspection
+from hierax._judge.local_model import Gain, Linearised, gain, response, valid_radius, with_cuts
+from hierax._judge.sampling import SamplingErrors, sampling_errors
+from hierax._judge.vectors import raveled, unraveled
+from hierax._math.lower_level import row_names
+
+KINKS = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # margins up to which rows count as weakly active, one after another
+
+
+def above(look: Inspection, reference: Reference) -> Fields:
+    """What a move of x could gain, the descent test, and in which radius the active set stays."""
+    point = reference.local
+    found = lower_solution(look, point, reference.status)
+    at = with_cuts(Linearised(look.vectors, point, *look.vectors.at(*point)), reference.branches)
+    gains = [(kink, gain(at, max(kink / 3, 1e-6), weak)) for kink, weak in _weak_sets(at)]
+    smallest = gains[0][1]
+    around = look_around(at, smallest.nu, smallest.direction, look.seed, look.stop)
+    layout, unit = look.programs.layout, look.vectors.upper_unit
+    errors = sampling_errors(look.setting, found, at.active) if look.setting.sampled else SamplingErrors()
+    numbers = {
+        "gains": tuple((kink, float(one.decrease) * unit) for kink, one in gains),
+        "upper_scale": _scale(at, gains, around) * unit,
+        "around": around._replace(looks=[look._replace(change=look.change * unit) for look in around.looks]),
+        "rounding": 1e-7 * unit,
+        "margin": float(np.min(at.margins, initial=np.inf)),
+        "radius": valid_radius(at),
+        **_gradient(look, at, smallest),
+        **_errors(look, errors),
+    }
+    nu = smallest.nu[: layout.own_above] * unit / _upper_units(look)
+    numbers["upper_multipliers"] = unraveled(look.setting.shapes("upper_constraints"), nu)
+    return Fields(numbers, _notes(at, gains, row_names(found)))
+
+
+def _upper_units(look: Inspection) -> np.ndarray:
+    return raveled(look.vectors.units.rows.upper_constraints)
+
+
+def _gradient(look: Inspection, at: Linearised, found: Gain) -> dict[str, PyTree]:
+    """The gradient of F(x, y*(x)), or of the upper constraints' Lagrangian, in the user's units."""
+    answer = response(at, at.active)
+    if answer.y is None or np.isnan(found.uphill):
+        return {}
+    nx = look.x.size
+    along = at.slopes.upper + found.nu @ at.slopes.above
+    total, direct = along[:nx] + along[nx:] @ answer.y, along[:nx]
+    low, high = at.vectors.x_limits
+    blocked = ((at.point.x <= low + 1e-9) & (total > 0)) | ((at.point.x >= high - 1e-9) & (total < 0))
+    per = look.vectors.upper_unit / look.vectors.x_unit
+    parts = np.linalg.norm(direct * per) + np.linalg.norm((total - direct) * per)
+    return {
+        "hypergradient": unraveled(look.setting.x, total * per),
+        "hypergradient_norm": float(np.linalg.norm(np.where(blocked, 0.0, total * per))),
+        "hypergradient_scale": float(parts),
+    }
+
+
+def _errors(look: Inspection, errors: SamplingErrors) -> dict[str, PyTree]:
+    if errors.slope is None:
+        return {}
+    numbers: dict[str, PyTree] = {
+        "upper_se": errors.upper,
+        "hypergradient_norm_se": float(np.linalg.norm(errors.slope)),
+        "gain_se": float(np.sum(errors.slope * look.vectors.x_unit)),
+    }
+    if errors.point is not None:
+        numbers |= {"lower_gap_se": errors.gap, "distance_se": float(np.linalg.norm(errors.point))}
+        numbers["kkt_residual_se"] = float(np.max(errors.point / look.vectors.y_unit))
+    return numbers
+
+
+def _weak_sets(at: Linearised) -> list[tuple[float, np.ndarray]]:
+    """The rows that are weakly active at each width of a kink, each different set once, with its first width."""
+    found: list[tuple[float, np.ndarray]] = []
+    for kink in KINKS:
+        weak = at.margins <= kink
+        if not found or not np.array_equal(weak, found[-1][1]):
+            found.append((kink, weak))
+    return found
+
+
+def _scale(at: Linearised, gains: list[tuple[float, Gain]], around: Around) -> float:
+    """What F(x, y*(x)) changes over a length of x: its slopes, and its curvature where there is no kink."""
+    slopes = [one.uphill for _, one in gains if np.isfinite(one.uphill)]
+    gained = [one.decrease for _, one in gains if np.isfinite(one.decrease)]
+    smooth = not np.any(at.margins <= KINKS[0])
+    return max([0.0, *slopes[:1], *gained[:1], around.slope, around.curvature if smooth else 0.0])
+
+
+def _notes(at: Linearised, gains: list[tuple[float, Gain]], names: list[str]) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    weak = np.flatnonzero(at.margins <= KINKS[0])
+    if len(weak):
+        listed = ", ".join(names[i] for i in weak[:4]) + (", ..." if len(weak) > 4 else "")
+        notes["hypergradient_norm"] = f"not differentiable here: {listed} weakly active; the gain counts every side"
+    if response(at, at.active).y is None:
+        text = "y*(x) is not unique: G is flat along the active constraints"
+        notes |= {"distance": text, "hypergradient_norm": text}
+    if np.isnan(gains[0][1].decrease):
+        notes["gains"] = (
+            f"too many weakly active or dependent rows ({int(np.sum(at.margins <= KINKS[0]))} weakly active) to try "
+            "every side"
+        )
+    return notes
