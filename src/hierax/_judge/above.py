@@ -11,6 +11,7 @@ from hierax._judge.sampling import SamplingErrors, sampling_errors
 from hierax._judge.vectors import raveled, unraveled
 from hierax._math.lower_level import row_names
 
+LEAST_SCALE = 1e-2  # of F's unit, where hardly anything around the point can be compared with it
 KINKS = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # margins up to which rows count as weakly active, one after another
 
 
@@ -91,7 +92,7 @@ def _scale(at: Linearised, gains: list[tuple[float, Gain]], around: Around) -> f
     slopes = [one.uphill for _, one in gains if np.isfinite(one.uphill)]
     gained = [one.decrease for _, one in gains if np.isfinite(one.decrease)]
     smooth = not np.any(at.margins <= KINKS[0])
-    return max([0.0, *slopes[:1], *gained[:1], around.slope, around.curvature if smooth else 0.0])
+    return max([LEAST_SCALE, *slopes[:1], *gained[:1], around.slope, around.curvature if smooth else 0.0])
 
 
 def _notes(at: Linearised, gains: list[tuple[float, Gain]], names: list[str]) -> dict[str, str]:
