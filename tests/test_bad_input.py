@@ -308,3 +308,31 @@ def test_y0_outside_its_set_is_projected_with_a_warning():
         pytest.raises(hx.InputError, match="upper is not finite"),
     ):
         hx.solve(problem(upper=lambda x, y, zeta: jnp.log(x - 1.0)), 1.0, 7.0)
+
+
+# -- certify and check -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda p: hx.certify(p, 1.0, 1.0, lower="exact"), "lower='exact': needs a lower solver"),
+        (lambda p: hx.certify(p, 1.0, 1.0, multipliers=3.0), "multipliers=3.0: needs hx.Multipliers"),
+        (lambda p: hx.certify(p, 1.0, 1.0, state=5), "state=5: needs the state of a run"),
+        (lambda p: hx.certify(p, np.nan, 1.0), "x: has entries that are not finite"),
+        (lambda p: hx.certify(p, 1.0, 1.0, lengths=3.0), "lengths=3.0: needs a pair"),
+        (lambda p: hx.certify(p, 1.0, 1.0, lengths=(-1.0, 1.0)), "lengths of x: must be positive"),
+        (lambda p: jax.jit(lambda v: hx.certify(p, v, v).lower_gap)(1.0), "certify: was called inside jax.jit"),
+        (lambda p: jax.jit(lambda v: hx.check(p, v, v).ok)(1.0), "check: was called inside jax.jit"),
+        (lambda p: hx.Auto(tol=-1), r"Auto\(tol=-1\): needs a positive number"),
+    ],
+)
+def test_wrong_calls_of_certify_and_check(call, text):
+    with pytest.raises(hx.InputError, match=text):
+        call(TOY)
+
+
+@pytest.mark.parametrize("checked", [jax.debug_nans, jax.debug_infs])
+def test_checks_for_values_that_are_not_finite_stay_the_users_own(checked):
+    with checked(True):
+        assert hx.certify(TOY, 1.5, 1.5).verdict() == "no"

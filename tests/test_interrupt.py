@@ -15,6 +15,7 @@ from rich.console import Console
 import hierax as hx
 from hierax._auto.stage_runner import StageRunner
 from hierax._base.interrupt import interruptible
+from hierax.experiments.reproduce import toy_run
 from hierax.experiments.reproduce.workers import run_tasks
 
 LONG = {"max_steps": 10**8, "record_every": 100}
@@ -109,7 +110,7 @@ def test_ctrl_c_ends_the_stages_of_auto(monkeypatch):
         return stage
 
     monkeypatch.setattr(StageRunner, "run", pressed)
-    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(starts=1, seconds=60.0))
+    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(route="large", starts=1, seconds=60.0))
     assert sol.status.name == "interrupted"
     assert len(sol.history) == 1
     assert np.isfinite(sol.value)
@@ -188,7 +189,7 @@ def test_slow_steps_are_ordered_one_by_one():
 
 def test_the_stages_of_auto_obey_the_clock():
     begin = time.perf_counter()
-    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(seconds=3.0, starts=1))
+    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(route="large", seconds=3.0, starts=1))
     taken = time.perf_counter() - begin
     assert taken < 1.05 * 3.0 + 1.0 + sol.counts.compile_seconds
     assert sol.status.name in ("seconds", "converged", "unproved")
@@ -198,3 +199,14 @@ def test_many_steps_and_few_seconds_leave_a_history(tmp_path):
     """A run that no record fell into ended in an IndexError of the figure."""
     sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10**9, seconds=0.5)
     assert len(sol.history) == (sol.status.step > 0)
+
+
+def test_the_toy_experiment_keeps_its_rows(monkeypatch):
+    def measure(row, starts, steps):
+        if row == "second":
+            press()
+        return row
+
+    monkeypatch.setattr(toy_run, "measure", measure)
+    with interruptible() as interrupt:
+        assert toy_run._measured(["first", "second", "third"], np.zeros((1, 2)), 1, interrupt) == ["first"]

@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
@@ -13,7 +12,7 @@ from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import split_variable
-from hierax._compile.configuration import in_own_configuration
+from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Info, State
@@ -25,11 +24,6 @@ from hierax._run.records import History
 from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.status import Reason
 from hierax._run.stepping import run_steps
-
-INSIDE_A_TRACE = (
-    "solve: was called inside jax.jit, jax.vmap or jax.grad, where nothing has a value yet. It compiles by itself, so "
-    "call it outside; many starts at once: hx.solve_many; the gradient of F(x, y*(x)): sol.certificate.hypergradient."
-)
 
 
 @in_own_configuration
@@ -144,7 +138,7 @@ def _run(
     problem: Problem, x0: PyTree, y0: PyTree, asked: AbstractSolver | None, call: Call, many: bool
 ) -> Solution | Solutions:
     """Prepare the problem and let the method run on it; Ctrl-C and a silent stream end what waits."""
-    _refuse_to_be_traced((x0, y0, problem, asked, call.seed))
+    refuse_to_be_traced("solve", (x0, y0, problem, asked, call.seed))
     clock = call.clock if call.seconds is not None else Clock(getattr(asked, "seconds", None))  # `Auto` has its own
     with interruptible() as interrupt:
         if interrupt.asked:  # of a caller that was asked to end
@@ -155,16 +149,9 @@ def _run(
         except Interrupted:
             raise KeyboardInterrupt from None
         except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
-            raise InputError(INSIDE_A_TRACE) from error
+            raise InputError(inside_a_trace("solve")) from error
         except OutOfTime:
             return _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
-
-
-def _refuse_to_be_traced(given: PyTree) -> None:
-    """Refuse to run inside jit, vmap or grad: where an array that was given, or a new one, is a traced one."""
-    leaves = [*jax.tree.leaves(given), jnp.zeros(())]
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        raise InputError(INSIDE_A_TRACE)
 
 
 def _nothing_done(

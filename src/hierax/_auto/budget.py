@@ -52,12 +52,13 @@ class Budget:
     Args:
         seconds: how long it may take by the clock, compilation included.
         samples: how many samples of zeta and xi it may draw, of all starts together; None: no bound.
+        begin: when the clock started, by `time.perf_counter`.
     """
 
-    def __init__(self, seconds: float, samples: int | None) -> None:
+    def __init__(self, seconds: float, samples: int | None, begin: float) -> None:
         self.seconds, self.samples = seconds, samples
         self.counts = Counts()
-        self._begin = time.perf_counter()
+        self._begin = begin
         self._steps = 0  # of all runs and starts
         self._bounds: dict[int, Bound] = {}
         self._kept_back: dict[str, float] = {}

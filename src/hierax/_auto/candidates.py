@@ -11,13 +11,15 @@ from hierax._auto.constants import (
     ACCEPTED_GAP,
     ACCEPTED_VIOLATION,
     NEARLY_AS_LOW,
+    NO_GAP,
     OWED_TO_GAP,
     SAME_PLACE,
     TIGHT,
+    TIGHT_RESIDUAL,
 )
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.point import Judgement, relative_gap
-from hierax._judge.vectors import Point, VectorProblem
+from hierax._judge.vectors import Point, VectorProblem, kkt_residual
 from hierax._math.lower_level import SOLVED
 
 Way = Literal["kkt", "value", "penalty"]
@@ -30,6 +32,7 @@ class Candidate(NamedTuple):
         point: the point.
         judged: F, violation, and the gap to the best lower-level solution found (infinite where there is none).
         better: that solution at the point's x.
+        residual: KKT residual of the point's own y with that solution's multipliers.
         confirmed: whether its value is that of a KKT point.
         branches: how many different values the lower level's local solutions at its x have.
         start: number of the start it came from.
@@ -39,6 +42,7 @@ class Candidate(NamedTuple):
     point: Point
     judged: Judgement
     better: Point
+    residual: float
     confirmed: bool
     branches: int
     start: int
@@ -66,8 +70,8 @@ class Candidate(NamedTuple):
 
     @property
     def tight(self) -> bool:
-        """Whether nothing of its F is owed to a tolerance."""
-        return max(self.violation, self.gap) <= TIGHT
+        """Whether nothing of its F is owed to a tolerance: a gap of e moves y by the square root of e."""
+        return max(self.violation, self.gap) <= TIGHT and self.residual <= TIGHT_RESIDUAL
 
 
 class SearchResult(NamedTuple):
@@ -93,7 +97,9 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
     violation = vectors.violation(point.x, point.y, values)
     judged = Judgement(upper, lower, violation, vectors.upper_violation(values), np.inf)
     if best is None or not np.isfinite(upper) or found.unbounded:
-        return Candidate(point, judged, point, False, 0, start, way)
+        return Candidate(point, judged, point, np.inf, False, 0, start, way)
+    if found.status[0] == SOLVED and found.value[0] <= found.value[best] + NO_GAP:
+        best = 0  # that which was reached from y: where it is as good as the best, F chose it
     value = float(found.value[best])
     confirmed = bool(found.status[best] == SOLVED)
     if violation <= FEASIBLE and lower < value:  # the point itself is the best that is known
@@ -101,7 +107,8 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
         value = lower
     better = Point(point.x, found.y[best], found.mu[best])
     judged = judged._replace(gap=relative_gap(lower, value))
-    return Candidate(point, judged, better, confirmed, found.different_values(), start, way)
+    residual = kkt_residual(vectors.at(point.x, point.y, better.mu)[0], better.mu, vectors.layout)
+    return Candidate(point, judged, better, residual, confirmed, found.different_values(), start, way)
 
 
 def shown(candidates: list[Candidate]) -> dict[str, float] | None:

@@ -54,6 +54,9 @@ discard the only good one of problems without multipliers (Dempe1992b: gap 6e-6)
 TIGHT = 1e-7
 """Violation and gap below which nothing of a point's F is owed to the tolerances (prototype)."""
 
+TIGHT_RESIDUAL = 1e-5
+"""KKT residual of a tight point's y. Chosen, not measured."""
+
 NO_GAP = 1e-9
 """Gap that lower solves leave by themselves. Chosen, not measured."""
 

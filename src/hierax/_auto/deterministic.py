@@ -18,6 +18,7 @@ from hierax._auto.constants import (
     SEARCH_SHARE,
     SMALL_ROUTE_SECONDS,
     STARTS,
+    TIGHT_RESIDUAL,
 )
 from hierax._auto.kkt_route import SmallSearch
 from hierax._auto.penalty_route import PenaltySearch
@@ -157,7 +158,7 @@ class _Answer:
             search.go_down_from(best.point if lower is None else self._in_space(lower.point), best.start)
             found.candidates.extend(search.candidates)
             new = select([best, *search.candidates])
-            if new is None or new.upper >= best.upper:
+            if new is None or new is best:
                 break
             best = self._settled(new)
             self.certificate = self._certified(best.point)
@@ -165,7 +166,7 @@ class _Answer:
 
     def _settled(self, best: Candidate) -> Candidate:
         """The candidate with the lower level's own solution as its y, where F may owe something to a gap."""
-        if not best.confirmed or best.gap <= NO_GAP:
+        if not best.confirmed or (best.gap <= NO_GAP and best.residual <= TIGHT_RESIDUAL):
             return best
         exact = judge(self.space.vectors, best.better, best.start, best.way)
         as_low = exact.upper <= best.upper + NEARLY_AS_LOW * (1 + abs(best.upper))

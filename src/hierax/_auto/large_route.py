@@ -60,7 +60,7 @@ class LargeRoute:
         self, prepared: Prepared, auto: "Auto", seed: int, log: list[str], interrupt: Interrupt, call: Call
     ) -> None:
         self.prepared, self.log, self.interrupt, self.call = prepared, log, interrupt, call
-        self.budget = Budget(auto.seconds or LARGE_ROUTE_SECONDS, auto.samples)
+        self.budget = Budget(auto.seconds or LARGE_ROUTE_SECONDS, auto.samples, call.clock.begin)
         self.budget.count_compilation_of(prepared.bound)
         self.referee = Referee(prepared, seed) if can_judge(prepared.problem) else None
         if self.referee is not None:
@@ -115,7 +115,10 @@ class LargeRoute:
         if self.call.callback is not None:
             x, y = self.prepared.whole(stage.end.x, stage.end.y)
             record = {"upper": stage.upper, "violation": stage.violation, "gap": stage.end.iterate_gap}
-            self.stopped |= self.call.callback(Info(len(self.stages), x, y, record)) is True
+            try:
+                self.stopped |= self.call.callback(Info(len(self.stages), x, y, record)) is True
+            except KeyboardInterrupt:
+                self.interrupt.ask()
 
     def _way_out(self, schedule: Schedule) -> bool:
         """What to do where the stages bring no progress: another weight, more samples; False: nothing."""

@@ -16,8 +16,9 @@ from jaxtyping import PyTree
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
-from hierax._base.text import shown, text_table
-from hierax._compile.configuration import in_own_configuration
+from hierax._base.settings import is_number
+from hierax._base.text import numbers_of, shown, text_table
+from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
 from hierax._judge.descent import Around, Look, refuting
 from hierax._judge.inspection import Fields, Inspection, Stop, fits
 from hierax._judge.large import without_matrices
@@ -73,6 +74,7 @@ class _Below:
         distance: ||y - y*(x)||.
         distance_se: standard error of y*(x).
         kkt_residual: of y with the given multipliers (else the reference's), in units; 1e-8 is solved.
+        kkt_residual_se: what sampling alone puts into it.
         steepest: the largest multiplier of the lower level, in units; beyond 1e3 there may be none.
         not_convex: why v(x) is only the best of several solves; None: nothing spoke against convexity.
     """
@@ -84,6 +86,7 @@ class _Below:
     distance: float | None = None
     distance_se: float | None = None
     kkt_residual: float | None = None
+    kkt_residual_se: float | None = None
     steepest: float = 0.0
     not_convex: str | None = None
 
@@ -206,13 +209,17 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
         """The point that the descent test found to be lower, within the radius that the tolerance asks for."""
         if self.around is None:
             return None
-        return refuting(self.around, tol * self.upper_scale, max(tol**0.5, 1e-3), self.rounding)
+        allowed = tol * self.upper_scale + SURE * (self.gain_se or 0.0)  # samples tilt F by so much
+        return refuting(self.around, allowed, max(tol**0.5, 1e-3), self.rounding)
 
     def _objections(self, tol: float, **limits: float | None) -> list[Objection]:
         """The tests that are not passed."""
         unknown = set(limits) - {"violation", "gap", "stationarity"}
         if unknown:
             raise InputError(f"{sorted(unknown)[0]}: unknown; the tests are violation, gap and stationarity.")
+        for name, limit in {"tol": tol, **limits}.items():
+            if limit is not None and not (is_number(limit) and limit >= 0):
+                raise InputError(f"{name}={limit!r}: needs a number >= 0.")
         own = {name: tol if limits.get(name) is None else float(limits[name] or 0.0) for name in TESTS}
         found = []
         if not self.violation <= own["violation"]:
@@ -232,21 +239,23 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
 
     def _below(self, tol: float) -> list[Objection]:
         found = []
-        if self.kkt_residual is not None and not self.kkt_residual <= tol and tol < math.inf:
+        if self.kkt_residual is not None and tol < math.inf:
             text = (
-                f"not optimal below: the KKT residual of y is {self.kkt_residual:.3g}, in units, and exceeds {tol:.3g}."
+                f"not optimal below: the KKT residual of y is {self.kkt_residual:.3g}, in units, and exceeds {tol:.3g}"
             )
-            if self.degenerate:
-                text = (
-                    f"the lower level has no multipliers at this x, or too large ones ({self.steepest:.2g} in units)."
-                )
-            found.append(Objection(text, not self.degenerate))
+            found = self._weighed(text, self.kkt_residual, self.kkt_residual_se, tol)
+        if found and self.degenerate:
+            none = f"the lower level has no multipliers at this x, or too large ones ({self.steepest:.2g} in units)."
+            found = [Objection(none, False)]
         if self.lower_gap is None or tol == math.inf:
             return found
         first, second, rounding = self.gap_range
         most = tol * first + tol**2 * second + rounding
         what = "not optimal below" if self.lower_gap > 0 else "better than optimal below, so infeasible"
-        text = f"{what}: |G(x, y) - v(x)| = {abs(self.lower_gap):.3g} exceeds {most:.3g}, its range for y within {tol:g} lengths"
+        text = (
+            f"{what}: |G(x, y) - v(x)| = {abs(self.lower_gap):.3g} exceeds {most:.3g}, what G changes over {tol:g} "
+            "lengths"
+        )
         return found + self._weighed(text, abs(self.lower_gap), self.lower_gap_se, most)
 
     def _above(self, tol: float) -> list[Objection]:
@@ -264,11 +273,11 @@ class Certificate(_Feasibility, _Below, _Above, _Psi):
             found += self._weighed(text, gain, self.gain_se, most)
         better = self.better(tol)
         if better is not None:
-            where = (
-                "another solution of the lower level" if better.step == 0 else f"a point {better.step:g} lengths away"
-            )
-            text = f"not a minimum above: at {where} F is lower by {-better.change:.3g} (x = {shown(better.point.x)} in lengths)."
-            found.append(Objection(text, True))
+            where = "another solution of the lower level"
+            if better.step > 0:
+                there = better.point.x * numbers_of(self.lengths[0])
+                where = f"x = {shown(there)}, {better.step:g} lengths away,"
+            found.append(Objection(f"not a minimum above: at {where} F is lower by {-better.change:.3g}.", True))
         if self.around is not None and not self.around.complete:
             found.append(Objection("the time was up before the descent test was complete.", False))
         return found
@@ -386,9 +395,24 @@ def certify(
         >>> hx.certify(problem, 0.5, 0.5).verdict()
         'no'
     """
+    refuse_to_be_traced("certify", (x, y))
+    _refuse(lower, multipliers, state)
     setting = Setting.of(problem, x, y, samples, seed)
+    for name, tree in (("x", setting.x), ("y", setting.y)):
+        if not np.isfinite(numbers_of(tree)).all():
+            raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
     with interruptible() as interrupt:
         return certificate_in(setting, lower, multipliers, state, seed, lambda: interrupt.asked, lengths)
+
+
+def _refuse(lower: object, multipliers: object, state: object) -> None:
+    """Raise InputError where an argument of `certify` makes no sense."""
+    if lower is not None and not isinstance(lower, AbstractLowerSolver):
+        raise InputError(f"lower={lower!r}: needs a lower solver, for example hx.Exact() or hx.Conic(), or None.")
+    if multipliers is not None and not isinstance(multipliers, Multipliers):
+        raise InputError(f"multipliers={multipliers!r}: needs hx.Multipliers, as in sol.multipliers, or None.")
+    if state is not None and not hasattr(state, "psi_penalty"):
+        raise InputError(f"state={state!r}: needs the state of a run, sol.state, or None.")
 
 
 def certificate_in(

@@ -4,14 +4,17 @@ Samples can refute an assumption, never prove it: "holds" means that nothing spo
 The assumptions themselves: `segments.py` (convexity) and `qualification.py` (Slater, uniqueness, LICQ).
 """
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
+from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import shown
 from hierax._compile.checked import finite_values, refused
-from hierax._compile.configuration import in_own_configuration
+from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
 from hierax._judge.findings import Finding, Findings
 from hierax._judge.qualification import at_the_solution, slater_point, solvable
 from hierax._judge.segments import convexity, finite_around, segments_around, strong_convexity
@@ -62,6 +65,7 @@ def check(
         >>> [finding.name for finding in hx.check(problem, 1.0, 2.0).failures]
         ['convex constraints']
     """
+    refuse_to_be_traced("check", (x0, y0))
     refuse(problem, samples, seed)
     if isinstance(points, bool) or not isinstance(points, int) or points < 1:
         raise InputError(f"points={points!r}: needs a whole number >= 1.")
@@ -69,30 +73,36 @@ def check(
     if objection is not None:
         return Findings((Finding("values and shapes", False, objection),))
     setting = Setting.of(problem, x0, y0, samples, seed)
-    return Findings(tuple(_findings(setting, points, lower or Exact(), seed)))
+    with interruptible() as interrupt:
+        return Findings(tuple(_findings(setting, points, lower or Exact(), seed, interrupt)))
 
 
-def _findings(setting: Setting, points: int, lower: AbstractLowerSolver, seed: int) -> list[Finding]:
+def _findings(
+    setting: Setting, points: int, lower: AbstractLowerSolver, seed: int, interrupt: Interrupt
+) -> Iterator[Finding]:
+    """One after the other; after Ctrl-C those that are left are not looked at."""
     fine = _finite(setting)
+    yield fine
     if not fine.holds:
-        return [fine]
+        return
     found = setting.solve_lower(lower, setting.x, setting.y)
     solved = int(found.status) == SOLVED
-    rng = np.random.default_rng(seed)
-    segments = segments_around(setting, found.y if solved else setting.y, points, rng, away=1.0)
-    below, rows, equalities = convexity(segments)
-    bent, strong = strong_convexity(setting, segments)
-    return [
-        fine,
-        finite_around(segments),
-        below if bent is None else bent,
-        strong,
-        rows,
-        equalities,
-        slater_point(setting, lower, found.y if solved else setting.y, rng),
-        solvable(setting, found),
-        *at_the_solution(setting, found if solved else None),
-    ]
+    yield solvable(setting, found)
+    y, rng = found.y if solved else setting.y, np.random.default_rng(seed)
+
+    def on_segments() -> list[Finding]:
+        segments = segments_around(setting, y, points, rng, away=1.0)
+        below, rows, equalities = convexity(segments)
+        bent, strong = strong_convexity(setting, segments)
+        return [finite_around(segments), below if bent is None else bent, strong, rows, equalities]
+
+    looks: dict[str, Callable[[], list[Finding]]] = {
+        "convexity": on_segments,
+        "Slater point": lambda: [slater_point(setting, lower, y, rng)],
+        "constraint qualifications": lambda: at_the_solution(setting, found if solved else None),
+    }
+    for name, look in looks.items():
+        yield from [Finding(name, None, "not looked at: interrupted")] if interrupt.asked else look()
 
 
 def _finite(setting: Setting) -> Finding:

@@ -68,7 +68,8 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
         pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None and a.step >= STEPS[1]]
         curvature = max(curvature, min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0))
         if entry is not None and at.vectors.layout.nx <= BENT and pairs:
-            gradients[entry] = _difference(at.vectors, *(one.point for one in pairs[-1]), 2 * pairs[-1][0].step)
+            first, second = pairs[-1]
+            gradients[entry] = _difference(at.vectors, first.point, second.point, 2 * first.step)
     return Around(looks, slope, curvature, complete)
 
 
@@ -165,7 +166,7 @@ def _different(ys: np.ndarray, places: np.ndarray) -> list[int]:
 
 
 def _other_solutions(at: Linearised, nu: np.ndarray) -> list[tuple[float, Point]]:
-    """Other solutions of the lower level at x itself: its best, and where y*(x) is not unique, along flat directions."""
+    """Other solutions of the lower level at x itself: its best, and along flat directions, where there are any."""
     best = best_response(at.vectors, at.point, nu)
     found = [] if best is None else [best]
     if response(at, at.active).y is not None:

@@ -5,7 +5,7 @@ over as the fields of a `Certificate` (`certificate.py` says what they mean and 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,7 +17,16 @@ from hierax._judge.descent import Around, look_around
 from hierax._judge.local_model import Gain, Linearised, gain, response, valid_radius, with_cuts
 from hierax._judge.sampling import SamplingErrors, sampling_errors
 from hierax._judge.setting import Setting
-from hierax._judge.vectors import Layout, Point, Programs, Values, VectorProblem, raveled, unraveled
+from hierax._judge.vectors import (
+    Point,
+    Programs,
+    Values,
+    VectorProblem,
+    beyond,
+    kkt_residual,
+    raveled,
+    unraveled,
+)
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.hypergradient import MOST
 from hierax._math.lower_level import (
@@ -103,8 +112,8 @@ class Inspection:
         blocks = [
             (
                 [name for name, mine in zip(names, own, strict=True) if mine],
-                _beyond(raw, layout)[own],
-                _beyond(self.values, layout)[own],
+                beyond(raw, layout)[own],
+                beyond(self.values, layout)[own],
             ),
             (
                 entries("upper_constraints", setting.shapes("upper_constraints")),
@@ -149,7 +158,10 @@ class Inspection:
         values, slopes = self.vectors.at(x, y, found.mu[near])
         gap = abs(float(values.lower) - found.value[best])
         first, _ = self._ranges(slopes, found.slope[best])
-        if gap <= max(SAME * first, 1e-9) and _residual(values, found.mu[near], self.programs.layout) <= SAME_RESIDUAL:
+        if (
+            gap <= max(SAME * first, 1e-9)
+            and kkt_residual(values, found.mu[near], self.programs.layout) <= SAME_RESIDUAL
+        ):
             return Point(x, y, found.mu[near])
         return Point(x, found.y[near], found.mu[near])
 
@@ -172,26 +184,26 @@ class Inspection:
             np.asarray(multiplier_vector(one, np.dtype(float))) * self.vectors.row_units(x, y) / self.vectors.lower_unit
         )
         values, _ = self.vectors.at(x, y, mu)
-        beyond = float(np.max(_beyond(values, self.programs.layout), initial=0.0))
+        most = float(np.max(beyond(values, self.programs.layout), initial=0.0))
         none = np.zeros((1, self.x.size))
         return Branches(
-            y[None], mu[None], np.array([float(values.lower)]), np.array([beyond]), np.array([int(one.status)]), none
+            y[None], mu[None], np.array([float(values.lower)]), np.array([most]), np.array([int(one.status)]), none
         )
 
     def lower_solution(self, point: Point, status: int) -> LowerSolution:
         """A solution of the lower level in the user's units."""
         mu = point.mu * self.vectors.lower_unit / self.vectors.row_units(point.x, point.y)
         own, faces = self.setting.layout().split(mu)
-        values, slopes = self.vectors.at(*point)
+        values, _ = self.vectors.at(*point)
         raw, _ = self.programs.at(*self.programs.landed(self.x, point.y * self.vectors.y_unit))
         return LowerSolution(
             y=unraveled(self.setting.y, point.y * self.vectors.y_unit),
             multipliers=own,
             faces=faces,
-            value=np.asarray(float(raw.lower)),
-            residual=np.asarray(_residual(values, point.mu, self.programs.layout)),
-            status=np.asarray(status),
-            iterations=np.asarray(0),
+            value=_scalar(float(raw.lower)),
+            residual=_scalar(kkt_residual(values, point.mu, self.programs.layout)),
+            status=_scalar(status),
+            iterations=_scalar(0),
         )
 
     def below(self, point: Point, found: LowerSolution, branches: Branches, given: Multipliers | None) -> Fields:
@@ -227,7 +239,7 @@ class Inspection:
         return mu
 
     def _residual(self, mu: np.ndarray) -> float:
-        return _residual(self.vectors.at(*self.at, mu)[0], mu, self.programs.layout)
+        return kkt_residual(self.vectors.at(*self.at, mu)[0], mu, self.programs.layout)
 
     # -- above --------------------------------------------------------------------------------------------------------
 
@@ -284,23 +296,13 @@ class Inspection:
         }
         if errors.point is not None:
             numbers |= {"lower_gap_se": errors.gap, "distance_se": float(np.linalg.norm(errors.point))}
+            numbers["kkt_residual_se"] = float(np.max(errors.point / self.vectors.y_unit))
         return numbers
 
 
-def _beyond(values: Values[np.ndarray], layout: Layout) -> np.ndarray:
-    return np.where(layout.equal, np.abs(values.rows), np.maximum(values.rows, 0.0))
-
-
-def _residual(values: Values[np.ndarray], mu: np.ndarray, layout: Layout) -> float:
-    """Largest entry of the lower level's KKT system, in units: slope, violation, complementarity, sign of mu."""
-    free = layout.equal
-    parts = (
-        np.abs(values.stationarity),
-        _beyond(values, layout),
-        np.where(free, 0.0, np.abs(mu * values.rows)),
-        np.where(free, 0.0, np.maximum(-mu, 0.0)),
-    )
-    return float(max(np.max(part, initial=0.0) for part in parts))
+def _scalar(number: float) -> Any:
+    """A number as NumPy's arrays have it, where a solver's answer has JAX's."""
+    return np.asarray(number)
 
 
 def _weak_sets(at: Linearised) -> list[tuple[float, np.ndarray]]:

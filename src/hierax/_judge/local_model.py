@@ -87,7 +87,7 @@ def with_cuts(at: Linearised, branches: Branches) -> Linearised:
     kept: list[int] = []
     for j in others:
         if all(np.max(np.abs(branches.y[j] - branches.y[k])) > APART for k in kept):
-            kept.append(j)
+            kept.append(int(j))
     nx = at.vectors.layout.nx
     slopes = np.tile(at.slopes.lower, (len(kept), 1))
     slopes[:, :nx] -= branches.slope[kept]

@@ -16,15 +16,15 @@ from jaxtyping import Array, PyTree, Scalar
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
-FLATTER = 100.0  # an entry whose box is wider than this squared times its size is shorter than the box
+WIDE, ENDLESS = 1e4, 1e8  # a box this many times wider than its entry is large is not its length; or is no box at all
 NOTHING = 1e-8  # a free entry below this has no size of its own
 
 
 class Scale(NamedTuple):
     """(value - origin) / unit is of order one."""
 
-    unit: Scalar | float
-    origin: Scalar | float
+    unit: Scalar | np.ndarray
+    origin: Scalar | np.ndarray
 
 
 class RowUnits(NamedTuple):
@@ -94,17 +94,16 @@ def lengths_of(
 ) -> Lengths:
     """The lengths of a vector's entries.
 
-    Half the width of its box, or `most` (infinite: unknown). Where that is more than ten thousand times the size of the
-    entry (or what other functions say of it, `intrinsic`; zero: nothing) a bound may just stand for none, and the
-    length is between the two. Without bounds it is that size. Entries of one group share the largest.
+    Half the width of its box, or `most` (infinite: unknown), but at most WIDE times the size of the entry (or what
+    other functions say of it, `intrinsic`; zero: nothing). Where the box is more than ENDLESS times as wide it stands
+    for none, and as without bounds it is that size. Entries of one group share the largest.
     """
     half = 0.5 * (bounds[1] - bounds[0])
     half = np.where(np.isfinite(half) & (half > 0), np.minimum(half, most), most)
     own = np.maximum(np.abs(v), intrinsic)
-    known = np.isfinite(half)
+    known = (half < ENDLESS * own) | ((own == 0) & (half < ENDLESS**2))
     assumed = ~known & (own < NOTHING)
-    width = np.where(known, half, 1.0)
-    inside = np.where(own > 0, np.minimum(width, FLATTER * np.sqrt(width * own)), width)
+    inside = np.where(own > 0, np.minimum(half, WIDE * own), half)
     found = np.where(known, inside, np.where(assumed, 1.0, own))
     if not groups.size:
         return Lengths(found, assumed)

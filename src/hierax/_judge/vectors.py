@@ -151,7 +151,8 @@ class Programs:
         self.trees = Trees(setting.x, setting.y)
         none = Scale(np.ones(()), np.zeros(()))
         rows = RowUnits(*(jax.tree.map(_ones, setting.shapes(name)) for name in RowUnits._fields))
-        self.raw = Units(*(jax.tree.map(np.ones_like, tree) for tree in self.trees), none, none, rows)
+        ones = (jax.tree.map(np.ones_like, tree) for tree in self.trees)
+        self.raw = Units(next(ones), next(ones), none, none, rows)
         x, y = raveled(setting.x), raveled(setting.y)
         self.table = setting.ready("values", _table, self.trees, self.raw, x, y, np.zeros(layout.rows))
         self.lanes = LOWER_STARTS if layout.ny + layout.rows <= SIDE_BY_SIDE else 1
@@ -170,7 +171,7 @@ class Programs:
         return self.layout.cut(table[:, 0]), self.layout.cut(table[:, 1:])
 
     def branches(self, convex: bool) -> Callable[..., np.ndarray]:
-        """The program that solves the lower level from `lanes` starts; of a large one, for convex ones a quicker one."""
+        """The program that solves the lower level from `lanes` starts; a quicker one for large and convex ones."""
         y = raveled(self.setting.y)
         points, mu = np.tile(y, (self.lanes, 1)), np.zeros((self.lanes, self.layout.rows))
         args = self.trees, self.raw, raveled(self.setting.x), points, mu
@@ -190,10 +191,10 @@ class Programs:
     ) -> tuple[Lengths, Lengths]:
         """Lengths of x and y at a point in the user's units; `most`: upper bounds where the sets give none."""
         values, slopes = self.at(x, y)
-        told = ("above", "rows", "stationarity")
+        own, above = ~self.layout.face, slice(self.layout.own_above)  # bounds have widths, which say more
         intrinsic = intrinsic_lengths(
-            np.concatenate([getattr(values, name) for name in told]),
-            np.concatenate([getattr(slopes, name) for name in told]),
+            np.concatenate([values.above[above], values.rows[own], values.stationarity]),
+            np.concatenate([slopes.above[above], slopes.rows[own], slopes.stationarity]),
         )
         of_x, of_y = np.split(intrinsic, [x.size])
         most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
@@ -353,6 +354,23 @@ def bent_below(vectors: VectorProblem, x: np.ndarray) -> str | None:
     return None
 
 
+def beyond(values: Values[np.ndarray], layout: Layout) -> np.ndarray:
+    """By how much every row of the lower level is violated."""
+    return np.where(layout.equal, np.abs(values.rows), np.maximum(values.rows, 0.0))
+
+
+def kkt_residual(values: Values[np.ndarray], mu: np.ndarray, layout: Layout) -> float:
+    """Largest entry of the lower level's KKT system, in units: slope, violation, complementarity, sign of mu."""
+    free = layout.equal
+    parts = (
+        np.abs(values.stationarity),
+        beyond(values, layout),
+        np.where(free, 0.0, np.abs(mu * values.rows)),
+        np.where(free, 0.0, np.maximum(-mu, 0.0)),
+    )
+    return float(max(np.max(part, initial=0.0) for part in parts))
+
+
 def _outside(v: np.ndarray, limits: Limits) -> tuple[np.ndarray, np.ndarray]:
     return limits.low - v, v - limits.high
 
@@ -383,7 +401,7 @@ def _typical(sizes: list[float]) -> float:
 
 
 def _row_sizes(tables: list[tuple[np.ndarray, np.ndarray]], lengths: np.ndarray, nx: int) -> np.ndarray:
-    """What every row changes over the lengths of y; of x, where it does not depend on y; its value, where on nothing."""
+    """What every row changes over the lengths of y, or else of x; its value, where it depends on neither."""
     found = np.ones(len(tables[0][0]))
     for i in range(found.size):
         of_y = [_size(slopes[i, nx:] * lengths[nx:]) for _, slopes in tables]

@@ -3,7 +3,7 @@ normal points around a given one. The random numbers are drawn on the host, the 
 """
 
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.flatten_util
@@ -13,6 +13,9 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from hierax._base.lazy import lazy
 from hierax._problem import sets
+
+Points = TypeVar("Points", np.ndarray, Array)
+"""NumPy's arrays on the host, JAX's inside programs."""
 
 special = lazy("scipy.special")
 qmc = lazy("scipy.stats.qmc")
@@ -44,7 +47,7 @@ def unit_cube(n: int, count: int, seed: int = 0) -> Cube:
     return Cube(points[:, 1:], distance * special.ndtri(points[:, 1:]))
 
 
-def scattered(flat: ArrayLike, low: ArrayLike, high: ArrayLike, cube: Cube, xp: ModuleType) -> ArrayLike:
+def scattered(flat: Points, low: Points, high: Points, cube: Cube, xp: ModuleType) -> Points:
     """The vector itself first, then one point of the box [low, high] for each point of the cube.
 
     Entries with two finite bounds are uniform between them. Others are normal around the vector's own entry, at

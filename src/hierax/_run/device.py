@@ -49,7 +49,7 @@ class Record(NamedTuple):
     """One row of the history: means over the steps since the last one; violation at the last of them.
 
     The last three are for the messages of a run: whether the sets hold every entry, whether the steps cancel each other
-    (`window.Residuals.cycling`), and the norm of the direction of x as far as it exceeds its noise.
+    (`window.Residuals.cycling`), and the mean norm of the residual of x.
     """
 
     step: Array
@@ -63,7 +63,7 @@ class Record(NamedTuple):
     step_y: Scalar
     pinned: Array
     cycling: Array
-    drift_x: Scalar
+    slope_x: Scalar
 
 
 class Run(NamedTuple):
@@ -176,7 +176,7 @@ def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, t
         step_y=step_y,
         pinned=pinned,
         cycling=residuals.cycling,
-        drift_x=residuals.drift_x,
+        slope_x=residuals.size[0],
     )
     met = (violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
     quiet = jnp.where(met, run.quiet + 1, 0)

@@ -91,6 +91,7 @@ class Host:
     def drive(self) -> None:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
         per_step: float | None = None
+        ended: Ending | None = None
         with progress_bar(self.call.progress, self.call.steps) as show:
             while self.done < self.call.steps and (ended := self._ended_between_chunks()) is None:
                 before, recorded = self.elapsed, len(self.records)
@@ -107,7 +108,7 @@ class Host:
                 if len(self.records) > recorded and self.call.callback is not None and self._callback_stops():
                     ended = Ending(Reason.CALLBACK)
                     break
-        if self.done < self.call.steps:
+        if ended is not None:
             self.ended = ended
             self._close_window()
 
@@ -252,9 +253,10 @@ class Host:
 
     def _hint(self, i: int) -> str:
         """What to do about start i where it goes round in a cycle or x has hardly moved."""
-        way = self._first_x, self._last_x
+        ends = self._first_x, self._last_x
         if self.spread != "one":
-            way = jax.tree.map(lambda a: a[i], way)
+            ends = jax.tree.map(lambda a: a[i], ends)
+        way = wording.Way(self.first, *ends)
         return wording.hints(self.records, i, self.method.advice, self.call.tol, self.prepared.problem, way)
 
     def _cure(self, i: int) -> str:

@@ -14,7 +14,7 @@ from hierax._run.reports import Costs
 
 pandas = lazy("pandas")
 
-FOR_MESSAGES = ("pinned", "cycling", "drift_x")  # fields of a record that are no columns of the history
+FOR_MESSAGES = ("pinned", "cycling", "slope_x")  # fields of a record that are no columns of the history
 
 
 class History:
@@ -110,6 +110,16 @@ class Records:
             return None
         table, _ = self._tables[at]
         return {name: float(np.ravel(np.asarray(column)[at])[start]) for name, column in table._asdict().items()}
+
+    def path(self, start: int, first: int) -> float:
+        """How far a start's x has travelled since step `first`, every step counted."""
+        length, before = 0.0, first
+        for table, _ in self._tables:
+            for step, moved in zip(np.asarray(table.step), np.asarray(table.step_x), strict=True):
+                at = int(np.ravel(step)[start])
+                length += (at - before) * float(np.ravel(moved)[start])
+                before = at
+        return length
 
     def history(self, spent: Costs, per_step: Costs, first: int, many: bool) -> History:
         """All records, with the costs up to each: `spent` before step `first`, `per_step` with every step."""

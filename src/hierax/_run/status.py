@@ -131,13 +131,15 @@ class Reason(enum.Enum):
     )
     NO_LOWER_POINT = (
         Kind.INFEASIBLE,
-        "infeasible at step {step}: no y in Y satisfies the lower level's constraints at the next x; the last point is "
-        "returned. Restrict X to where the lower level is feasible, or shorten the x-step.",
+        "infeasible at step {step}: the run has come to where no y in Y satisfies the lower level's constraints; the "
+        "point at which that was noticed is returned, and is no solution. Restrict X to where the lower level is "
+        "feasible, or shorten the x-step.",
     )
     NO_LOWER_BOUND = (
         Kind.UNBOUNDED_LOWER,
-        "unbounded_lower at step {step}: the lower objective falls without limit at the next x; the last point is "
-        "returned. Bound Y, or add a term that grows in every direction of y.",
+        "unbounded_lower at step {step}: the run has come to where the lower objective falls without limit; the point "
+        "at which that was noticed is returned, and is no solution. Bound Y, or add a term that grows in every "
+        "direction of y.",
     )
     NO_MORE_BATCHES = (
         Kind.DATA_ERROR,

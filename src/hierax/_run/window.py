@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 CANCELLED = 0.1  # the mean direction of a cycle is below this part of the single ones
 SWINGING = 0.5  # and with every second one negated it is above this part: noise is below it within four steps or so
 SEEN_CYCLE = 8  # steps in which a cycle is told from noise
-BEYOND_NOISE = 3.0  # a mean this many times above the alternating mean is more than noise
 
 
 class Window(NamedTuple):
@@ -97,11 +96,6 @@ class Residuals(NamedTuple):
         mean, swing, size = _joint(self.mean), _joint(self.swing), _joint(self.size)
         cancelled = (mean < CANCELLED * size) & (self.steps >= SEEN_CYCLE)
         return cancelled & (swing > SWINGING * size) if self.sampled else cancelled
-
-    @property
-    def drift_x(self) -> Scalar:
-        """The norm of the mean direction of x as far as it exceeds its noise."""
-        return jnp.maximum(self.mean[0] - BEYOND_NOISE * self.swing[0], 0.0)
 
 
 class Means(NamedTuple):

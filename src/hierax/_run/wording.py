@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,11 @@ from hierax._problem.problem import Problem
 from hierax._run.records import Records
 from hierax._run.reports import Advice
 
-HARDLY = 0.01  # x has hardly moved where it moved by less than this part of its size, or of its set's width
-WORTH_MOVING = 1e-4  # part of 1 + |F| that the slope of x promises over that length
-AS_STEEP = 0.5  # and the slope is still this part of the first one
+HARDLY = 0.02  # x has hardly moved where it moved by less than this part of its size, or of its set's width
+WORTH_MOVING = 0.01  # part of 1 + |F| that the slope of x promises over that length
+STRAIGHT = 0.3  # part of the way it came that x has got away from its start, where noise does not lead it
+FEW_STEPS = 10  # after so few steps nothing is said
+INFEASIBLE_Y = 1e-3  # violation from which on y is called infeasible, where no tolerance is given
 NEGLIGIBLE = 1e-3  # a cycle matters where its steps are longer than this part of the first ones
 
 
@@ -27,7 +29,7 @@ def quality(records: Records, start: int, advice: Advice, tol: float | None) -> 
         return ""
     stationarity, violation, distance = (last[name] for name in ("stationarity", "violation", "distance"))
     below = f"y is {distance:.2g} from the inner solver's answer"
-    if violation > max(distance, tol or 0.0) and distance > 0:
+    if violation > max(distance, tol or INFEASIBLE_Y):
         below += ", which is not the lower level's solution: it is not feasible"
     else:
         below += f": {advice.bring_y_closer}"
@@ -47,25 +49,37 @@ def cycle(records: Records, start: int, advice: Advice, tol: float | None) -> st
     )
 
 
-def no_movement(records: Records, start: int, advice: Advice, problem: Problem, before: PyTree, after: PyTree) -> str:
-    """That x has hardly moved although its direction is not zero, where that is so."""
-    last, first = records.of(start), records.of(start, 0)
-    if last is None or first is None or not last["drift_x"] > AS_STEEP * first["drift_x"] > 0:
+class Way(NamedTuple):
+    """The way of x in a run: its first step, and where it began and ended."""
+
+    first: int
+    before: PyTree
+    after: PyTree
+
+
+def no_movement(records: Records, start: int, advice: Advice, problem: Problem, way: Way) -> str:
+    """That x has hardly moved although its direction is not zero, where that is so.
+
+    Noise moves x to and fro: where the way it came is much longer than the distance, it need not go further.
+    """
+    last = records.of(start)
+    if last is None or last["step"] - way.first < FEW_STEPS:
         return ""
-    x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (before, after))
-    sizes = np.maximum(np.maximum(np.abs(x), np.abs(x0)), 1.0)
-    moved = float(np.linalg.norm(x - x0))
-    if moved > HARDLY * np.linalg.norm(sizes):
+    ends = (way.before, way.after)
+    x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in ends)
+    sizes, moved = np.maximum(np.maximum(np.abs(x), np.abs(x0)), 1.0), float(np.linalg.norm(x - x0))
+    if moved > HARDLY * np.linalg.norm(sizes) or moved < STRAIGHT * records.path(start, way.first):
         return ""
-    box = sets.bounds(problem.x_set, jax.tree.map(jnp.asarray, after))
+    box = sets.bounds(problem.x_set, jax.tree.map(jnp.asarray, way.after))
     length = float(np.linalg.norm(np.minimum(sizes, np.asarray(box.upper) - np.asarray(box.lower))))
-    if moved > HARDLY * length or last["drift_x"] * length < WORTH_MOVING * (1 + abs(last["upper"])):
+    if moved > HARDLY * length or last["slope_x"] * length < WORTH_MOVING * (1 + abs(last["upper"])):
         return ""
-    return f" x has moved by {moved:.1g} in all, and its direction is not zero: {advice.lengthen_x_step}"
+    return (
+        f" x has moved by {moved:.1g} in all, {moved / length:.2g} of its size or its set's width, and its direction "
+        f"is not zero: {advice.lengthen_x_step}"
+    )
 
 
-def hints(
-    records: Records, start: int, advice: Advice, tol: float | None, problem: Problem, way: tuple[Any, Any]
-) -> str:
-    """What to do about a run that was ended before it was done; `way`: its first and its last x."""
-    return cycle(records, start, advice, tol) or no_movement(records, start, advice, problem, *way)
+def hints(records: Records, start: int, advice: Advice, tol: float | None, problem: Problem, way: Way) -> str:
+    """What to do about a run that was ended before it was done."""
+    return cycle(records, start, advice, tol) or no_movement(records, start, advice, problem, way)

@@ -74,6 +74,7 @@ def run(
         if interrupt.asked:
             write_json(out / "metrics.json", _content(results, [], count, steps, quick))
             _write_points(out / "points.npz", starts, results)
+            toy_report.print_tables(console, results, judged=False)
             console.print(f"Interrupted: {len(results)} of {len(rows)} rows were measured; they are in {out}.")
             raise KeyboardInterrupt
     statements = verdicts({result.row.key: result for result in results})
