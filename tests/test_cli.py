@@ -164,7 +164,7 @@ def test_every_method_of_the_registry_can_be_chosen(cli):
 def test_solve_without_a_method_is_auto_and_says_what_it_did(cli, tmp_path):
     result = cli("solve", "model.py:problem", "--out", "auto")
     assert result.exit_code == 0, result.output
-    assert "Route " in result.stdout and "agree on F" in result.stdout
+    assert "Route " in result.stdout and "Globality: " in result.stdout
     saved = json.loads((tmp_path / "auto" / "run.json").read_text())
     assert saved["settings"]["method"] == "auto" and saved["log"][0].startswith("Route ")
     refused = cli("solve", "model.py:problem", "--max-steps", "5")

@@ -43,11 +43,11 @@ def test_print_says_what_the_certificate_says_once_it_is_known():
     sol = hx.solve(NAMED, *START, hx.GAM(), max_steps=100)
     assert sol.certificate.ok()
     text = str(sol)
-    assert "ok at tol 1e-3" in text
+    assert "yes at tol 0.0001" in text
     assert "G(x, y) - v(x)" in text
     early = hx.solve(NAMED, *START, hx.GAM(), max_steps=1)
     assert not early.certificate.ok()
-    assert "no: not stationary above" in str(early)
+    assert "no at tol 0.0001: not stationary above" in str(early)
 
 
 def test_samples_are_printed_where_there_are_any():

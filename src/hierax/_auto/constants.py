@@ -229,9 +229,6 @@ X_STEP_DECAY = 2.0
 """The a of the x-steps alpha min(1, a (k + 1)^(-1/3)): they stay at full length for a^3 = 8 steps. Chosen, not
 measured; 1.5 is what was measured to be good for all blocks alike."""
 
-LEAST_RUN_SECONDS = 1.0
-"""A run is given at least this long, however little of the budget is left. Chosen, not measured."""
-
 DAMPING = 0.25
 """Factor of the inner steps after a run that failed. Chosen, not measured."""
 

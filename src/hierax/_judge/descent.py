@@ -66,20 +66,26 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
         looks += [one for side in sides for one in side if one is not None]
         slope = max(slope, *(_steepness(side) for side in sides))
         pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None and a.step >= STEPS[1]]
-        curvature = max(curvature, min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0))
+        if not any(_jumps(side) for side in sides):
+            curvature = max(curvature, min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0))
         if entry is not None and at.vectors.layout.nx <= BENT and pairs:
             first, second = pairs[-1]
             gradients[entry] = _difference(at.vectors, first.point, second.point, 2 * first.step)
     return Around(looks, slope, curvature, complete)
 
 
+def _jumps(side: list[Look | None]) -> bool:
+    """Whether F is as far off at the shortest step as at the longest."""
+    changes = [abs(one.change) for one in side if one is not None]
+    return len(changes) > 1 and changes[-1] > 0.5 * changes[0]
+
+
 def _steepness(side: list[Look | None]) -> float:
     """The change of F per length of x on one side; of a jump, only its height."""
     changes = [(abs(one.change), one.step) for one in side if one is not None]
-    if not changes:
-        return 0.0
-    jump = changes[-1][0] > 0.5 * changes[0][0]  # as large at the shortest step as at the longest
-    return min(change for change, _ in changes) if jump else max(change / step for change, step in changes)
+    if _jumps(side):
+        return min(change for change, _ in changes)
+    return max((change / step for change, step in changes), default=0.0)
 
 
 def refuting(around: Around, allowed: float, radius: float, rounding: float) -> Look | None:

@@ -319,7 +319,7 @@ def _scale(at: Linearised, gains: list[tuple[float, Gain]], around: Around) -> f
     """What F(x, y*(x)) changes over a length of x: its slopes, and its curvature where there is no kink."""
     slopes = [one.uphill for _, one in gains if np.isfinite(one.uphill)]
     gained = [one.decrease for _, one in gains if np.isfinite(one.decrease)]
-    smooth = len(slopes) > 0 and not np.any(at.margins <= KINKS[0])
+    smooth = not np.any(at.margins <= KINKS[0])
     return max([0.0, *slopes[:1], *gained[:1], around.slope, around.curvature if smooth else 0.0])
 
 

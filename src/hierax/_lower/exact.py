@@ -316,7 +316,9 @@ def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_ste
     hopeless = ready & _hopeless(violation, pull(violation / units.row)[0], v, units.length, in_vain, tol)
     at_start = jnp.where(first, value, state.at_start)
     gone = _gone(v, start, violation) & (value < at_start)
-    status = jnp.where(state.steps < max_steps, _RUNNING, INACCURATE)
+    # No step leads away from a point where G or its gradient is not finite (line searches never accept one).
+    lost = ~(jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)))
+    status = jnp.where((state.steps < max_steps) & ~lost, _RUNNING, INACCURATE)
     # Convergence is superlinear by then: one more step for a tenth of the tolerance, which G pays multipliers times.
     solved = (left <= 0.1 * tol) | ((left <= tol) & (first | (state.residual <= tol) | (state.steps >= max_steps)))
     status = jnp.where(solved, SOLVED, jnp.where(hopeless, INFEASIBLE, jnp.where(gone, UNBOUNDED, status)))

@@ -87,8 +87,8 @@ class Reason(enum.Enum):
     STEPS_DONE = (Kind.MAX_STEPS, "{done} steps done{quality}; go on from sol.state, or raise max_steps.{hint}")
     TIME_UP = (
         Kind.SECONDS,
-        "the {seconds:g} seconds ({compiling:.1f} of them to compile) are used up after step {step}{quality}; go on "
-        "with state=sol.state.{hint}",
+        "the {seconds:g} seconds are used up after step {step} (compiling took {compiling:.1f}){quality}; go on with "
+        "state=sol.state.{hint}",
     )
     NO_BATCH_IN_TIME = (
         Kind.SECONDS,

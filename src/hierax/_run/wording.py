@@ -19,6 +19,7 @@ WORTH_MOVING = 0.01  # part of 1 + |F| that the slope of x promises over that le
 STRAIGHT = 0.3  # part of the way it came that x has got away from its start, where noise does not lead it
 FEW_STEPS = 10  # after so few steps nothing is said
 INFEASIBLE_Y = 1e-3  # violation from which on y is called infeasible, where no tolerance is given
+CLOSE = 1e-6  # distance of y below which it need not come closer, where no tolerance is given
 NEGLIGIBLE = 1e-3  # a cycle matters where its steps are longer than this part of the first ones
 
 
@@ -31,7 +32,7 @@ def quality(records: Records, start: int, advice: Advice, tol: float | None) -> 
     below = f"y is {distance:.2g} from the inner solver's answer"
     if violation > max(distance, tol or INFEASIBLE_Y):
         below += ", which is not the lower level's solution: it is not feasible"
-    else:
+    elif distance > (tol or CLOSE):
         below += f": {advice.bring_y_closer}"
     return f" (stationarity {stationarity:.2g}, violation {violation:.2g}, {below})"
 
