@@ -48,8 +48,7 @@ def run(name: str, moment: float, seconds: float) -> dict[str, object]:
     def look(info: hx.Info) -> None:
         seen.append(time.perf_counter() - begin)
 
-    if options:
-        options = {**options, "callback": look}
+    options = {**options, "callback": look}
     timer = threading.Timer(moment, os.kill, (os.getpid(), signal.SIGINT))
     found: dict[str, object] = {"method": name, "moment": moment}
     try:

@@ -14,7 +14,7 @@ import pytest
 HELPER = Path(__file__).with_name("interrupted_runs.py")
 SECONDS = 3.0  # of a run that nothing interrupts
 PROMPT = 5.0  # seconds from Ctrl-C to the answer, on a loaded machine, where nothing has to be compiled
-EARLY = 0.1  # seconds within which Auto, which tells nobody about its points, may have judged none
+EARLY = 0.1  # seconds within which a warm Auto may have judged no point
 
 MODEL = """
 import jax.numpy as jnp
@@ -44,8 +44,8 @@ def faults(found: dict, warm: bool = True) -> list[str]:
     """What is wrong with how an interrupted run ended."""
     wrong = []
     if found["ended"] == "KeyboardInterrupt":
-        tells = found["method"] not in ("auto", "penalty")
-        if (tells and found["seen"]) or (not tells and warm and found["moment"] > EARLY):
+        auto = found["method"] in ("auto", "penalty")
+        if found["seen"] or (auto and warm and found["moment"] > EARLY):
             wrong.append(f"KeyboardInterrupt although points had been judged ({found['seen']} records)")
     else:
         if not found["finite"]:

@@ -10,11 +10,11 @@ import numpy as np
 
 import hierax as hx
 from hierax.experiments.bench.fuzz_case import Case, to_user
-from hierax.experiments.bench.fuzz_grid import landscape, phi
+from hierax.experiments.bench.fuzz_grid import landscape, phi, project
 from hierax.experiments.bench.fuzz_judge import judge
 from hierax.experiments.bench.fuzz_solvers import solve_one
 
-OFF = 0.03  # by which y is moved off the lower solution, in core units
+OFF = (0.03, -0.03, 0.005)  # by which y is moved off the lower solution, in core units
 
 
 class Probed(NamedTuple):
@@ -44,9 +44,24 @@ def _optimum(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _doubtful(case: Case, x: np.ndarray, y: np.ndarray) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """The start with its lower solution, and the optimum with a y beside it to either side."""
-    start = case.start[0]
-    below = phi(case, start[None])[1][0] if case.planted is None else solve_one(case, start)
-    points = [] if below is None or not np.isfinite(below).all() else [("the start", start, below)]
-    aside = OFF * np.random.default_rng(0).choice([-1.0, 1.0], case.form.m)
-    return [*points, ("a y beside the optimum's", x, y + aside), ("a y beside the optimum's", x, y - aside)]
+    """Points of X with their lower solutions, far from the optimum and near it; the optimum with a y beside it."""
+    rng = np.random.default_rng(0)
+    low, high = np.clip(case.x_bounds, -2.0, 2.0)
+    away = {"the start": case.start[0]}
+    for reach in (0.5, 0.1, 0.03):
+        away[f"x moved by {reach:g}"] = _in_x(
+            case, np.clip(x + reach * rng.choice([-1.0, 1.0], case.form.n), low, high)
+        )
+    points = []
+    for name, moved in away.items():
+        below = phi(case, moved[None])[1][0] if case.planted is None else solve_one(case, moved)
+        if below is not None and np.isfinite(below).all():
+            points.append((name, moved, below))
+    for off in OFF:
+        aside = off * rng.choice([-1.0, 1.0], case.form.m)
+        points.append((f"y moved by {off:g}", x, y + aside))
+    return points
+
+
+def _in_x(case: Case, x: np.ndarray) -> np.ndarray:
+    return project(case, x[None])[0] if case.planted is None else np.clip(x, *case.x_bounds)
