@@ -11,7 +11,8 @@ from hierax._judge.sampling import SamplingErrors, sampling_errors
 from hierax._judge.vectors import raveled, unraveled
 from hierax._math.lower_level import row_names
 
-LEAST_SCALE = 1e-2  # of F's unit, where hardly anything around the point can be compared with it
+LEAST_SCALE = 1e-2  # of F's terms, where hardly anything around the point can be compared with it
+ROUNDING = 1e-7  # share of F's terms that lower solves cannot tell from none
 KINKS = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # margins up to which rows count as weakly active, one after another
 
 
@@ -29,7 +30,7 @@ def above(look: Inspection, reference: Reference) -> Fields:
         "gains": tuple((kink, float(one.decrease) * unit) for kink, one in gains),
         "upper_scale": _scale(at, gains, around) * unit,
         "around": around._replace(looks=[look._replace(change=look.change * unit) for look in around.looks]),
-        "rounding": 1e-7 * unit,
+        "rounding": ROUNDING * _size(at) * unit,
         "margin": float(np.min(at.margins, initial=np.inf)),
         "radius": valid_radius(at),
         **_gradient(look, at, smallest),
@@ -92,7 +93,14 @@ def _scale(at: Linearised, gains: list[tuple[float, Gain]], around: Around) -> f
     slopes = [one.uphill for _, one in gains if np.isfinite(one.uphill)]
     gained = [one.decrease for _, one in gains if np.isfinite(one.decrease)]
     smooth = not np.any(at.margins <= KINKS[0])
-    return max([LEAST_SCALE, *slopes[:1], *gained[:1], around.slope, around.curvature if smooth else 0.0])
+    return max([LEAST_SCALE * _size(at), *slopes[:1], *gained[:1], around.slope, around.curvature if smooth else 0.0])
+
+
+def _size(at: Linearised) -> float:
+    """What the terms of F change over a length of x, each for itself: y moves as far as it answers to x."""
+    nx, moved = at.vectors.layout.nx, response(at, at.active).y
+    of_y = np.ones(at.vectors.layout.ny) if moved is None else np.abs(moved).sum(axis=1)
+    return float(np.abs(at.slopes.upper[:nx]).sum() + np.abs(at.slopes.upper[nx:]) @ of_y)
 
 
 def _notes(at: Linearised, gains: list[tuple[float, Gain]], names: list[str]) -> dict[str, str]:

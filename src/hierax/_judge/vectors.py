@@ -33,6 +33,8 @@ BENT = 1e-7  # curvature down, in units, beyond rounding
 LARGE_LOOKS = 3  # points at which a large lower level is looked at for convexity
 STRUCTURE_LOOKS = 3  # points at which Jacobians are looked at for entries that are always zero
 MODERATE, FEWER_STARTS = 100, 8  # larger lower levels than that are solved once, or from so many starts if not convex
+LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself are looked at, so many of them
+SHORTENINGS, LEAST_SHORTENING = 8, 1e-3  # how often, and to which share at least, such a length is shortened
 SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
 
 Vector = TypeVar("Vector", np.ndarray, Array)
@@ -200,8 +202,25 @@ class Programs:
         most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
         lengths_x = lengths_of(x, self.x_limits, of_x, self.x_groups, most_x)
         followed = np.where(lengths_x.assumed, 0.0, lengths_x.values)
-        of_y = np.maximum(of_y, _answers(slopes, followed))
+        of_y = self._seen(x, y, np.maximum(of_y, _answers(slopes, followed)), followed)
         return lengths_x, lengths_of(y, self.y_limits, of_y, self.y_groups, most_y)
+
+    def _seen(self, x: np.ndarray, y: np.ndarray, of_y: np.ndarray, of_x: np.ndarray) -> np.ndarray:
+        """Lengths of y shortened where G bends more over them than its curvature at the point says.
+
+        As powers do at zero: a length of y may change the slope of G by twice what the slope is, or what x can change.
+        """
+        (here, slopes), of_y = self.at(x, y), of_y.copy()
+        most = np.maximum(np.abs(slopes.stationarity[:, : x.size]) @ of_x, np.abs(here.stationarity))
+        for entry in np.flatnonzero((of_y > LONG * np.abs(y)) & (most > 0))[:LOOKED_AT]:
+            for _ in range(SHORTENINGS):
+                there = y.copy()
+                there[entry] += of_y[entry]
+                change = abs(self.at(*self.landed(x, there))[0].stationarity[entry] - here.stationarity[entry])
+                if not change > 2 * most[entry]:
+                    break
+                of_y[entry] *= max(most[entry] / change, LEAST_SHORTENING) if np.isfinite(change) else LEAST_SHORTENING
+        return of_y
 
     def units(self, lengths: np.ndarray, points: list[tuple[np.ndarray, np.ndarray]]) -> Units:
         """Units from given lengths of (x, y); those of values come from points in the user's units."""
