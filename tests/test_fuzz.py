@@ -24,7 +24,7 @@ from hierax.experiments.bench.fuzz_case import (
     upper_value,
 )
 from hierax.experiments.bench.fuzz_draw import draw, draw_case, draw_units
-from hierax.experiments.bench.fuzz_forms import FORMS, Form, truth_of
+from hierax.experiments.bench.fuzz_forms import FORMS, Constraints, Form, truth_of
 from hierax.experiments.bench.fuzz_grid import landscape, phi
 from hierax.experiments.bench.fuzz_judge import judge, worst_violation
 from hierax.experiments.bench.fuzz_lower import solve_lower
@@ -77,8 +77,10 @@ def no_upper(form):
 def slsqp(case, x, rng):
     """The least G of a few runs that end feasible."""
     form, c = case.form, case.numbers
-    rows = [{"type": "ineq", "fun": lambda y: -rows_value(form, c, x, y)}] if form.rows or form.balls else []
-    if form.equalities:  # dependent rows stop SLSQP: two inequalities instead
+    rows = []
+    if form.constraints.rows or form.constraints.balls:
+        rows.append({"type": "ineq", "fun": lambda y: -rows_value(form, c, x, y)})
+    if form.constraints.equalities:  # dependent rows stop SLSQP: two inequalities instead
         rows.append({"type": "ineq", "fun": lambda y: 1e-9 - np.abs(equalities_value(form, c, x, y))})
     if form.y_set == "simplex":
         rows.append({"type": "eq", "fun": lambda y: y.sum() - 1.0})
@@ -121,8 +123,8 @@ def test_an_infeasible_quadratic_program_is_recognised():
 def test_the_readme_problem():
     """(y-1)^2 + x^2/10 with y = min(x, 2x): x = y = 1/1.1."""
     case = stated(
-        Form("toy", 1, 1, rows=1), f0=[1.0], f=[0.0, -2.0], Q=np.diag([0.2, 2.0]), M=[[2.0]], q=[0.0], N=[[-4.0]],
-        A=[[1.0]], B=[[-1.0]], b=[0.0],
+        Form("toy", 1, 1, constraints=Constraints(rows=1)), f0=[1.0], f=[0.0, -2.0], Q=np.diag([0.2, 2.0]), M=[[2.0]],
+        q=[0.0], N=[[-4.0]], A=[[1.0]], B=[[-1.0]], b=[0.0],
     )  # fmt: skip
     best = landscape(case).best
     assert best.x == pytest.approx([1 / 1.1], abs=1e-5) and best.value == pytest.approx(0.1 / 1.1, abs=1e-9)
@@ -329,7 +331,7 @@ def test_problems_of_a_form_share_their_programs():
     form = next(form for form in FORMS if form.name == "rows")
     first, second = (fuzz_claims.examine(0, draw_case(form, "plain", np.random.default_rng(i)), 5.0) for i in range(2))
     assert first.status != "crash" and second.status != "crash"
-    assert second.compile_seconds == 0.0
+    assert second.times.compilation == 0.0
 
 
 def test_the_command_line(tmp_path, monkeypatch):

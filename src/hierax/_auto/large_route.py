@@ -23,7 +23,6 @@ from hierax._auto.certified import Certifier
 from hierax._auto.constants import (
     ALLOWED_VIOLATION,
     CERTIFIED,
-    GAIN,
     LARGE_ROUTE_SECONDS,
     LARGE_ROUTE_STARTS,
     RAN_FAR,
@@ -33,6 +32,7 @@ from hierax._auto.constants import (
 from hierax._auto.referee import Referee, can_judge
 from hierax._auto.schedule import RunSettings, Schedule
 from hierax._auto.stage_runner import Stage, StageRunner
+from hierax._auto.stages import Stages
 from hierax._base.constants import LOWER_STARTS
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import numbers_of
@@ -44,7 +44,6 @@ from hierax._problem.problem import Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
 from hierax._run.progress import Show, progress_bar
-from hierax._run.records import History
 from hierax._run.solution import Solution
 from hierax._run.status import Reason, Status
 from hierax._run.stepping import run_steps
@@ -68,8 +67,7 @@ class LargeRoute:
         self.runner = StageRunner(prepared, self.referee, self.budget, seed)
         self.certifier = Certifier(self.referee, auto.tol)
         self.starts = 1 if self.referee is None else auto.starts or _default_starts(prepared, self.referee)
-        self.stages: list[Stage] = []  # the best end of every run that came to something
-        self.best: Stage | None = None
+        self.stages = Stages()
         self.ran_off = self.stopped = False
         if self.referee is not None and self.referee.not_convex is not None:
             log.append(
@@ -82,7 +80,7 @@ class LargeRoute:
         first = self._race(schedule.first_race(), show, first=True)
         self.log += [stage.text for stage in first]
         ahead = min(first, key=lambda stage: stage.merit, default=None)
-        self._keep(ahead)
+        self.stages.go_on_from(ahead)
         if self.runner.lower_statuses and SOLVED not in self.runner.lower_statuses:
             return
         schedule.go_on_with(None if ahead is None else ahead.settings)
@@ -91,8 +89,8 @@ class LargeRoute:
             if len(pair) < 2:
                 self.runner.shorten_inner_steps()
             ahead = min(pair, key=lambda stage: stage.merit, default=None)
-            progress = self._keep(ahead)
-            if ahead is not None and ahead is self.best:
+            progress = self.stages.go_on_from(ahead)
+            if ahead is not None and ahead is self.stages.best:
                 self.log.append(ahead.text)
             schedule.learn(None if ahead is None else ahead.settings, progress)
             if schedule.stalled and not self._way_out(schedule):
@@ -122,10 +120,10 @@ class LargeRoute:
 
     def _way_out(self, schedule: Schedule) -> bool:
         """What to do where the stages bring no progress: another weight, more samples; False: nothing."""
-        if self.least_upper_violation > ALLOWED_VIOLATION:
+        if self.stages.least_upper_violation > ALLOWED_VIOLATION:
             return False
         self._certified()
-        certificate = None if self.best is None else self.certifier.known(self.best)
+        certificate = None if self.stages.best is None else self.certifier.known(self.stages.best)
         if self.certifier.needs_more_samples(certificate):
             self._look_closer()
             schedule.go_on()
@@ -137,21 +135,18 @@ class LargeRoute:
 
     def _look_closer(self) -> None:
         """Judge the best point, and all that come, by more samples."""
-        if self.referee is None or self.best is None or not self.referee.see_more_samples():
+        best = self.stages.best
+        if self.referee is None or best is None or not self.referee.see_more_samples():
             return
         self.budget.count_compilation_of(self.referee.setting.bound)
-        end = self.best.end
-        self.best = self.best._replace(end=self.referee.judge(end.x, end.y, end.y, end.multipliers))
+        end = best.end
+        self.stages.best = best._replace(end=self.referee.judge(end.x, end.y, end.y, end.multipliers))
         self.log.append(f"Noise leaves the certificate open: from here on {self.referee.samples} samples judge.")
-
-    @property
-    def least_upper_violation(self) -> float:
-        """The least violation of the upper constraints that was met."""
-        return min((stage.upper_violation for stage in self.stages), default=0.0)
 
     def _race(self, race: Sequence[RunSettings], show: Show, first: bool = False) -> list[Stage]:
         """The good ones of one run with each of the settings, from the best point (first race: from all starts)."""
-        x, y = (self.prepared.x, self.prepared.y) if self.best is None else (self.best.end.x, self.best.end.y)
+        best = self.stages.best
+        x, y = (self.prepared.x, self.prepared.y) if best is None else (best.end.x, best.end.y)
         several = None
         if first and self.starts > 1 and self.referee is not None:
             several, (x, y) = self.starts, self.referee.starts(self.starts)
@@ -159,39 +154,33 @@ class LargeRoute:
         for settings in race:
             stage = None if self._must_end and self.stages else self.runner.run(settings, x, y, several)
             if stage is not None:
-                self.stages.append(stage)
+                self.stages.add(stage)
                 self._tell(stage)
                 found.append(stage)
-                leader = self.best or stage
+                leader = best or stage
                 show(int(self.budget.elapsed), {"upper": leader.upper, "violation": leader.violation})
         return found
 
-    def _keep(self, stage: Stage | None) -> bool:
-        """Go on from a stage that is better than all before; whether it is clearly so."""
-        if stage is None or (self.best is not None and stage.merit >= self.best.merit):
-            return False
-        progress = self.best is None or stage.merit < self.best.merit - GAIN * (1 + abs(self.best.merit))
-        self.best = stage
-        return progress
-
     def _certified(self) -> bool:
         """Whether the certificate of the best point agrees; a new one is told to the log."""
-        if self.best is None:
+        best = self.stages.best
+        if best is None:
             return False
-        new = self.certifier.known(self.best) is None
+        new = self.certifier.known(best) is None
         if new and self.budget.over:
             return False
         with self.budget.kept_back("certificate") if new else nullcontext():
-            certificate = self.certifier.certificate(self.best)
+            certificate = self.certifier.certificate(best)
         if new and certificate is not None:
             self.log.append(f"Certificate of the best point: {self.certifier.in_a_line(certificate)}")
         return self.certifier.agrees(certificate)
 
     def _falls_for_ever(self) -> bool:
         """Whether F falls without an end: where the best point is far away, on along the ray from the start as well."""
-        if self.best is None or self.referee is None:
+        best = self.stages.best
+        if best is None or self.referee is None:
             return False
-        x0, end = self.prepared.x, self.best.end
+        x0, end = self.prepared.x, best.end
         way = optax.tree.sub(end.x, x0)
         if _size(way) < RAN_FAR * (1 + _size(x0)):
             return False
@@ -234,19 +223,12 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
     route.log.append(f"{route.runner.runs} runs in all" + (f", undone: {failures}." if failures else "."))
     x, y, multipliers = _answer(route, seed)
     x, y = prepared.whole(*prepared.inside(x, y))
-    columns = {
-        "step": np.arange(1, len(route.stages) + 1),
-        "upper": np.array([stage.upper for stage in route.stages]),
-        "violation": np.array([stage.violation for stage in route.stages]),
-        "gap": np.array([stage.end.iterate_gap for stage in route.stages]),
-        "factor": np.array([stage.settings.step_factor for stage in route.stages]),
-    }
     solution = Solution(
         x=x,
         y=y,
         multipliers=multipliers,
         status=status,
-        history=History(columns),
+        history=route.stages.history(),
         counts=route.budget.total(),
         state=None,
         method=dataclasses.replace(auto, seconds=route.budget.seconds, starts=route.starts),
@@ -254,18 +236,18 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
         log=(*route.log, status.message),
         tol=auto.tol,
     )
-    certificate = None if route.best is None else route.certifier.known(route.best)
+    certificate = None if route.stages.best is None else route.certifier.known(route.stages.best)
     judged_as_it_is = route.referee is not None and route.referee.exact
     return solution if certificate is None or not judged_as_it_is else solution.knowing(certificate)
 
 
 def _answer(route: LargeRoute, seed: int) -> tuple[PyTree, PyTree, Multipliers]:
     """The best point with y and multipliers from an exact lower solve, where that is possible; else the start."""
-    if route.best is None:
+    if route.stages.best is None:
         prepared = route.prepared
         start = run_steps(prepared, SALVF(), Call(max_steps=1, seed=seed, progress=False, quiet=True))
         return prepared.x, prepared.y, start.multipliers
-    end = route.best.end
+    end = route.stages.best.end
     if route.referee is not None and not route.referee.exact:
         end = route.referee.judge(end.x, end.y, end.y, end.multipliers, CERTIFIED)
     if end.lower_status == SOLVED:
@@ -275,7 +257,7 @@ def _answer(route: LargeRoute, seed: int) -> tuple[PyTree, PyTree, Multipliers]:
 
 def _status(route: LargeRoute) -> Status:
     """How the route ended."""
-    stages, best = len(route.stages), route.best
+    stages, best = len(route.stages), route.stages.best
     if route.runner.lower_statuses == {INFEASIBLE}:
         return Reason.NO_FEASIBLE_Y.status(stages)
     if route.runner.lower_statuses == {UNBOUNDED}:
@@ -284,8 +266,8 @@ def _status(route: LargeRoute) -> Status:
         return Reason.EVERY_STAGE_FAILED.status(0)
     if route.ran_off:
         return Reason.FALLS_FOR_EVER.status(stages, upper=best.upper)
-    if route.least_upper_violation > ALLOWED_VIOLATION:
-        return Reason.NO_FEASIBLE_X.status(stages, violation=route.least_upper_violation)
+    if route.stages.least_upper_violation > ALLOWED_VIOLATION:
+        return Reason.NO_FEASIBLE_X.status(stages, violation=route.stages.least_upper_violation)
     details = {"upper": best.upper, "violation": best.violation, "stages": stages}
     return _reason(route, best).status(
         stages, **details, certificate=_certificate_text(route, best), what=route.runner.no_more_data

@@ -1,10 +1,11 @@
-"""The clock of a call: wall time from the moment `solve` was called, compilation included."""
+"""The clock of a call: wall time since `solve` was called, compilation included; and the time of a run without it."""
 
 import math
 import time
 from collections.abc import Callable
 
 from hierax._base.interrupt import Interrupt
+from hierax._compile.programs import Bound
 
 
 class OutOfTime(Exception):
@@ -36,6 +37,24 @@ class Clock:
     def passed(self) -> bool:
         """Whether the time is up."""
         return self.left <= 0
+
+
+class Stopwatch:
+    """Seconds of a run from now on, those spent compiling the problem's programs apart."""
+
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
+        self._begin, self._compiled = time.perf_counter(), bound.compile_seconds
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the run, compilation apart."""
+        return time.perf_counter() - self._begin - self.compiling
+
+    @property
+    def compiling(self) -> float:
+        """Seconds that the run spent compiling."""
+        return self._bound.compile_seconds - self._compiled
 
 
 Patience = Callable[[], None]

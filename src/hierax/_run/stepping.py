@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from hierax._base.errors import InputError
@@ -11,7 +10,7 @@ from hierax._base.interrupt import interruptible
 from hierax._base.trees import size
 from hierax._run.call import Call, State, start_keys
 from hierax._run.claims import certified
-from hierax._run.clock import patience_of
+from hierax._run.clock import Stopwatch, patience_of
 from hierax._run.device import Spread
 from hierax._run.host import Host
 from hierax._run.prepare import Prepared, check_method
@@ -33,8 +32,7 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
     `asked` None: with the method of `call.state`, as it is. Ctrl-C ends the run with what it has; before there is a
     point to return it raises KeyboardInterrupt.
     """
-    begin = time.perf_counter()
-    compiled = prepared.bound.compile_seconds
+    watch = Stopwatch(prepared.bound)
     if call.state is None:
         assert asked is not None
         method = asked
@@ -48,11 +46,11 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
         for feeder in prepared.feeders.values():
             feeder.patience = patience_of(call.clock, interrupt)
         state = _first_state(prepared, method, call, spread)
-        host = Host(prepared, state, call, spread, (begin, compiled), interrupt)
-        host.drive()
-        solution = host.solution()
-        if isinstance(solution, Solution) and host.met_tolerance:
-            solution = certified(solution, prepared, call, host.quality(0))
+        host = Host(prepared, state, call, spread, watch, interrupt)
+        outcome = host.drive()
+        solution = host.solution(outcome)
+        if isinstance(solution, Solution) and outcome.met_tolerance:
+            solution = certified(solution, prepared, call, outcome.quality(0))
     for status in solution.statuses:
         loud = status.failed and not call.quiet
         logger.log(logging.WARNING if loud else logging.INFO, "%s: %s", status.name, status.message)

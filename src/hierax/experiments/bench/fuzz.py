@@ -60,7 +60,7 @@ def run_one(console: Console, number: int, seed: int, seconds: float, certify: b
         solution = result.solution
         shown = ["", str(solution), "", *solution.log, "", str(solution.certificate)]
         shown.append(f"certificate.ok(1e-4): {result.certified}")
-        shown.append(f"{result.seconds:.2f} s and {result.compile_seconds:.2f} s to compile")
+        shown.append(f"{result.times.solve:.2f} s and {result.times.compilation:.2f} s to compile")
         for line in shown:
             console.print(line, soft_wrap=True, markup=False, highlight=False)
     if result.verdict is not None:
@@ -90,9 +90,9 @@ def summary(results: list[Result], seed: int, seconds: float) -> Counts:
         "unsure": sum(result.status not in ("converged", "best_of_branches") for result in solvable),
         "statuses": dict(collections.Counter(result.status for result in results)),
         "seconds": round(seconds, 1),
-        "solve_seconds": round(sum(result.seconds for result in results), 1),
-        "judge_seconds": round(sum(result.judge_seconds for result in results), 1),
-        "compile_seconds": round(sum(result.compile_seconds for result in results), 1),
+        "solve_seconds": round(sum(result.times.solve for result in results), 1),
+        "judge_seconds": round(sum(result.times.judge for result in results), 1),
+        "compile_seconds": round(sum(result.times.compilation for result in results), 1),
         "numbers": {kind: sorted(result.number for result in results if kind in result.wrong) for kind in KINDS}
         | {
             MISSED: sorted(result.number for result in solvable if result.missed),
@@ -137,8 +137,8 @@ def _of_form(some: list[Result]) -> tuple[str, ...]:
         str(len(some)),
         str(sum(bool(result.wrong) for result in some)),
         str(sum(result.missed for result in some)),
-        f"{np.median([result.seconds for result in some]):.2f}",
-        f"{sum(result.compile_seconds for result in some):.1f}",
+        f"{np.median([result.times.solve for result in some]):.2f}",
+        f"{sum(result.times.compilation for result in some):.1f}",
         ", ".join(f"{count} {name}" for name, count in names.most_common()),
     )
 
@@ -161,11 +161,11 @@ def _title(case: Case) -> str:
 
 def described(case: Case) -> list[str]:
     """The problem in words and numbers."""
-    form = case.form
+    form, given = case.form, case.form.constraints
     lines = [
         f"{form.name}, {case.twist}: {form.n} + {form.m} variables, lower level {form.lower}, X {form.x_set}, "
-        f"Y {form.y_set}; {form.rows} affine rows, {form.balls} balls, {form.equalities} equalities, "
-        f"{form.upper_rows} upper rows, {form.waves} waves in F{', trees' if form.tree else ''}.",
+        f"Y {form.y_set}; {given.rows} affine rows, {given.balls} balls, {given.equalities} equalities, "
+        f"{given.upper_rows} upper rows, {form.waves} waves in F{', trees' if form.tree else ''}.",
         f"Truth: {case.truth}" + ("" if case.planted is None else f", planted at x = {case.planted[0]}"),
         "Units: " + ", ".join(f"{name} {value}" for name, value in vars(case.units).items() if value.size),
         f"Start in core units: x = {case.start[0]}, y = {case.start[1]}",

@@ -5,6 +5,7 @@ import re
 import time
 import traceback
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,14 @@ EARLY = 0.7  # part of the time before which it cannot be up
 NOTHING = Probed([], "")
 
 
+class Times(NamedTuple):
+    """Seconds that one problem took: `solve` (compilation apart), its compilation, and the judge."""
+
+    solve: float = 0.0
+    compilation: float = 0.0
+    judge: float = 0.0
+
+
 @dataclasses.dataclass(frozen=True)
 class Result:
     """What came of one problem.
@@ -43,9 +52,7 @@ class Result:
         wrong: wrong claims by kind, each in words.
         missed: whether the global optimum was missed (of a solvable problem).
         certified: certificate.ok(1e-4).
-        seconds: wall clock of solve without compilation.
-        compile_seconds: of solve.
-        judge_seconds: of the judge.
+        times: what it took; zeros after a crash.
         verdict: the judge's, of a solvable problem.
         solution: hierax's.
         trace: the traceback of a crash.
@@ -58,9 +65,7 @@ class Result:
     wrong: dict[str, str]
     missed: bool = False
     certified: bool = False
-    seconds: float = 0.0
-    compile_seconds: float = 0.0
-    judge_seconds: float = 0.0
+    times: Times = Times()
     verdict: Verdict | None = None
     solution: hx.Solution | None = None
     trace: str = ""
@@ -104,9 +109,7 @@ def examine(number: int, case: Case, seconds: float, certify: bool = False) -> R
         wrong,
         verdict is not None and verdict.missed(),
         certified,
-        spent,
-        solution.counts.compile_seconds,
-        judging,
+        Times(spent, solution.counts.compile_seconds, judging),
         verdict,
         solution,
         refused=probed.refused,

@@ -1,0 +1,153 @@
+"""How the starts of a run ended: their statuses, and what to do about those that did not end well."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._problem.problem import Problem
+from hierax._run import device, wording
+from hierax._run.call import Call
+from hierax._run.clock import Stopwatch
+from hierax._run.device import Run, Spread
+from hierax._run.prepare import Prepared
+from hierax._run.records import Records
+from hierax._run.status import Open, Reason, Status
+
+if TYPE_CHECKING:
+    from hierax._run.method import AbstractMethod
+
+LOWER_FAILURES = {device.NO_LOWER_POINT: Reason.NO_LOWER_POINT, device.NO_LOWER_BOUND: Reason.NO_LOWER_BOUND}
+
+
+class Ending(NamedTuple):
+    """Why the host ended a run, with what the reason's text says of the data."""
+
+    reason: Reason
+    what: str = ""
+    cure: str = ""
+
+
+class Begin(NamedTuple):
+    """Where a run began: the steps made before it, and x."""
+
+    step: int
+    x: PyTree
+
+    @classmethod
+    def of(cls, runs: Run) -> Begin:
+        """A copy: chunks overwrite the run."""
+        x = jax.tree.map(lambda a: np.array(a, copy=True), runs.state.point.x)
+        return cls(int(np.max(runs.state.step)), x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What is known of a run after its last step.
+
+    Attributes:
+        prepared: the problem.
+        call: what was asked for.
+        spread: how the starts were run.
+        method: with every value filled in.
+        begin: where the run began.
+        runs: where it ended, and the codes with which its starts stopped.
+        records: of the run.
+        watch: its time.
+        done: outer steps made, those of earlier calls apart.
+        ended: what the host ended the run with; None: its steps, or its own codes.
+    """
+
+    prepared: Prepared
+    call: Call
+    spread: Spread
+    method: AbstractMethod
+    begin: Begin
+    runs: Run
+    records: Records
+    watch: Stopwatch
+    done: int
+    ended: Ending | None
+
+    def statuses(self) -> list[Status]:
+        """How every start ended."""
+        return [self._status(i) for i in range(np.size(self.runs.code))]
+
+    def _status(self, i: int) -> Status:
+        """How start i ended."""
+        code, step = int(np.ravel(self.runs.code)[i]), int(np.ravel(self.runs.state.step)[i])
+        if code == device.NONFINITE:
+            return Reason.NOT_A_NUMBER.status(step, cure=self._cure(i))
+        if code == device.DIVERGED:
+            return Reason.RAN_AWAY.status(step, cure=self._cure(i))
+        if code in LOWER_FAILURES:
+            return LOWER_FAILURES[code].status(step)
+        if self.ended is not None and self.ended.reason.kind.failed:
+            return self._ending(self.ended, i, step)
+        if bool(np.ravel(self.runs.pinned)[i]):
+            return Reason.HELD_IN_A_CORNER.status(step)
+        if code == device.CONVERGED:
+            quality = self.quality(i)
+            return Reason.RESIDUALS_SMALL_UNPROVED.status(
+                step, tol=self.call.tol, quality=quality, why=Open.ONE_OF_MANY.text()
+            )
+        return self._ending(self.ended or Ending(Reason.STEPS_DONE), i, step)
+
+    def _ending(self, ended: Ending, i: int, step: int) -> Status:
+        """The status of a start that the host ended."""
+        reason, what, cure = ended
+        time_taken = {"seconds": self.call.seconds, "compiling": self.watch.compiling}
+        quality, hint = self.quality(i), self._hint(i)
+        return reason.status(step, done=self.done, quality=quality, hint=hint, what=what, cure=cure, **time_taken)
+
+    @property
+    def met_tolerance(self) -> bool:
+        """Whether a single run was ended by its tolerance."""
+        met = self.spread == "one" and int(self.runs.code) == device.CONVERGED
+        return met and not bool(self.runs.pinned)
+
+    def quality(self, i: int) -> str:
+        """How good the last point of start i is by its own residuals, in words."""
+        return wording.quality(self.records, i, self.method.advice, self.call.tol)
+
+    @functools.cached_property
+    def _last_x(self) -> PyTree:
+        return jax.tree.map(np.asarray, self.runs.state.point.x)
+
+    def _hint(self, i: int) -> str:
+        """What to do about start i where it goes round in a cycle or x has hardly moved."""
+        ends = self.begin.x, self._last_x
+        if self.spread != "one":
+            ends = jax.tree.map(lambda a: a[i], ends)
+        way = wording.Way(self.begin.step, *ends)
+        return wording.hints(self.records, i, self.method.advice, self.call.tol, self.prepared.problem, way)
+
+    def _cure(self, i: int) -> str:
+        """What to do about start i: its steps compared with what the curvature at its last finite point allows."""
+        advice = self.method.advice
+        if self.prepared.feeders:
+            return advice.shorten_steps
+        method, run = self.method, self.runs
+        if self.spread != "one":
+            method, run = jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, (method, run))
+        limits = self.prepared.bound.run("step limits", _step_limits, run, method)
+        found = {name: (float(used), float(most)) for name, (used, most) in limits.items()}
+        for name, (used, most) in found.items():
+            if np.isfinite(most) and used > most:
+                return (
+                    f"{name}={used:.3g} exceeds 2/L ~ {most:.3g} there; lower it or leave it unset (an estimate is "
+                    "made at the start only: where the curvature grows on the way, set a smaller step)."
+                )
+        if not all(np.isfinite(most) for _, most in found.values()):
+            return "The functions' derivatives are not finite there: restrict X and Y to where they are."
+        return (found and advice.no_step_too_long) or advice.shorten_steps
+
+
+def _step_limits(problem: Problem, run: Run, method: AbstractMethod) -> dict[str, tuple[Any, Any]]:
+    return method.step_limits(problem, run.state)
