@@ -5,7 +5,7 @@ from jaxtyping import PyTree
 
 from hierax._judge.below import Reference, lower_solution
 from hierax._judge.descent import Around, look_around
-from hierax._judge.inspection import Fields, Inspection
+from hierax._judge.inspection import SIDEWAYS, Fields, Inspection
 from hierax._judge.local_model import Gain, Linearised, gain, response, valid_radius, with_cuts
 from hierax._judge.sampling import SamplingErrors, sampling_errors
 from hierax._judge.vectors import raveled, unraveled
@@ -97,10 +97,16 @@ def _scale(at: Linearised, gains: list[tuple[float, Gain]], around: Around) -> f
 
 
 def _size(at: Linearised) -> float:
-    """What the terms of F change over a length of x, each for itself: y moves as far as it answers to x."""
+    """What the terms of F change over a length of x, each for itself: y moves as far as it answers to x.
+
+    Also a little to both sides: at a minimum all slopes of F may vanish.
+    """
     nx, moved = at.vectors.layout.nx, response(at, at.active).y
     of_y = np.ones(at.vectors.layout.ny) if moved is None else np.abs(moved).sum(axis=1)
-    return float(np.abs(at.slopes.upper[:nx]).sum() + np.abs(at.slopes.upper[nx:]) @ of_y)
+    sides = [at.vectors.landed(at.point.x + side, at.point.y + side * of_y) for side in (SIDEWAYS, -SIDEWAYS)]
+    slopes = [at.slopes.upper, *(at.vectors.at(*side, at.point.mu)[1].upper for side in sides)]
+    sizes = [float(np.abs(slope[:nx]).sum() + np.abs(slope[nx:]) @ of_y) for slope in slopes]
+    return max(size for size in sizes if np.isfinite(size))
 
 
 def _notes(at: Linearised, gains: list[tuple[float, Gain]], names: list[str]) -> dict[str, str]:
