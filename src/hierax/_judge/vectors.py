@@ -83,14 +83,6 @@ class Limits(NamedTuple):
     high: np.ndarray
 
 
-class Cover(NamedTuple):
-    """Points that cover X and Y, the given one first: starts (xs, ys), and starts of lower solves."""
-
-    lower_starts: np.ndarray
-    xs: np.ndarray
-    ys: np.ndarray
-
-
 class Layout(NamedTuple):
     """Where everything stands in the vectors.
 
