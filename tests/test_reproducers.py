@@ -5,8 +5,10 @@ import time
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 
 import hierax as hx
+from hierax.problems import bolib
 
 
 def scalar(upper=(1.0, 0.1, 0.0, 0.0), lower=(1.0, 2.0, 0.0), row=(1.0, -1.0, 0.0), wave=0.0, x_set=None):
@@ -280,3 +282,57 @@ def test_auto_takes_tol_callback_and_max_steps():
     assert few.status.name in ("max_steps", "converged")
     with pytest.raises(hx.InputError, match=r"Auto\(samples=10\): nothing is sampled"):
         hx.solve(scalar(), 0.5, 0.5, hx.Auto(samples=10))
+
+
+def test_s15_nothing_is_owed_to_a_gap():
+    """F below the optimum by a gap of the square of its size: of one basin the point without a gap wins."""
+    case = bolib.load("ShimizuAiyoshi1981Ex1")
+    sol = never_contradicts(hx.solve(case.problem(), *case.x0y0()))
+    assert sol.status.name == "converged"
+    assert sol.value == pytest.approx(100.0, abs=1e-3)
+
+
+def planted_qp(nx, n, rows, seed):
+    """Lower 1/2 y'My + (Nx + q)'y over A y <= b + B x, y >= 0; F has a local minimiser of value 0 at the planted x."""
+    rng = np.random.default_rng(seed)
+    root, mixed, push = rng.normal(size=(n, n)), rng.normal(size=(n, nx)), rng.normal(size=n)
+    hessian = root @ root.T / n + 0.1 * np.eye(n)
+    a, b_x, b = rng.normal(size=(rows, n)) / n**0.5, 0.3 * rng.normal(size=(rows, nx)), rng.uniform(0.05, 0.5, rows)
+    x, g = rng.uniform(-0.5, 0.5, nx), rng.normal(size=n) / n**0.5
+
+    def solved(at):
+        return by_nnls(
+            hessian, mixed @ at + push, np.vstack([a, -np.eye(n)]), np.concatenate([b + b_x @ at, np.zeros(n)])
+        )
+
+    y, step = solved(x), 1e-6
+    moves = np.stack([(solved(x + step * e) - solved(x - step * e)) / (2 * step) for e in np.eye(nx)], axis=1)
+    tilt = moves.T @ g
+    problem = hx.Problem(
+        upper=lambda u, v, zeta: g @ (v - y) + 0.5 * jnp.sum((v - y) ** 2) - tilt @ (u - x) + 2 * jnp.sum((u - x) ** 2),
+        lower=lambda u, v, xi: 0.5 * v @ (hessian @ v) + (mixed @ u + push) @ v,
+        constraints=lambda u, v: a @ v - b - b_x @ u,
+        x_set=hx.Box(-1.0, 1.0),
+        y_set=hx.NonNegative(),
+    )
+    return problem
+
+
+def by_nnls(hessian, push, rows, levels):
+    """min 1/2 y'My + q'y subject to rows y <= levels, from its dual, a non-negative least squares problem."""
+    factor = np.linalg.cholesky(hessian)
+    scaled = np.linalg.solve(factor, rows.T)
+    free = -np.linalg.solve(hessian, push)
+    left = levels - rows @ free
+    stacked = np.vstack([scaled, left[None]])
+    mu, _ = scipy.optimize.nnls(stacked, np.append(np.zeros(len(scaled)), -1.0), maxiter=10000)
+    rest = 1 + left @ mu  # by least-distance programming (Lawson and Hanson, chapter 23)
+    return free - np.linalg.solve(hessian, rows.T @ (mu / rest))
+
+
+@pytest.mark.slow
+def test_s1_c_the_planted_qp():
+    problem = planted_qp(5, 100, 50, 0)
+    sol = never_contradicts(hx.solve(problem, jnp.zeros(5), jnp.zeros(100)))
+    assert sol.status.name == "converged"
+    assert sol.value <= 1e-5  # the planted local minimiser, or one below it
