@@ -51,22 +51,24 @@ def run(name: str, moment: float, seconds: float) -> dict[str, object]:
     options = {**options, "callback": look}
     timer = threading.Timer(moment, os.kill, (os.getpid(), signal.SIGINT))
     found: dict[str, object] = {"method": name, "moment": moment}
+    solution = None
     try:
         timer.start()
         solution = hx.solve(PROBLEM, X0, Y0, method, seconds=seconds, throw=False, progress=False, **options)
-        found |= {"ended": solution.status.name, "message": solution.status.message}
-        found["finite"] = bool(jnp.isfinite(solution.x).all() & jnp.isfinite(solution.y).all())
-        found["value"] = solution.value
     except KeyboardInterrupt:
         found["ended"] = "KeyboardInterrupt"
-    found |= {"took": time.perf_counter() - begin, "seen": len([at for at in seen if at < moment])}
-    found["sent"] = found["took"] >= moment
     try:  # a request that comes too late for the run is not the run's
+        found |= {"took": time.perf_counter() - begin, "seen": len([at for at in seen if at < moment])}
+        found["sent"] = found["took"] >= moment
         timer.cancel()
         timer.join()
         time.sleep(0.01)
     except KeyboardInterrupt:
         found["sent"] = False
+    if solution is not None:
+        found |= {"ended": solution.status.name, "message": solution.status.message}
+        found["finite"] = bool(jnp.isfinite(solution.x).all() & jnp.isfinite(solution.y).all())
+        found["value"] = solution.value
     found["handler_kept"] = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return found
 
