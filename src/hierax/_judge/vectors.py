@@ -387,7 +387,8 @@ def _outside(v: np.ndarray, limits: Limits) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _size(slope: np.ndarray) -> float:
-    return float(np.linalg.norm(slope))
+    with np.errstate(over="ignore"):  # far out a steep function is infinite, which says nothing
+        return float(np.linalg.norm(slope))
 
 
 def _lower_size(slopes: Values[np.ndarray], lengths: np.ndarray, nx: int) -> float:
