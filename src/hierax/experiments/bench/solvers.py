@@ -30,7 +30,7 @@ from hierax.solving import solve
 
 threadpoolctl = lazy("threadpoolctl")
 
-SECONDS = 20.0  # limit of a run, compilation apart
+SECONDS = 20.0  # limit of a run of the other solvers
 Answer = tuple[np.ndarray, np.ndarray, str]
 
 
@@ -68,7 +68,7 @@ def _one_slsqp(case: Case, seed: int) -> Answer:
 
 
 SOLVERS: dict[str, Callable[[Case, int], Answer]] = {
-    "Auto": _auto(Auto(seconds=SECONDS)),
+    "Auto": _auto(Auto()),
     "penalty": _auto(Auto(route="penalty", seconds=SECONDS)),
     "SALVF": _method(SALVF, 10_000),
     "BLOCC": _method(BLOCC, 500),
