@@ -80,6 +80,7 @@ def check(names: list[str], count: int, seed: int) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_four_moments():
     check(["auto", "salvf"], 4, 0)
 
@@ -164,6 +165,7 @@ def check_commands(tmp_path: Path, plan: list[tuple[str, float]]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_two_commands(tmp_path):
     check_commands(tmp_path, [("auto", 0.8), ("salvf", 0.7)])
 

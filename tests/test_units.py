@@ -23,7 +23,7 @@ DECADES = 6.0
 TOL = 1e-4
 NEAR_VALUE, NEAR_X = 1e-3, 0.02  # part of the scale of F, and of x in units of which it is about one
 
-# Form, twist and seed of the draw. The first five are the quick part.
+# Form, twist and seed of the draw. The first three are the quick part.
 PROBLEMS = [
     ("rows", "plain", 0),
     ("rows", "false_row", 1),
@@ -106,9 +106,9 @@ def check(problem: int, changes: range) -> None:
     assert not wrong, f"in plain units {plain.status}, ok {plain.certified}; {'; '.join(wrong)}"
 
 
-@pytest.mark.parametrize("problem", range(5), ids=lambda i: "-".join(map(str, PROBLEMS[i])))
+@pytest.mark.parametrize("problem", range(3), ids=lambda i: "-".join(map(str, PROBLEMS[i])))
 def test_claims_and_answers_do_not_depend_on_units(problem):
-    check(problem, range(5))
+    check(problem, range(3))
 
 
 @pytest.mark.slow

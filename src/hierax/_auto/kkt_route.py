@@ -77,8 +77,8 @@ class SmallSearch:
         return not points and BEYOND_REPAIR < least < np.inf and not self.deadline.passed
 
     def _all_agree(self, starts: int) -> bool:
-        """Whether so many starts have all ended at the same F."""
-        if starts < AGREEING_STARTS:
+        """Whether so many starts have all ended at the same F, of a problem whose lower level looks convex."""
+        if starts < AGREEING_STARTS or self.vectors.bent is not None:
             return False
         ends = [
             min((c.upper for c in self.candidates if c.accepted and c.start == number), default=np.inf)
