@@ -29,8 +29,9 @@ from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.lazy import lazy
 from hierax._judge.certificate import Certificate, certificate_in
+from hierax._judge.programs import raveled, unraveled
 from hierax._judge.setting import Setting
-from hierax._judge.vectors import Point, raveled, unraveled
+from hierax._judge.vectors import Point
 from hierax._problem.problem import Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared

@@ -36,9 +36,10 @@ from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.space import Space
 from hierax._base.constants import ARMIJO
 from hierax._judge.branches import FEASIBLE
+from hierax._judge.programs import Trees, Vector, upper_rows
 from hierax._judge.setting import Data
 from hierax._judge.units import Units, in_units
-from hierax._judge.vectors import Point, Trees, Vector, upper_rows
+from hierax._judge.vectors import Point
 from hierax._lower.exact import Branches, Exact
 from hierax._math.lower_level import SOLVED
 from hierax._problem.problem import Problem

@@ -20,7 +20,8 @@ from hierax._auto.constants import (
 )
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
-from hierax._judge.vectors import Point, Values
+from hierax._judge.programs import Values
+from hierax._judge.vectors import Point
 
 
 class Cuts(NamedTuple):

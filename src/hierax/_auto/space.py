@@ -11,8 +11,9 @@ import numpy as np
 
 from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate
+from hierax._judge.programs import Programs, raveled
 from hierax._judge.setting import Setting
-from hierax._judge.vectors import Programs, Structure, VectorProblem, raveled
+from hierax._judge.vectors import Structure, VectorProblem
 from hierax._math.scatter import unit_cube
 
 

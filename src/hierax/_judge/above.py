@@ -7,8 +7,8 @@ from hierax._judge.below import Reference, lower_solution
 from hierax._judge.descent import Around, look_around
 from hierax._judge.inspection import SIDEWAYS, Fields, Inspection
 from hierax._judge.local_model import Gain, Linearised, gain, response, valid_radius, with_cuts
+from hierax._judge.programs import raveled, unraveled
 from hierax._judge.sampling import SamplingErrors, sampling_errors
-from hierax._judge.vectors import raveled, unraveled
 from hierax._math.lower_level import row_names
 
 LEAST_SCALE = 1e-2  # of F's terms, where hardly anything around the point can be compared with it

@@ -7,7 +7,8 @@ import numpy as np
 from hierax._base.text import numbers_of
 from hierax._judge.branches import Branches
 from hierax._judge.inspection import Fields, Inspection
-from hierax._judge.vectors import Point, Values, beyond, kkt_residual, raveled, unraveled
+from hierax._judge.programs import Values, raveled, unraveled
+from hierax._judge.vectors import Point, beyond, kkt_residual
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, multiplier_vector
 from hierax._problem.problem import Multipliers

@@ -12,14 +12,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.text import entries
+from hierax._judge.programs import Programs, raveled, unraveled
 from hierax._judge.setting import Setting
-from hierax._judge.vectors import (
-    Programs,
-    VectorProblem,
-    beyond,
-    raveled,
-    unraveled,
-)
+from hierax._judge.vectors import VectorProblem, beyond
 from hierax._math.hypergradient import MOST
 
 Stop = Callable[[], bool]

@@ -20,7 +20,8 @@ import numpy as np
 
 from hierax._base.lazy import lazy
 from hierax._judge.branches import Branches
-from hierax._judge.vectors import Point, Values, VectorProblem
+from hierax._judge.programs import Values
+from hierax._judge.vectors import Point, VectorProblem
 from hierax._math.lower_level import SOLVED
 
 scipy_optimize = lazy("scipy.optimize")

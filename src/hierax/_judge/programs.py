@@ -1,0 +1,343 @@
+"""The compiled problem, in the user's units or in others: what the host's view of it (`vectors.py`) is made of.
+
+Everything is in double precision and on all of the data. Three small programs are compiled, and shared by the routes of
+`Auto` and the certificate: the points that cover X and Y, all functions with their Jacobians, and the lower level
+solved from many starts. Not for problems whose matrices do not fit.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from hierax._base.constants import LOWER_STARTS
+from hierax._base.trees import size
+from hierax._judge.setting import Data, Setting
+from hierax._judge.units import Lengths, RowUnits, Scale, Units, in_units, intrinsic_lengths, lengths_of
+from hierax._lower.exact import Exact
+from hierax._math.lower_level import level_at
+from hierax._problem import sets
+from hierax._problem.problem import Problem
+
+LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself are looked at, so many of them
+SHORTENINGS, LEAST_SHORTENING = 8, 1e-3  # how often, and to which share at least, such a length is shortened
+SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
+
+Vector = TypeVar("Vector", np.ndarray, Array)
+"""NumPy's arrays on the host, JAX's inside a program."""
+
+
+class Trees(NamedTuple):
+    """The start as trees, which give programs the structure of x and y."""
+
+    x: PyTree
+    y: PyTree
+
+    def x_of(self, vector: Array) -> PyTree:
+        """x as the problem's functions take it."""
+        return jax.flatten_util.ravel_pytree(self.x)[1](vector)
+
+    def y_of(self, vector: Array) -> PyTree:
+        """y likewise."""
+        return jax.flatten_util.ravel_pytree(self.y)[1](vector)
+
+
+class Values(NamedTuple, Generic[Vector]):
+    """All functions at (x, y, mu), or their Jacobians in (x, y).
+
+    Attributes:
+        upper: F.
+        lower: f.
+        above: upper constraints, then the inequalities of X.
+        above_equal: the equalities of X.
+        rows: of the lower level.
+        stationarity: grad_y (f + mu.rows).
+    """
+
+    upper: Vector
+    lower: Vector
+    above: Vector
+    above_equal: Vector
+    rows: Vector
+    stationarity: Vector
+
+
+class Limits(NamedTuple):
+    """The smallest box around a set, infinite where there is none."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Layout(NamedTuple):
+    """Where everything stands in the vectors.
+
+    Attributes:
+        nx: entries of x.
+        ny: entries of y.
+        equal: which rows of the lower level are equalities.
+        face: which of them are faces of Y.
+        own_above: how many upper constraints there are, which stand before the faces of X.
+        above: how many there are with those faces.
+        parts: the slices of `Values` after F and f.
+    """
+
+    nx: int
+    ny: int
+    equal: np.ndarray
+    face: np.ndarray
+    own_above: int
+    above: int
+    parts: tuple[slice, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the lower level."""
+        return self.equal.size
+
+    def cut(self, table: np.ndarray) -> Values[np.ndarray]:
+        """A table with one line per function, by name."""
+        return Values(table[0], table[1], *(table[part] for part in self.parts))
+
+
+class Programs:
+    """The compiled problem in the user's units: what all `VectorProblem`s of a setting share."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.layout = layout = _layout(setting)
+        self.trees = Trees(setting.x, setting.y)
+        none = Scale(np.ones(()), np.zeros(()))
+        rows = RowUnits(*(jax.tree.map(_ones, setting.shapes(name)) for name in RowUnits._fields))
+        ones = (jax.tree.map(np.ones_like, tree) for tree in self.trees)
+        self.raw = Units(next(ones), next(ones), none, none, rows)
+        x, y = raveled(setting.x), raveled(setting.y)
+        self.table = setting.ready("values", _table, self.trees, self.raw, x, y, np.zeros(layout.rows))
+        self.lanes = LOWER_STARTS if layout.ny + layout.rows <= SIDE_BY_SIDE else 1
+        problem = setting.bound.problem
+        self.x_groups, self.y_groups = (
+            sets.shared_units(convex, tree)
+            for convex, tree in zip((problem.x_set, problem.y_set), self.trees, strict=True)
+        )
+        self.x_limits, self.y_limits = (Limits(*box) for box in setting.run("boxes", _boxes, self.trees, quick=True))
+        both = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
+        self._land = None if both else setting.ready("land", _land, self.trees, x, y)
+
+    def at(self, x: np.ndarray, y: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+        """Values and Jacobians in the user's units, without multipliers."""
+        table = self.table(self.trees, self.raw, x, y, np.zeros(self.layout.rows))
+        return self.layout.cut(table[:, 0]), self.layout.cut(table[:, 1:])
+
+    def branches(self, convex: bool) -> Callable[..., np.ndarray]:
+        """The program that solves the lower level from `lanes` starts; a quicker one for large and convex ones."""
+        y = raveled(self.setting.y)
+        points, mu = np.tile(y, (self.lanes, 1)), np.zeros((self.lanes, self.layout.rows))
+        args = self.trees, self.raw, raveled(self.setting.x), points, mu
+        if convex and self.lanes == 1:
+            return self.setting.ready("branches of a convex level", functools.partial(_branches, 1), *args)
+        return self.setting.ready("branches", functools.partial(_branches, LOWER_STARTS), *args)
+
+    def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest points of X and Y, in the user's units."""
+        x, y = np.clip(x, *self.x_limits), np.clip(y, *self.y_limits)
+        if self._land is not None:
+            x, y = np.split(self._land(self.trees, x, y), [x.size])
+        return x, y
+
+    def lengths(
+        self, x: np.ndarray, y: np.ndarray, most: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> tuple[Lengths, Lengths]:
+        """Lengths of x and y at a point in the user's units; `most`: upper bounds where the sets give none."""
+        values, slopes = self.at(x, y)
+        own, above = ~self.layout.face, slice(self.layout.own_above)  # bounds have widths, which say more
+        intrinsic = intrinsic_lengths(
+            np.concatenate([values.above[above], values.rows[own], values.stationarity]),
+            np.concatenate([slopes.above[above], slopes.rows[own], slopes.stationarity]),
+        )
+        of_x, of_y = np.split(intrinsic, [x.size])
+        most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
+        lengths_x = lengths_of(x, self.x_limits, of_x, self.x_groups, most_x)
+        followed = np.where(lengths_x.assumed, 0.0, lengths_x.values)
+        of_y = self._seen(x, y, np.maximum(of_y, _answers(slopes, followed)), followed)
+        return lengths_x, lengths_of(y, self.y_limits, of_y, self.y_groups, most_y)
+
+    def _seen(self, x: np.ndarray, y: np.ndarray, of_y: np.ndarray, of_x: np.ndarray) -> np.ndarray:
+        """Lengths of y shortened where G bends more over them than its curvature at the point says.
+
+        As powers do at zero: a length of y may change the slope of G by twice what the slope is, or what x can change.
+        """
+        (here, slopes), of_y = self.at(x, y), of_y.copy()
+        most = np.maximum(np.abs(slopes.stationarity[:, : x.size]) @ of_x, np.abs(here.stationarity))
+        for entry in np.flatnonzero((of_y > LONG * np.abs(y)) & (most > 0))[:LOOKED_AT]:
+            for _ in range(SHORTENINGS):
+                there = y.copy()
+                there[entry] += of_y[entry]
+                change = abs(self.at(*self.landed(x, there))[0].stationarity[entry] - here.stationarity[entry])
+                if not change > 2 * most[entry]:
+                    break
+                of_y[entry] *= max(most[entry] / change, LEAST_SHORTENING) if np.isfinite(change) else LEAST_SHORTENING
+        return of_y
+
+    def units(self, lengths: np.ndarray, points: list[tuple[np.ndarray, np.ndarray]]) -> Units:
+        """Units from given lengths of (x, y); those of values come from points in the user's units."""
+        tables = [self.at(x, y) for x, y in points]
+        nx = self.layout.nx
+        units = Units(
+            unraveled(self.trees.x, lengths[:nx]),
+            unraveled(self.trees.y, lengths[nx:]),
+            Scale(np.asarray(_typical([_size(s.upper * lengths) for _, s in tables])), tables[0][0].upper),
+            Scale(np.asarray(_typical([_lower_size(s, lengths, nx) for _, s in tables])), tables[0][0].lower),
+            self.raw.rows,
+        )
+        own = ~self.layout.face
+        below = _row_sizes([(v.rows[own], s.rows[own]) for v, s in tables], lengths, nx)
+        above = _row_sizes([(v.above, s.above) for v, s in tables], lengths, nx)[: self.layout.own_above]
+        equal = self.layout.equal[own]
+        return units._replace(
+            rows=RowUnits(
+                unraveled(self.raw.rows.constraints, below[~equal]),
+                unraveled(self.raw.rows.equalities, below[equal]),
+                unraveled(self.raw.rows.upper_constraints, above),
+            )
+        )
+
+
+def _size(slope: np.ndarray) -> float:
+    with np.errstate(over="ignore"):  # far out a steep function is infinite, which says nothing
+        return float(np.linalg.norm(slope))
+
+
+def _lower_size(slopes: Values[np.ndarray], lengths: np.ndarray, nx: int) -> float:
+    """What G changes over the lengths of y, to first and to second order."""
+    of_y = lengths[nx:]
+    curved = slopes.stationarity[:, nx:] * of_y * of_y[:, None]
+    return max(_size(slopes.lower[nx:] * of_y), 0.5 * _size(curved))
+
+
+def _answers(slopes: Values[np.ndarray], of_x: np.ndarray) -> np.ndarray:
+    """How far every entry of y moves, roughly, when x moves by its lengths: the median over what depends on both."""
+    nx = of_x.size
+    told = np.concatenate([slopes.rows, slopes.stationarity])
+    pushed = np.abs(told[:, :nx]) @ of_x
+    return intrinsic_lengths(pushed, told[:, nx:])
+
+
+def _typical(sizes: list[float]) -> float:
+    """The lower quartile of the sizes that say something (far points may be steep); one where none does."""
+    told = [one for one in sizes if np.isfinite(one) and one > 0]
+    return float(np.quantile(told, 0.25)) if told else 1.0
+
+
+def _row_sizes(tables: list[tuple[np.ndarray, np.ndarray]], lengths: np.ndarray, nx: int) -> np.ndarray:
+    """What every row changes over the lengths of y, or else of x; its value, where it depends on neither."""
+    found = np.ones(len(tables[0][0]))
+    for i in range(found.size):
+        of_y = [_size(slopes[i, nx:] * lengths[nx:]) for _, slopes in tables]
+        of_x = [_size(slopes[i, :nx] * lengths[:nx]) for _, slopes in tables]
+        value = [abs(float(values[i])) for values, _ in tables]
+        sizes = next((one for one in (of_y, of_x, value) if np.max(np.nan_to_num(one)) > 0), [1.0])
+        found[i] = _typical(sizes)
+    return found
+
+
+def _layout(setting: Setting) -> Layout:
+    x_set, rows = setting.bound.problem.x_set, setting.layout()
+    faces = jax.eval_shape(lambda x: sets.faces(x_set, x), setting.x)
+    own_above = sum(row.size for row in jax.tree.leaves(setting.shapes("upper_constraints")))
+    above = own_above + size(faces.inequalities)
+    nx, ny = size(setting.x), size(setting.y)
+    counts = (1, 1, above, size(faces.equalities), rows.equal.size, ny)
+    ends = np.cumsum([0, *counts])[2:]
+    parts = tuple(slice(low, high) for low, high in itertools.pairwise(ends))
+    return Layout(nx, ny, rows.equal, rows.face, own_above, above, parts)
+
+
+def raveled(tree: PyTree) -> np.ndarray:
+    """The tree as one vector, without compiling anything."""
+    return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree))])
+
+
+def unraveled(like: PyTree, vector: np.ndarray) -> PyTree:
+    """A vector in the structure of a tree, likewise."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    return jax.tree.unflatten(
+        structure, [vector[end - leaf.size : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
+    )
+
+
+def _ones(row: jax.ShapeDtypeStruct) -> np.ndarray:
+    return np.ones(row.shape)
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+
+
+def _boxes(problem: Problem, data: Data, start: Trees) -> tuple[sets.Bounds, sets.Bounds]:
+    """The boxes around X and Y."""
+    del data
+    return sets.bounds(problem.x_set, start.x), sets.bounds(problem.y_set, start.y)
+
+
+def _land(problem: Problem, data: Data, trees: Trees, x: Array, y: Array) -> Array:
+    """The nearest points of X and Y, one after the other."""
+    del data
+    landed = sets.project(problem.x_set, trees.x_of(x)), sets.project(problem.y_set, trees.y_of(y))
+    return jnp.concatenate([jax.flatten_util.ravel_pytree(part)[0] for part in landed])
+
+
+def upper_rows(problem: Problem, x: PyTree, y: PyTree) -> Array:
+    """The upper constraints, then the inequalities of X."""
+    return _joined((problem.upper_constraints(x, y), sets.faces(problem.x_set, x).inequalities))
+
+
+def _joined(tree: PyTree) -> Array:
+    return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf) for leaf in jax.tree.leaves(tree))])
+
+
+def _functions(problem: Problem, data: Data, x: PyTree, y: PyTree, mu: Array) -> Values[Array]:
+    """All functions at a point, each as a vector."""
+    level = level_at(problem, x, y, data.xi)
+    rows, pull = jax.vjp(level.rows, level.start)
+    lower, slope = jax.value_and_grad(level.objective)(level.start)
+    return Values(
+        problem.upper(x, y, data.zeta)[None],
+        lower[None],
+        upper_rows(problem, x, y),
+        _joined(sets.faces(problem.x_set, x).equalities),
+        rows,
+        slope + pull(mu)[0],
+    )
+
+
+def _table(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array, mu: Array) -> Array:
+    """One line per function: its value, then its derivatives in (x, y).
+
+    A single array, because every array that a program returns costs as much as a small problem's functions.
+    """
+    problem = in_units(problem, units)
+
+    def values(point: Array) -> Array:
+        x_now, y_now = trees.x_of(point[: x.size]), trees.y_of(point[x.size :])
+        return jnp.concatenate(_functions(problem, data, x_now, y_now, mu))
+
+    point = jnp.concatenate([x, y])
+    return jnp.concatenate([values(point)[:, None], jax.jacfwd(values)(point)], axis=1)
+
+
+def _branches(
+    starts: int, problem: Problem, data: Data, trees: Trees, units: Units, x: Array, points: Array, mu: Array
+) -> Array:
+    """One line per start of the lower level, again as a single array: point, multipliers, and the numbers.
+
+    With `starts` > 1 Newton steps take negative curvature into account.
+    """
+    problem = in_units(problem, units)
+    found = Exact(starts=starts).branches(problem, trees.x_of(x), trees.y, data.xi, points, mu)
+    return jnp.concatenate([part if part.ndim == 2 else part[:, None].astype(x.dtype) for part in found], axis=1)
