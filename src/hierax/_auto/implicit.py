@@ -12,8 +12,8 @@ from hierax._auto.constants import IMPLICIT_STEPS, RUN_OFF, SQP_CHANGE
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, LeftOff, Stop, slsqp
 from hierax._base.lazy import lazy
-from hierax._judge.local_model import Linearised, response
 from hierax._judge.vectors import Point
+from hierax._lower.active_set import Found
 from hierax._math.lower_level import SOLVED
 
 scipy_optimize = lazy("scipy.optimize")
@@ -24,6 +24,8 @@ class ImplicitDescent:
 
     def __init__(self, space: Space, start: Point) -> None:
         self.space, self.vectors = space, space.vectors
+        assert self.vectors.follower is not None
+        self.follower = self.vectors.follower
         self.warm = start
         self.best: tuple[float, Point] | None = None
 
@@ -31,7 +33,8 @@ class ImplicitDescent:
         """The point it ends with; None where the lower level has no solution at the start, or no unique one."""
         start, bounds = self.warm.x, self.vectors.x_limits
         stop = Stop(IMPLICIT_STEPS, SQP_CHANGE, self.space.deadline)
-        if self._at(start) is None:
+        first = self._solved(start)
+        if first is None or not self.follower.unique(first):
             return None
         constrained = self.space.structure.above.any() or self._evaluated(start).equal.size
         if constrained:
@@ -61,38 +64,35 @@ class ImplicitDescent:
         except LeftOff:
             pass
 
-    def _at(self, x: np.ndarray) -> tuple[Linearised, np.ndarray] | None:
-        """The problem at the lower level's solution, and dy*/dx; None where there is none."""
-        found = self.vectors.followed(x, self.warm.y[None], self.warm.mu[None])
-        if found.status[0] != SOLVED:
-            return None
-        point = Point(x.copy(), found.y[0], found.mu[0])
-        at = Linearised(self.vectors, point, *self.vectors.at(*point))
-        moved = response(at, at.active).y
-        return None if moved is None else (at, moved)
+    def _solved(self, x: np.ndarray) -> Found | None:
+        """The lower level's solution at x; None where there is none."""
+        found = self.follower.solve(x, self.warm.y, self.warm.mu)
+        if found is None:
+            solved = self.vectors.followed(x, self.warm.y[None], self.warm.mu[None])
+            if solved.status[0] != SOLVED:
+                return None
+            found = self.follower.solve(x, solved.y[0], solved.mu[0])
+        return found
 
     def _evaluated(self, x: np.ndarray) -> Evaluated:
         """phi, the upper constraints, and their gradients in x."""
-        found, above = self._at(x), self.space.structure.above
+        inside, above = self.vectors.landed(x, self.warm.y)[0], self.space.structure.above
+        found = self._solved(inside)
         if found is None:
             none = np.zeros((int(above.sum()), x.size))
             return Evaluated(RUN_OFF, np.zeros(x.size), np.zeros(len(none)), none, np.zeros(0), np.zeros((0, x.size)))
-        at, moved = found
-        self.warm = at.point
-        value = float(at.values.upper)
-        violation = self.vectors.violation(at.point.x, at.point.y, at.values)
-        merit = value + RUN_OFF * max(violation - 1e-9, 0.0)
+        total = self.follower.total(inside, found)
+        self.warm = Point(inside, found.y, found.mu)
+        outside = max(np.max(total.above[above], initial=0.0), np.max(np.abs(total.equal), initial=0.0))
+        merit = total.upper + RUN_OFF * max(outside - 1e-9, 0.0)
         if self.best is None or merit < self.best[0]:
-            self.best = merit, at.point
-
-        def total(slopes: np.ndarray) -> np.ndarray:
-            return slopes[..., : x.size] + slopes[..., x.size :] @ moved
-
+            self.best = merit, self.warm
+        away = x - inside  # outside of X everything goes on along straight lines
         return Evaluated(
-            value,
-            total(at.slopes.upper),
-            -at.values.above[above],
-            -total(at.slopes.above[above]),
-            at.values.above_equal,
-            total(at.slopes.above_equal),
+            total.upper + total.slope @ away,
+            total.slope,
+            -total.above[above] - total.above_slopes[above] @ away,
+            -total.above_slopes[above],
+            total.equal + total.equal_slopes @ away,
+            total.equal_slopes,
         )

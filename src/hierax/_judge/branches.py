@@ -29,6 +29,11 @@ class Branches(NamedTuple):
     status: np.ndarray
     slope: np.ndarray
 
+    @staticmethod
+    def joined(parts: "list[Branches]") -> "Branches":
+        """Those of several solves."""
+        return Branches(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
     @property
     def unbounded(self) -> bool:
         """Whether f falls without limit from some start."""

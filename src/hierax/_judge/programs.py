@@ -294,10 +294,11 @@ def _land(problem: Problem, data: Data, trees: Trees, x: Array, y: Array) -> Arr
 
 def upper_rows(problem: Problem, x: PyTree, y: PyTree) -> Array:
     """The upper constraints, then the inequalities of X."""
-    return _joined((problem.upper_constraints(x, y), sets.faces(problem.x_set, x).inequalities))
+    return joined((problem.upper_constraints(x, y), sets.faces(problem.x_set, x).inequalities))
 
 
-def _joined(tree: PyTree) -> Array:
+def joined(tree: PyTree) -> Array:
+    """All leaves of a tree as one vector."""
     return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf) for leaf in jax.tree.leaves(tree))])
 
 
@@ -310,7 +311,7 @@ def _functions(problem: Problem, data: Data, x: PyTree, y: PyTree, mu: Array) ->
         problem.upper(x, y, data.zeta)[None],
         lower[None],
         upper_rows(problem, x, y),
-        _joined(sets.faces(problem.x_set, x).equalities),
+        joined(sets.faces(problem.x_set, x).equalities),
         rows,
         slope + pull(mu)[0],
     )

@@ -4,15 +4,19 @@ The unknowns are x, y and mu, the multipliers of the lower level's rows in the o
 divided by their units, so that tolerances may be absolute.
 """
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
 from hierax._judge.branches import Branches
+from hierax._judge.following import Follower
 from hierax._judge.programs import Layout, Limits, Programs, Values, raveled
 from hierax._judge.units import Units
+from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
 
 BENT = 1e-7  # curvature down, in units, beyond rounding
@@ -55,7 +59,7 @@ class VectorProblem:
         self.upper_unit, self.lower_unit = float(units.upper.unit), float(units.lower.unit)
         self.lower_starts = self.cover_y(y / self.y_unit, unit_cube(self.layout.ny, LOWER_STARTS - 1, seed))
         self.bent = bent_below(self, raveled(programs.setting.x) / self.x_unit)
-        self._branches = programs.branches(self.bent is None)
+        self._branches: Callable[..., np.ndarray] | None = None  # compiled when it is needed
 
     def cover_x(self, x: np.ndarray, cube: Cube) -> np.ndarray:
         """Points that cover X, x first."""
@@ -97,8 +101,32 @@ class VectorProblem:
             multipliers[0] = mu
         return self.followed(x, points, multipliers)
 
+    @functools.cached_property
+    def follower(self) -> Follower | None:
+        """Follows y*(x) as x moves; None where the lower level is not convex."""
+        return Follower(self.programs, self.units) if self.bent is None else None
+
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers."""
+        if self.programs.lanes == 1 and self.follower is not None:
+            return Branches.joined([self._followed(self.follower, x, *start) for start in zip(points, mu, strict=True)])
+        return self._solved(x, points, mu)
+
+    def _followed(self, follower: Follower, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Branches:
+        """From one point: by a few steps of the follower, or else by the program that always arrives."""
+        found = follower.solve(x, y, mu)
+        if found is None:
+            return self._solved(x, y[None], mu[None])
+        rows = found.slopes.rows
+        beyond = np.where(self.layout.equal, rows, np.maximum(rows, 0.0))
+        numbers = found.slopes.value + found.mu @ beyond, np.max(np.abs(beyond), initial=0.0), SOLVED
+        value, violation, status = (np.array([number]) for number in numbers)
+        return Branches(found.y[None], found.mu[None], value, violation, status, found.slopes.along_x[None])
+
+    def _solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
+        """By the program that solves the lower level from many starts."""
+        if self._branches is None:
+            self._branches = self.programs.branches(self.bent is None)
         lanes, found = self.programs.lanes, []
         for first in range(0, len(points), lanes):
             turns = first + np.arange(lanes) % min(lanes, len(points) - first)

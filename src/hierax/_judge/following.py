@@ -1,0 +1,265 @@
+r"""y*(x) followed as x moves, and gradients through it: the lower level of `vectors.py` for `hierax._lower.active_set`.
+
+With K the KKT system of the lower level on its active rows and U a function of (x, y), K (a, b) = (U_y, 0) gives
+
+    dU(x, y*(x))/dx = U_x - a'L_yx - b'r_x,
+
+one system per function whatever the number of x, and no second derivative in x. Small problems take what is needed from
+the table of all derivatives; for larger ones four programs are compiled that each return no more than is asked for.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from hierax._judge.programs import Programs, Trees, Values, joined, raveled, upper_rows
+from hierax._judge.setting import Data
+from hierax._judge.units import Units, in_units
+from hierax._lower.active_set import Found, Level, Matrices, Slopes, Tracker
+from hierax._math.lower_level import level_at
+from hierax._problem import sets
+from hierax._problem.problem import Problem
+
+FLAT = 1e7  # in units: where y answers to a push by so much, it is not unique
+BY_TABLE = 60  # entries of x and y, and rows, up to which the table is as quick as anything
+
+
+class Total(NamedTuple):
+    """Functions of the upper level at (x, y*(x)), and their derivatives in x through y*.
+
+    Attributes:
+        upper: F.
+        slope: its gradient.
+        above: the upper constraints, then the faces of X.
+        above_slopes: their Jacobian.
+        equal: the equalities of X.
+        equal_slopes: their Jacobian.
+    """
+
+    upper: float
+    slope: np.ndarray
+    above: np.ndarray
+    above_slopes: np.ndarray
+    equal: np.ndarray
+    equal_slopes: np.ndarray
+
+
+class Follower:
+    """Follows the solution of a lower level that looks convex."""
+
+    def __init__(self, programs: Programs, units: Units) -> None:
+        self.programs, self.units, self.layout = programs, units, programs.layout
+        self._tracker = Tracker()
+        self._x_unit, self._y_unit = raveled(units.x), raveled(units.y)
+        layout = self.layout
+        kind = _FromTable if layout.nx + layout.ny + layout.rows <= BY_TABLE else _FromPrograms
+        self._source: _FromTable | _FromPrograms = kind(programs, units)
+
+    def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
+        """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
+        level = Level(
+            self.layout.equal,
+            functools.partial(self._source.slopes, x),
+            functools.partial(self._source.matrices, x),
+            self._landed,
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._tracker.solve(level, y, mu)
+
+    def _landed(self, y: np.ndarray) -> np.ndarray:
+        anywhere = raveled(self.programs.trees.x)
+        return self.programs.landed(anywhere, y * self._y_unit)[1] / self._y_unit
+
+    def unique(self, found: Found) -> bool:
+        """Whether y* is the only solution nearby: it answers to a push in a bounded way."""
+        push = np.random.default_rng(0).normal(size=found.y.size)
+        moved, _ = found.system.solve(push, np.zeros(found.mu.size))
+        return bool(np.max(np.abs(moved), initial=0.0) <= FLAT)
+
+    def total(self, x: np.ndarray, found: Found) -> Total:
+        """The upper level at x and y*(x)."""
+        values, in_y = self._source.upper(x, found.y)
+        pushed = np.flatnonzero(in_y.any(axis=1))
+        adjoints = np.zeros((len(in_y), found.y.size + found.mu.size))
+        if pushed.size:
+            none = np.zeros((found.mu.size, pushed.size))
+            adjoints[pushed] = np.concatenate(found.system.solve(in_y[pushed].T.copy(), none)).T
+        slopes = self._source.pulled(x, found, adjoints)
+        above = 1 + self.layout.above if self._source.with_faces else 1 + self.layout.own_above
+        rows, places = np.full(self.layout.above, -np.inf), slice(above - 1)
+        row_slopes = np.zeros((self.layout.above, x.size))
+        rows[places], row_slopes[places] = values[1:above], slopes[1:above]
+        return Total(float(values[0]), slopes[0], rows, row_slopes, values[above:], slopes[above:])
+
+
+class _FromTable:
+    """What the table of all derivatives says."""
+
+    with_faces = True
+
+    def __init__(self, programs: Programs, units: Units) -> None:
+        self._program, self._trees, self._units, self._layout = programs.table, programs.trees, units, programs.layout
+        self._last: tuple[tuple[bytes, bytes, bytes], np.ndarray] | None = None
+
+    def _table(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+        key = x.tobytes(), y.tobytes(), mu.tobytes()
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._program(self._trees, self._units, x, y, mu)
+        table = self._last[1]
+        return self._layout.cut(table[:, 0]), self._layout.cut(table[:, 1:])
+
+    def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
+        values, slopes = self._table(x, y, mu)
+        along_x = slopes.lower[: x.size] + mu @ slopes.rows[:, : x.size]
+        return Slopes(float(values.lower), along_x, values.stationarity, values.rows)
+
+    def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Matrices:
+        _, slopes = self._table(x, y, mu)
+        return Matrices(slopes.rows[:, x.size :], slopes.stationarity[:, x.size :])
+
+    def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, slopes = self._table(x, y, np.zeros(self._layout.rows))
+        stacked = np.concatenate([slopes.upper[None], slopes.above, slopes.above_equal])
+        return np.concatenate([values.upper[None], values.above, values.above_equal]), stacked[:, x.size :]
+
+    def pulled(self, x: np.ndarray, found: Found, adjoints: np.ndarray) -> np.ndarray:
+        _, slopes = self._table(x, found.y, found.mu)
+        stacked = np.concatenate([slopes.upper[None], slopes.above, slopes.above_equal])
+        below = np.concatenate([slopes.stationarity, slopes.rows])
+        return stacked[:, : x.size] - adjoints @ below[:, : x.size]
+
+
+class _FromPrograms:
+    """What four programs return."""
+
+    def __init__(self, programs: Programs, units: Units) -> None:
+        self._programs, self._units = programs, units
+        setting, layout = programs.setting, programs.layout
+        problem = setting.bound.problem
+        self.with_faces = not sets.all_entrywise(problem.x_set)
+        self._bounded = sets.all_entrywise(problem.y_set)
+        x, y = raveled(setting.x), raveled(setting.y)
+        point = programs.trees, units, x, y
+        self._slopes = setting.ready("slopes", _slopes, *point, np.zeros(layout.rows))
+        rows = np.flatnonzero(~layout.face) if self._bounded else np.arange(layout.rows)
+        self._rows = rows
+        matrices = functools.partial(_matrices, tuple(rows.tolist()))
+        self._matrices = setting.ready("matrices", matrices, *point, np.zeros(layout.rows))
+        self._upper = setting.ready("upper", functools.partial(_upper, self.with_faces), *point)
+        count = len(self._upper(*point))
+        adjoints = np.zeros((count, layout.ny + layout.rows))
+        pulled = functools.partial(_pulled, self.with_faces)
+        self._pulled = setting.ready("pulled", pulled, *point, np.zeros(layout.rows), adjoints)
+        self._jacobian = self._of_faces(x) if self._bounded else np.zeros((layout.rows, layout.ny))
+
+    def _of_faces(self, x: np.ndarray) -> np.ndarray:
+        """The Jacobian of the faces of Y, each of which bounds one entry: from three points that tell the entries."""
+        layout, none = self._programs.layout, np.zeros(self._programs.layout.rows)
+        numbers = 1.0 + np.arange(layout.ny)
+        here, ones, counted = (self.slopes(x, y, none).rows for y in (0 * numbers, 0 * numbers + 1, numbers))
+        found = np.zeros((layout.rows, layout.ny))
+        for row in np.flatnonzero(layout.face & (ones != here)):
+            slope = ones[row] - here[row]
+            found[row, round((counted[row] - here[row]) / slope) - 1] = slope
+        return found
+
+    def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
+        numbers = self._slopes(self._programs.trees, self._units, x, y, mu)
+        along_x, gradient, rows = np.split(numbers[1:], [x.size, x.size + y.size])
+        return Slopes(float(numbers[0]), along_x, gradient, rows)
+
+    def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Matrices:
+        table = self._matrices(self._programs.trees, self._units, x, y, mu)
+        jacobian = self._jacobian.copy()
+        jacobian[self._rows] = table[: self._rows.size]
+        return Matrices(jacobian, table[self._rows.size :])
+
+    def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        table = self._upper(self._programs.trees, self._units, x, y)
+        return table[:, 0], table[:, 1:]
+
+    def pulled(self, x: np.ndarray, found: Found, adjoints: np.ndarray) -> np.ndarray:
+        return self._pulled(self._programs.trees, self._units, x, found.y, found.mu, adjoints)
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+
+
+def _slopes(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array, mu: Array) -> Array:
+    """G, the gradient of L in x and in y, and the rows, one after the other."""
+    problem = in_units(problem, units)
+
+    def lagrangian(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
+        level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
+        value, rows = level.objective(level.start), level.rows(level.start)
+        return value + mu @ rows, (value, rows)
+
+    (of_x, of_y), (value, rows) = jax.grad(lagrangian, (0, 1), has_aux=True)(x, y)
+    return jnp.concatenate([value[None], of_x, of_y, rows])
+
+
+def _matrices(
+    which: tuple[int, ...],
+    problem: Problem,
+    data: Data,
+    trees: Trees,
+    units: Units,
+    x: Array,
+    y: Array,
+    mu: Array,
+) -> Array:
+    """The Jacobian of some rows in y, and below it the Hessian of L."""
+    problem = in_units(problem, units)
+
+    def first(y: Array) -> Array:
+        level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
+        rows, pull = jax.vjp(level.rows, level.start)
+        return jnp.concatenate([rows[np.array(which, int)], jax.grad(level.objective)(level.start) + pull(mu)[0]])
+
+    return jax.jacfwd(first)(y)
+
+
+def _of_upper(with_faces: bool, problem: Problem, data: Data, trees: Trees, x: Array, y: Array) -> Array:
+    """F, the upper constraints, and what X asks of x, where it is more than bounds."""
+    at = trees.x_of(x), trees.y_of(y)
+    rows = upper_rows(problem, *at) if with_faces else joined(problem.upper_constraints(*at))
+    equal = joined(sets.faces(problem.x_set, at[0]).equalities)
+    return jnp.concatenate([problem.upper(*at, data.zeta)[None], rows, equal])
+
+
+def _upper(with_faces: bool, problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array) -> Array:
+    """One line per function of the upper level: its value, then its derivatives in y."""
+    problem = in_units(problem, units)
+
+    def functions(y: Array) -> Array:
+        return _of_upper(with_faces, problem, data, trees, x, y)
+
+    return jnp.concatenate([functions(y)[:, None], jax.jacrev(functions)(y)], axis=1)
+
+
+def _pulled(
+    with_faces: bool,
+    problem: Problem,
+    data: Data,
+    trees: Trees,
+    units: Units,
+    x: Array,
+    y: Array,
+    mu: Array,
+    adjoints: Array,
+) -> Array:
+    """For every function of the upper level its derivative in x, less what the adjoints pull back from below."""
+    problem = in_units(problem, units)
+
+    def everything(x: Array) -> Array:
+        level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
+        rows, pull = jax.vjp(level.rows, level.start)
+        below = jnp.concatenate([jax.grad(level.objective)(level.start) + pull(mu)[0], rows])
+        return _of_upper(with_faces, problem, data, trees, x, y) - adjoints @ below
+
+    return jax.jacrev(everything)(x)

@@ -1,0 +1,228 @@
+r"""The lower level by a primal-dual active set method on the host: a few linear systems from a good start.
+
+For convex lower levels. With the rows r, their multipliers mu and L = G + mu.r, a step solves
+
+    L_yy dy + r_A' dmu_A = -L_y (with mu_i = 0 for inactive rows),     r_A + r_A' dy = 0
+
+for the rows A that the last point names active, mu_i + r_i > 0, and the equalities; it is a semismooth Newton step on
+the KKT conditions (Hintermueller, Ito and Kunisch, 2003). Near a solution one or two steps are enough.
+Factorisations are kept as long as the active rows and the derivatives do. Nothing guarantees that it arrives from
+afar: whoever calls it has `Exact` for where it does not.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from hierax._base.lazy import lazy
+
+scipy_linalg = lazy("scipy.linalg")
+sparse = lazy("scipy.sparse")
+sparse_linalg = lazy("scipy.sparse.linalg")
+
+STEPS = 40  # at most
+SOLVED = 1e-9  # KKT residual, in units
+SHARPER = 1e-11  # what one step more is worth making for
+QUADRATIC = 1e-6  # what a step with the right active rows leaves of the residual of a quadratic program, at most
+REPEATED = 3  # active sets that come back so often will come back for ever
+HOPELESS = 1e6  # a residual that grows by so much, in units, will not come back
+SHIFT = 1e-10  # keeps systems with dependent rows regular; later steps take its effect out again
+SPARSE, LARGE = 0.15, 150  # systems of at least this order with fewer entries than this share are factorised as sparse
+UNCHANGED = 1e-12  # relative difference up to which derivatives at two points are the same
+
+
+class Slopes(NamedTuple):
+    """What is needed at every point.
+
+    Attributes:
+        value: G.
+        along_x: gradient of L in x.
+        gradient: gradient of L in y.
+        rows: of the lower level.
+    """
+
+    value: float
+    along_x: np.ndarray
+    gradient: np.ndarray
+    rows: np.ndarray
+
+
+class Matrices(NamedTuple):
+    """Derivatives of second order.
+
+    Attributes:
+        jacobian: of the rows, in y.
+        hessian: of L, in y.
+    """
+
+    jacobian: np.ndarray
+    hessian: np.ndarray
+
+
+class Level(NamedTuple):
+    """A lower level at one x, in units.
+
+    Attributes:
+        equal: which rows are equalities.
+        slopes: (y, mu) -> Slopes.
+        matrices: (y, mu) -> Matrices.
+        landed: y -> the nearest point of Y, where functions are evaluated.
+    """
+
+    equal: np.ndarray
+    slopes: Callable[[np.ndarray, np.ndarray], Slopes]
+    matrices: Callable[[np.ndarray, np.ndarray], Matrices]
+    landed: Callable[[np.ndarray], np.ndarray]
+
+
+class Found(NamedTuple):
+    """A solution, with the factorised KKT system there.
+
+    Attributes:
+        y: the point.
+        mu: its multipliers.
+        slopes: what is known there.
+        system: the KKT system on its active rows.
+    """
+
+    y: np.ndarray
+    mu: np.ndarray
+    slopes: Slopes
+    system: "System"
+
+
+class System:
+    """[[L_yy, r_A'], [r_A, 0]] factorised.
+
+    Active rows that depend on one entry of y alone hold that entry: both are eliminated.
+    """
+
+    def __init__(self, matrices: Matrices, active: np.ndarray) -> None:
+        self.matrices, self.active = matrices, active
+        jacobian, hessian = matrices
+        single = active & (np.count_nonzero(jacobian, axis=1) == 1)
+        places = np.flatnonzero(single)
+        entries = np.argmax(np.abs(jacobian[places]), axis=1)
+        self.held, first = np.unique(entries, return_index=True)  # of two bounds on one entry the first holds it
+        self.holding = places[first]
+        self.pivots = jacobian[self.holding, self.held]
+        free = np.ones(hessian.shape[0], bool)
+        free[self.held] = False
+        self.free, self.own = np.flatnonzero(free), np.flatnonzero(active & ~single)
+        within = jacobian[np.ix_(self.own, self.free)]
+        count = self.free.size
+        matrix = np.zeros((count + self.own.size,) * 2)
+        matrix[:count, :count] = hessian[np.ix_(self.free, self.free)]
+        matrix[:count, count:], matrix[count:, :count] = within.T, within
+        diagonal = np.arange(len(matrix))
+        matrix[diagonal, diagonal] += np.where(diagonal < count, SHIFT, -SHIFT)
+        self._solve = _factorised(matrix)
+
+    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(dy, dmu) for right-hand sides in the last axis's place; dmu is zero for rows that are not active."""
+        jacobian, hessian = self.matrices
+        dy, dmu = np.zeros_like(of_y), np.zeros_like(of_rows)
+        dy[self.held] = (of_rows[self.holding].T / self.pivots).T
+        if self.free.size + self.own.size:
+            top = of_y[self.free] - hessian[np.ix_(self.free, self.held)] @ dy[self.held]
+            low = of_rows[self.own] - jacobian[np.ix_(self.own, self.held)] @ dy[self.held]
+            solved = self._solve(np.concatenate([top, low]))
+            dy[self.free], dmu[self.own] = solved[: self.free.size], solved[self.free.size :]
+        rest = of_y[self.held] - hessian[self.held] @ dy - jacobian[np.ix_(self.own, self.held)].T @ dmu[self.own]
+        dmu[self.holding] = (rest.T / self.pivots).T
+        return dy, dmu
+
+
+def _factorised(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    order = len(matrix)
+    if order >= LARGE and np.count_nonzero(matrix) < SPARSE * order**2:
+        factors = sparse_linalg.splu(sparse.csc_matrix(matrix))
+        return factors.solve
+    factor = scipy_linalg.lu_factor(matrix, check_finite=False)
+    return lambda right: scipy_linalg.lu_solve(factor, right, check_finite=False)
+
+
+def residual(slopes: Slopes, mu: np.ndarray, equal: np.ndarray) -> float:
+    """Largest entry of the KKT conditions, in units: slope, violation, complementarity, sign of mu."""
+    rows = slopes.rows
+    parts = (
+        np.abs(slopes.gradient),
+        np.where(equal, np.abs(rows), np.maximum(rows, 0.0)),
+        np.where(equal, 0.0, np.abs(mu * rows)),
+        np.where(equal, 0.0, np.maximum(-mu, 0.0)),
+    )
+    return float(max(np.max(part, initial=0.0) for part in parts))
+
+
+class Tracker:
+    """Solves one lower level after another, each from where the last one ended, and keeps what can be used again."""
+
+    def __init__(self) -> None:
+        self._system: System | None = None
+        self._constant = False  # whether derivatives of second order were the same at two points ...
+        self._varies = False  # ... which turned out to be a coincidence
+
+    def solve(self, level: Level, y: np.ndarray, mu: np.ndarray) -> Found | None:
+        """The solution from y and mu; None where the steps do not arrive."""
+        y = level.landed(y)
+        slopes = level.slopes(y, mu)
+        first = left = residual(slopes, mu, level.equal)
+        active = level.equal | (mu + slopes.rows > 0)
+        seen, again, sharpened = {active.tobytes()}, 0, False
+        for _ in range(STEPS):
+            if not np.isfinite(left) or left > HOPELESS * (1 + first) or again > REPEATED:
+                return None
+            if left <= SOLVED and (left <= SHARPER or sharpened):
+                return Found(y, mu, slopes, self._system_at(level, y, mu, active))
+            sharpened = left <= SOLVED
+            system = self._system_at(level, y, mu, active)
+            y, mu, named = _stepped(level, system, y, mu, slopes)
+            slopes, before = level.slopes(y, mu), left
+            left = residual(slopes, mu, level.equal)
+            if np.array_equal(named, active):
+                self._doubt(left <= max(QUADRATIC * before, SHARPER))
+            else:
+                again += named.tobytes() in seen
+                seen.add(named.tobytes())
+            active = named
+        return None
+
+    def _doubt(self, at_once: bool) -> None:
+        """A step with the right active rows solves a quadratic program at once; where it did not, there is none."""
+        if self._constant and not at_once:
+            self._constant, self._varies = False, True
+
+    def _system_at(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> System:
+        """The KKT system on the active rows; the last one where nothing has changed."""
+        last = self._system
+        if last is not None and self._constant:
+            matrices = last.matrices
+        else:
+            matrices = level.matrices(y, mu)
+            if last is not None and not self._varies and _same(matrices, last.matrices):
+                self._constant, matrices = True, last.matrices
+        if last is None or matrices is not last.matrices or not np.array_equal(active, last.active):
+            self._system = System(matrices, active)
+        assert self._system is not None
+        return self._system
+
+
+def _stepped(
+    level: Level, system: System, y: np.ndarray, mu: np.ndarray, slopes: Slopes
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The point after one step, its multipliers, and the rows that are active there."""
+    active, jacobian = system.active, system.matrices.jacobian
+    gradient = slopes.gradient - mu[~active] @ jacobian[~active]
+    dy, dmu = system.solve(-gradient, np.where(active, -slopes.rows, 0.0))
+    new = np.where(active, mu + dmu, 0.0)
+    ahead = slopes.rows + jacobian @ dy
+    named = level.equal | (np.where(active, new, ahead) > 0)
+    return level.landed(y + dy), np.where(level.equal, new, np.maximum(new, 0.0)), named
+
+
+def _same(one: Matrices, other: Matrices) -> bool:
+    return all(
+        np.max(np.abs(a - b), initial=0.0) <= UNCHANGED * (1 + np.max(np.abs(b), initial=0.0))
+        for a, b in zip(one, other, strict=True)
+    )
