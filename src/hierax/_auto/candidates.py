@@ -95,7 +95,7 @@ class SearchResult(NamedTuple):
 
 def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candidate:
     """Solve the lower level at the point's x from many starts, its y among them."""
-    values, _ = vectors.at(*point)
+    values = vectors.values(*point)
     found = vectors.branches(point.x, point.y)
     best = found.best()
     upper, lower = float(values.upper), float(values.lower)
@@ -112,7 +112,7 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
         value = lower
     better = Point(point.x, found.y[best], found.mu[best])
     judged = judged._replace(gap=relative_gap(lower, value))
-    residual = kkt_residual(vectors.at(point.x, point.y, better.mu)[0], better.mu, vectors.layout)
+    residual = kkt_residual(vectors.values(point.x, point.y, better.mu), better.mu, vectors.layout)
     return Candidate(point, judged, better, residual, confirmed, found.different_values(), start, way)
 
 

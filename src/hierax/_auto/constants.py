@@ -14,7 +14,7 @@ SMALL_ROUTE_SIZE = 100
 limit: BOLIB's largest have 20 variables and 20 rows. One SLSQP run on a KKT system takes 0.35 s at a size of 200 and
 2.4 s at 440, so the limit could be higher."""
 
-PENALTY_ROUTE_VARIABLES = 1000
+PENALTY_ROUTE_VARIABLES = 3000
 """Variables up to which the penalty route, which forms matrices of the size of y, is taken. Chosen, not measured."""
 
 WHOLE_DATA = 2_000_000

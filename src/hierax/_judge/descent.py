@@ -199,7 +199,7 @@ def _other_solutions(at: Linearised, nu: np.ndarray) -> list[tuple[float, Point]
 
 def _merit(vectors: VectorProblem, point: Point, nu: np.ndarray) -> float | None:
     """F plus twice what violations of active upper constraints are worth; None where another one is violated."""
-    values, _ = vectors.at(*point)
+    values = vectors.values(*point)
     beyond, nu = np.maximum(values.above, 0.0), nu[: len(values.above)]  # beyond them nu has values of other solutions
     if np.any((beyond > ALLOWED) & (nu == 0)) or np.any(np.abs(values.above_equal) > ALLOWED):
         return None

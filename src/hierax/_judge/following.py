@@ -26,7 +26,6 @@ from hierax._problem import sets
 from hierax._problem.problem import Problem
 
 FLAT = 1e7  # in units: where y answers to a push by so much, it is not unique
-BY_TABLE = 60  # entries of x and y, and rows, up to which the table is as quick as anything
 
 
 class Total(NamedTuple):
@@ -56,8 +55,7 @@ class Follower:
         self.programs, self.units, self.layout = programs, units, programs.layout
         self._tracker = Tracker()
         self._x_unit, self._y_unit = raveled(units.x), raveled(units.y)
-        layout = self.layout
-        kind = _FromTable if layout.nx + layout.ny + layout.rows <= BY_TABLE else _FromPrograms
+        kind = _FromTable if programs.by_table else _FromPrograms
         self._source: _FromTable | _FromPrograms = kind(programs, units)
 
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
@@ -145,7 +143,6 @@ class _FromPrograms:
         self._bounded = sets.all_entrywise(problem.y_set)
         x, y = raveled(setting.x), raveled(setting.y)
         point = programs.trees, units, x, y
-        self._slopes = setting.ready("slopes", _slopes, *point, np.zeros(layout.rows))
         rows = np.flatnonzero(~layout.face) if self._bounded else np.arange(layout.rows)
         self._rows = rows
         matrices = functools.partial(_matrices, tuple(rows.tolist()))
@@ -169,7 +166,7 @@ class _FromPrograms:
         return found
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
-        numbers = self._slopes(self._programs.trees, self._units, x, y, mu)
+        numbers = self._programs.slopes(self._programs.trees, self._units, x, y, mu)
         along_x, gradient, rows = np.split(numbers[1:], [x.size, x.size + y.size])
         return Slopes(float(numbers[0]), along_x, gradient, rows)
 
@@ -188,19 +185,6 @@ class _FromPrograms:
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
-
-
-def _slopes(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array, mu: Array) -> Array:
-    """G, the gradient of L in x and in y, and the rows, one after the other."""
-    problem = in_units(problem, units)
-
-    def lagrangian(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
-        level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
-        value, rows = level.objective(level.start), level.rows(level.start)
-        return value + mu @ rows, (value, rows)
-
-    (of_x, of_y), (value, rows) = jax.grad(lagrangian, (0, 1), has_aux=True)(x, y)
-    return jnp.concatenate([value[None], of_x, of_y, rows])
 
 
 def _matrices(

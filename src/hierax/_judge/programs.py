@@ -27,6 +27,8 @@ from hierax._problem.problem import Problem
 
 LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself are looked at, so many of them
 SHORTENINGS, LEAST_SHORTENING = 8, 1e-3  # how often, and to which share at least, such a length is shortened
+BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all derivatives is as quick as anything
+FEW = 4  # points from which the units of larger problems come
 SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
 
 Vector = TypeVar("Vector", np.ndarray, Array)
@@ -134,6 +136,30 @@ class Programs:
         table = self.table(self.trees, self.raw, x, y, np.zeros(self.layout.rows))
         return self.layout.cut(table[:, 0]), self.layout.cut(table[:, 1:])
 
+    @property
+    def by_table(self) -> bool:
+        """Whether the problem is so small that nothing less than the table is worth a program of its own."""
+        return self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
+
+    @functools.cached_property
+    def slopes(self) -> Callable[..., np.ndarray]:
+        """The program of G, the gradient of L in x and in y, and the rows."""
+        x, y = raveled(self.setting.x), raveled(self.setting.y)
+        return self.setting.ready("slopes", _slopes, self.trees, self.raw, x, y, np.zeros(self.layout.rows))
+
+    @functools.cached_property
+    def values(self) -> Callable[..., np.ndarray]:
+        """The program of all functions, without derivatives."""
+        x, y = raveled(self.setting.x), raveled(self.setting.y)
+        return self.setting.ready("functions", _values, self.trees, self.raw, x, y, np.zeros(self.layout.rows))
+
+    def _downhill(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The gradient of G in y, in the user's units."""
+        if self.by_table:
+            return self.at(x, y)[0].stationarity
+        numbers = self.slopes(self.trees, self.raw, x, y, np.zeros(self.layout.rows))
+        return numbers[1 + x.size : 1 + x.size + y.size]
+
     def branches(self, convex: bool) -> Callable[..., np.ndarray]:
         """The program that solves the lower level from `lanes` starts; a quicker one for large and convex ones."""
         y = raveled(self.setting.y)
@@ -178,7 +204,7 @@ class Programs:
             for _ in range(SHORTENINGS):
                 there = y.copy()
                 there[entry] += of_y[entry]
-                change = abs(self.at(*self.landed(x, there))[0].stationarity[entry] - here.stationarity[entry])
+                change = abs(self._downhill(*self.landed(x, there))[entry] - here.stationarity[entry])
                 if not change > 2 * most[entry]:
                     break
                 of_y[entry] *= max(most[entry] / change, LEAST_SHORTENING) if np.isfinite(change) else LEAST_SHORTENING
@@ -186,7 +212,7 @@ class Programs:
 
     def units(self, lengths: np.ndarray, points: list[tuple[np.ndarray, np.ndarray]]) -> Units:
         """Units from given lengths of (x, y); those of values come from points in the user's units."""
-        tables = [self.at(x, y) for x, y in points]
+        tables = [self.at(x, y) for x, y in (points if self.by_table else points[:FEW])]
         nx = self.layout.nx
         units = Units(
             unraveled(self.trees.x, lengths[:nx]),
@@ -317,6 +343,11 @@ def _functions(problem: Problem, data: Data, x: PyTree, y: PyTree, mu: Array) ->
     )
 
 
+def _values(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array, mu: Array) -> Array:
+    """All functions, one after the other."""
+    return jnp.concatenate(_functions(in_units(problem, units), data, trees.x_of(x), trees.y_of(y), mu))
+
+
 def _table(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array, mu: Array) -> Array:
     """One line per function: its value, then its derivatives in (x, y).
 
@@ -342,3 +373,16 @@ def _branches(
     problem = in_units(problem, units)
     found = Exact(starts=starts).branches(problem, trees.x_of(x), trees.y, data.xi, points, mu)
     return jnp.concatenate([part if part.ndim == 2 else part[:, None].astype(x.dtype) for part in found], axis=1)
+
+
+def _slopes(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array, mu: Array) -> Array:
+    """G, the gradient of L in x and in y, and the rows, one after the other."""
+    problem = in_units(problem, units)
+
+    def lagrangian(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
+        level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
+        value, rows = level.objective(level.start), level.rows(level.start)
+        return value + mu @ rows, (value, rows)
+
+    (of_x, of_y), (value, rows) = jax.grad(lagrangian, (0, 1), has_aux=True)(x, y)
+    return jnp.concatenate([value[None], of_x, of_y, rows])

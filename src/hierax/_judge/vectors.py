@@ -58,8 +58,12 @@ class VectorProblem:
         self.y_limits = Limits(*(bound / self.y_unit for bound in programs.y_limits))
         self.upper_unit, self.lower_unit = float(units.upper.unit), float(units.lower.unit)
         self.lower_starts = self.cover_y(y / self.y_unit, unit_cube(self.layout.ny, LOWER_STARTS - 1, seed))
-        self.bent = bent_below(self, raveled(programs.setting.x) / self.x_unit)
         self._branches: Callable[..., np.ndarray] | None = None  # compiled when it is needed
+
+    @functools.cached_property
+    def bent(self) -> str | None:
+        """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
+        return bent_below(self, raveled(self.programs.setting.x) / self.x_unit)
 
     def cover_x(self, x: np.ndarray, cube: Cube) -> np.ndarray:
         """Points that cover X, x first."""
@@ -92,6 +96,13 @@ class VectorProblem:
         if away.any():
             values = values + slopes @ away
         return self.layout.cut(values), self.layout.cut(slopes)
+
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+        """Values alone, at the nearest point of X and Y."""
+        if self.programs.by_table:
+            return self.at(x, y, mu)[0]
+        numbers = self.programs.values(self.programs.trees, self.units, *self.landed(x, y), mu)
+        return self.layout.cut(numbers)
 
     def branches(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None) -> Branches:
         """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all."""
@@ -182,20 +193,31 @@ def bent_below(vectors: VectorProblem, x: np.ndarray) -> str | None:
     tables = [vectors.at(x, y, none) for y in looks]
     for _, slopes in tables:
         hessian = slopes.stationarity[:, nx:]
-        if not np.isfinite(hessian).all():
+        if not np.isfinite(hessian).all() or _clearly_convex(hessian):
             continue
         curvatures = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
         if curvatures[0] < -BENT * max(np.abs(curvatures).max(), 1.0):
             return f"not convex: the lower objective has a negative curvature ({curvatures[0]:.2g} in units)"
     own = ~vectors.layout.face
     for (first, y), (second, z) in itertools.pairwise(zip((values.rows for values, _ in tables), looks, strict=True)):
-        middle = vectors.at(x, 0.5 * (y + z), none)[0].rows
+        middle = vectors.values(x, 0.5 * (y + z), none).rows
         excess = middle - 0.5 * (first + second)
         size = BENT * (1 + np.abs(first) + np.abs(second))
         wrong = own & np.where(vectors.layout.equal, np.abs(excess) > size, excess > size)
         if wrong.any():
             return f"not convex: row {int(np.flatnonzero(wrong)[0])} of the lower level lies above its chord"
     return None
+
+
+def _clearly_convex(hessian: np.ndarray) -> bool:
+    """Whether the Hessian, with a little added, has a Cholesky factorisation: quicker than all eigenvalues."""
+    try:
+        np.linalg.cholesky(
+            0.5 * (hessian + hessian.T) + 0.5 * BENT * max(1.0, np.abs(np.diag(hessian)).max()) * np.eye(len(hessian))
+        )
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def beyond(values: Values[np.ndarray], layout: Layout) -> np.ndarray:
