@@ -6,14 +6,14 @@ from jaxtyping import PyTree
 from hierax._judge.below import Reference, lower_solution
 from hierax._judge.descent import Around, look_around
 from hierax._judge.inspection import SIDEWAYS, Fields, Inspection
-from hierax._judge.local_model import Gain, Linearised, gain, response, valid_radius, with_cuts
+from hierax._judge.local_model import Gain, Linearised, gain, with_cuts
 from hierax._judge.programs import raveled, unraveled
 from hierax._judge.sampling import SamplingErrors, sampling_errors
 from hierax._math.lower_level import row_names
 
 LEAST_SCALE = 1e-2  # of F's terms, where hardly anything around the point can be compared with it
 ROUNDING = 1e-7  # share of F's terms that lower solves cannot tell from none
-KINKS = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # margins up to which rows count as weakly active, one after another
+KINKS = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # lengths of x within which rows that change sides count as weakly active
 
 
 def above(look: Inspection, reference: Reference) -> Fields:
@@ -32,7 +32,7 @@ def above(look: Inspection, reference: Reference) -> Fields:
         "around": around._replace(looks=[look._replace(change=look.change * unit) for look in around.looks]),
         "rounding": ROUNDING * _size(at) * unit,
         "margin": float(np.min(at.margins, initial=np.inf)),
-        "radius": valid_radius(at),
+        "radius": float(np.min(at.radii, initial=np.inf)),
         **_gradient(look, at, smallest),
         **_errors(look, errors),
     }
@@ -47,7 +47,7 @@ def _upper_units(look: Inspection) -> np.ndarray:
 
 def _gradient(look: Inspection, at: Linearised, found: Gain) -> dict[str, PyTree]:
     """The gradient of F(x, y*(x)), or of the upper constraints' Lagrangian, in the user's units."""
-    answer = response(at, at.active)
+    answer = at.response(at.active)
     if answer.y is None or np.isnan(found.uphill):
         return {}
     nx = look.x.size
@@ -79,10 +79,10 @@ def _errors(look: Inspection, errors: SamplingErrors) -> dict[str, PyTree]:
 
 
 def _weak_sets(at: Linearised) -> list[tuple[float, np.ndarray]]:
-    """The rows that are weakly active at each width of a kink, each different set once, with its first width."""
+    """The rows that change sides within each width, in lengths of x; each different set once, with its first width."""
     found: list[tuple[float, np.ndarray]] = []
     for kink in KINKS:
-        weak = at.margins <= kink
+        weak = at.radii <= kink
         if not found or not np.array_equal(weak, found[-1][1]):
             found.append((kink, weak))
     return found
@@ -92,7 +92,7 @@ def _scale(at: Linearised, gains: list[tuple[float, Gain]], around: Around) -> f
     """What F(x, y*(x)) changes over a length of x: its slopes, and its curvature where there is no kink."""
     slopes = [one.uphill for _, one in gains if np.isfinite(one.uphill)]
     gained = [one.decrease for _, one in gains if np.isfinite(one.decrease)]
-    smooth = not np.any(at.margins <= KINKS[0])
+    smooth = not np.any(at.radii <= KINKS[0])
     return max([LEAST_SCALE * _size(at), *slopes[:1], *gained[:1], around.slope, around.curvature if smooth else 0.0])
 
 
@@ -101,7 +101,7 @@ def _size(at: Linearised) -> float:
 
     Also a little to both sides: at a minimum all slopes of F may vanish.
     """
-    nx, moved = at.vectors.layout.nx, response(at, at.active).y
+    nx, moved = at.vectors.layout.nx, at.response(at.active).y
     of_y = np.ones(at.vectors.layout.ny) if moved is None else np.abs(moved).sum(axis=1)
     sides = [at.vectors.landed(at.point.x + side, at.point.y + side * of_y) for side in (SIDEWAYS, -SIDEWAYS)]
     slopes = [at.slopes.upper, *(at.vectors.at(*side, at.point.mu)[1].upper for side in sides)]
@@ -111,16 +111,16 @@ def _size(at: Linearised) -> float:
 
 def _notes(at: Linearised, gains: list[tuple[float, Gain]], names: list[str]) -> dict[str, str]:
     notes: dict[str, str] = {}
-    weak = np.flatnonzero(at.margins <= KINKS[0])
+    weak = np.flatnonzero(at.radii <= KINKS[0])
     if len(weak):
         listed = ", ".join(names[i] for i in weak[:4]) + (", ..." if len(weak) > 4 else "")
         notes["hypergradient_norm"] = f"not differentiable here: {listed} weakly active; the gain counts every side"
-    if response(at, at.active).y is None:
+    if at.response(at.active).y is None:
         text = "y*(x) is not unique: G is flat along the active constraints"
         notes |= {"distance": text, "hypergradient_norm": text}
     if np.isnan(gains[0][1].decrease):
         notes["gains"] = (
-            f"too many weakly active or dependent rows ({int(np.sum(at.margins <= KINKS[0]))} weakly active) to try "
+            f"too many weakly active or dependent rows ({int(np.sum(at.radii <= KINKS[0]))} weakly active) to try "
             "every side"
         )
     return notes

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
-from hierax._judge.local_model import Linearised, response
+from hierax._judge.local_model import Linearised
 from hierax._judge.vectors import Point, VectorProblem
 from hierax._math.lower_level import SOLVED
 
@@ -130,7 +130,7 @@ def _difference(vectors: VectorProblem, first: Point, second: Point, apart: floa
     ends = []
     for point in (first, second):
         there = Linearised(vectors, point, *vectors.at(*point))
-        answer = response(there, there.active)
+        answer = there.response(there.active)
         nx = vectors.layout.nx
         if answer.y is None:
             return np.full(nx, np.nan)
@@ -175,7 +175,7 @@ def _other_solutions(at: Linearised, nu: np.ndarray) -> list[tuple[float, Point]
     """Other solutions of the lower level at x itself: its best, and along flat directions, where there are any."""
     best = best_response(at.vectors, at.point, nu)
     found = [] if best is None else [best]
-    if response(at, at.active).y is not None:
+    if at.response(at.active).y is not None:
         return found
     nx = at.vectors.layout.nx
     held = np.concatenate([at.slopes.rows[at.active][:, nx:], at.slopes.stationarity[:, nx:]])

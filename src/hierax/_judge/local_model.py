@@ -13,6 +13,7 @@ linear program for each choice of "either, or". Only pieces that some direction 
 not be unique. Everything is in units (`units.py`).
 """
 
+import dataclasses
 import itertools
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from hierax._base.lazy import lazy
 from hierax._judge.branches import Branches
 from hierax._judge.programs import Values
 from hierax._judge.vectors import Point, VectorProblem
+from hierax._lower.active_set import Matrices, System
 from hierax._math.lower_level import SOLVED
 
 scipy_optimize = lazy("scipy.optimize")
@@ -29,13 +31,17 @@ scipy_linalg = lazy("scipy.linalg")
 
 MOST_WEAK = 7  # rows whose choices are all tried
 MOST_UNKNOWNS = 600  # of a linear program with choices
+FEW = 10  # entries of y up to which everything is decided by singular values
+STIFF = 1e6  # in units: answers of y and mu to a push beyond this are not trusted
 DEPENDENT = 1e-9  # relative singular values, and curvatures, below this count as zero
+ROOM = 1e-9  # rows and multipliers, in units, that rounding may put on the wrong side
 CUT = 0.05  # difference in G, in units, up to which other local solutions of the lower level are in the way
 APART = 1e-3  # distance, in lengths, of different solutions
 ACTIVE_ABOVE = 3.0  # upper constraints whose slack is below this many tolerances are active
 
 
-class Linearised(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Linearised:
     """The problem near a solution of the lower level.
 
     Attributes:
@@ -49,6 +55,14 @@ class Linearised(NamedTuple):
     point: Point
     values: Values[np.ndarray]
     slopes: Values[np.ndarray]
+    _responses: "dict[bytes, Response]" = dataclasses.field(default_factory=dict, repr=False)
+
+    def response(self, active: np.ndarray) -> "Response":
+        """dy*/dx and dmu/dx on one active set, dependent rows counted once."""
+        key = active.tobytes()
+        if key not in self._responses:
+            self._responses[key] = _response(self, active)
+        return self._responses[key]
 
     @property
     def slack(self) -> np.ndarray:
@@ -65,6 +79,23 @@ class Linearised(NamedTuple):
         """How clearly every row is active or not: zero where it is weakly active; infinite for equalities."""
         moves = self.slopes.rows.any(axis=1)
         return np.where(self.vectors.layout.equal | ~moves, np.inf, np.maximum(self.slack, self.force))
+
+    @property
+    def radii(self) -> np.ndarray:
+        """Lengths that x may move until, to first order, every row changes sides; infinite for those that never do.
+
+        Where y* is not unique, the rows' margins.
+        """
+        active, equal = self.active, self.vectors.layout.equal
+        answer = self.response(active)
+        if answer.y is None:
+            return self.margins
+        nx = self.vectors.layout.nx
+        moves = np.abs(self.slopes.rows[:, :nx] + self.slopes.rows[:, nx:] @ answer.y).sum(axis=1)
+        moves[active] = np.abs(answer.mu).sum(axis=1)
+        distance = np.where(active, self.force, self.slack)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(equal | (moves <= DEPENDENT), np.inf, distance / moves)
 
     @property
     def active(self) -> np.ndarray:
@@ -92,7 +123,8 @@ def with_cuts(at: Linearised, branches: Branches) -> Linearised:
     nx = at.vectors.layout.nx
     slopes = np.tile(at.slopes.lower, (len(kept), 1))
     slopes[:, :nx] -= branches.slope[kept]
-    return at._replace(
+    return dataclasses.replace(
+        at,
         values=at.values._replace(above=np.concatenate([at.values.above, value - branches.value[kept]])),
         slopes=at.slopes._replace(above=np.concatenate([at.slopes.above, slopes])),
     )
@@ -129,9 +161,13 @@ class Response(NamedTuple):
     dependent: bool
 
 
-def response(at: Linearised, active: np.ndarray) -> Response:
-    """dy*/dx and dmu/dx on one active set, dependent rows counted once."""
+def _response(at: Linearised, active: np.ndarray) -> Response:
     nx, ny = at.vectors.layout.nx, at.vectors.layout.ny
+    if ny > FEW:
+        system = _regular_system(at, active)
+        if system is not None:
+            dy, dmu = system.solve(-at.slopes.stationarity[:, :nx], -at.slopes.rows[:, :nx])
+            return Response(dy, dmu[active], False)
     rows, hessian, mixed = at.slopes.rows[active], at.slopes.stationarity[:, nx:], at.slopes.stationarity[:, :nx]
     rows_x, rows_y = rows[:, :nx], rows[:, nx:]
     if len(rows):
@@ -153,6 +189,20 @@ def response(at: Linearised, active: np.ndarray) -> Response:
     return Response(dy, dmu, dependent)
 
 
+def _regular_system(at: Linearised, active: np.ndarray) -> System | None:
+    """The KKT system on the active rows; None where y* or the multipliers are not unique, or nearly so."""
+    nx, layout = at.vectors.layout.nx, at.vectors.layout
+    if not (np.isfinite(at.slopes.rows).all() and np.isfinite(at.slopes.stationarity).all()):
+        return None
+    system = System(Matrices(at.slopes.rows[:, nx:], at.slopes.stationarity[:, nx:]), active)
+    if system.doubled:
+        return None
+    push = np.random.default_rng(0).normal(size=(layout.ny + layout.rows, 2))
+    answers = np.concatenate(system.solve(push[: layout.ny], push[layout.ny :]))
+    with np.errstate(invalid="ignore"):
+        return system if np.max(np.abs(answers), initial=0.0) <= STIFF else None
+
+
 def _rank(rows: np.ndarray) -> int:
     sizes = np.linalg.svd(rows, compute_uv=False)
     return int(np.sum(sizes > DEPENDENT * max(1.0, np.max(sizes, initial=0.0))))
@@ -166,9 +216,13 @@ def reach(at: Linearised) -> tuple[np.ndarray, np.ndarray]:
 
 def gain(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
     """The largest decrease of F over a length of x, to first order; `weak` are rows with a choice."""
-    answer = response(at, at.active & ~weak)
+    answer = at.response(at.active & ~weak)
     if not weak.any() and answer.y is not None and not answer.dependent:
         return _smooth_gain(at, tol, answer.y)
+    if weak.any() and not answer.dependent and answer.y is not None and weak.sum() <= MOST_WEAK:
+        found = _gain_by_sides(at, tol, weak)
+        if found is not None:
+            return found
     chosen = weak | (at.active & ~at.vectors.layout.equal if answer.dependent else np.zeros_like(weak))
     unknowns = at.vectors.layout.nx + at.vectors.layout.ny + int((chosen | at.active).sum())
     if chosen.sum() > MOST_WEAK or unknowns > MOST_UNKNOWNS:
@@ -210,6 +264,89 @@ def _smooth_gain(at: Linearised, tol: float, dy: np.ndarray) -> Gain:
         return Gain(np.nan, np.zeros(nx), np.nan, nu)
     nu[held] = np.maximum(-found.ineqlin.marginals, 0.0)
     return Gain(max(0.0, -float(found.fun)), found.x, float(np.abs(gradient).sum()), nu)
+
+
+class _Sides(NamedTuple):
+    """The weakly active rows W of a lower level, as x moves by dx, with everything else eliminated.
+
+    Their values are a + b dx - c m with multipliers m, and m >= 0, a + b dx - c m <= 0, one of them zero. Functions of
+    the upper level change by `start` + `slope` dx - `pull` m.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    c: np.ndarray
+    start: np.ndarray
+    slope: np.ndarray
+    pull: np.ndarray
+
+
+def _sides(at: Linearised, weak: np.ndarray, uppers: np.ndarray) -> _Sides | None:
+    """None where y* without the weakly active rows is not unique."""
+    nx = at.vectors.layout.nx
+    system = _regular_system(at, at.active & ~weak)
+    if system is None:
+        return None
+    rows, none = at.slopes.rows[weak], np.zeros((len(weak), int(weak.sum())))
+    pushed, _ = system.solve(rows[:, nx:].T.copy(), none)
+    moved = at.response(at.active & ~weak).y
+    assert moved is not None
+    without = pushed @ at.point.mu[weak]  # what y does when the weakly active rows let go
+    return _Sides(
+        at.values.rows[weak] + rows[:, nx:] @ without,
+        rows[:, :nx] + rows[:, nx:] @ moved,
+        rows[:, nx:] @ pushed,
+        uppers[:, nx:] @ without,
+        uppers[:, :nx] + uppers[:, nx:] @ moved,
+        uppers[:, nx:] @ pushed,
+    )
+
+
+def _gain_by_sides(at: Linearised, tol: float, weak: np.ndarray) -> Gain | None:
+    """The best over all choices, each a linear program in x alone; None where that form does not exist."""
+    held = _upper_rows(at, tol)
+    equal = at.slopes.above_equal
+    uppers = np.concatenate([at.slopes.upper[None], at.slopes.above[held], equal])
+    sides = _sides(at, weak, uppers)
+    if sides is None:
+        return None
+    free = at.vectors.layout.equal[weak]
+    best = Gain(np.nan, np.zeros(at.vectors.layout.nx), np.nan, np.zeros(len(at.values.above)))
+    for choice in itertools.product([True, False], repeat=int(weak.sum())):
+        chosen = np.array(choice, bool)
+        if np.any(free & ~chosen):
+            continue
+        found = _on_side(at, sides, chosen, held)
+        if found is not None and not found.decrease <= best.decrease:
+            best = found
+    return best
+
+
+def _on_side(at: Linearised, sides: _Sides, active: np.ndarray, held: np.ndarray) -> Gain | None:
+    """One choice of the weakly active rows that stay active; None: no direction realises it."""
+    a, b, c, start, slope, pull = sides
+    try:
+        inverse = np.linalg.inv(c[np.ix_(active, active)])
+    except np.linalg.LinAlgError:
+        return None
+    first, by_x = inverse @ a[active], inverse @ b[active]  # m = first + by_x dx
+    slope, start = slope - pull[:, active] @ by_x, start - pull[:, active] @ first
+    left = ~active
+    rows = 1 + int(held.sum())
+    (low, high), values = reach(at), np.maximum(-at.values.above[held], 0.0)
+    found = scipy_optimize.linprog(
+        slope[0],
+        A_ub=np.concatenate([slope[1:rows], -by_x, b[left] - c[np.ix_(left, active)] @ by_x]),
+        b_ub=np.concatenate([values - start[1:rows], first + ROOM, ROOM - a[left] + c[np.ix_(left, active)] @ first]),
+        A_eq=slope[rows:] if len(slope) > rows else None,
+        b_eq=-start[rows:] if len(slope) > rows else None,
+        bounds=np.stack([low, high], axis=1),
+    )
+    if found.x is None:
+        return None
+    nu = np.zeros(len(at.values.above))
+    nu[held] = np.maximum(-found.ineqlin.marginals[: rows - 1], 0.0)
+    return Gain(max(0.0, -float(found.fun) - float(start[0])), found.x, np.nan, nu)
 
 
 def _gain_with_choices(at: Linearised, tol: float, chosen: np.ndarray, longest: float) -> Gain:
@@ -254,18 +391,3 @@ def _linear_program(at: Linearised, tol: float, active: np.ndarray, left: np.nda
     nu = np.zeros(len(at.values.above))
     nu[held] = np.maximum(-found.ineqlin.marginals[: held.sum()], 0.0)
     return Gain(max(0.0, -float(found.fun)), found.x[:nx], np.nan, nu)
-
-
-def valid_radius(at: Linearised) -> float:
-    """Lengths that x may move until, to first order, another row becomes active or an active one is left."""
-    active = at.active
-    answer = response(at, active)
-    if answer.y is None:
-        return 0.0
-    nx = at.vectors.layout.nx
-    moves = np.abs(at.slopes.rows[:, :nx] + at.slopes.rows[:, nx:] @ answer.y).sum(axis=1)
-    moves[active] = np.abs(answer.mu).sum(axis=1)
-    distance = np.where(active, at.force, at.slack)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        radii = np.where(at.vectors.layout.equal | (moves <= DEPENDENT), np.inf, distance / moves)
-    return float(np.min(radii, initial=np.inf))

@@ -184,7 +184,7 @@ class Programs:
         own, above = ~self.layout.face, slice(self.layout.own_above)  # bounds have widths, which say more
         intrinsic = intrinsic_lengths(
             np.concatenate([values.above[above], values.rows[own], values.stationarity]),
-            np.concatenate([slopes.above[above], slopes.rows[own], slopes.stationarity]),
+            np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)]),
         )
         of_x, of_y = np.split(intrinsic, [x.size])
         most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
@@ -249,9 +249,17 @@ def _lower_size(slopes: Values[np.ndarray], lengths: np.ndarray, nx: int) -> flo
 def _answers(slopes: Values[np.ndarray], of_x: np.ndarray) -> np.ndarray:
     """How far every entry of y moves, roughly, when x moves by its lengths: the median over what depends on both."""
     nx = of_x.size
-    told = np.concatenate([slopes.rows, slopes.stationarity])
-    pushed = np.abs(told[:, :nx]) @ of_x
-    return intrinsic_lengths(pushed, told[:, nx:])
+    told = np.concatenate([slopes.rows, _own_curvature(slopes.stationarity)])
+    return intrinsic_lengths(np.linalg.norm(told[:, :nx] * of_x, axis=1), told[:, nx:])
+
+
+def _own_curvature(slopes: np.ndarray) -> np.ndarray:
+    """The derivatives of grad_y G, those in y only of every entry with itself, where there is one."""
+    found, ny = slopes.copy(), len(slopes)
+    hessian = found[:, -ny:]
+    own = np.diag(hessian) != 0
+    hessian[:, own] = np.diag(np.diag(hessian))[:, own]
+    return found
 
 
 def _typical(sizes: list[float]) -> float:

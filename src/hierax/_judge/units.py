@@ -115,10 +115,12 @@ def lengths_of(
 def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     """For every entry the median distance |value| / |slope| to where a function that depends on it would be zero.
 
+    A function of k entries is moved to zero by all of them, each sqrt(k) times less than it would have to move alone.
     Functions that are zero already say nothing; zero where none says anything.
     """
+    shared = np.sqrt(np.count_nonzero(slopes, axis=1).clip(min=1))[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        distances = np.abs(values)[:, None] / np.abs(slopes)
+        distances = np.abs(values)[:, None] / (np.abs(slopes) * shared)
     told = np.isfinite(distances) & (distances > 0)
     found = np.zeros(slopes.shape[1])
     for entry in np.flatnonzero(told.any(axis=0)):

@@ -106,6 +106,7 @@ class System:
         entries = np.argmax(np.abs(jacobian[places]), axis=1)
         self.held, first = np.unique(entries, return_index=True)  # of two bounds on one entry the first holds it
         self.holding = places[first]
+        self.doubled = len(places) > len(first)  # whether an entry is held twice
         self.pivots = jacobian[self.holding, self.held]
         free = np.ones(hessian.shape[0], bool)
         free[self.held] = False
