@@ -134,6 +134,17 @@ x = 1, where the KKT polish stops. Chosen, not measured."""
 IMPLICIT_STEPS = 200
 """Iterations of one descent on F(x, y*(x)). Chosen, not measured."""
 
+NO_PROGRESS, UNIMPROVED = 1e-10, 12
+"""A descent ends where so many evaluations in a row lowered F by less than this, in units. Chosen, not measured."""
+
+KINK_REACH, KINKS_HELD = (1e-5, 0.3), 40
+"""Rows that change sides within this distance of x, in lengths, have a choice at the end of a piece; those within the
+second are told to the search on a piece, at most so many. Chosen, not measured."""
+
+PIECES, PIECE_STEPS, PIECE_GAIN = 12, 60, 1e-9
+"""Pieces that a descent along kinks visits, iterations of SLSQP on each, and the gain in F, in units, that is worth going
+on for. Chosen, not measured."""
+
 AGREEING_DESCENTS = 3
 """Descents that must end at the lowest F before no more starts are tried. Chosen, not measured."""
 

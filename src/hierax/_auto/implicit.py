@@ -8,7 +8,8 @@ import warnings
 
 import numpy as np
 
-from hierax._auto.constants import IMPLICIT_STEPS, RUN_OFF, SQP_CHANGE
+from hierax._auto.constants import IMPLICIT_STEPS, NO_PROGRESS, RUN_OFF, SQP_CHANGE, UNIMPROVED
+from hierax._auto.pieces import PieceDescent
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, LeftOff, Stop, slsqp
 from hierax._base.lazy import lazy
@@ -28,6 +29,7 @@ class ImplicitDescent:
         self.follower = self.vectors.follower
         self.warm = start
         self.best: tuple[float, Point] | None = None
+        self.in_vain = 0  # evaluations since the last progress
 
     def run(self) -> Point | None:
         """The point it ends with; None where the lower level has no solution at the start, or no unique one."""
@@ -36,12 +38,13 @@ class ImplicitDescent:
         first = self._solved(start)
         if first is None or not self.follower.unique(first):
             return None
-        constrained = self.space.structure.above.any() or self._evaluated(start).equal.size
-        if constrained:
+        if self.space.structure.above.any() or self.vectors.layout.above_equal:
             slsqp(self._evaluated, start, bounds, stop)
         else:
             self._quasi_newton(start, stop)
-        return None if self.best is None else self.best[1]
+        if self.best is None:
+            return None
+        return PieceDescent(self.space).run(self.best[1])
 
     def _quasi_newton(self, start: np.ndarray, stop: Stop) -> None:
         def value(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -79,14 +82,17 @@ class ImplicitDescent:
         inside, above = self.vectors.landed(x, self.warm.y)[0], self.space.structure.above
         found = self._solved(inside)
         if found is None:
-            none = np.zeros((int(above.sum()), x.size))
-            return Evaluated(RUN_OFF, np.zeros(x.size), np.zeros(len(none)), none, np.zeros(0), np.zeros((0, x.size)))
+            return self._nothing(x)
         total = self.follower.total(inside, found)
         self.warm = Point(inside, found.y, found.mu)
         outside = max(np.max(total.above[above], initial=0.0), np.max(np.abs(total.equal), initial=0.0))
         merit = total.upper + RUN_OFF * max(outside - 1e-9, 0.0)
+        progress = self.best is None or merit < self.best[0] - NO_PROGRESS
+        self.in_vain = 0 if progress else self.in_vain + 1
         if self.best is None or merit < self.best[0]:
             self.best = merit, self.warm
+        if self.in_vain > UNIMPROVED:
+            raise LeftOff
         away = x - inside  # outside of X everything goes on along straight lines
         return Evaluated(
             total.upper + total.slope @ away,
@@ -95,4 +101,12 @@ class ImplicitDescent:
             -total.above_slopes[above],
             total.equal + total.equal_slopes @ away,
             total.equal_slopes,
+        )
+
+    def _nothing(self, x: np.ndarray) -> Evaluated:
+        """What a search is told where the lower level has no solution."""
+        above, equal = int(self.space.structure.above.sum()), self.vectors.layout.above_equal
+        nowhere = np.zeros(x.size)
+        return Evaluated(
+            RUN_OFF, nowhere, np.zeros(above), np.zeros((above, x.size)), np.zeros(equal), np.zeros((equal, x.size))
         )

@@ -60,14 +60,21 @@ class Follower:
 
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
-        level = Level(
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._tracker.solve(self._level(x), y, mu)
+
+    def held(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
+        """y and mu at x with the given rows active, whatever their signs; None where the steps do not arrive."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._tracker.held(self._level(x), y, mu, active)
+
+    def _level(self, x: np.ndarray) -> Level:
+        return Level(
             self.layout.equal,
             functools.partial(self._source.slopes, x),
             functools.partial(self._source.matrices, x),
             self._landed,
         )
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._tracker.solve(level, y, mu)
 
     def _landed(self, y: np.ndarray) -> np.ndarray:
         anywhere = raveled(self.programs.trees.x)
@@ -87,12 +94,29 @@ class Follower:
         if pushed.size:
             none = np.zeros((found.mu.size, pushed.size))
             adjoints[pushed] = np.concatenate(found.system.solve(in_y[pushed].T.copy(), none)).T
-        slopes = self._source.pulled(x, found, adjoints)
+        slopes = self._source.pulled(x, found, np.eye(len(in_y)), adjoints)
         above = 1 + self.layout.above if self._source.with_faces else 1 + self.layout.own_above
         rows, places = np.full(self.layout.above, -np.inf), slice(above - 1)
         row_slopes = np.zeros((self.layout.above, x.size))
         rows[places], row_slopes[places] = values[1:above], slopes[1:above]
         return Total(float(values[0]), slopes[0], rows, row_slopes, values[above:], slopes[above:])
+
+    def sides(self, x: np.ndarray, found: Found, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By how much each of some rows keeps to its side, with derivatives in x: mu of active rows, -r of others."""
+        active, ny = found.system.active[which], found.y.size
+        values = np.where(active, found.mu[which], -found.slopes.rows[which])
+        of_y, of_rows = np.zeros((ny, which.size)), np.zeros((found.mu.size, which.size))
+        of_y[:, ~active] = -found.system.matrices.jacobian[which[~active]].T
+        of_rows[which[active], np.flatnonzero(active)] = 1.0
+        adjoints = np.concatenate(found.system.solve(of_y, of_rows)).T
+        adjoints[np.flatnonzero(~active), ny + which[~active]] += 1.0
+        count = self._source.count
+        slopes = np.zeros((which.size, x.size))
+        for first in range(0, which.size, count):
+            part = adjoints[first : first + count]
+            filled = np.concatenate([part, np.zeros((count - len(part), part.shape[1]))])
+            slopes[first : first + count] = self._source.pulled(x, found, np.zeros((count, count)), filled)[: len(part)]
+        return values, slopes
 
 
 class _FromTable:
@@ -102,6 +126,7 @@ class _FromTable:
 
     def __init__(self, programs: Programs, units: Units) -> None:
         self._program, self._trees, self._units, self._layout = programs.table, programs.trees, units, programs.layout
+        self.count = 1 + programs.layout.above + programs.layout.above_equal
         self._last: tuple[tuple[bytes, bytes, bytes], np.ndarray] | None = None
 
     def _table(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
@@ -125,11 +150,11 @@ class _FromTable:
         stacked = np.concatenate([slopes.upper[None], slopes.above, slopes.above_equal])
         return np.concatenate([values.upper[None], values.above, values.above_equal]), stacked[:, x.size :]
 
-    def pulled(self, x: np.ndarray, found: Found, adjoints: np.ndarray) -> np.ndarray:
+    def pulled(self, x: np.ndarray, found: Found, weights: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         _, slopes = self._table(x, found.y, found.mu)
         stacked = np.concatenate([slopes.upper[None], slopes.above, slopes.above_equal])
         below = np.concatenate([slopes.stationarity, slopes.rows])
-        return stacked[:, : x.size] - adjoints @ below[:, : x.size]
+        return weights @ stacked[:, : x.size] - adjoints @ below[:, : x.size]
 
 
 class _FromPrograms:
@@ -148,10 +173,10 @@ class _FromPrograms:
         matrices = functools.partial(_matrices, tuple(rows.tolist()))
         self._matrices = setting.ready("matrices", matrices, *point, np.zeros(layout.rows))
         self._upper = setting.ready("upper", functools.partial(_upper, self.with_faces), *point)
-        count = len(self._upper(*point))
-        adjoints = np.zeros((count, layout.ny + layout.rows))
+        self.count = len(self._upper(*point))
+        weights, adjoints = np.eye(self.count), np.zeros((self.count, layout.ny + layout.rows))
         pulled = functools.partial(_pulled, self.with_faces)
-        self._pulled = setting.ready("pulled", pulled, *point, np.zeros(layout.rows), adjoints)
+        self._pulled = setting.ready("pulled", pulled, *point, np.zeros(layout.rows), weights, adjoints)
         self._jacobian = self._of_faces(x) if self._bounded else np.zeros((layout.rows, layout.ny))
 
     def _of_faces(self, x: np.ndarray) -> np.ndarray:
@@ -180,8 +205,8 @@ class _FromPrograms:
         table = self._upper(self._programs.trees, self._units, x, y)
         return table[:, 0], table[:, 1:]
 
-    def pulled(self, x: np.ndarray, found: Found, adjoints: np.ndarray) -> np.ndarray:
-        return self._pulled(self._programs.trees, self._units, x, found.y, found.mu, adjoints)
+    def pulled(self, x: np.ndarray, found: Found, weights: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
+        return self._pulled(self._programs.trees, self._units, x, found.y, found.mu, weights, adjoints)
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
@@ -235,15 +260,16 @@ def _pulled(
     x: Array,
     y: Array,
     mu: Array,
+    weights: Array,
     adjoints: Array,
 ) -> Array:
-    """For every function of the upper level its derivative in x, less what the adjoints pull back from below."""
+    """Derivatives in x of weighted functions of the upper level, less what the adjoints pull back from below."""
     problem = in_units(problem, units)
 
     def everything(x: Array) -> Array:
         level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
         rows, pull = jax.vjp(level.rows, level.start)
         below = jnp.concatenate([jax.grad(level.objective)(level.start) + pull(mu)[0], rows])
-        return _of_upper(with_faces, problem, data, trees, x, y) - adjoints @ below
+        return weights @ _of_upper(with_faces, problem, data, trees, x, y) - adjoints @ below
 
     return jax.jacrev(everything)(x)

@@ -138,12 +138,14 @@ class Gain(NamedTuple):
         direction: of x, in lengths.
         uphill: what F rises, to first order, over a length of x in the opposite directions; NaN where not known.
         nu: multipliers of the upper constraints and the faces of X.
+        active: rows of the lower level that stay active on the way, where every choice was tried.
     """
 
     decrease: float
     direction: np.ndarray
     uphill: float
     nu: np.ndarray
+    active: np.ndarray | None = None
 
 
 class Response(NamedTuple):
@@ -282,20 +284,24 @@ class _Sides(NamedTuple):
 
 
 def _sides(at: Linearised, weak: np.ndarray, uppers: np.ndarray) -> _Sides | None:
-    """None where y* without the weakly active rows is not unique."""
+    """None where y* without the weakly active rows is not unique, or they depend on each other or on active ones."""
     nx = at.vectors.layout.nx
     system = _regular_system(at, at.active & ~weak)
     if system is None:
         return None
     rows, none = at.slopes.rows[weak], np.zeros((len(weak), int(weak.sum())))
     pushed, _ = system.solve(rows[:, nx:].T.copy(), none)
+    yielding = rows[:, nx:] @ pushed
+    sizes = np.linalg.norm(rows[:, nx:], axis=1)
+    if np.linalg.svd(yielding / np.outer(sizes, sizes), compute_uv=False).min(initial=np.inf) < 1 / STIFF:
+        return None
     moved = at.response(at.active & ~weak).y
     assert moved is not None
     without = pushed @ at.point.mu[weak]  # what y does when the weakly active rows let go
     return _Sides(
         at.values.rows[weak] + rows[:, nx:] @ without,
         rows[:, :nx] + rows[:, nx:] @ moved,
-        rows[:, nx:] @ pushed,
+        yielding,
         uppers[:, nx:] @ without,
         uppers[:, :nx] + uppers[:, nx:] @ moved,
         uppers[:, nx:] @ pushed,
@@ -318,17 +324,16 @@ def _gain_by_sides(at: Linearised, tol: float, weak: np.ndarray) -> Gain | None:
             continue
         found = _on_side(at, sides, chosen, held)
         if found is not None and not found.decrease <= best.decrease:
-            best = found
+            active = at.active & ~weak
+            active[weak] = chosen
+            best = found._replace(active=active)
     return best
 
 
 def _on_side(at: Linearised, sides: _Sides, active: np.ndarray, held: np.ndarray) -> Gain | None:
     """One choice of the weakly active rows that stay active; None: no direction realises it."""
     a, b, c, start, slope, pull = sides
-    try:
-        inverse = np.linalg.inv(c[np.ix_(active, active)])
-    except np.linalg.LinAlgError:
-        return None
+    inverse = np.linalg.inv(c[np.ix_(active, active)])
     first, by_x = inverse @ a[active], inverse @ b[active]  # m = first + by_x dx
     slope, start = slope - pull[:, active] @ by_x, start - pull[:, active] @ first
     left = ~active

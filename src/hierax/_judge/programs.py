@@ -28,6 +28,7 @@ from hierax._problem.problem import Problem
 LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself are looked at, so many of them
 SHORTENINGS, LEAST_SHORTENING = 8, 1e-3  # how often, and to which share at least, such a length is shortened
 BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all derivatives is as quick as anything
+INCONSISTENT, BISECTIONS = 30.0, 8  # lengths so many times too long are looked for again, in so many steps
 FEW = 4  # points from which the units of larger problems come
 SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
 
@@ -102,6 +103,11 @@ class Layout(NamedTuple):
     def rows(self) -> int:
         """Rows of the lower level."""
         return self.equal.size
+
+    @property
+    def above_equal(self) -> int:
+        """Equalities of X."""
+        return self.parts[1].stop - self.parts[1].start
 
     def cut(self, table: np.ndarray) -> Values[np.ndarray]:
         """A table with one line per function, by name."""
@@ -181,17 +187,45 @@ class Programs:
     ) -> tuple[Lengths, Lengths]:
         """Lengths of x and y at a point in the user's units; `most`: upper bounds where the sets give none."""
         values, slopes = self.at(x, y)
-        own, above = ~self.layout.face, slice(self.layout.own_above)  # bounds have widths, which say more
-        intrinsic = intrinsic_lengths(
-            np.concatenate([values.above[above], values.rows[own], values.stationarity]),
-            np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)]),
-        )
+        intrinsic = self._distances(x, y, values, slopes)
         of_x, of_y = np.split(intrinsic, [x.size])
         most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
         lengths_x = lengths_of(x, self.x_limits, of_x, self.x_groups, most_x)
         followed = np.where(lengths_x.assumed, 0.0, lengths_x.values)
         of_y = self._seen(x, y, np.maximum(of_y, _answers(slopes, followed)), followed)
         return lengths_x, lengths_of(y, self.y_limits, of_y, self.y_groups, most_y)
+
+    def _distances(
+        self, x: np.ndarray, y: np.ndarray, values: Values[np.ndarray], slopes: Values[np.ndarray]
+    ) -> np.ndarray:
+        """How far every entry of x and y is from where functions would be zero, by slopes that hold on the way there.
+
+        At the centre of a ball its row has no slope, or next to none: moved as far as that says, it has a large one.
+        """
+
+        def by(slopes: Values[np.ndarray]) -> np.ndarray:
+            own, above = ~self.layout.face, slice(self.layout.own_above)  # bounds have widths, which say more
+            return intrinsic_lengths(
+                np.concatenate([values.above[above], values.rows[own], values.stationarity]),
+                np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)]),
+            )
+
+        def there(moved: np.ndarray) -> np.ndarray:
+            slopes = self.at(*self.landed(x + moved[: x.size], y + moved[x.size :]))[1]
+            found = by(Values(*(np.nan_to_num(part, nan=np.inf) for part in slopes)))
+            return np.where(moved != 0, found, np.abs(moved))
+
+        signs = np.where(np.arange(x.size + y.size) % 2, -1.0, 1.0)
+        far = by(slopes)
+        near = there(signs * far)
+        if np.all(near * INCONSISTENT >= far):
+            return far
+        low, high = np.minimum(near, far), far
+        for _ in range(BISECTIONS):
+            middle = np.sqrt(low * high)
+            longer = there(signs * middle) > middle
+            low, high = np.where(longer, middle, low), np.where(longer, high, middle)
+        return np.where(near * INCONSISTENT >= far, far, low)
 
     def _seen(self, x: np.ndarray, y: np.ndarray, of_y: np.ndarray, of_x: np.ndarray) -> np.ndarray:
         """Lengths of y shortened where G bends more over them than its curvature at the point says.

@@ -22,6 +22,7 @@ sparse = lazy("scipy.sparse")
 sparse_linalg = lazy("scipy.sparse.linalg")
 
 STEPS = 40  # at most
+HELD_STEPS = 12  # at most, where the active rows are given
 SOLVED = 1e-9  # KKT residual, in units
 SHARPER = 1e-11  # what one step more is worth making for
 QUADRATIC = 1e-6  # what a step with the right active rows leaves of the residual of a quadratic program, at most
@@ -187,6 +188,23 @@ class Tracker:
                 again += named.tobytes() in seen
                 seen.add(named.tobytes())
             active = named
+        return None
+
+    def held(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
+        """The point at which the given rows are zero and L is stationary, without a look at signs."""
+        mu = np.where(active, mu, 0.0)
+        slopes, sharpened = level.slopes(y, mu), False
+        for _ in range(HELD_STEPS):
+            left = max(np.max(np.abs(slopes.gradient)), np.max(np.abs(slopes.rows[active]), initial=0.0))
+            if not np.isfinite(left):
+                return None
+            system = self._system_at(level, y, mu, active)
+            if left <= SOLVED and (left <= SHARPER or sharpened):
+                return Found(y, mu, slopes, system)
+            sharpened = left <= SOLVED
+            dy, dmu = system.solve(-slopes.gradient, np.where(active, -slopes.rows, 0.0))
+            y, mu = y + dy, mu + dmu
+            slopes = level.slopes(y, mu)
         return None
 
     def _doubt(self, at_once: bool) -> None:

@@ -1,0 +1,107 @@
+r"""Descent along kinks: phi(x) = F(x, y*(x)) is smooth as long as the lower level's active rows A stay the same.
+
+With A held, y_A(x) and mu_A(x) follow from equations alone, and
+
+    min F(x, y_A(x))   subject to   mu_i(x) >= 0 for i in A,   r_i(x, y_A(x)) <= 0 for the others
+
+is a smooth problem on one piece of x-space. At its solution some of these constraints bind, and the best move over all
+choices for them (`hierax._judge.local_model`) names the next piece, or none. Where a quasi-Newton method zigzags across
+kinks, this follows them.
+"""
+
+import numpy as np
+
+from hierax._auto.constants import (
+    KINK_REACH,
+    KINKS_HELD,
+    PIECE_GAIN,
+    PIECE_STEPS,
+    PIECES,
+    SQP_CHANGE,
+)
+from hierax._auto.space import Space
+from hierax._auto.sqp import Evaluated, LeftOff, Stop, slsqp
+from hierax._judge.local_model import Linearised, gain
+from hierax._judge.vectors import Point
+
+
+class PieceDescent:
+    """From a point on or near a kink, piece after piece."""
+
+    def __init__(self, space: Space) -> None:
+        self.space, self.vectors = space, space.vectors
+        assert self.vectors.follower is not None
+        self.follower = self.vectors.follower
+
+    def run(self, start: Point) -> Point:
+        """The best point found; the start itself where no piece leads down."""
+        best, lowest = start, float(self.vectors.values(*start).upper)
+        at = self._at(best)
+        active = at.active
+        for _ in range(PIECES):
+            if self.space.deadline.passed:
+                break
+            found = self._minimised(at, active)
+            if found is None or not found[0] < lowest - PIECE_GAIN * (1 + abs(lowest)):
+                if not np.array_equal(active, at.active) or found is None:
+                    break
+            else:
+                (lowest, best), at = found, self._at(found[1])
+            move = gain(at, PIECE_GAIN, at.radii <= KINK_REACH[0])
+            if move.active is None or not move.decrease > PIECE_GAIN or np.array_equal(move.active, active):
+                break
+            active = move.active
+        return best
+
+    def _at(self, point: Point) -> Linearised:
+        return Linearised(self.vectors, point, *self.vectors.at(*point))
+
+    def _minimised(self, at: Linearised, active: np.ndarray) -> tuple[float, Point] | None:
+        """F and the point at the end of one piece; None where the lower level does not have it there."""
+        piece = _Piece(self.space, at, active)
+        stop = Stop(PIECE_STEPS, SQP_CHANGE, self.space.deadline)
+        try:
+            x = slsqp(piece.evaluate, at.point.x, self.vectors.x_limits, stop)
+        except LeftOff:
+            return None
+        x, _ = self.vectors.landed(x, piece.warm.y)
+        found = self.follower.solve(x, piece.warm.y, np.maximum(piece.warm.mu, 0.0))
+        if found is None:
+            return None
+        point = Point(x, found.y, found.mu)
+        values = self.vectors.values(*point)
+        told = np.concatenate([values.above[self.space.structure.above], np.abs(values.above_equal)])
+        return (float(values.upper), point) if np.max(told, initial=0.0) <= 1e-9 else None
+
+
+class _Piece:
+    """One smooth problem in x."""
+
+    def __init__(self, space: Space, at: Linearised, active: np.ndarray) -> None:
+        self.space, self.vectors, self.active = space, space.vectors, active
+        assert self.vectors.follower is not None
+        self.follower = self.vectors.follower
+        self.warm = at.point
+        near = np.argsort(np.where(at.radii <= KINK_REACH[1], at.radii, np.inf), kind="stable")[:KINKS_HELD]
+        near = near[at.radii[near] <= KINK_REACH[1]]
+        changed = np.flatnonzero((active != at.active) & ~self.vectors.layout.equal)
+        self.near = np.union1d(near, changed)
+
+    def evaluate(self, x: np.ndarray) -> Evaluated:
+        """F, the upper constraints and what keeps x on the piece, with their gradients."""
+        inside = self.vectors.landed(x, self.warm.y)[0]
+        found = self.follower.held(inside, self.warm.y, self.warm.mu, self.active)
+        if found is None:
+            raise LeftOff
+        self.warm = Point(inside, found.y, found.mu)
+        total, above = self.follower.total(inside, found), self.space.structure.above
+        values, slopes = self.follower.sides(inside, found, self.near)
+        away = x - inside
+        return Evaluated(
+            total.upper + total.slope @ away,
+            total.slope,
+            np.concatenate([-total.above[above] - total.above_slopes[above] @ away, values + slopes @ away]),
+            np.concatenate([-total.above_slopes[above], slopes]),
+            total.equal + total.equal_slopes @ away,
+            total.equal_slopes,
+        )
