@@ -137,13 +137,20 @@ IMPLICIT_STEPS = 200
 NO_PROGRESS, UNIMPROVED = 1e-10, 12
 """A descent ends where so many evaluations in a row lowered F by less than this, in units. Chosen, not measured."""
 
+KINK_NEAR = 1e-2
+"""Distance of x to a kink, in lengths, up to which a descent goes on along it. Chosen, not measured."""
+
 KINK_REACH, KINKS_HELD = (1e-5, 0.3), 40
 """Rows that change sides within this distance of x, in lengths, have a choice at the end of a piece; those within the
 second are told to the search on a piece, at most so many. Chosen, not measured."""
 
 PIECES, PIECE_STEPS, PIECE_GAIN = 12, 60, 1e-9
-"""Pieces that a descent along kinks visits, iterations of SLSQP on each, and the gain in F, in units, that is worth going
-on for. Chosen, not measured."""
+"""Pieces that a descent along kinks visits, iterations of SLSQP on each, and the gain in F, in units, for which it goes
+on. Chosen, not measured."""
+
+DESCENT_STARTS, KKT_STARTS = 6, 2
+"""On the small route: starts of descents on F(x, y*(x)), and searches for KKT points, that must all end at the same F
+before no more starts are tried; for lower levels that look convex. Chosen, not measured."""
 
 AGREEING_DESCENTS = 3
 """Descents that must end at the lowest F before no more starts are tried. Chosen, not measured."""

@@ -8,10 +8,10 @@ import warnings
 
 import numpy as np
 
-from hierax._auto.constants import IMPLICIT_STEPS, NO_PROGRESS, RUN_OFF, SQP_CHANGE, UNIMPROVED
+from hierax._auto.constants import IMPLICIT_STEPS, RUN_OFF, SQP_CHANGE
 from hierax._auto.pieces import PieceDescent
 from hierax._auto.space import Space
-from hierax._auto.sqp import Evaluated, LeftOff, Stop, slsqp
+from hierax._auto.sqp import Evaluated, LeftOff, Progress, Stop, slsqp
 from hierax._base.lazy import lazy
 from hierax._judge.vectors import Point
 from hierax._lower.active_set import Found
@@ -28,8 +28,7 @@ class ImplicitDescent:
         assert self.vectors.follower is not None
         self.follower = self.vectors.follower
         self.warm = start
-        self.best: tuple[float, Point] | None = None
-        self.in_vain = 0  # evaluations since the last progress
+        self.progress = Progress()
 
     def run(self) -> Point | None:
         """The point it ends with; None where the lower level has no solution at the start, or no unique one."""
@@ -42,9 +41,8 @@ class ImplicitDescent:
             slsqp(self._evaluated, start, bounds, stop)
         else:
             self._quasi_newton(start, stop)
-        if self.best is None:
-            return None
-        return PieceDescent(self.space).run(self.best[1])
+        best = self.progress.best
+        return None if best is None else PieceDescent(self.space).run(best[1])
 
     def _quasi_newton(self, start: np.ndarray, stop: Stop) -> None:
         def value(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -86,13 +84,7 @@ class ImplicitDescent:
         total = self.follower.total(inside, found)
         self.warm = Point(inside, found.y, found.mu)
         outside = max(np.max(total.above[above], initial=0.0), np.max(np.abs(total.equal), initial=0.0))
-        merit = total.upper + RUN_OFF * max(outside - 1e-9, 0.0)
-        progress = self.best is None or merit < self.best[0] - NO_PROGRESS
-        self.in_vain = 0 if progress else self.in_vain + 1
-        if self.best is None or merit < self.best[0]:
-            self.best = merit, self.warm
-        if self.in_vain > UNIMPROVED:
-            raise LeftOff
+        self.progress.note(total.upper, outside, self.warm)
         away = x - inside  # outside of X everything goes on along straight lines
         return Evaluated(
             total.upper + total.slope @ away,

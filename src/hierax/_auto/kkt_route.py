@@ -15,7 +15,9 @@ from hierax._auto.constants import (
     BEYOND_REPAIR,
     CUT_GAP,
     CUTS_IN_A_ROW,
+    DESCENT_STARTS,
     DOUBTFUL_STARTS,
+    KKT_STARTS,
     LAST_RELAXATIONS,
     NO_CURVATURE,
     POLISHES_PER_START,
@@ -44,6 +46,7 @@ class SmallSearch:
         self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
         self.candidates: list[Candidate] = []
         self.tried = 0  # starts that were run to an end
+        self.descended: list[int] = []  # starts of descents
 
     def run(self, show: Show) -> SearchResult:
         """Search from every start, against the value function from a few, then once more from the best point."""
@@ -55,6 +58,8 @@ class SmallSearch:
             firsts, statuses = self._from_feasible_points(firsts, statuses)
             if not firsts:
                 return SearchResult(self.candidates, statuses, self.deadline.passed)
+        elif self.vectors.bent is None:
+            self._descend(firsts, statuses)
         for number, first in enumerate(firsts):
             if number == DOUBTFUL_STARTS and self._no_point_satisfies_all():
                 return SearchResult(self.candidates, statuses, False)
@@ -76,13 +81,27 @@ class SmallSearch:
         points, least = feasible_points(self.space)
         return not points and BEYOND_REPAIR < least < np.inf and not self.deadline.passed
 
+    def _descend(self, firsts: list[Point], statuses: np.ndarray) -> None:
+        """Descents on F(x, y*(x)) from the first starts, which are cheap where y* is unique."""
+        for number in np.flatnonzero(statuses == SOLVED)[:DESCENT_STARTS].tolist():
+            if self.deadline.passed:
+                return
+            ended = ImplicitDescent(self.space, firsts[number]).run()
+            if ended is None:
+                return
+            self._add(ended, number, "kkt")
+            self.descended.append(number)
+
     def _all_agree(self, starts: int) -> bool:
-        """Whether so many starts have all ended at the same F, of a problem whose lower level looks convex."""
-        if starts < AGREEING_STARTS or self.vectors.bent is not None:
+        """Whether enough starts have all ended at the same F, of a problem whose lower level looks convex."""
+        if self.vectors.bent is not None:
+            return False
+        enough = starts >= AGREEING_STARTS
+        if not enough and not (starts >= KKT_STARTS and len(self.descended) >= DESCENT_STARTS):
             return False
         ends = [
             min((c.upper for c in self.candidates if c.accepted and c.start == number), default=np.inf)
-            for number in range(starts)
+            for number in {*range(starts), *self.descended}
         ]
         return bool(np.isfinite(ends).all() and np.ptp(ends) <= SAME_END * (1 + abs(min(ends))))
 

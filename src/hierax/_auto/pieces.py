@@ -12,6 +12,7 @@ kinks, this follows them.
 import numpy as np
 
 from hierax._auto.constants import (
+    KINK_NEAR,
     KINK_REACH,
     KINKS_HELD,
     PIECE_GAIN,
@@ -20,7 +21,7 @@ from hierax._auto.constants import (
     SQP_CHANGE,
 )
 from hierax._auto.space import Space
-from hierax._auto.sqp import Evaluated, LeftOff, Stop, slsqp
+from hierax._auto.sqp import ALLOWED, Evaluated, LeftOff, Progress, Stop, slsqp
 from hierax._judge.local_model import Linearised, gain
 from hierax._judge.vectors import Point
 
@@ -37,6 +38,8 @@ class PieceDescent:
         """The best point found; the start itself where no piece leads down."""
         best, lowest = start, float(self.vectors.values(*start).upper)
         at = self._at(best)
+        if not np.any(at.radii <= KINK_NEAR):
+            return best
         active = at.active
         for _ in range(PIECES):
             if self.space.deadline.passed:
@@ -60,18 +63,17 @@ class PieceDescent:
         """F and the point at the end of one piece; None where the lower level does not have it there."""
         piece = _Piece(self.space, at, active)
         stop = Stop(PIECE_STEPS, SQP_CHANGE, self.space.deadline)
-        try:
-            x = slsqp(piece.evaluate, at.point.x, self.vectors.x_limits, stop)
-        except LeftOff:
+        slsqp(piece.evaluate, at.point.x, self.vectors.x_limits, stop)
+        if piece.progress.best is None:
             return None
-        x, _ = self.vectors.landed(x, piece.warm.y)
-        found = self.follower.solve(x, piece.warm.y, np.maximum(piece.warm.mu, 0.0))
+        x, y, mu = piece.progress.best[1]
+        found = self.follower.solve(x, y, np.maximum(mu, 0.0))
         if found is None:
             return None
         point = Point(x, found.y, found.mu)
         values = self.vectors.values(*point)
         told = np.concatenate([values.above[self.space.structure.above], np.abs(values.above_equal)])
-        return (float(values.upper), point) if np.max(told, initial=0.0) <= 1e-9 else None
+        return (float(values.upper), point) if np.max(told, initial=0.0) <= ALLOWED else None
 
 
 class _Piece:
@@ -81,7 +83,7 @@ class _Piece:
         self.space, self.vectors, self.active = space, space.vectors, active
         assert self.vectors.follower is not None
         self.follower = self.vectors.follower
-        self.warm = at.point
+        self.warm, self.progress = at.point, Progress()
         near = np.argsort(np.where(at.radii <= KINK_REACH[1], at.radii, np.inf), kind="stable")[:KINKS_HELD]
         near = near[at.radii[near] <= KINK_REACH[1]]
         changed = np.flatnonzero((active != at.active) & ~self.vectors.layout.equal)
@@ -96,6 +98,8 @@ class _Piece:
         self.warm = Point(inside, found.y, found.mu)
         total, above = self.follower.total(inside, found), self.space.structure.above
         values, slopes = self.follower.sides(inside, found, self.near)
+        parts = (total.above[above], np.abs(total.equal), -values)
+        self.progress.note(total.upper, max(np.max(part, initial=0.0) for part in parts), self.warm)
         away = x - inside
         return Evaluated(
             total.upper + total.slope @ away,

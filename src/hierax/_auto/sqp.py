@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._auto.budget import Deadline
-from hierax._auto.constants import RUN_OFF
+from hierax._auto.constants import NO_PROGRESS, RUN_OFF, UNIMPROVED
 from hierax._base.lazy import lazy
+from hierax._judge.vectors import Point
 
 scipy_linalg, scipy_optimize = lazy("scipy.linalg"), lazy("scipy.optimize")
 
@@ -34,8 +35,29 @@ class Stop(NamedTuple):
     deadline: Deadline
 
 
+ALLOWED = 1e-9  # violation, in units, of points that are compared by their values
+
+
 class LeftOff(Exception):
     """The iterates run away, or the time is up: SLSQP has no way to stop on its own."""
+
+
+class Progress:
+    """The best point that a descent has seen; ends the descent where it gets nowhere."""
+
+    def __init__(self) -> None:
+        self.best: tuple[float, Point] | None = None
+        self._in_vain = 0  # evaluations since the last progress
+
+    def note(self, value: float, violation: float, point: Point) -> None:
+        """A point was evaluated, by how much it violates something included."""
+        merit = value + RUN_OFF * max(violation - ALLOWED, 0.0)
+        progress = self.best is None or merit < self.best[0] - NO_PROGRESS
+        self._in_vain = 0 if progress else self._in_vain + 1
+        if self.best is None or merit < self.best[0]:
+            self.best = merit, point
+        if self._in_vain > UNIMPROVED:
+            raise LeftOff
 
 
 def slsqp(

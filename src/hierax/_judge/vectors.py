@@ -78,9 +78,11 @@ class VectorProblem:
 
     @property
     def starts_below(self) -> int:
-        """From how many points the lower level is solved: one is enough for a large one that looks convex."""
-        many = self.programs.lanes > 1 or self.layout.ny + self.layout.rows <= MODERATE
-        return LOWER_STARTS if many else 1 if self.bent is None else FEWER_STARTS
+        """From how many points the lower level is solved: few are enough for a large one that looks convex."""
+        moderate = self.layout.ny + self.layout.rows <= MODERATE
+        if self.programs.lanes > 1 or (moderate and self.bent is not None):
+            return LOWER_STARTS
+        return FEWER_STARTS if self.bent is not None else 3 if moderate else 1
 
     def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The nearest points of X and Y."""
