@@ -16,6 +16,7 @@ from hierax._judge.branches import Branches
 from hierax._judge.following import Follower
 from hierax._judge.programs import Layout, Limits, Programs, Values, raveled
 from hierax._judge.units import Units
+from hierax._lower.active_set import Found
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
 
@@ -107,12 +108,19 @@ class VectorProblem:
         return self.layout.cut(numbers)
 
     def branches(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None) -> Branches:
-        """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all."""
+        """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all.
+
+        The solution of a convex lower level that is unique is the only one, from wherever it was found.
+        """
+        multipliers = np.zeros(self.layout.rows) if mu is None else mu
+        if self.follower is not None:
+            found = self.follower.solve(x, y, multipliers)
+            if found is not None and self.follower.unique(found):
+                return self._branch(found)
         points = np.concatenate([y[None], self.lower_starts])[: self.starts_below]
-        multipliers = np.zeros((len(points), self.layout.rows))
-        if mu is not None:
-            multipliers[0] = mu
-        return self.followed(x, points, multipliers)
+        every = np.zeros((len(points), self.layout.rows))
+        every[0] = multipliers
+        return self.followed(x, points, every)
 
     @functools.cached_property
     def follower(self) -> Follower | None:
@@ -128,8 +136,10 @@ class VectorProblem:
     def _followed(self, follower: Follower, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Branches:
         """From one point: by a few steps of the follower, or else by the program that always arrives."""
         found = follower.solve(x, y, mu)
-        if found is None:
-            return self._solved(x, y[None], mu[None])
+        return self._solved(x, y[None], mu[None]) if found is None else self._branch(found)
+
+    def _branch(self, found: Found) -> Branches:
+        """A solution as the only branch."""
         rows = found.slopes.rows
         beyond = np.where(self.layout.equal, rows, np.maximum(rows, 0.0))
         numbers = found.slopes.value + found.mu @ beyond, np.max(np.abs(beyond), initial=0.0), SOLVED
