@@ -63,10 +63,11 @@ class SmallSearch:
         for number, first in enumerate(firsts):
             if number == DOUBTFUL_STARTS and self._no_point_satisfies_all():
                 return SearchResult(self.candidates, statuses, False)
-            if not self.deadline.passed and not self._all_agree(number):
-                self._search_kkt_points(first, number)
-                self.tried = number + 1
-                show(self.tried, shown(self.candidates))
+            if self.deadline.passed or self._all_agree(number):
+                break
+            self._search_kkt_points(first, number)
+            self.tried = number + 1
+            show(self.tried, shown(self.candidates))
         for number in self._starts_for_values(np.flatnonzero(statuses == SOLVED).tolist()):
             if not self.deadline.passed:
                 self._search_below_values(firsts[number], number)

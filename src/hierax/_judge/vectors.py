@@ -129,7 +129,7 @@ class VectorProblem:
 
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers."""
-        if self.programs.lanes == 1 and self.follower is not None:
+        if self.follower is not None and (self.programs.lanes == 1 or len(points) == 1):
             return Branches.joined([self._followed(self.follower, x, *start) for start in zip(points, mu, strict=True)])
         return self._solved(x, points, mu)
 
