@@ -85,7 +85,7 @@ class SmallSearch:
     def _descend(self, firsts: list[Point], statuses: np.ndarray) -> None:
         """Descents on F(x, y*(x)) from the first starts, which are cheap where y* is unique."""
         for number in np.flatnonzero(statuses == SOLVED)[:DESCENT_STARTS].tolist():
-            if self.deadline.passed:
+            if self.deadline.passed or self.vectors.follower is None:
                 return
             ended = ImplicitDescent(self.space, firsts[number]).run()
             if ended is None:

@@ -122,7 +122,7 @@ class PenaltySearch:
             best = found.best()
             self.statuses.append(int(found.status[0 if best is None else best]))
             firsts.append(Point(x, y, np.zeros(self.vectors.layout.rows)))
-            if best is not None and not found.unbounded:
+            if best is not None and not found.unbounded and self.vectors.follower is not None:
                 firsts[-1] = Point(x, found.y[best], found.mu[best])
                 ended = ImplicitDescent(self.space, firsts[-1]).run()
                 self._add(firsts[-1] if ended is None else ended, number)

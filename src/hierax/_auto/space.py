@@ -52,5 +52,6 @@ class Space:
         xs = roughly.cover_x(x / roughly.x_unit, cubes[0])
         ys = roughly.cover_y(y / roughly.y_unit, cubes[1])
         points = [(a * roughly.x_unit, b * roughly.y_unit) for a, b in zip(xs, ys, strict=True)]
-        vectors = VectorProblem(programs, programs.units(lengths, points), y, seed)
+        at = np.array([x for x, _ in points])
+        vectors = VectorProblem(programs, programs.units(lengths, points), y, seed, at)
         return Space(vectors, xs, ys, vectors.structure(xs), deadline)

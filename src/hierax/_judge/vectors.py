@@ -21,6 +21,7 @@ from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
 
 BENT = 1e-7  # curvature down, in units, beyond rounding
+OTHER_LOOKS = 6  # points of Y at which a small lower level is looked at for convexity, at other x than the given one
 LARGE_LOOKS = 3  # points at which a large lower level is looked at for convexity
 STRUCTURE_LOOKS = 3  # points at which Jacobians are looked at for entries that are always zero
 MODERATE, FEWER_STARTS = 100, 8  # larger lower levels than that are solved once, or from so many starts if not convex
@@ -51,20 +52,33 @@ class Point(NamedTuple):
 class VectorProblem:
     """The problem in units, with points that cover Y for its lower level."""
 
-    def __init__(self, programs: Programs, units: Units, y: np.ndarray, seed: int) -> None:
-        """`y`, in the user's units, is the centre of the cover."""
+    def __init__(
+        self, programs: Programs, units: Units, y: np.ndarray, seed: int, xs: np.ndarray | None = None
+    ) -> None:
+        """`y` is the centre of the cover; at `xs` the lower level should be convex to count as that.
+
+        Both in the user's units; None: the setting's x alone.
+        """
         self.programs, self.units, self.layout = programs, units, programs.layout
         self.x_unit, self.y_unit = raveled(units.x), raveled(units.y)
         self.x_limits = Limits(*(bound / self.x_unit for bound in programs.x_limits))
         self.y_limits = Limits(*(bound / self.y_unit for bound in programs.y_limits))
         self.upper_unit, self.lower_unit = float(units.upper.unit), float(units.lower.unit)
         self.lower_starts = self.cover_y(y / self.y_unit, unit_cube(self.layout.ny, LOWER_STARTS - 1, seed))
+        xs = raveled(programs.setting.x)[None] if xs is None else xs
+        self._looked_at = xs / self.x_unit
         self._branches: Callable[..., np.ndarray] | None = None  # compiled when it is needed
 
     @functools.cached_property
     def bent(self) -> str | None:
         """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
-        return bent_below(self, raveled(self.programs.setting.x) / self.x_unit)
+        first, *others = self._looked_at
+        few = OTHER_LOOKS if self.programs.lanes > 1 else 1
+        looks = self.lower_starts[: LOWER_STARTS if self.programs.lanes > 1 else LARGE_LOOKS]
+        found = bent_below(self, first, looks)
+        for x in others if self.programs.lanes > 1 else others[:LARGE_LOOKS]:
+            found = found or bent_below(self, x, looks[:few])
+        return found
 
     def cover_x(self, x: np.ndarray, cube: Cube) -> np.ndarray:
         """Points that cover X, x first."""
@@ -113,19 +127,32 @@ class VectorProblem:
         The solution of a convex lower level that is unique is the only one, from wherever it was found.
         """
         multipliers = np.zeros(self.layout.rows) if mu is None else mu
-        if self.follower is not None:
-            found = self.follower.solve(x, y, multipliers)
-            if found is not None and self.follower.unique(found):
+        follower = self.follower
+        if follower is not None:
+            found = follower.solve(x, y, multipliers)
+            if found is not None and follower.unique(found) and self._convex_at(found):
                 return self._branch(found)
         points = np.concatenate([y[None], self.lower_starts])[: self.starts_below]
         every = np.zeros((len(points), self.layout.rows))
         every[0] = multipliers
         return self.followed(x, points, every)
 
-    @functools.cached_property
+    @property
     def follower(self) -> Follower | None:
         """Follows y*(x) as x moves; None where the lower level is not convex."""
-        return Follower(self.programs, self.units) if self.bent is None else None
+        return self._follower if self.bent is None else None
+
+    @functools.cached_property
+    def _follower(self) -> Follower:
+        return Follower(self.programs, self.units)
+
+    def _convex_at(self, found: Found) -> bool:
+        """Whether L is convex in y at a solution; where it is not, the lower level never counts as convex again."""
+        hessian = found.system.matrices.hessian
+        if not _clearly_convex(hessian):
+            curvature = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))[0]
+            self.bent = f"not convex: the lower level has a negative curvature ({curvature:.2g} in units)"
+        return self.bent is None
 
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers."""
@@ -198,9 +225,8 @@ class VectorProblem:
         )
 
 
-def bent_below(vectors: VectorProblem, x: np.ndarray) -> str | None:
-    """Why the lower level at x is not convex, as far as points that cover Y show; None where nothing was found."""
-    looks = vectors.lower_starts[: LOWER_STARTS if vectors.programs.lanes > 1 else LARGE_LOOKS]
+def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str | None:
+    """Why the lower level at x is not convex, as far as some points of Y show; None where nothing was found."""
     nx, none = vectors.layout.nx, np.zeros(vectors.layout.rows)
     tables = [vectors.at(x, y, none) for y in looks]
     for _, slopes in tables:
