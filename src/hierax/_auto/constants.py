@@ -148,6 +148,13 @@ PIECES, PIECE_STEPS, PIECE_GAIN = 12, 60, 1e-9
 """Pieces that a descent along kinks visits, iterations of SLSQP on each, and the gain in F, in units, for which it goes
 on. Chosen, not measured."""
 
+PIECE_VARIABLES = 100
+"""Entries of x up to which a descent follows kinks: an iteration of SLSQP takes 44 ms at 500."""
+
+GLOBALITY_SECONDS, GLOBALITY_SHARE = 10.0, 2.5
+"""After the first descent others may take so many seconds, or so many times what the first took. Chosen, not
+measured."""
+
 DESCENT_STARTS, KKT_STARTS = 6, 2
 """On the small route: starts of descents on F(x, y*(x)), and searches for KKT points, that must all end at the same F
 before no more starts are tried; for lower levels that look convex. Chosen, not measured."""

@@ -8,6 +8,7 @@ whose KKT system is too large for the small route. All starts move together in o
 """
 
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import Generic, NamedTuple
 
@@ -21,6 +22,8 @@ from hierax._auto.constants import (
     AGREEING_DESCENTS,
     AL_GROWTH,
     FIRST_AL_WEIGHT,
+    GLOBALITY_SECONDS,
+    GLOBALITY_SHARE,
     HALVINGS,
     LEAST_CURVATURE,
     LEAST_SLOPE,
@@ -114,9 +117,10 @@ class PenaltySearch:
 
     def _descents(self, show: Show) -> list[Point]:
         """From every start, until the time is up or several ended at the same F; returns the starts' points below."""
-        firsts = []
+        firsts: list[Point] = []
+        begin, enough = time.perf_counter(), np.inf
         for number, (x, y) in enumerate(zip(self.space.xs, self.space.ys, strict=True)):
-            if number and (self.deadline.passed or self._agree()):
+            if number and (self.deadline.passed or self._agree() or time.perf_counter() - begin > enough):
                 break
             found = self.vectors.branches(x, y)
             best = found.best()
@@ -129,6 +133,9 @@ class PenaltySearch:
             elif not self.candidates:
                 self._add(firsts[-1], number)
             show(number + 1, shown(self.candidates))
+            if enough == np.inf and any(candidate.accepted for candidate in self.candidates):
+                took = time.perf_counter() - begin
+                enough = took + max(GLOBALITY_SECONDS, GLOBALITY_SHARE * took)
         return firsts
 
     def _agree(self) -> bool:

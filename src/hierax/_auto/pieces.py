@@ -17,6 +17,7 @@ from hierax._auto.constants import (
     KINKS_HELD,
     PIECE_GAIN,
     PIECE_STEPS,
+    PIECE_VARIABLES,
     PIECES,
     SQP_CHANGE,
 )
@@ -37,6 +38,8 @@ class PieceDescent:
     def run(self, start: Point) -> Point:
         """The best point found; the start itself where no piece leads down."""
         best, lowest = start, float(self.vectors.values(*start).upper)
+        if start.x.size > PIECE_VARIABLES:
+            return best
         at = self._at(best)
         if not np.any(at.radii <= KINK_NEAR):
             return best

@@ -10,8 +10,9 @@ Factorisations are kept as long as the active rows and the derivatives do. Nothi
 afar: whoever calls it has `Exact` for where it does not.
 """
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,16 +50,33 @@ class Slopes(NamedTuple):
     rows: np.ndarray
 
 
-class Matrices(NamedTuple):
-    """Derivatives of second order.
+class Matrices:
+    """Derivatives of second order: the Jacobian of the rows in y, and the Hessian of L."""
 
-    Attributes:
-        jacobian: of the rows, in y.
-        hessian: of L, in y.
-    """
+    def __init__(self, jacobian: np.ndarray, hessian: np.ndarray) -> None:
+        self.jacobian, self.hessian = jacobian, hessian
 
-    jacobian: np.ndarray
-    hessian: np.ndarray
+    @functools.cached_property
+    def singles(self) -> np.ndarray:
+        """Which rows depend on one entry of y alone."""
+        return np.count_nonzero(self.jacobian, axis=1) == 1
+
+    @functools.cached_property
+    def sparse(self) -> "tuple[Any, Any] | None":
+        """Both as sparse matrices, where they are large and have few entries; rows of one entry do not count."""
+        own = self.jacobian[~self.singles]
+        entries = np.count_nonzero(self.hessian) + 2 * np.count_nonzero(own)
+        order = len(self.hessian) + len(own)
+        if order < LARGE or entries > SPARSE * order**2:
+            return None
+        return sparse.csr_matrix(self.jacobian), sparse.csr_matrix(self.hessian)
+
+    def same(self, other: "Matrices") -> bool:
+        """Whether both are the same, up to rounding."""
+        pairs = (self.jacobian, other.jacobian), (self.hessian, other.hessian)
+        return all(
+            np.max(np.abs(a - b), initial=0.0) <= UNCHANGED * (1 + np.max(np.abs(b), initial=0.0)) for a, b in pairs
+        )
 
 
 class Level(NamedTuple):
@@ -101,29 +119,37 @@ class System:
 
     def __init__(self, matrices: Matrices, active: np.ndarray) -> None:
         self.matrices, self.active = matrices, active
-        jacobian, hessian = matrices
-        single = active & (np.count_nonzero(jacobian, axis=1) == 1)
+        jacobian = matrices.jacobian
+        single = active & matrices.singles
         places = np.flatnonzero(single)
         entries = np.argmax(np.abs(jacobian[places]), axis=1)
         self.held, first = np.unique(entries, return_index=True)  # of two bounds on one entry the first holds it
         self.holding = places[first]
         self.doubled = len(places) > len(first)  # whether an entry is held twice
         self.pivots = jacobian[self.holding, self.held]
-        free = np.ones(hessian.shape[0], bool)
+        free = np.ones(jacobian.shape[1], bool)
         free[self.held] = False
         self.free, self.own = np.flatnonzero(free), np.flatnonzero(active & ~single)
-        within = jacobian[np.ix_(self.own, self.free)]
-        count = self.free.size
-        matrix = np.zeros((count + self.own.size,) * 2)
-        matrix[:count, :count] = hessian[np.ix_(self.free, self.free)]
-        matrix[:count, count:], matrix[count:, :count] = within.T, within
-        diagonal = np.arange(len(matrix))
-        matrix[diagonal, diagonal] += np.where(diagonal < count, SHIFT, -SHIFT)
-        self._solve = _factorised(matrix)
+        self._solve = _factorised(matrices, self.free, self.own)
+
+    def stiffness(self, push_rows: bool = False) -> float:
+        """How far y answers to pushes at random, every entry measured by its own curvature: huge where y is not unique.
+
+        With `push_rows` the rows are pushed too, and their multipliers' answers count: huge where rows are dependent.
+        """
+        rng = np.random.default_rng(0)
+        jacobian, hessian = self.matrices.jacobian, self.matrices.hessian
+        own = np.sqrt(np.minimum(np.abs(np.diag(hessian)), 1.0))
+        own = np.where(own > 0, own, 1.0)
+        rows = rng.normal(size=len(jacobian)) if push_rows else np.zeros(len(jacobian))
+        dy, dmu = self.solve(own * rng.normal(size=own.size), rows)
+        with np.errstate(invalid="ignore"):
+            sizes = [np.max(np.abs(dy * own), initial=0.0), np.max(np.abs(dmu), initial=0.0) if push_rows else 0.0]
+        return float(np.inf if np.isnan(sizes).any() else max(sizes))
 
     def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(dy, dmu) for right-hand sides in the last axis's place; dmu is zero for rows that are not active."""
-        jacobian, hessian = self.matrices
+        jacobian, hessian = self.matrices.jacobian, self.matrices.hessian
         dy, dmu = np.zeros_like(of_y), np.zeros_like(of_rows)
         dy[self.held] = (of_rows[self.holding].T / self.pivots).T
         if self.free.size + self.own.size:
@@ -136,11 +162,20 @@ class System:
         return dy, dmu
 
 
-def _factorised(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    order = len(matrix)
-    if order >= LARGE and np.count_nonzero(matrix) < SPARSE * order**2:
-        factors = sparse_linalg.splu(sparse.csc_matrix(matrix))
-        return factors.solve
+def _factorised(matrices: Matrices, free: np.ndarray, own: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """The solution of systems [[L_yy, r'], [r, 0]] of some entries of y and some rows, slightly shifted."""
+    curvatures = np.abs(np.diag(matrices.hessian))[free]
+    shift = SHIFT * np.concatenate([np.where(curvatures > 0, np.minimum(curvatures, 1.0), 1.0), -np.ones(own.size)])
+    if matrices.sparse is not None:
+        jacobian, hessian = matrices.sparse
+        within = jacobian[own][:, free]
+        blocks = sparse.bmat([[hessian[free][:, free], within.T], [within, None]], format="csc")
+        return sparse_linalg.splu((blocks + sparse.diags(shift)).tocsc()).solve
+    within = matrices.jacobian[np.ix_(own, free)]
+    matrix = np.zeros((shift.size,) * 2)
+    matrix[: free.size, : free.size] = matrices.hessian[np.ix_(free, free)]
+    matrix[: free.size, free.size :], matrix[free.size :, : free.size] = within.T, within
+    matrix[np.arange(shift.size), np.arange(shift.size)] += shift
     factor = scipy_linalg.lu_factor(matrix, check_finite=False)
     return lambda right: scipy_linalg.lu_solve(factor, right, check_finite=False)
 
@@ -162,8 +197,10 @@ class Tracker:
 
     def __init__(self) -> None:
         self._system: System | None = None
-        self._constant = False  # whether derivatives of second order were the same at two points ...
-        self._varies = False  # ... which turned out to be a coincidence
+        self._known: tuple[Level, Matrices] | None = None  # the derivatives of second order, and where they belong
+        self._quadratic = False  # whether they were the same at two points of one level ...
+        self._constant = False  # ... and of two levels
+        self._never: set[str] = set()  # which of these turned out to be a coincidence
 
     def solve(self, level: Level, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The solution from y and mu; None where the steps do not arrive."""
@@ -210,17 +247,30 @@ class Tracker:
     def _doubt(self, at_once: bool) -> None:
         """A step with the right active rows solves a quadratic program at once; where it did not, there is none."""
         if self._constant and not at_once:
-            self._constant, self._varies = False, True
+            self._constant = False
+            self._never.add("constant")
+        elif self._quadratic and not at_once:
+            self._quadratic = False
+            self._never.add("quadratic")
+
+    def _matrices_at(self, level: Level, y: np.ndarray, mu: np.ndarray) -> Matrices:
+        """Derivatives of second order; the last ones where they are known to be the same."""
+        if self._known is None:
+            matrices = level.matrices(y, mu)
+        else:
+            last_level, last = self._known
+            if self._constant or (self._quadratic and last_level is level):
+                return last
+            matrices = level.matrices(y, mu)
+            if "quadratic" not in self._never and matrices.same(last):
+                self._quadratic, matrices = True, last
+                self._constant = last_level is not level and "constant" not in self._never
+        self._known = level, matrices
+        return matrices
 
     def _system_at(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> System:
         """The KKT system on the active rows; the last one where nothing has changed."""
-        last = self._system
-        if last is not None and self._constant:
-            matrices = last.matrices
-        else:
-            matrices = level.matrices(y, mu)
-            if last is not None and not self._varies and _same(matrices, last.matrices):
-                self._constant, matrices = True, last.matrices
+        matrices, last = self._matrices_at(level, y, mu), self._system
         if last is None or matrices is not last.matrices or not np.array_equal(active, last.active):
             self._system = System(matrices, active)
         assert self._system is not None
@@ -238,10 +288,3 @@ def _stepped(
     ahead = slopes.rows + jacobian @ dy
     named = level.equal | (np.where(active, new, ahead) > 0)
     return level.landed(y + dy), np.where(level.equal, new, np.maximum(new, 0.0)), named
-
-
-def _same(one: Matrices, other: Matrices) -> bool:
-    return all(
-        np.max(np.abs(a - b), initial=0.0) <= UNCHANGED * (1 + np.max(np.abs(b), initial=0.0))
-        for a, b in zip(one, other, strict=True)
-    )
