@@ -15,7 +15,8 @@ from rich.table import Table
 from hierax._base.errors import InputError
 from hierax._run.status import Kind
 from hierax.experiments import datasets
-from hierax.experiments.bench import external, fuzz, medium, sampled
+from hierax.experiments.bench import cold, external, fuzz, medium, sampled
+from hierax.experiments.bench.cold_calls import CALLS as COLD_CALLS
 from hierax.experiments.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
 from hierax.experiments.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax.experiments.reproduce import decay_run, rates_run, svm_run, toy_run
@@ -173,7 +174,7 @@ def bench_medium(
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Limit of each run; unset: none for Auto, 60 for the others.", show_default=False),
+        typer.Option(min=0.1, help="Limit of each run; unset: none for Auto, 30 for the others.", show_default=False),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
     data_dir: DataDir = None,
@@ -183,6 +184,17 @@ def bench_medium(
     problems = _known("--problem", problem, MEDIUM_PROBLEMS)
     solvers = _known("--solver", solver, list(MEDIUM_SOLVERS))
     medium.run(_wide_console(), problems, solvers, seconds, seeds, data_dir, out or Path("out") / "medium")
+
+
+@bench_app.command("cold")
+def bench_cold(
+    only: Annotated[
+        list[str] | None, typer.Option(help="A call, may be given again; unset: all.", show_default=False)
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Measure CPU seconds from a fresh Python process to the answer, compilation included, for eleven calls."""
+    cold.run(_wide_console(), _known("--only", only, list(COLD_CALLS)), out or Path("out") / "cold")
 
 
 def _known(option: str, given: list[str] | None, known: list[str]) -> list[str]:

@@ -110,7 +110,7 @@ def run(
         console: where to print.
         names: the problems.
         solvers: the solvers.
-        seconds: limit of every run; None: nothing is set for Auto, 60 for the others.
+        seconds: limit of every run; None: nothing is set for Auto, 30 for the others.
         seeds: seeds of Auto; the others run once.
         data_dir: folder of data sets.
         out: folder of results.json, which is written after every run.

@@ -95,7 +95,7 @@ class Sizes(NamedTuple):
     rows: int
 
     def __str__(self) -> str:
-        return f"{self.x}+{self.y}, {self.rows} rows"
+        return f"{self.x}+{self.y}, {self.rows}"
 
 
 class Functions:

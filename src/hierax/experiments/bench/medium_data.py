@@ -86,7 +86,7 @@ def ridge() -> MediumCase:
     with standardised columns and -8 <= x_0 <= 3, 0.01 <= x_1 <= 1. Data: B. Efron, T. Hastie, I. Johnstone, R.
     Tibshirani: Least angle regression (2004). Without scikit-learn, random data of the same shape.
     """
-    features, target = _regression_data()
+    features, target = regression_data()
     order = np.random.default_rng(0).permutation(len(target))
     train, rest = order[: len(target) // 2], order[len(target) // 2 :]
 
@@ -113,7 +113,7 @@ def ridge() -> MediumCase:
     )
 
 
-def _regression_data() -> tuple[np.ndarray, np.ndarray]:
+def regression_data() -> tuple[np.ndarray, np.ndarray]:
     """Standardised features and target."""
     if importlib.util.find_spec("sklearn") is not None:
         features, target = sklearn_datasets.load_diabetes(return_X_y=True)
@@ -135,7 +135,7 @@ def svm_weights(name: str, data_dir: Path | None) -> MediumCase:
     the Newton method that the problem brings along (`svm_reference`, `svm_hypergradient`).
     """
     if name == "synthetic":
-        train, validation = _two_clouds()
+        train, validation = two_clouds()
     else:
         parts = split(name, 0, data_dir)
         train, validation = parts.train, parts.validation
@@ -166,7 +166,7 @@ def svm_weights(name: str, data_dir: Path | None) -> MediumCase:
     )
 
 
-def _two_clouds() -> tuple[Part, Part]:
+def two_clouds() -> tuple[Part, Part]:
     """Normal features whose first three entries are shifted by the label; one label in ten is wrong."""
     rng = np.random.default_rng(0)
     rows = sum(SVM_ROWS)

@@ -32,22 +32,50 @@ from hierax.problems._ellipsoids import (
 from hierax.problems._noise import linear_term
 
 Upper = Callable[[jax.Array, jax.Array, None], jax.Array]
+Numbers = dict[str, np.ndarray]
 
 MARGIN = 1e-3  # least slack of inactive rows and least multiplier of active ones at the planted point
 QPEC_BEST = {1: 0.0990028, 2: -6.59074, 3: -5.48287, 4: -3.98212}  # published with MacMPEC; judged one-sided
 
 
-def _planted_upper(x: np.ndarray, y: np.ndarray, gradient: np.ndarray, derivative: np.ndarray) -> Upper:
-    """F around the planted point (x*, y*), with g and D."""
-    slope = derivative.T @ gradient
+def _planted_upper(numbers: Numbers) -> Upper:
+    """F around the planted point."""
 
-    def upper(at_x: jax.Array, at_y: jax.Array, zeta: None) -> jax.Array:
+    def upper(x: jax.Array, y: jax.Array, zeta: None) -> jax.Array:
         del zeta
-        dx, dy = at_x - jnp.asarray(x, at_x.dtype), at_y - jnp.asarray(y, at_y.dtype)
-        linear = jnp.asarray(gradient, at_y.dtype) @ dy - jnp.asarray(slope, at_x.dtype) @ dx
-        return linear + 0.5 * dy @ dy + 2.0 * dx @ dx
+        (dx, slope), (dy, gradient) = (
+            (at - jnp.asarray(numbers[point], at.dtype), jnp.asarray(numbers[name], at.dtype))
+            for at, point, name in ((x, "x", "slope"), (y, "y", "gradient"))
+        )
+        return gradient @ dy + 0.5 * dy @ dy - slope @ dx + 2.0 * dx @ dx
 
     return upper
+
+
+def planted_numbers(n: int, m: int, rows: int, seed: int = 0) -> Numbers:
+    """The arrays of `planted_qp`, the planted point with g (`gradient`) and D'g (`slope`) among them."""
+    rng = np.random.default_rng(seed)
+    while True:
+        root, coupling, cost = rng.normal(size=(m, m)), rng.normal(size=(m, n)), rng.normal(size=m)
+        numbers = {"hessian": root @ root.T / m + 0.1 * np.eye(m), "coupling": coupling, "cost": cost}
+        numbers |= {"matrix": rng.normal(size=(rows, m)) / np.sqrt(m), "moves": 0.3 * rng.normal(size=(rows, n))}
+        numbers |= {"rhs": rng.uniform(0.05, 0.5, rows), "x": rng.uniform(-0.5, 0.5, n)}
+        planted = _planted(numbers, rng.normal(size=m) / np.sqrt(m))
+        if planted is not None:
+            return numbers | planted
+
+
+def _planted(numbers: Numbers, gradient: np.ndarray) -> Numbers | None:
+    """y* at x* and the upper objective's numbers; None where complementarity is not strict there."""
+    case, x = _program_case(_quadratic_program(numbers, lambda x, y, zeta: jnp.sum(y)), numbers), numbers["x"]
+    functions = Functions(case)
+    level = LowerLevel(functions)
+    solution = level.solve(x)
+    slack = np.concatenate([-functions.rows(x, solution.y)[0], solution.y])
+    multipliers = np.concatenate([solution.rows, -solution.bounds])
+    if np.min(np.maximum(slack, multipliers)) < MARGIN:
+        return None
+    return {"y": solution.y, "gradient": gradient, "slope": level.derivative(x, solution).T @ gradient}
 
 
 def planted_qp(n: int, m: int, rows: int, seed: int = 0) -> MediumCase:
@@ -56,69 +84,31 @@ def planted_qp(n: int, m: int, rows: int, seed: int = 0) -> MediumCase:
     R, N, q are standard normal, M = RR'/m + 0.1 I, A normal / sqrt(m), B 0.3 normal, b uniform in [0.05, 0.5], x*
     uniform in [-0.5, 0.5], g normal / sqrt(m). Drawn again where complementarity at x* is not strict.
     """
-    rng = np.random.default_rng(seed)
-    while True:
-        root, coupling, cost = rng.normal(size=(m, m)), rng.normal(size=(m, n)), rng.normal(size=m)
-        hessian = root @ root.T / m + 0.1 * np.eye(m)
-        matrix, moves = rng.normal(size=(rows, m)) / np.sqrt(m), 0.3 * rng.normal(size=(rows, n))
-        rhs, x = rng.uniform(0.05, 0.5, rows), rng.uniform(-0.5, 0.5, n)
-        problem = _quadratic_program(hessian, coupling, cost, matrix, moves, rhs)
-        case = MediumCase(
-            problem,
-            problem,
-            np.zeros(n),
-            np.zeros(m),
-            Bounds.between(-1.0, 1.0, n),
-            Bounds(np.zeros(m), np.full(m, np.inf)),
-            best=0.0,
-        )
-        planted = _with_planted_upper(case, x, rng.normal(size=m) / np.sqrt(m))
-        if planted is not None:
-            return planted
+    numbers = planted_numbers(n, m, rows, seed)
+    return _program_case(_quadratic_program(numbers, _planted_upper(numbers)), numbers)
 
 
-def _quadratic_program(
-    hessian: np.ndarray, coupling: np.ndarray, cost: np.ndarray, matrix: np.ndarray, moves: np.ndarray, rhs: np.ndarray
-) -> Problem:
+def _program_case(problem: Problem, numbers: Numbers) -> MediumCase:
+    m, n = numbers["coupling"].shape
+    nonnegative = Bounds(np.zeros(m), np.full(m, np.inf))
+    return MediumCase(problem, problem, np.zeros(n), np.zeros(m), Bounds.between(-1.0, 1.0, n), nonnegative, best=0.0)
+
+
+def _quadratic_program(numbers: Numbers, upper: Upper) -> Problem:
     def lower(x: jax.Array, y: jax.Array, xi: None) -> jax.Array:
         del xi
-        m, n, q = (jnp.asarray(part, y.dtype) for part in (hessian, coupling, cost))
+        m, n, q = (jnp.asarray(numbers[name], y.dtype) for name in ("hessian", "coupling", "cost"))
         return 0.5 * y @ m @ y + (n @ x + q) @ y
 
     def constraints(x: jax.Array, y: jax.Array) -> jax.Array:
-        a, b, c = (jnp.asarray(part, y.dtype) for part in (matrix, rhs, moves))
+        a, b, c = (jnp.asarray(numbers[name], y.dtype) for name in ("matrix", "rhs", "moves"))
         return a @ y - b - c @ x
 
-    return Problem(
-        upper=lambda x, y, zeta: jnp.sum(y),  # replaced once the planted point is known
-        lower=lower,
-        constraints=constraints,
-        x_set=Box(-1.0, 1.0),
-        y_set=NonNegative(),
-    )
+    return Problem(upper=upper, lower=lower, constraints=constraints, x_set=Box(-1.0, 1.0), y_set=NonNegative())
 
 
-def _with_planted_upper(case: MediumCase, x: np.ndarray, gradient: np.ndarray) -> MediumCase | None:
-    """The case with F around (x, y*(x)); None where complementarity is not strict there."""
-    functions = Functions(case)
-    level = LowerLevel(functions)
-    solution = level.solve(x)
-    slack = np.concatenate([-functions.rows(x, solution.y)[0], solution.y - case.y_bounds.low])
-    multipliers = np.concatenate([solution.rows, -solution.bounds])
-    if np.min(np.maximum(slack, multipliers)) < MARGIN:
-        return None
-    derivative = level.derivative(x, solution)
-    problem = dataclasses.replace(case.problem, upper=_planted_upper(x, solution.y, gradient, derivative))
-    return dataclasses.replace(case, problem=problem, exact=problem)
-
-
-def ellipsoids(n: int, m: int, rows: int, seed: int = 0) -> MediumCase:
-    """A convex quadratic over ellipsoids that move with x: min 1/2 y'Ay - (b + Cx)'y s.t. H_i(y) <= B_i'(x - x*).
-
-    A has eigenvalues from 1 to 10, C is normal / sqrt(n); H_i and the planted (y*, multipliers) are those of
-    `hierax.problems.ellipsoid_qp`, of which half are active; |B_i'(x - x*)| <= 0.3 on X = [-1, 1]^n, so that y = 0 is
-    strictly feasible at every x.
-    """
+def ellipsoid_numbers(n: int, m: int, rows: int, seed: int = 0) -> Numbers:
+    """The arrays of `ellipsoids`, the planted point with g (`gradient`) and D'g (`slope`) among them."""
     rng = np.random.default_rng(seed)
     active = (rows + 1) // 2
     x, y = rng.uniform(-0.5, 0.5, n), random_direction(rng, m, norm=1.0)
@@ -135,38 +125,33 @@ def ellipsoids(n: int, m: int, rows: int, seed: int = 0) -> MediumCase:
     kkt = np.block([[curved, normals.T], [normals, np.zeros((active, active))]])
     derivative = np.linalg.solve(kkt, np.vstack([coupling, moves[held]]))[:m]
     gradient = rng.normal(size=m) / np.sqrt(m)
-    upper = _planted_upper(x, y, gradient, derivative)
-    problem = _over_ellipsoids(upper, hessian, coupling, cost, bodies, moves, moves @ x)
-    return MediumCase(
-        problem,
-        problem,
-        np.zeros(n),
-        np.zeros(m),
-        Bounds.between(-1.0, 1.0, n),
-        Bounds.free(m),
-        quadratic_rows=True,
-        best=0.0,
-    )
+    numbers = {"hessian": hessian, "coupling": coupling, "cost": cost, "moves": moves, "shift": moves @ x}
+    numbers |= {"x": x, "y": y, "gradient": gradient, "slope": derivative.T @ gradient}
+    return numbers | {"weights": bodies.weights, "centres": bodies.centres, "levels": bodies.levels}
 
 
-def _over_ellipsoids(
-    upper: Upper,
-    hessian: np.ndarray,
-    coupling: np.ndarray,
-    cost: np.ndarray,
-    bodies: Ellipsoids,
-    moves: np.ndarray,
-    shift: np.ndarray,
-) -> Problem:
+def ellipsoids(n: int, m: int, rows: int, seed: int = 0) -> MediumCase:
+    """A convex quadratic over ellipsoids that move with x: min 1/2 y'Ay - (b + Cx)'y s.t. H_i(y) <= B_i'(x - x*).
+
+    A has eigenvalues from 1 to 10, C is normal / sqrt(n); H_i and the planted (y*, multipliers) are those of
+    `hierax.problems.ellipsoid_qp`, half of them active; |B_i'(x - x*)| <= 0.3 on X = [-1, 1]^n, so that y = 0 is
+    strictly feasible at every x.
+    """
+    numbers = ellipsoid_numbers(n, m, rows, seed)
+    bodies = Ellipsoids(*(numbers[name] for name in ("weights", "centres", "levels")))
+
     def lower(x: jax.Array, y: jax.Array, xi: None) -> jax.Array:
         del xi
-        a, c, b = (jnp.asarray(part, y.dtype) for part in (hessian, coupling, cost))
+        a, c, b = (jnp.asarray(numbers[name], y.dtype) for name in ("hessian", "coupling", "cost"))
         return 0.5 * y @ a @ y - (b + c @ x) @ y
 
     def constraints(x: jax.Array, y: jax.Array) -> jax.Array:
-        return bodies.values(y) - jnp.asarray(moves, x.dtype) @ x + jnp.asarray(shift, x.dtype)
+        moves, shift = (jnp.asarray(numbers[name], x.dtype) for name in ("moves", "shift"))
+        return bodies.values(y) - moves @ x + shift
 
-    return Problem(upper=upper, lower=lower, constraints=constraints, x_set=Box(-1.0, 1.0))
+    problem = Problem(upper=_planted_upper(numbers), lower=lower, constraints=constraints, x_set=Box(-1.0, 1.0))
+    bounds = Bounds.between(-1.0, 1.0, n), Bounds.free(m)
+    return MediumCase(problem, problem, np.zeros(n), np.zeros(m), *bounds, quadratic_rows=True, best=0.0)
 
 
 def noisy_quadratic(n: int = 50, m: int = 50, rows: int = 5, sigma: float = 0.5, seed: int = 0) -> MediumCase:

@@ -104,8 +104,11 @@ def print_report(console: Console, found: Found) -> bool:
 
 
 def _table(found: Found) -> Table:
-    names = ("solver", "F", "share", "violation", "gap", "cold s", "compiled s", "ended", "certificate", "solved")
-    table = headed("judged outside hierax", "sizes", *names)
+    names = ("solver", "F", "share", "violates", "gap", "cold s", "comp. s", "ended", "cert.", "solved")
+    table = headed("judged outside hierax", "x+y, rows", *names)
+    table.padding = (0, 1, 0, 0)
+    for column in table.columns:
+        column.no_wrap = True
     last = ""
     for (problem, solver), rows in found.items():
         if rows[0]["not_run"]:
@@ -116,8 +119,8 @@ def _table(found: Found) -> Table:
             problem if problem != last else "",
             first["sizes"] if problem != last else "",
             solver,
-            f"{first['upper']:.6g}",
-            "-" if part is None else f"{100 * part:.2f} %",
+            f"{first['upper']:.5g}",
+            "-" if part is None else f"{100 * part:.2f}%",
             f"{first['violation']:.0e}",
             f"{first['gap']:.0e}",
             f"{first['cold']:.1f}",

@@ -19,7 +19,7 @@ from hierax.experiments.bench.medium_lower import Unsolved
 from hierax.experiments.bench.medium_phi import Phi
 from hierax.solving import solve
 
-SECONDS = 60.0  # limit of every solver but Auto, unless one is given
+SECONDS = 30.0  # limit of every solver but Auto, unless one is given
 SLSQP_MOST, TRUST_MOST = 450, 60  # unknowns of the KKT form
 
 
