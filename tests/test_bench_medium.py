@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 
 import jax
 import numpy as np
@@ -32,16 +33,16 @@ QP, BODIES = (2, 6, 4), (2, 5, 3)
 
 
 @pytest.mark.parametrize(
-    ("case", "numbers"), [(planted_qp(*QP), planted_numbers(*QP)), (ellipsoids(*BODIES), ellipsoid_numbers(*BODIES))]
+    ("build", "draw", "sizes"), [(planted_qp, planted_numbers, QP), (ellipsoids, ellipsoid_numbers, BODIES)]
 )
-def test_the_planted_point_is_a_local_minimiser_with_value_zero(case, numbers):
-    judge = Judge(Functions(case))
-    x, y = numbers["x"], numbers["y"]
+def test_the_planted_point_is_a_local_minimiser_with_value_zero(build, draw, sizes):
+    functions, numbers = Functions(build(*sizes)), draw(*sizes)
+    judge, x, y = Judge(functions), numbers["x"], numbers["y"]
     judged, descent = judge(x, y), judge.descent(x)
     assert abs(judged.upper) < 1e-12 and judged.violation < 1e-9 and abs(judged.gap) < 1e-9 and descent < 1e-9
     assert not judge.false_claim(judged, descent)
     assert judge.descent(x + 0.1) > 1e-3  # elsewhere there is a way down
-    assert np.linalg.norm(Functions(case).upper(x, y)[1][1]) > 0.1  # although F has a slope in y at the planted point
+    assert np.linalg.norm(functions.upper(x, y)[1][1]) > 0.1  # although F has a slope in y at the planted point
 
 
 def test_false_claims_are_seen():
@@ -53,12 +54,12 @@ def test_false_claims_are_seen():
     assert judge(np.full(2, np.nan), y).upper == np.inf
 
 
-@pytest.mark.parametrize("case", [followers(2, 3), traffic(), portfolio(3), ridge()])
-def test_lower_solutions_and_their_derivatives(case):
+@pytest.mark.parametrize("build", [partial(followers, 2, 3), traffic, partial(portfolio, 3), ridge])
+def test_lower_solutions_and_their_derivatives(build):
     """The KKT residual vanishes, and F's change along y*(x) is that of differences (y* itself need not be unique)."""
-    functions = Functions(case)
+    functions = Functions(build())
     level, phi = LowerLevel(functions), Phi(functions)
-    x = functions.x0 + (case.x_equalities is None) * 0.01
+    x = functions.x0 + (functions.case.x_equalities is None) * 0.01
     assert level.residual(x, level.solve(x)) < 1e-9
     way, step = np.random.default_rng(0).normal(size=x.size), 1e-5
     ends = [phi(x + side * step * way).value for side in (1, -1)]

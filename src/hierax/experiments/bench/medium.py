@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 from rich.console import Console
 
 from hierax.experiments.bench.medium_case import Functions
@@ -116,7 +115,6 @@ def run(
         out: folder of results.json, which is written after every run.
         parallel: in processes of their own, which cold figures need.
     """
-    jax.config.update("jax_compilation_cache_dir", None)  # cold means cold
     here = []
     for name in names:
         reason = missing(name, data_dir)

@@ -14,6 +14,7 @@ optimize = lazy("scipy.optimize")
 UNSOLVED = 1e12  # stands for phi where the lower level has no solution
 FEASIBLE = 1e-6  # of the upper rows, for a point to be kept
 ITERATIONS = 2000
+RUNS, PROGRESS = 20, 1e-9  # runs one after another, each of which must lower phi by so much
 
 
 class TimeUp(Exception):
@@ -80,12 +81,18 @@ class Phi:
         return bool(max(np.max(at.rows, initial=0.0), outside(self.case, x)) <= FEASIBLE)
 
     def minimised(self, x: np.ndarray, bounds: Bounds) -> np.ndarray:
-        """The best point found from x: L-BFGS-B, or SLSQP where the upper level has rows or equalities of its own."""
+        """The best point found from x: L-BFGS-B, or SLSQP where the upper level has rows or equalities of its own.
+
+        phi has kinks, at which a run may stall: runs follow from the best point as long as they find a better one.
+        """
         try:
-            if len(self(x).rows) or self.case.x_equalities is not None:
-                self._sqp(x, bounds)
-            else:
-                self._quasi_newton(x, bounds)
+            with_rows = len(self(x).rows) > 0 or self.case.x_equalities is not None
+            for _ in range(RUNS):
+                before = self.best[0]
+                (self._sqp if with_rows else self._quasi_newton)(x, bounds)
+                if not before - self.best[0] > PROGRESS * (1 + abs(self.best[0])):
+                    break
+                x = self.best[1]
         except TimeUp:
             pass
         return self.best[1]

@@ -40,8 +40,8 @@ def run_tasks(
 
     Functions and arguments of parallel tasks are sent to other processes: functions of a module, plain data. `keep` is
     called with all results so far whenever a task ends, so that nothing is lost where a long run is ended. With `fresh`
-    every parallel task has a process of its own, in which nothing is compiled yet. Ctrl-C ends the tasks under way,
-    whose results are dropped, and raises KeyboardInterrupt.
+    every parallel task has a process of its own, which takes no compiled program from disk. Ctrl-C ends the tasks under
+    way, whose results are dropped, and raises KeyboardInterrupt.
     """
     began = time.perf_counter()
     found: dict[Name, T] = {}
@@ -100,7 +100,7 @@ def _in_processes(tasks: Mapping[Name, Task[T]], interrupt: Interrupt) -> Iterat
 
 
 def _in_fresh_processes(tasks: Mapping[Name, Task[T]], interrupt: Interrupt) -> Iterator[tuple[Name, T]]:
-    cache, spawn = jax.config.values["jax_compilation_cache_dir"], get_context("spawn")
+    spawn = get_context("spawn")
     waiting = list(tasks.items())
     running: dict[Connection, tuple[Name, SpawnProcess]] = {}
     with _one_core():
@@ -109,7 +109,7 @@ def _in_fresh_processes(tasks: Mapping[Name, Task[T]], interrupt: Interrupt) -> 
                 while waiting and len(running) < _cores():
                     name, (function, arguments) = waiting.pop(0)
                     here, there = spawn.Pipe(duplex=False)
-                    process = spawn.Process(target=_apart, args=(there, cache, function, arguments))
+                    process = spawn.Process(target=_apart, args=(there, function, arguments))
                     process.start()
                     there.close()
                     running[here] = name, process
@@ -134,10 +134,10 @@ def _received(pipe: Connection, name: Name, process: SpawnProcess) -> Any:
         process.join()
 
 
-def _apart(pipe: Connection, cache: str | None, function: Callable[..., T], arguments: tuple[object, ...]) -> None:
-    """What a fresh process does: one task. `cache` None: no compiled program is taken from disk."""
-    _settle(cache)
-    jax.config.update("jax_compilation_cache_dir", cache)
+def _apart(pipe: Connection, function: Callable[..., T], arguments: tuple[object, ...]) -> None:
+    """What a fresh process does: one task, with no compiled program kept or taken from disk."""
+    _settle(None)
+    jax.config.update("jax_compilation_cache_dir", None)
     pipe.send(function(*arguments))
     pipe.close()
 
