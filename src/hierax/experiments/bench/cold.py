@@ -36,12 +36,12 @@ print(json.dumps({"import": imported, "alone": alone, "status": sol.status.name}
 
 
 class Row(TypedDict):
-    """CPU seconds of a call: all that counts, and the import's part of the process; how it ended."""
+    """CPU seconds of a call and the import's part of them, where it has one; how it ended."""
 
     call: str
     seconds: float
-    imported: float
     status: str
+    imported: NotRequired[float]
     then: NotRequired[float]
 
 
@@ -63,12 +63,9 @@ def measure(name: str, environment: dict[str, str] | None = None) -> Row:
         command = [sys.executable, "-c", BEGIN + CALLS[name].script + END, "64" if data else "32"]
         output, seconds = _run_alone([*command, str(file) if data else ""], environment or {})
     told = json.loads(output.splitlines()[-1])
-    row: Row = {
-        "call": name,
-        "seconds": seconds if told["alone"] is None else told["alone"],
-        "imported": told["import"],
-        "status": told["status"],
-    }
+    row: Row = {"call": name, "seconds": seconds, "status": told["status"], "imported": told["import"]}
+    if told["alone"] is not None:
+        row = {"call": name, "seconds": told["alone"], "status": told["status"]}
     then = CALLS[name].then
     return row if then is None else {**row, "then": then}
 
@@ -119,7 +116,7 @@ def _report(console: Console, rows: list[Row]) -> bool:
             row["call"],
             f"{row['then']:.1f}" if "then" in row else "-",
             f"{row['seconds']:.2f}",
-            f"{row['imported']:.2f}",
+            f"{row['imported']:.2f}" if "imported" in row else "-",
             row["status"],
             "" if target is None else f"<= {target:g}",
             "" if target is None else _verdict(row["seconds"] <= target),

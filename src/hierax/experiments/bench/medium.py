@@ -5,6 +5,7 @@ and without kept programs: the first run is cold, the second, of the same proble
 """
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -88,8 +89,8 @@ def _certified(answer: Answer) -> _Certified:
     if answer.solution is None:
         return _Certified()
     certificate = answer.solution.certificate
-    gain, scale = certificate.gain(TOLERANCE) if certificate.gains else None, certificate.upper_scale
-    slope = gain / scale if gain is not None and scale > 0 else None
+    gain, scale = certificate.gain(TOLERANCE) if certificate.gains else math.nan, certificate.upper_scale
+    slope = gain / scale if math.isfinite(gain) and scale > 0 else None
     return _Certified(certificate.verdict(TOLERANCE), slope, certificate.upper_se is not None)
 
 

@@ -164,7 +164,7 @@ class LowerLevel:
             best, residual = trial, smaller
         if not residual <= 1e-5:
             raise Unsolved(f"KKT residual {residual:.1e}")
-        return best
+        return best._replace(y=np.clip(best.y, self.case.y_bounds.low, self.case.y_bounds.high))
 
     def _newton(self, x: np.ndarray, at: LowerSolution) -> LowerSolution:
         f = self.functions

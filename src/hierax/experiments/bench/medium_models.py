@@ -101,15 +101,9 @@ def traffic(seed: int = 0) -> MediumCase:
     capacity is 1.5 k_a. y holds the flows by origin; v is their sum, unique where the split by origin is not.
     """
     rng = np.random.default_rng(seed)
-    tails, heads = _grid_links()
-    links = len(tails)
+    incidence, sent = _network()
+    links = incidence.shape[1]
     free_time, practical = rng.uniform(0.5, 1.5, links), rng.uniform(0.4, 0.8, links)
-    incidence = np.zeros((SIDE**2, links))
-    incidence[tails, np.arange(links)], incidence[heads, np.arange(links)] = 1.0, -1.0
-    sent = np.zeros((len(ORIGINS), SIDE**2))
-    for row, (origin, demands) in enumerate(ORIGINS.items()):
-        sent[row, origin] = sum(demands.values())
-        sent[row, list(demands)] = -np.array(list(demands.values()))
 
     def numbers(like: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.asarray(free_time, like.dtype), jnp.asarray(practical, like.dtype)
@@ -147,6 +141,19 @@ def traffic(seed: int = 0) -> MediumCase:
         Bounds(np.zeros(size), np.full(size, np.inf)),
         quadratic=False,
     )
+
+
+def _network() -> tuple[np.ndarray, np.ndarray]:
+    """The incidence matrix (1 at the tail of a link, -1 at its head), and what each origin sends into each node."""
+    tails, heads = _grid_links()
+    links = np.arange(len(tails))
+    incidence = np.zeros((SIDE**2, len(tails)))
+    incidence[tails, links], incidence[heads, links] = 1.0, -1.0
+    sent = np.zeros((len(ORIGINS), SIDE**2))
+    for row, (origin, demands) in enumerate(ORIGINS.items()):
+        sent[row, origin] = sum(demands.values())
+        sent[row, list(demands)] = -np.array(list(demands.values()))
+    return incidence, sent
 
 
 def _grid_links() -> tuple[np.ndarray, np.ndarray]:
