@@ -15,7 +15,10 @@ from rich.table import Table
 from hierax._base.errors import InputError
 from hierax._run.status import Kind
 from hierax.experiments import datasets
-from hierax.experiments.bench import external, fuzz, sampled
+from hierax.experiments.bench import cold, external, fuzz, medium, sampled
+from hierax.experiments.bench.cold_calls import CALLS as COLD_CALLS
+from hierax.experiments.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
+from hierax.experiments.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax.experiments.reproduce import decay_run, rates_run, svm_run, toy_run
 from hierax.experiments.reproduce import demo as toy_demo
 from hierax.problems import bolib
@@ -159,6 +162,39 @@ def bench_fuzz(
         fuzz.run_one(_wide_console(), only, seed, seconds, certify)
     else:
         fuzz.run(_wide_console(), n, seed, seconds, json_file, certify)
+
+
+@bench_app.command("medium")
+def bench_medium(
+    problem: Annotated[
+        list[str] | None, typer.Option(help="A problem, may be given again; unset: all.", show_default=False)
+    ] = None,
+    solver: Annotated[
+        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Limit of each run; unset: none for Auto, 30 for the others.", show_default=False),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
+    data_dir: DataDir = None,
+    out: Out = None,
+) -> None:
+    """Solve problems of ten to a thousand variables with Auto and outside solvers; every answer is judged outside."""
+    problems = _known("--problem", problem, MEDIUM_PROBLEMS)
+    solvers = _known("--solver", solver, list(MEDIUM_SOLVERS))
+    medium.run(_wide_console(), problems, solvers, seconds, seeds, data_dir, out or Path("out") / "medium")
+
+
+@bench_app.command("cold")
+def bench_cold(
+    only: Annotated[
+        list[str] | None, typer.Option(help="A call, may be given again; unset: all.", show_default=False)
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Measure CPU seconds from a fresh Python process to the answer, compilation included, for eleven calls."""
+    cold.run(_wide_console(), _known("--only", only, list(COLD_CALLS)), out or Path("out") / "cold")
 
 
 def _known(option: str, given: list[str] | None, known: list[str]) -> list[str]:

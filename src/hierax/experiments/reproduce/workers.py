@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context
-from typing import TypeVar
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_any
+from multiprocessing.context import SpawnProcess
+from typing import Any, TypeVar
 
 import jax
 from rich.console import Console
@@ -31,12 +34,14 @@ def run_tasks(
     console: Console,
     parallel: bool,
     keep: Callable[[dict[Name, T]], None] | None = None,
+    fresh: bool = False,
 ) -> dict[Name, T]:
     """What each function gives for its arguments; starts them in the given order and prints a line when one ends.
 
     Functions and arguments of parallel tasks are sent to other processes: functions of a module, plain data. `keep` is
-    called with all results so far whenever a task ends, so that nothing is lost where a long run is ended. Ctrl-C ends
-    the tasks under way, whose results are dropped, and raises KeyboardInterrupt.
+    called with all results so far whenever a task ends, so that nothing is lost where a long run is ended. With `fresh`
+    every parallel task has a process of its own, which takes no compiled program from disk. Ctrl-C ends the tasks under
+    way, whose results are dropped, and raises KeyboardInterrupt.
     """
     began = time.perf_counter()
     found: dict[Name, T] = {}
@@ -49,7 +54,10 @@ def run_tasks(
             keep(found)
 
     with interruptible() as interrupt:
-        results = _in_processes(tasks, interrupt) if parallel else _one_by_one(tasks, interrupt)
+        if parallel:
+            results = (_in_fresh_processes if fresh else _in_processes)(tasks, interrupt)
+        else:
+            results = _one_by_one(tasks, interrupt)
         for name, result in results:
             done(name, result)
         if interrupt.asked:
@@ -89,6 +97,49 @@ def _in_processes(tasks: Mapping[Name, Task[T]], interrupt: Interrupt) -> Iterat
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(active_children()) - others:
                 worker.terminate()
+
+
+def _in_fresh_processes(tasks: Mapping[Name, Task[T]], interrupt: Interrupt) -> Iterator[tuple[Name, T]]:
+    spawn = get_context("spawn")
+    waiting = list(tasks.items())
+    running: dict[Connection, tuple[Name, SpawnProcess]] = {}
+    with _one_core():
+        try:
+            while (waiting or running) and not interrupt.asked:
+                while waiting and len(running) < _cores():
+                    name, (function, arguments) = waiting.pop(0)
+                    here, there = spawn.Pipe(duplex=False)
+                    process = spawn.Process(target=_apart, args=(there, function, arguments))
+                    process.start()
+                    there.close()
+                    running[here] = name, process
+                for pipe in wait_for_any(list(running), LOOK_SECONDS):
+                    assert isinstance(pipe, Connection)
+                    name, process = running.pop(pipe)
+                    yield name, _received(pipe, name, process)
+        finally:
+            for _, process in running.values():
+                process.terminate()
+
+
+def _received(pipe: Connection, name: Name, process: SpawnProcess) -> Any:
+    """The result of a process that has ended or is about to."""
+    try:
+        return pipe.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"{', '.join(name)}: its process ended without a result ({process.exitcode})") from None
+    finally:
+        pipe.close()
+        process.join()
+
+
+def _apart(pipe: Connection, function: Callable[..., T], arguments: tuple[object, ...]) -> None:
+    """What a fresh process does: one task, with no compiled program kept or taken from disk."""
+    _settle(None)
+    jax.config.update("jax_compilation_cache_dir", None)
+    pipe.send(function(*arguments))
+    pipe.close()
 
 
 def _cores() -> int:
