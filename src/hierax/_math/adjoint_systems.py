@@ -14,9 +14,9 @@ frees the row. With S = diag(1 where the doubted row changes sides), B = (b_1 ..
     [ S B'  -(I-S) ] [ w ] = [ c ]:       (S B' K^-1 B S + I - S) w = S B' K^-1 r - c,
 
 so all 2^d sets take one factorisation of K and a d x d system each. The factorised matrix is shifted by a multiple of
-the rounding error, +shift for y and -shift for rows and borders, and solves are refined with the true matrix of each
-set: where gradients of active constraints are dependent, the multiplier is one of the solutions instead of a division
-by zero, and where K itself is singular the others are still solved.
+the rounding error, +shift for y and -shift for the rows, and solves are refined with the true matrix of each set: where
+gradients of active constraints are dependent, the multiplier is one of the solutions instead of a division by zero, and
+where K itself is singular the others are still solved.
 """
 
 from typing import NamedTuple
@@ -24,13 +24,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Int
 
 from hierax._math.lower_level import Vector
 from hierax._math.spectrum import probe
 
-REFINEMENTS = 1  # of a solve, because the factorised matrix is shifted a little
-INVERSE_STEPS = 3  # of inverse iteration, for the smallest singular value to a digit
+SOLVES = 3  # refined twice, because the factorised matrix is shifted; inverse iteration then gives one digit
 
 Columns = Float[Array, "unknowns sets"]
 
@@ -40,7 +39,7 @@ class Family(NamedTuple):
 
     Attributes:
         matrix: K.
-        factors: of K, shifted.
+        factors: L and U of K, shifted, in one matrix, and the order of its rows.
         borders: B.
         through: K^-1 B.
         changes: the diagonals of S, one row for each set.
@@ -72,20 +71,22 @@ class Family(NamedTuple):
 
         Inverse iteration starts from a vector that no null vector is orthogonal to by accident.
         """
-        sets = self.changes.shape[0]
-        targets, random = (jnp.tile(v[:, None], sets) for v in (right, probe(right)))
-        found = self._solve(targets)
-        for _ in range(REFINEMENTS):
-            found = found + self._solve(targets - self._times(found))
-        null, grown = random, jnp.ones(sets, right.dtype)
-        for _ in range(INVERSE_STEPS):  # written out: solves inside a compiled loop are several times slower
-            null = self._solve(null / jnp.linalg.norm(null, axis=0, keepdims=True))
-            grown = jnp.linalg.norm(null, axis=0)
+        count = self.changes.shape[0]
+        targets, random = (jnp.tile(v[:, None], count) for v in (right, probe(right)))
+
+        def sharpened(_: Array, carry: tuple[Columns, Columns, Array]) -> tuple[Columns, Columns, Array]:
+            found, null, grown = carry
+            both = jnp.concatenate([targets - self._times(found), null / grown[None]], axis=1)
+            more, null = jnp.split(self._solve(both), 2, axis=1)
+            return found + more, null, jnp.linalg.norm(null, axis=0)
+
+        begin = jnp.zeros_like(targets), random, jnp.linalg.norm(random, axis=0)
+        found, null, grown = jax.lax.fori_loop(0, SOLVES, sharpened, begin)  # a loop: the solves compile once
         return found.T, null.T, jnp.where(jnp.isfinite(grown), 1 / grown, 0.0)
 
     def by_row(self, found: Float[Array, "sets unknowns"], rows: int) -> Float[Array, "sets rows"]:
         """The multipliers u of solutions, a number per row, zero where it is not active."""
-        order, d = self.borders.shape
+        order = self.borders.shape[0]
         u, w = found[:, order - self.places.size : order], found[:, order:]
         every = jnp.zeros((found.shape[0], rows), found.dtype)
         every = every.at[:, self.places].set(jnp.where(self.inside[None], u, 0.0))
@@ -93,19 +94,20 @@ class Family(NamedTuple):
         return every.at[:, self.doubted].set(jnp.where(self.changes, changed, every[:, self.doubted]))
 
     def _solve(self, right: Columns) -> Columns:
-        """With the shifted matrix of each set; a column for each set."""
+        """With the shifted matrix of each set; `right` has one column for each set, or several times as many."""
         order, d = self.borders.shape
-        z = jax.scipy.linalg.lu_solve(self.factors, right[:order])
+        z = _substituted(self.factors, right[:order])
         if d == 0:
             return z
-        w = jax.vmap(self._border_values)(self.changes, (self.borders.T @ z).T, right[order:].T)
-        return jnp.concatenate([z - self.through @ jnp.where(self.changes, w, 0.0).T, w.T])
+        times = right.shape[1] // self.changes.shape[0]
+        changes = jnp.tile(self.changes, (times, 1)).T
+        w = jax.vmap(self._border_values, 1, 1)(changes, self.borders.T @ z, right[order:])
+        return jnp.concatenate([z - self.through @ jnp.where(changes, w, 0.0), w])
 
     def _border_values(self, changes: Array, reached: Array, target: Array) -> Array:
         """w of one set."""
-        dtype = reached.dtype
         small = jnp.where(changes[:, None] & changes[None], self.borders.T @ self.through, 0.0)
-        small = small + jnp.diag(jnp.where(changes, 0.0, 1.0) + shift_of(dtype))
+        small = small + jnp.diag(jnp.where(changes, jnp.where(self.joins, shift_of(reached.dtype), 0.0), 1.0))
         return jnp.linalg.solve(small, jnp.where(changes, reached, 0.0) - target)
 
     def _times(self, unknowns: Columns) -> Columns:
@@ -122,7 +124,7 @@ def factorised(
     active: Bool[Array, " rows"],
     doubted: Int[Array, " doubted"],
 ) -> Family:
-    """All sets that differ from `active` in doubted rows; the binary digits of a set's number say which have changed."""
+    """All sets that differ from `active` in doubted rows; the binary digits of a set's number say which changed."""
     n, rows, d, dtype = hessian.shape[0], active.size, doubted.size, hessian.dtype
     most = min(n, rows)
     doubt = jnp.zeros(rows, int).at[doubted].set(1)
@@ -132,7 +134,7 @@ def factorised(
     held = jnp.where(inside[:, None], jacobian[places], 0.0)
     matrix = jnp.block([[hessian, held.T], [held, -jnp.diag(jnp.where(inside, 0.0, 1.0).astype(dtype))]])
     sign = jnp.concatenate([jnp.ones(n, dtype), -jnp.ones(most, dtype)])
-    factors = jax.scipy.linalg.lu_factor(matrix + shift_of(dtype) * jnp.diag(sign))
+    lu, _, swaps = jax.lax.linalg.lu(matrix + shift_of(dtype) * jnp.diag(sign))
 
     place = jnp.argsort(order)[doubted]  # of the doubted rows in the matrix
     joins = ~active[doubted] | (place >= most)
@@ -142,10 +144,17 @@ def factorised(
     changed = ((np.arange(2**d)[:, None] >> np.arange(d)[None]) & 1).astype(bool)
     wanted = active[doubted][None] ^ changed
     counts = jnp.sum(active) - jnp.sum(active[doubted]) + jnp.sum(wanted, axis=1)
-    through = jax.scipy.linalg.lu_solve(factors, borders) if d else borders
-    return Family(matrix, factors, borders, through, wanted == joins[None], places, inside, doubted, joins, counts)
+    through = _substituted((lu, swaps), borders) if d else borders
+    return Family(matrix, (lu, swaps), borders, through, wanted == joins[None], places, inside, doubted, joins, counts)
 
 
-def shift_of(dtype: jnp.dtype) -> Scalar:
+def _substituted(factors: tuple[Array, Array], right: Columns) -> Columns:
+    """Solve with L, then with U."""
+    lu, swaps = factors
+    half = jax.lax.linalg.triangular_solve(lu, right[swaps], left_side=True, lower=True, unit_diagonal=True)
+    return jax.lax.linalg.triangular_solve(lu, half, left_side=True, lower=False)
+
+
+def shift_of(dtype: jnp.dtype) -> float:
     """What is added to the diagonal, in units of the matrix's entries."""
-    return jnp.finfo(dtype).eps ** (2 / 3)
+    return float(jnp.finfo(dtype).eps) ** (2 / 3)

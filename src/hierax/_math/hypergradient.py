@@ -150,9 +150,7 @@ def adjoint(system: System, active: Bool[Array, " rows"], grad_y: Vector) -> Adj
     return jax.tree.map(lambda leaf: leaf[0], adjoints(system, active, jnp.zeros(0, int), grad_y))
 
 
-def adjoints(
-    system: System, active: Bool[Array, " rows"], doubted: Int[Array, " doubted"], grad_y: Vector
-) -> Adjoint:
+def adjoints(system: System, active: Bool[Array, " rows"], doubted: Int[Array, " doubted"], grad_y: Vector) -> Adjoint:
     """Solve the adjoint systems of all active sets that some rows may change sides in, with one factorisation.
 
     The i-th of 2^d results (leading axis) belongs to the set in which those of the d doubted rows have changed sides
@@ -167,7 +165,7 @@ def adjoints(
         rows=base.by_row(found, rows) * (system.curvature / system.norms)[None],
         smallest=smallest,
         singular=(smallest < SINGULAR * shift_of(grad_y.dtype)) | (base.counts > min(n, rows)),
-        flat=jnp.linalg.norm(null[:, :n], axis=1) > jnp.linalg.norm(null[:, n:], axis=1),
+        flat=jnp.linalg.norm(null[:, :n], axis=1) > jnp.linalg.norm(base.by_row(null, rows), axis=1),
     )
 
 
