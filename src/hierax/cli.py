@@ -111,7 +111,8 @@ def main(
 
 def _keep_programs() -> None:
     """Keep compiled programs between calls, unless the user has chosen a folder for them or ours cannot be made."""
-    if jax.config.jax_compilation_cache_dir is None:
+    setting = "jax_compilation_cache_dir"
+    if getattr(jax.config, setting) is None:
         with suppress(InputError):
             cache()
 

@@ -1,7 +1,6 @@
 """`solve` and `solve_many`: check the call, prepare the problem once, and let the method run on it."""
 
 import dataclasses
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -136,8 +135,10 @@ def solve_many(
     """
     call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state)
     asked = _solver(method, state)
-    run = _one_by_one if isinstance(asked, Auto) else functools.partial(_run, many=True)
-    solutions = run(problem, x0s, y0s, asked, call)
+    if isinstance(asked, Auto):
+        solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)
+    else:
+        solutions = _run(problem, x0s, y0s, asked, call, many=True)
     assert isinstance(solutions, Solutions)
     failed = [status for status in solutions.status if status.failed]
     if throw and failed:

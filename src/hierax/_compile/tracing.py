@@ -140,10 +140,13 @@ def _without_numbers(jaxpr: jex.Jaxpr) -> tuple[jex.Jaxpr, list[np.ndarray]]:
     variables: list[jex.Var] = []
 
     def lifted(variable: jex.Var | jex.Literal) -> jex.Var | jex.Literal:
-        if not isinstance(variable, jex.Literal) or not jnp.issubdtype(variable.aval.dtype, jnp.floating):
+        if not isinstance(variable, jex.Literal):
             return variable
-        numbers.append(np.asarray(variable.val, variable.aval.dtype))
-        variables.append(jex.Var(jax.core.ShapedArray((), variable.aval.dtype)))
+        number = np.asarray(variable.val, getattr(variable.aval, "dtype", None))
+        if not jnp.issubdtype(number.dtype, jnp.floating):
+            return variable
+        numbers.append(number)
+        variables.append(jex.Var(jax.core.ShapedArray((), number.dtype)))
         return variables[-1]
 
     equations = [
