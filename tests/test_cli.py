@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 import hierax as hx
 from hierax import report
+from hierax._compile.kept import default_folder
 from hierax._methods.registry import METHODS
 from hierax._run import checkpoint
-from hierax.cli import _cache_folder, _keep_programs, app
+from hierax.cli import _keep_programs, app
 
 STATED = """
 import hierax as hx
@@ -68,11 +69,11 @@ def test_version(cli):
 
 def test_cache_folder_follows_the_platform(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert _cache_folder() == tmp_path / "hierax"
+    assert default_folder() == tmp_path / "hierax"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "linux")
-    assert _cache_folder() == tmp_path / ".cache" / "hierax"
+    assert default_folder() == tmp_path / ".cache" / "hierax"
 
 
 def test_programs_are_kept_where_possible(monkeypatch, tmp_path):

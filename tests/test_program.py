@@ -256,3 +256,40 @@ def test_importing_hierax_starts_no_backend():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0"
+
+
+@pytest.mark.parametrize("kind", [float, np.asarray, np.float64, jnp.asarray])
+def test_fresh_lambdas_that_close_over_other_numbers_compile_once(kind):
+    def answer(value):
+        number = kind(value)
+        problem = hx.Problem(
+            upper=lambda x, y, zeta: (y - number) ** 2 + x**2,
+            lower=lambda x, y, xi: jnp.where(y > number, 2.0, 1.0) * (y - number * x) ** 2,
+            constraints=lambda x, y: y - 5.0 * number,
+        )
+        return hx.solve(problem, 0.5, 0.5, hx.GAM(), max_steps=30)
+
+    for value in (0.0, 1.5):  # the second is compiled without what the first has done once for all
+        answer(value)
+    before = compiled()
+    with Compilations() as compilations:
+        found = answer(2.0)
+    assert compilations.count == 0
+    assert compiled() == before
+    assert found.x == pytest.approx(0.8, abs=1e-4)  # of (2 x - 2)^2 + x^2
+
+
+def test_numbers_are_lifted_in_their_precision_and_order():
+    small = np.float32(0.1)
+
+    def constraints(x, y):
+        return 0.1 * x + 0.3 * y, small * jnp.asarray(y, jnp.float32) - small, jnp.full(2, 0.7) * y
+
+    bound, x, y = bind(constraints)
+    found = bound.run("numbers", lambda problem, x, y: problem.constraints(x, y), x, y)
+    for one, other in zip(found, jax.jit(constraints)(x, y), strict=True):
+        np.testing.assert_allclose(one, other, rtol=10 * float(jnp.finfo(other.dtype).eps))
+        assert one.dtype == other.dtype
+    first, second = (bind(lambda x, y, c=c: c * x + 2.0 * y) for c in (3.0, 4.0))
+    for (problem, x, y), c in ((first, 3.0), (second, 4.0)):
+        assert problem.run("sum", lambda problem, x, y: problem.constraints(x, y), x, y) == c * x + 2.0 * y

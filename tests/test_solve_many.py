@@ -7,6 +7,8 @@ from cases import METHOD, TOY, same
 
 import hierax as hx
 from hierax._run import stepping
+from hierax._run.clock import Clock
+from hierax._run.status import Reason
 
 STARTS = np.array([0.4, 1.3, 2.6])
 
@@ -83,3 +85,72 @@ def test_one_start_may_fail_alone():
 def test_starts_must_agree(x0s, y0s, text):
     with pytest.raises(hx.InputError, match=text):
         hx.solve_many(TOY.problem, x0s, y0s, METHOD)
+
+
+# -- without a method: Auto from every start --------------------------------------------------------------------------
+
+PROBLEM = hx.Problem(
+    upper=lambda x, y, zeta: (y["a"] - 1.0) ** 2 + 0.1 * x**2,
+    lower=lambda x, y, xi: (y["a"] - 2.0 * x) ** 2,
+    constraints=lambda x, y: y["a"] - x,
+)
+X0S, Y0S = np.array([0.2, 0.8, 0.5]), {"a": np.array([0.2, 0.8, 0.5])}
+
+
+@pytest.fixture(scope="module")
+def searched():
+    return hx.solve_many(PROBLEM, X0S, Y0S, seed=4)
+
+
+def test_without_a_method_every_start_is_what_solve_finds(searched):
+    assert isinstance(searched, hx.Solutions)
+    assert isinstance(searched.method, hx.Auto)
+    for i in range(3):
+        one = hx.solve(PROBLEM, X0S[i], {"a": Y0S["a"][i]}, seed=4 + i)
+        assert searched.status[i].name == searched[i].status.name == one.status.name == "converged"
+        same((searched.x[i], searched.y["a"][i]), (one.x, one.y["a"]))
+        same((searched[i].x, searched[i].multipliers), (one.x, one.multipliers))
+        assert searched[i].log == one.log
+        same(searched.history["upper"][: len(one.history), i], one.history["upper"])
+        assert np.all(searched.history["upper"][len(one.history) :, i] == one.history["upper"][-1])
+
+
+def test_the_result_of_auto_has_what_solutions_have(searched):
+    assert len(searched) == 3
+    assert searched.multipliers.inequalities.shape == searched.x.shape == (3,)
+    assert searched.state is None
+    assert searched.log[0].startswith("start 0: Route small")
+    assert searched.counts.seconds == pytest.approx(sum(one.counts.seconds for one in searched))
+    assert all(certificate.ok(1e-4) for certificate in searched.certificate)
+    assert "3 converged" in repr(searched)
+
+
+def test_auto_with_settings_runs_from_every_start():
+    found = hx.solve_many(PROBLEM, X0S[:2], {"a": Y0S["a"][:2]}, hx.Auto(starts=2))
+    assert [one.method.starts for one in found] == [2, 2]
+    np.testing.assert_allclose(found.x, 1 / 1.1, atol=1e-5)
+
+
+def test_starts_without_a_turn_are_returned_as_they_are(monkeypatch):
+    """Time is up, or Ctrl-C was pressed, while the first start runs."""
+    run = hx.Auto.run
+
+    def slow(self, prepared, call):
+        found = run(self, prepared, call)
+        object.__setattr__(found, "status", ended)
+        return found
+
+    first = hx.solve(PROBLEM, X0S[0], {"a": Y0S["a"][0]})
+    ended = Reason.SEARCH_INTERRUPTED.status(3, objection="none")
+    monkeypatch.setattr(hx.Auto, "run", slow)
+    found = hx.solve_many(PROBLEM, X0S, Y0S)
+    assert [status.name for status in found.status] == ["interrupted"] * 3
+    same(found.x, np.array([first.x, 0.8, 0.5]))
+    assert "had its turn" in found.status[2].message
+    assert np.isfinite(found.multipliers.inequalities[0])
+    assert np.isnan(found.multipliers.inequalities[1:]).all()
+    ended = first.status
+    monkeypatch.setattr(Clock, "passed", True)
+    found = hx.solve_many(PROBLEM, X0S, Y0S, seconds=100.0)
+    assert [status.name for status in found.status] == [found.status[0].name, "seconds", "seconds"]
+    assert found.counts.seconds > 0

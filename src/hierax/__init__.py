@@ -8,6 +8,7 @@ State a problem (`Problem`, sets, samples), `solve` it, judge the answer (`certi
 from hierax._auto.auto import Auto
 from hierax._base.errors import HieraxWarning, InputError, MissingExtra, RunFailed
 from hierax._base.lazy import lazy as _lazy
+from hierax._compile.kept import cache, cache_where_the_environment_says
 from hierax._judge.certificate import Certificate, certify
 from hierax._judge.check import check
 from hierax._lower.base import AbstractLowerSolver
@@ -71,6 +72,7 @@ __all__ = [
     "Steps",
     "Storm",
     "Stream",
+    "cache",
     "certify",
     "check",
     "datasets",
@@ -83,6 +85,8 @@ __all__ = [
 datasets = _lazy("hierax.datasets")
 extend = _lazy("hierax.extend")
 problems = _lazy("hierax.problems")
+
+cache_where_the_environment_says()
 
 
 def __dir__() -> list[str]:

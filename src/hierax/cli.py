@@ -6,10 +6,10 @@ and mistakes of the user told in one line.
 
 import importlib.util
 import json
-import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, NamedTuple
@@ -24,6 +24,7 @@ from hierax import report
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, MissingExtra, RunFailed
 from hierax._base.interrupt import interruptible
+from hierax._compile.kept import cache
 from hierax._methods.registry import METHODS
 from hierax._problem.problem import Problem
 from hierax._run import checkpoint
@@ -35,7 +36,6 @@ from hierax.experiments.commands import Out
 from hierax.solving import solve as run_solver
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
-COMPILE_SECONDS = 0.5  # programs that compile faster than this are not worth a file
 STATE, SETTINGS = "state.npz", "run.json"  # what a run leaves in its folder for --resume
 
 SOLVERS: dict[str, Callable[[], AbstractMethod | Auto]] = {"auto": Auto, **METHODS}
@@ -112,28 +112,9 @@ def main(
 def _keep_programs() -> None:
     """Keep compiled programs between calls, unless the user has chosen a folder for them or ours cannot be made."""
     setting = "jax_compilation_cache_dir"
-    if getattr(jax.config, setting) is not None:
-        return
-    folder = _cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return
-    jax.config.update(setting, str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", COMPILE_SECONDS)
-
-
-def _cache_folder() -> Path:
-    """Where the platform keeps what can be computed again."""
-    if os.environ.get("XDG_CACHE_HOME"):
-        base = Path(os.environ["XDG_CACHE_HOME"])
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
-        base = Path(os.environ["LOCALAPPDATA"])
-    else:
-        base = Path.home() / ".cache"
-    return base / "hierax"
+    if getattr(jax.config, setting) is None:
+        with suppress(InputError):
+            cache()
 
 
 # -- solve ------------------------------------------------------------------------------------------------------------

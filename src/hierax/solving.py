@@ -1,5 +1,7 @@
 """`solve` and `solve_many`: check the call, prepare the problem once, and let the method run on it."""
 
+import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,16 +15,16 @@ from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import split_variable
 from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
-from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Info, State
 from hierax._run.clock import Clock, Interrupted, OutOfTime, patience_of
 from hierax._run.device import Output
 from hierax._run.method import AbstractSolver
-from hierax._run.prepare import prepare
+from hierax._run.prepare import prepare, split_start
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution, Solutions
-from hierax._run.status import Reason
+from hierax._run.stacking import stacked
+from hierax._run.status import Reason, Status
 from hierax._run.stepping import run_steps
 
 
@@ -82,7 +84,7 @@ def solve(
         ('max_steps', True)
     """
     call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state)
-    solution = _run(problem, x0, y0, _solver(method, Auto(), state), call, many=False)
+    solution = _run(problem, x0, y0, _solver(method, state), call, many=False)
     assert isinstance(solution, Solution)
     if throw and solution.status.failed:
         raise RunFailed(solution.status.message, solution)
@@ -107,12 +109,15 @@ def solve_many(
     throw: bool = False,
     state: State | None = None,
 ) -> Solutions:
-    """Solve from many starts (or with many seeds) in one compiled program.
+    """Solve from many starts (or with many seeds).
 
-    Every leaf of x0s and y0s has a leading axis of starts, and so have the leaves of the result; `status` is a list and
-    `counts` are per start; `sols[i]` is the `Solution` of start i. Start i has the key `fold_in(key(seed), i)`. Small
-    problems are vectorised over the starts; large ones are stepped one after another inside the same program. `method`
-    None: `SALVF()`; other arguments: see `solve`.
+    Every leaf of x0s and y0s has a leading axis of starts, and so have the leaves of the result; `status` is a list;
+    `sols[i]` is the `Solution` of start i. Arguments mean what they mean for `solve`.
+
+    With `method` None, or an `Auto` of your own, start i is `solve(problem, x0s[i], y0s[i], seed=seed + i)`, one after
+    another with the same compiled programs; `seconds` is shared out among the starts that are left, a callback that
+    returns True ends the start it is called for, and Ctrl-C ends them all. A named method makes its steps from all
+    starts in one compiled program, vectorised for small problems; start i has the key `fold_in(key(seed), i)`.
 
     Examples:
         >>> import hierax as hx
@@ -121,12 +126,19 @@ def solve_many(
         ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
         ...     constraints=lambda x, y: y - x,
         ... )
-        >>> sols = hx.solve_many(problem, [0.2, 0.8], [0.2, 0.8], max_steps=5000)
+        >>> sols = hx.solve_many(problem, [0.2, 0.8], [0.2, 0.8])
+        >>> [sol.status.name for sol in sols], [bool(abs(sol.x - 1 / 1.1) < 1e-5) for sol in sols]
+        (['converged', 'converged'], [True, True])
+        >>> sols = hx.solve_many(problem, [0.2, 0.8], [0.2, 0.8], hx.SALVF(), max_steps=5000)
         >>> len(sols), [bool(abs(sol.x - 1 / 1.1) < 0.02) for sol in sols]
         (2, [True, True])
     """
     call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state)
-    solutions = _run(problem, x0s, y0s, _solver(method, SALVF(), state), call, many=True)
+    asked = _solver(method, state)
+    if isinstance(asked, Auto):
+        solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)
+    else:
+        solutions = _run(problem, x0s, y0s, asked, call, many=True)
     assert isinstance(solutions, Solutions)
     failed = [status for status in solutions.status if status.failed]
     if throw and failed:
@@ -154,6 +166,29 @@ def _run(
             return _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
 
 
+def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Call) -> Solutions:
+    """`Auto` from every start; those that time or Ctrl-C leave without a turn are returned as they are."""
+    refuse_to_be_traced("solve", (x0s, y0s, problem, call.seed))
+    (x, x_rest), (y, y_rest), count = split_start(x0s, y0s, many=True)
+    assert count is not None
+    found: list[Solution] = []
+    with interruptible() as interrupt:
+        for i in range(count):
+            x_i, y_i = jax.tree.map(operator.itemgetter(i), (x, y))
+            start = eqx.combine(x_i, x_rest), eqx.combine(y_i, y_rest)
+            interrupted = interrupt.asked or any(one.status.name == "interrupted" for one in found)
+            if i and (interrupted or call.clock.passed):
+                reason = Reason.NO_TURN_INTERRUPTED if interrupted else Reason.NO_TURN_IN_TIME
+                found.append(_unmoved(problem, *start, auto, call, reason.status(0)))
+                continue
+            seconds = None if call.seconds is None else max(call.clock.left, 0.0) / (count - i)
+            seed = call.seed + i if isinstance(call.seed, int) else call.seed
+            solution = _run(problem, *start, auto, dataclasses.replace(call, seconds=seconds, seed=seed), many=False)
+            assert isinstance(solution, Solution)
+            found.append(solution)
+    return stacked(found)
+
+
 def _nothing_done(
     problem: Problem,
     x0: PyTree,
@@ -168,6 +203,11 @@ def _nothing_done(
     method = asked or (call.state.method if call.state is not None else None)
     if many or method is None:
         raise InputError(status.message)
+    return _unmoved(problem, x0, y0, method, call, status)
+
+
+def _unmoved(problem: Problem, x0: PyTree, y0: PyTree, method: AbstractSolver, call: Call, status: Status) -> Solution:
+    """The start as the solution."""
     (x, x_rest), (y, y_rest) = split_variable("x0", x0), split_variable("y0", y0)
     return Solution(
         x=eqx.combine(x, x_rest),
@@ -182,10 +222,10 @@ def _nothing_done(
     )
 
 
-def _solver(method: object, default: AbstractSolver, state: State | None) -> AbstractSolver | None:
+def _solver(method: object, state: State | None) -> AbstractSolver | None:
     """The solver that was asked for; None: the method of the state to go on from."""
     if method is None:
-        return default if state is None else None
+        return Auto() if state is None else None
     if isinstance(method, type) and issubclass(method, AbstractSolver):
         raise InputError(f"method: got the class {method.__name__}; write hx.{method.__name__}().")
     if not isinstance(method, AbstractSolver):

@@ -23,7 +23,11 @@ from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, HostBatches, Sampler, Stream
 
 CACHE_SIZE = 64
-QUICK: dict[str, str | bool] = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": False}
+Options = dict[str, str | bool]
+QUICK: Options = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": False}
+# Two thirds of the time to compile, and as fast where little is computed at once: loops over long arrays are not.
+LIGHT: Options = {"xla_backend_optimization_level": "1", "xla_cpu_use_fusion_emitters": False}
+LIGHT_NUMBERS = 100_000  # in the arguments of a program, up to which it is compiled with LIGHT
 FUNCTIONS = ("upper", "lower", "constraints", "equalities", "upper_constraints")
 
 
@@ -195,7 +199,7 @@ def _cached_call(function: Callable, call: _Call, donate: bool, quick: bool) -> 
             return result
 
         lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
-        compiled = _quickly(lowered) if quick else lowered.compile()
+        compiled = _compiled(lowered, QUICK if quick else _usual_options(call))
         _remember(_programs, call.key, (compiled, others[-1]))
         seconds = time.perf_counter() - begin
     _programs.move_to_end(call.key)
@@ -203,9 +207,14 @@ def _cached_call(function: Callable, call: _Call, donate: bool, quick: bool) -> 
     return eqx.combine(compiled(call.given, call.rest), other), seconds
 
 
-def _quickly(lowered: Lowered) -> Compiled:
-    """Compiled without optimisation, with those of the options that this XLA knows."""
-    options = dict(QUICK)
+def _usual_options(call: _Call) -> Options:
+    """How hard a program is optimised, by what it computes on."""
+    numbers = sum(array.size for array in (*call.given, *call.rest) if array is not None)
+    return LIGHT if jax.default_backend() == "cpu" and numbers <= LIGHT_NUMBERS else {}
+
+
+def _compiled(lowered: Lowered, options: Options) -> Compiled:
+    """Compiled with those of the options that this XLA knows."""
     while options:
         try:
             return lowered.compile(compiler_options=options)

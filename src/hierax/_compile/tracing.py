@@ -1,7 +1,9 @@
 """User functions as jaxprs: how a function is traced at a signature, and what makes two traces the same program.
 
 The arrays that a function closes over are lifted out of its trace and passed as arguments (`Hoisted`), so that they are
-neither folded at compile time nor kept alive by compiled programs. Traces are compared by their text.
+neither folded at compile time nor kept alive by compiled programs. Traces are compared by their text. Numbers that a
+function closes over, Python's or NumPy's, are literals of its trace. They are lifted too, packed into an array for each
+dtype, so that a fresh lambda for every value compiles once.
 
 Two kinds of function cannot be told apart by their text. Those with host callbacks (addresses are masked in the text)
 are told apart by identity. Those whose custom derivative rules, or jitted parts deep inside loops, close over arrays
@@ -16,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
@@ -30,11 +33,30 @@ class MissingTrace(Exception):
         self.name, self.args_ = name, args
 
 
-class Trace:
-    """One user function traced at one signature; equal to another where the compiled code would be."""
+# Operations on numbers that are what they are whether an operand is known or not; the others keep their literals.
+# fmt: off
+NUMERIC = frozenset((
+    "add", "add_any", "atan2", "broadcast_in_dim", "clamp", "convert_element_type", "div", "dot_general", "eq", "ge",
+    "gt", "jit", "le", "lt", "max", "min", "mul", "ne", "pjit", "pow", "rem", "select_n", "sub",
+))
+# fmt: on
 
-    def __init__(self, jaxpr: jex.Jaxpr, out_tree: jax.tree_util.PyTreeDef, key: Hashable) -> None:
-        self.jaxpr, self.out_tree, self.key = jaxpr, out_tree, key
+
+class Trace:
+    """One user function traced at one signature; equal to another where the compiled code would be.
+
+    `numbers` are the dtypes of the literals that were lifted out: the last constants of the jaxpr.
+    """
+
+    def __init__(
+        self, jaxpr: jex.Jaxpr, out_tree: jax.tree_util.PyTreeDef, key: Hashable, numbers: list[jnp.dtype]
+    ) -> None:
+        self.jaxpr, self.out_tree, self.key, self.numbers = jaxpr, out_tree, key, numbers
+
+    def __call__(self, arrays: tuple[Array, ...], leaves: list) -> PyTree:
+        """Evaluate it; `arrays` are those it closes over and, at the end, the packed numbers."""
+        constants = _unpacked(arrays, self.numbers)
+        return jax.tree.unflatten(self.out_tree, jex.jaxpr_as_fun(jex.ClosedJaxpr(self.jaxpr, constants))(*leaves))
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -55,8 +77,7 @@ class Hoisted(eqx.Module):
         signature, leaves = signature_of(args)
         for (known, trace), arrays in zip(self.table, self.arrays, strict=True):
             if known == signature:
-                flat = jex.jaxpr_as_fun(jex.ClosedJaxpr(trace.jaxpr, arrays))(*leaves)
-                return jax.tree.unflatten(trace.out_tree, flat)
+                return trace(arrays, leaves)
         raise MissingTrace(self.name, _abstract(args))
 
 
@@ -103,10 +124,56 @@ def trace_function(
             f"{name} failed when it was traced with arguments of shapes ({called}): "
             f"{cure(name, given, len(args), error)}{type(error).__name__}: {error}"
         ) from error
-    arrays = tuple(jnp.asarray(const) for const in closed.consts)
-    out_tree = jax.tree.structure(shapes)
-    key = (name, _identity(closed.jaxpr, arrays, specs, given, forget), str(closed.jaxpr), out_tree)
-    return Trace(closed.jaxpr, out_tree, key), arrays
+    jaxpr, numbers = _without_numbers(closed.jaxpr)
+    arrays = (*(jnp.asarray(const) for const in closed.consts), *_packed(numbers))
+    dtypes, out_tree = [number.dtype for number in numbers], jax.tree.structure(shapes)
+    identity = _identity(jaxpr, _unpacked(arrays, dtypes), specs, given, forget)
+    return Trace(jaxpr, out_tree, (name, identity, str(jaxpr), out_tree), dtypes), arrays
+
+
+def _without_numbers(jaxpr: jex.Jaxpr) -> tuple[jex.Jaxpr, list[np.ndarray]]:
+    """The jaxpr with its floating-point literals as further constants, and their values.
+
+    Literals of nested jaxprs (inside of loops, branches and jitted parts) stay where they are.
+    """
+    numbers: list[np.ndarray] = []
+    variables: list[jex.Var] = []
+
+    def lifted(variable: jex.Var | jex.Literal) -> jex.Var | jex.Literal:
+        if not isinstance(variable, jex.Literal):
+            return variable
+        number = np.asarray(variable.val, getattr(variable.aval, "dtype", None))
+        if not jnp.issubdtype(number.dtype, jnp.floating):
+            return variable
+        numbers.append(number)
+        variables.append(jex.Var(jax.core.ShapedArray((), number.dtype)))
+        return variables[-1]
+
+    equations = [
+        equation.replace(invars=[lifted(v) for v in equation.invars])
+        if equation.primitive.name in NUMERIC
+        else equation
+        for equation in jaxpr.eqns
+    ]
+    return jaxpr.replace(constvars=[*jaxpr.constvars, *variables], eqns=equations), numbers
+
+
+def _packed(numbers: list[np.ndarray]) -> list[Array]:
+    """Numbers of equal dtype as one array: an argument more costs a call more than a slice."""
+    dtypes = dict.fromkeys(number.dtype for number in numbers)
+    return [jnp.asarray(np.stack([number for number in numbers if number.dtype == dtype])) for dtype in dtypes]
+
+
+def _unpacked(arrays: tuple, dtypes: list[jnp.dtype]) -> tuple:
+    """The arrays that a function closes over and, one by one, its packed numbers."""
+    kinds = list(dict.fromkeys(dtypes))
+    own, packs = arrays[: len(arrays) - len(kinds)], dict(zip(kinds, arrays[len(arrays) - len(kinds) :], strict=True))
+    place = dict.fromkeys(kinds, 0)
+    scalars = []
+    for dtype in dtypes:
+        scalars.append(jax.lax.index_in_dim(packs[dtype], place[dtype], keepdims=False))
+        place[dtype] += 1
+    return (*own, *scalars)
 
 
 class Identity:

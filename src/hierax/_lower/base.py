@@ -1,10 +1,17 @@
 """What every solver of the lower level offers; what it answers is `hierax._math.lower_level.LowerSolution`."""
 
 import abc
+import dataclasses
+import functools
+from collections.abc import Callable
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from hierax._compile.configuration import in_own_configuration
+from hierax._compile.programs import Bound
 from hierax._math.lower_level import LowerSolution
 from hierax._problem.problem import Problem, Rows
 
@@ -21,3 +28,50 @@ class AbstractLowerSolver(eqx.Module):
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
         """Reasons why the solver does not fit the problem, each with a flag that is True where it applies."""
         return {}
+
+
+Solve = Callable[..., LowerSolution]
+
+
+def compiled_where_called(solve: Solve) -> Solve:
+    """The method `solve` of a lower solver, compiled by itself where nothing around it does.
+
+    Inside of jit, vmap and grad it is what it is. Outside, problems of equal form share a program (`Bound.run`): loops
+    of a solver that are compiled afresh for every call would take a hundred times as long as the call.
+    """
+
+    @functools.wraps(solve)
+    @in_own_configuration
+    def wrapped(
+        self: AbstractLowerSolver,
+        problem: Problem,
+        x: PyTree,
+        y: PyTree,
+        xi: PyTree = None,
+        multipliers: Rows | None = None,
+    ) -> LowerSolution:
+        arguments = (self, x, y, xi, multipliers)
+        bound = None if _is_traced((arguments, problem, jnp.zeros(()))) else _bound(problem, *arguments[1:4])
+        if bound is None:
+            return solve(self, problem, x, y, xi, multipliers)
+
+        def program(problem: Problem, solver: AbstractLowerSolver, *arrays: PyTree) -> LowerSolution:
+            return solve(solver, problem, *arrays)
+
+        return bound.run("lower solve", program, *arguments)
+
+    return wrapped
+
+
+def _bound(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> Bound | None:
+    """The problem made ready for compilation; None where one of its functions closes over a traced array."""
+    x, y, xi = jax.tree.map(jnp.asarray, (x, y, xi))
+    nothing = (jax.tree.map(lambda _: None, tree) for tree in (x, y))
+    bound = Bound(dataclasses.replace(problem, zeta=None, xi=None), *nothing)
+    for name, batch in (("lower", (xi,)), ("constraints", ()), ("equalities", ())):
+        bound.trace(name, (x, y, *batch))
+    return None if _is_traced(bound.problem) else bound
+
+
+def _is_traced(tree: PyTree) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from hierax._base.constants import ARMIJO
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number
-from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.base import AbstractLowerSolver, compiled_where_called
 from hierax._lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
 from hierax._math.kkt_residual import Units, reachable, residual, units_at
 from hierax._math.lower_level import (
@@ -167,6 +167,7 @@ class Exact(AbstractLowerSolver):
             self, {"tol": POSITIVE_GIVEN} | dict.fromkeys(("max_steps", "dense_limit", "starts"), COUNT_GIVEN)
         )
 
+    @compiled_where_called
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
     ) -> LowerSolution:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, PyTree, Scalar
 
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, check_settings
 from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
-from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.base import AbstractLowerSolver, compiled_where_called
 from hierax._math.convexity import lower_curvatures
 from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
@@ -153,6 +153,7 @@ class MaxMin(AbstractLowerSolver):
             if getattr(self, name) is not None
         }
 
+    @compiled_where_called
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
     ) -> LowerSolution:

@@ -11,8 +11,7 @@ so d_x = grad_x F + (dy*/dx)' grad_y F needs one solve with the same symmetric m
     [ L_yy  J_A' ] [ v ]   [ -grad_y F ]
     [ J_A   0    ] [ u ] = [     0     ],        d_x = grad_x F + L_yx' v + J_x,A' u.
 
-The active set is a mask, so that shapes never depend on it: an inactive row of the matrix becomes one of -1 times the
-identity. No more than dim(y) rows can be active and independent, so at most that many enter the matrix.
+The active set is a mask, so that shapes never depend on it (`hierax._math.adjoint_systems`).
 
 Everything is in units that the problem sets: rows are divided by the norms of their gradients (then h_i is a length),
 L_yy by its largest diagonal entry (then mu_i times that norm, over that entry, is a length too). A row is active where
@@ -26,16 +25,14 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax._base.trees import or_one, size
+from hierax._math.adjoint_systems import factorised, shift_of
 from hierax._math.lower_level import LowerSolution, RowVector, Vector, level_at, multiplier_vector, rows_at
-from hierax._math.spectrum import probe
 from hierax._problem.problem import Problem
 
 MOST = 2000  # order of the largest KKT matrix that is factorised densely
-REFINEMENTS = 1  # of a solve, because the factorised matrix is shifted a little
-INVERSE_STEPS = 3  # of inverse iteration, for the smallest singular value to a digit
 SINGULAR = 10.0  # in units of the shift: where the smallest singular value is below, the matrix counts as singular
 
 
@@ -149,47 +146,26 @@ def margins(system: System) -> RowVector:
 
 
 def adjoint(system: System, active: Bool[Array, " rows"], grad_y: Vector) -> Adjoint:
-    """Solve the adjoint system for one active set.
+    """Solve the adjoint system for one active set (`hierax._math.adjoint_systems` says how)."""
+    return jax.tree.map(lambda leaf: leaf[0], adjoints(system, active, jnp.zeros(0, int), grad_y))
 
-    The factorised matrix is shifted by a multiple of the rounding error, +shift for y and -shift for the rows, and the
-    solve refined with the true one: where gradients of active constraints are dependent, u is one of the solutions
-    instead of a division by zero.
+
+def adjoints(system: System, active: Bool[Array, " rows"], doubted: Int[Array, " doubted"], grad_y: Vector) -> Adjoint:
+    """Solve the adjoint systems of all active sets that some rows may change sides in, with one factorisation.
+
+    The i-th of 2^d results (leading axis) belongs to the set in which those of the d doubted rows have changed sides
+    that the binary digits of i name.
     """
     n, rows = grad_y.size, active.size
-    most = min(n, rows)
-    dtype = grad_y.dtype
-    shift = jnp.finfo(dtype).eps ** (2 / 3)
-    chosen = jnp.argsort(~active, stable=True)[:most]  # active rows first
-    inside = active[chosen]
-    held = jnp.where(inside[:, None], system.jacobian[chosen], 0.0)
-    corner = -jnp.diag(jnp.where(inside, 0.0, 1.0).astype(dtype))
-    matrix = jnp.block([[system.hessian, held.T], [held, corner]])
-    sign = jnp.concatenate([jnp.ones(n, dtype), -jnp.ones(most, dtype)])
-    factors = jax.scipy.linalg.lu_factor(matrix + shift * jnp.diag(sign))
-
-    def solve(right: Vector) -> Vector:
-        return jax.scipy.linalg.lu_solve(factors, right)
-
-    right = jnp.concatenate([-grad_y / system.curvature, jnp.zeros(most, dtype)])
-    found = solve(right)
-    for _ in range(REFINEMENTS):
-        found = found + solve(right - matrix @ found)
-
-    # Inverse iteration, from a vector that no null vector is orthogonal to by accident. Written out, because solves
-    # inside a compiled loop are several times slower.
-    null = probe(jnp.zeros(n + most, dtype))
-    grown = jnp.ones((), dtype)
-    for _ in range(INVERSE_STEPS):
-        null = solve(null / jnp.linalg.norm(null))
-        grown = jnp.linalg.norm(null)
-    smallest = jnp.where(jnp.isfinite(grown), 1 / grown, 0.0)
-    scaled = jnp.zeros(rows, dtype).at[chosen].set(jnp.where(inside, found[n:], 0.0))
+    base = factorised(system.hessian, system.jacobian, active, doubted)
+    right = jnp.concatenate([-grad_y / system.curvature, jnp.zeros(base.unknowns - n, grad_y.dtype)])
+    found, null, smallest = base.solved(right)
     return Adjoint(
-        y=found[:n],
-        rows=scaled * system.curvature / system.norms,
+        y=found[:, :n],
+        rows=base.by_row(found, rows) * (system.curvature / system.norms)[None],
         smallest=smallest,
-        singular=(smallest < SINGULAR * shift) | (jnp.sum(active) > most),
-        flat=jnp.linalg.norm(null[:n]) > jnp.linalg.norm(null[n:]),
+        singular=(smallest < SINGULAR * shift_of(grad_y.dtype)) | (base.counts > min(n, rows)),
+        flat=jnp.linalg.norm(null[:, :n], axis=1) > jnp.linalg.norm(base.by_row(null, rows), axis=1),
     )
 
 

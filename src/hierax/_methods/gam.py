@@ -298,19 +298,13 @@ class GAM(WithSmoothness):
         doubted = min(self.candidates.bit_length() - 1, margins.size)
         least, rows = jax.lax.top_k(-margins, doubted)  # the weakest rows first
         count = 2 ** jnp.sum(-least <= tol)
-        most = 2**doubted
+        solved = hyper.adjoints(system, likely, rows, grad_y)
 
-        def look(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            """The i-th set: the binary digits of i say which of the weakly active rows change sides."""
-            gradients, regular = carry
-            active = likely.at[rows].set(likely[rows] ^ ((i >> jnp.arange(doubted)) & 1).astype(bool))
-            solved = hyper.adjoint(system, active, grad_y)
-            gradient = hyper.total_gradient(problem, x, found, solved, zeta, xi)
-            gradient = jax.flatten_util.ravel_pytree(gradient)[0]
-            return gradients.at[i].set(gradient), regular.at[i].set(~solved.singular)
+        def gradient_of(one: hyper.Adjoint) -> Array:
+            return jax.flatten_util.ravel_pytree(hyper.total_gradient(problem, x, found, one, zeta, xi))[0]
 
-        empty = jnp.zeros((most, flat.size), flat.dtype), jnp.zeros(most, bool)
-        gradients, regular = jax.lax.fori_loop(0, count, look, empty)
+        gradients = jax.vmap(gradient_of)(solved)
+        regular = ~solved.singular & (jnp.arange(2**doubted) < count)
         # Sets with dependent gradients are left out; where there are no others the likeliest one has to do.
         first = jnp.argmax(regular)
         gradients = jnp.where(regular[:, None], gradients, gradients[first])

@@ -78,12 +78,7 @@ def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False, patien
     A stream that gives no batch is waited for as long as `patience` allows.
     """
     checked.check_problem(problem)
-    x, x_rest = split_variable("x0s" if many else "x0", x0)
-    y, y_rest = split_variable("y0s" if many else "y0", y0)
-    for name, tree in (("x0", x), ("y0", y)):
-        if not size(tree):
-            raise InputError(f"{name}{'s' * many}: has no entries (shapes {[a.shape for a in jax.tree.leaves(tree)]}).")
-    count = _starts(x, y) if many else None
+    (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
     for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
         one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
         checked.check_set(name, convex_set, one)
@@ -94,6 +89,16 @@ def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False, patien
         bound.feed(name, feeder.batch)
     x, y = checked.into_set("x", problem.x_set, x, many), checked.into_set("y", problem.y_set, y, many)
     return Prepared(problem, bound, x, y, x_rest, y_rest, feeders, count)
+
+
+def split_start(x0: PyTree, y0: PyTree, many: bool) -> tuple[tuple[PyTree, PyTree], tuple[PyTree, PyTree], int | None]:
+    """The arrays of x0 and of y0, each with what else it holds, and the number of starts (None: a single one)."""
+    x, x_rest = split_variable("x0s" if many else "x0", x0)
+    y, y_rest = split_variable("y0s" if many else "y0", y0)
+    for name, tree in (("x0", x), ("y0", y)):
+        if not size(tree):
+            raise InputError(f"{name}{'s' * many}: has no entries (shapes {[a.shape for a in jax.tree.leaves(tree)]}).")
+    return (x, x_rest), (y, y_rest), _starts(x, y) if many else None
 
 
 def _starts(x: PyTree, y: PyTree) -> int:

@@ -175,11 +175,12 @@ class Solutions:
         multipliers: those of every start.
         status: a list, how each start ended.
         history: records by name, one column per start.
-        counts: samples, gradients and seconds, per start.
-        state: everything needed to go on, `solve_many(..., state=sols.state)`.
+        counts: samples, gradients and seconds, per start; after `Auto`, of all starts together.
+        state: everything needed to go on, `solve_many(..., state=sols.state)`; None after `Auto`.
         method: the method with every unset value filled in; its numbers have an axis of starts.
         problem: the problem as it was given.
-        log: empty: starts of `solve_many` make steps, and only `Auto` has something to tell.
+        log: what `Auto` tried and found from each start, in words; empty for methods that make steps.
+        each: the solutions one by one, where they were found so (`Auto`); empty otherwise.
     """
 
     x: PyTree
@@ -188,10 +189,11 @@ class Solutions:
     status: list[Status]
     history: History
     counts: Counts
-    state: State
+    state: State | None
     method: AbstractSolver
     problem: Problem
     log: tuple[str, ...] = ()
+    each: tuple[Solution, ...] = ()
 
     @property
     def statuses(self) -> list[Status]:
@@ -214,6 +216,9 @@ class Solutions:
         if not isinstance(i, int) or not -len(self) <= i < len(self):
             raise IndexError(f"start {i!r}: needs a whole number below {len(self)}, the number of starts.")
         i %= len(self)
+        if self.each:
+            return self.each[i]
+        assert self.state is not None
         pick = _of_start(i)
         state = self.state._replace(method=pick(self.state.method), run=pick(self.state.run))
         columns = {name: column[:, i] if column.ndim > 1 else column for name, column in self.history.items()}

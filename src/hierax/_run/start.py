@@ -14,6 +14,7 @@ import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.trees import size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._problem import samples
 from hierax._problem.problem import Problem
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
 Flags = Mapping[str, Array]
+
+QUICK_START = 10_000  # entries of all starts up to which the program of the start is compiled without optimisation
 
 
 def started(prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray, output: Output, spread: Spread) -> State:
@@ -44,7 +47,10 @@ def started(prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray, outp
         return over_starts(one, spread)(x, y, keys)
 
     arguments = (method, prepared.x, prepared.y, keys, _fed(prepared, method))
-    filled, run, finite, doubts = prepared.bound.run("start", program, *arguments, static=(output, spread))
+    quick = (
+        size((prepared.x, prepared.y)) <= QUICK_START
+    )  # it runs once: compiling it well takes longer than running it
+    filled, run, finite, doubts = prepared.bound.run("start", program, *arguments, static=(output, spread), quick=quick)
     refuse_nonfinite(finite)
     for text, flags in doubts.items():
         if np.any(flags):

@@ -203,6 +203,14 @@ class Reason(enum.Enum):
     STAGES_OUT_OF_TIME = (Kind.SECONDS, f"seconds: {_AFTER_STAGES}")
     STAGES_OUT_OF_SAMPLES = (Kind.SAMPLES, f"samples: {_AFTER_STAGES}")
     STAGES_OUT_OF_DATA = (Kind.DATA_ERROR, f"data_error: {{what}} {_AFTER_STAGES}")
+    NO_TURN_INTERRUPTED = (
+        Kind.INTERRUPTED,
+        "interrupted (Ctrl-C) before this start had its turn; it is returned as it was given.",
+    )
+    NO_TURN_IN_TIME = (
+        Kind.SECONDS,
+        "seconds: the time was up before this start had its turn; it is returned as it was given.",
+    )
     STAGES_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C): {_AFTER_STAGES}")
     EVERY_STAGE_FAILED = (
         Kind.DIVERGED,

@@ -186,6 +186,7 @@ def exact_stationarity(solution: Solutions, units: dict[str, float]) -> Array:
         return stationarity(problem, here, gradient, upper / (method.smoothness * stretch**2))
 
     assert isinstance(solution.method, SALVF)
+    assert solution.state is not None
     return jax.vmap(one)(solution.method, solution.state.run.state.point)
 
 
