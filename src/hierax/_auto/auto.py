@@ -1,11 +1,12 @@
 """`Auto`: the solver without settings, and how a call finds its route."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, get_args
 
 import equinox as eqx
 
-from hierax._auto.constants import PENALTY_ROUTE_VARIABLES, SMALL_ROUTE_SIZE, WHOLE_DATA
+from hierax._auto.averages import averaged, numbers_per_sample, run_averages
+from hierax._auto.constants import FIRST_AVERAGE, PENALTY_ROUTE_VARIABLES, SMALL_ROUTE_SIZE, WHOLE_DATA
 from hierax._auto.deterministic import run_deterministic
 from hierax._auto.large_route import run_large
 from hierax._base.errors import InputError
@@ -19,20 +20,22 @@ from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
 from hierax._run.solution import Solution
 
-Route = Literal["small", "penalty", "large"]
+Route = Literal["small", "penalty", "average", "large"]
 
 
 class Auto(AbstractSolver):
     """The solver without settings: picks a route, validates what it finds, says what it did (`sol.log`).
 
     Args:
-        route: "small": multi-start SQP with validation, for deterministic problems of up to about a hundred variables
-            and constraints; "penalty": the value function as a penalty, for larger deterministic ones; "large": SALVF
-            in stages, for sampled problems and large ones. None: by form and size of the problem.
-        seconds: time limit, compilation apart; None: 30, 60 or 120 by route.
+        route: "small": descents on F(x, y*(x)) and searches for KKT points from several starts, for deterministic
+            problems of up to about a hundred variables and constraints; "penalty": descents, and where they lead
+            nowhere the value function as a penalty, for larger deterministic ones; "average": averages of samples,
+            solved by these two; "large": SALVF in stages, for streams, networks and what is too large for matrices.
+            None: by form and size of the problem.
+        seconds: time limit, compilation included; None: 30, 60, 60 or 120 by route.
         tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
         starts: how many, the given one first; None: 16, on the large route 8 for small problems and 1 for others.
-        samples: bound on the samples of the large route; None: no bound but the time.
+        samples: bound on the samples that the routes "average" and "large" draw; None: no bound but the time.
 
     Examples:
         >>> import hierax as hx
@@ -56,8 +59,8 @@ class Auto(AbstractSolver):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        if self.route not in (None, "small", "penalty", "large"):
-            raise InputError(f"Auto(route={self.route!r}): choose 'small', 'penalty', 'large' or None.")
+        if self.route not in (None, *get_args(Route)):
+            raise InputError(f"Auto(route={self.route!r}): choose 'small', 'penalty', 'average', 'large' or None.")
         if self.seconds is not None and not (isinstance(self.seconds, int | float) and self.seconds > 0):
             raise InputError(f"Auto(seconds={self.seconds!r}): needs a positive number or None.")
         if not (is_number(self.tol) and self.tol > 0):
@@ -78,6 +81,10 @@ class Auto(AbstractSolver):
         first_line = f"Route {route}: {reason}."
         if route == "large":
             return run_large(prepared, filled, seed, first_line, call)
+        if route == "average":
+            if not averaged(prepared):
+                raise InputError("Auto(route='average'): needs a hx.Sampler without `exact` as zeta or xi.")
+            return run_averages(prepared, filled, _by_size(prepared)[0], seed, first_line, call)
         if self.samples is not None:
             raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
         return run_deterministic(prepared, filled, seed, first_line, call)
@@ -86,15 +93,26 @@ class Auto(AbstractSolver):
 def choose_route(prepared: Prepared) -> tuple[Route, str]:
     """The route and the reason, in words."""
     sampled = [name for name in ("zeta", "xi") if getattr(prepared.problem, name) is not None]
-    known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled]
-    if any(count is None or count > WHOLE_DATA for count in known):
+    by_average = averaged(prepared)
+    known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled if name not in by_average]
+    known += [FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average]
+    route, text = _by_size(prepared)
+    if any(count is None or count > WHOLE_DATA for count in known) or (by_average and route == "large"):
         return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled"
-    rows = layout_of(prepared.bound.problem, prepared.x, prepared.y).equal.size
-    variables = size((prepared.x, prepared.y))
-    text = f"deterministic, {variables} variables, {rows} rows in the lower level"
+    if by_average:
+        only = f"{' and '.join(by_average)} {'is' if len(by_average) == 1 else 'are'} known from samples only"
+        return "average", f"{only}: averages of them are solved, and judged on others; {text}"
     if sampled:
         whole = " and ".join(f"{name}: {_whole(getattr(prepared.problem, name))}" for name in sampled)
         text = f"{whole}, solved on all of it, samples are not needed; {text}"
+    return route, text
+
+
+def _by_size(prepared: Prepared) -> tuple[Route, str]:
+    """The route of a problem whose expectations are known, or as good as known."""
+    rows = layout_of(prepared.bound.problem, prepared.x, prepared.y).equal.size
+    variables = size((prepared.x, prepared.y))
+    text = f"deterministic, {variables} variables, {rows} rows in the lower level"
     if variables + rows <= SMALL_ROUTE_SIZE:
         return "small", text
     return ("penalty", text) if variables <= PENALTY_ROUTE_VARIABLES else ("large", text)

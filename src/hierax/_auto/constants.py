@@ -77,6 +77,14 @@ SAME_PLACE = 1e-2
 """Distance, in units of the variables, within which points belong to one local optimum, or to one branch of the lower
 level. Chosen, not measured."""
 
+# -- sample averages ---------------------------------------------------------------------------------------------------
+
+FIRST_AVERAGE, AVERAGE_GROWTH, MOST_AVERAGED = 1024, 4, 65_536
+"""Samples of the first average, their growth, and where it ends. Chosen, not measured."""
+
+AVERAGE_SECONDS = 60.0
+"""Time limit of all averages together, compilation included. Chosen, not measured."""
+
 # -- small route: the polishes ----------------------------------------------------------------------------------------
 
 RELAXATIONS = (1e-1, 1e-4, 1e-8)
