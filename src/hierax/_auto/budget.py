@@ -16,13 +16,17 @@ from hierax._run.status import Kind
 class Deadline:
     """So many seconds from a moment on (`begin`, on `time.perf_counter`), until Ctrl-C is pressed, or until told."""
 
-    def __init__(self, seconds: float, interrupt: Interrupt, begin: float) -> None:
-        self.seconds, self._interrupt, self._end = seconds, interrupt, begin + seconds
-        self.told: Kind | None = None
+    def __init__(self, seconds: float, interrupt: Interrupt, begin: float, told: list[Kind] | None = None) -> None:
+        self.seconds, self._interrupt, self._begin = seconds, interrupt, begin
+        self._told: list[Kind] = [] if told is None else told  # shared by deadlines of one search
+
+    def until(self, seconds: float) -> "Deadline":
+        """Another end of the same work: who tells one of them, tells both."""
+        return Deadline(seconds, self._interrupt, self._begin, self._told)
 
     def tell(self, kind: Kind) -> None:
         """End the work for another reason than time."""
-        self.told = kind
+        self._told.append(kind)
 
     @property
     def interrupted(self) -> bool:
@@ -32,13 +36,13 @@ class Deadline:
     @property
     def passed(self) -> bool:
         """Whether the work has to end."""
-        return self.told is not None or self.interrupted or time.perf_counter() > self._end
+        return bool(self._told) or self.interrupted or time.perf_counter() > self._begin + self.seconds
 
     @property
     def kind(self) -> Kind | None:
         """Why the work has to end; None: it has not."""
-        if self.told is not None:
-            return self.told
+        if self._told:
+            return self._told[0]
         if self.interrupted:
             return Kind.INTERRUPTED
         return Kind.SECONDS if self.passed else None

@@ -85,12 +85,10 @@ class SearchResult(NamedTuple):
     Attributes:
         candidates: in the order of the search.
         lower_statuses: how the lower level ended at the starts.
-        timed_out: whether the time was up before the search was complete.
     """
 
     candidates: list[Candidate]
     lower_statuses: np.ndarray
-    timed_out: bool
 
 
 def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candidate:

@@ -1,8 +1,8 @@
 """Every number that `Auto` has inside, with what it means and what is known about it.
 
-"Chosen, not measured" is said of numbers that were never varied by themselves. All of them were in place when
-`hierax bench bolib` found 70 or 71 of 71 optima for each of five seeds, and when `hierax bench stochastic` found a
-minimiser of the toy from each of 200 starts; what was measured beyond that stands with the number. "Prototype" is the
+"Chosen, not measured" is said of numbers that were never varied by themselves; what the whole of them does is measured
+by `hierax bench bolib`, `medium`, `fuzz` and `stochastic` (docs/auto.md). What was measured beyond that stands with the
+number. "Prototype" is the
 study that the small route comes from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there.
 Numbers that other packages must agree on are in `hierax._base.constants`.
 """
@@ -15,7 +15,8 @@ limit: BOLIB's largest have 20 variables and 20 rows. One SLSQP run on a KKT sys
 2.4 s at 440, so the limit could be higher."""
 
 PENALTY_ROUTE_VARIABLES = 3000
-"""Variables up to which the penalty route, which forms matrices of the size of y, is taken. Chosen, not measured."""
+"""Variables up to which the penalty route, which forms matrices of that order, is taken. Chosen, not measured: at 1,010
+variables and 1,300 rows a problem takes 16 CPU s."""
 
 WHOLE_DATA = 2_000_000
 """Numbers in all data up to which a problem whose expectations are known (`Finite` data, a `Sampler` with `exact`) is
@@ -25,8 +26,7 @@ STARTS = 16
 """Starts of the small and of the penalty route. Prototype: 71 of 71 with 16 starts (two seeds), 66 with 4."""
 
 SMALL_ROUTE_SECONDS, PENALTY_ROUTE_SECONDS, LARGE_ROUTE_SECONDS = 30.0, 60.0, 120.0
-"""Time limits, compilation apart. Chosen: the slowest BOLIB problems take 14 to 20 s by the small route. Sampled
-problems larger than the toy use all of the 120 s."""
+"""Time limits, compilation included. Chosen: the slowest BOLIB problems take 14 to 20 s by the small route."""
 
 SEARCH_SHARE, DESCENT_SHARE = 0.75, 0.92
 """Shares of the time after which the search, and the descent from its best point, have to end: the rest is for the
@@ -41,6 +41,9 @@ measured."""
 
 AGREEING_STARTS = 8
 """Starts after which the search ends where all of them ended at the same F. Chosen, not measured."""
+
+PHASE_ONE_VARIABLES = 400
+"""Variables up to which such a point is looked for by SLSQP on the larger route. Chosen, not measured."""
 
 PHASE_ONE_STARTS = 6
 """Starts from which a point that satisfies all constraints is looked for, where the lower level has no feasible y at

@@ -63,9 +63,10 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         _refuse_nonfinite(space)
         search = (SmallSearch if small else PenaltySearch)(space)
         found = search.run(show)
-        last = dataclasses.replace(space, deadline=Deadline(DESCENT_SHARE * seconds, interrupt, begin))
+        ended = deadline.kind
+        last = dataclasses.replace(space, deadline=deadline.until(DESCENT_SHARE * seconds))
         answer = _Answer(prepared, setting, last, auto.tol, seed, Deadline(seconds, interrupt, begin))
-        answer.settle(found, deadline.kind)
+        answer.settle(found, ended)
     compiling = setting.compile_seconds
     x, y = prepared.whole(answer.x, answer.y)
     solution = Solution(
@@ -113,7 +114,11 @@ class _Watch:
         scale = self.space.vectors.units.upper
         upper = float(candidate.upper * scale.unit + scale.origin)
         record = {"upper": upper, "violation": candidate.violation, "gap": candidate.gap, "start": candidate.start}
-        return self.call.callback(Info(self.judged, x, y, record)) is True
+        try:
+            return self.call.callback(Info(self.judged, x, y, record)) is True
+        except KeyboardInterrupt:
+            self.space.deadline.tell(Kind.INTERRUPTED)
+            return False
 
 
 class _Answer:

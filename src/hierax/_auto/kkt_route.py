@@ -53,16 +53,16 @@ class SmallSearch:
         pairs = self._first_solves()
         firsts, statuses = [first for first, _ in pairs], np.array([status for _, status in pairs])
         if SOLVED not in statuses and UNBOUNDED in statuses:
-            return SearchResult(self.candidates, statuses, False)
+            return SearchResult(self.candidates, statuses)
         if SOLVED not in statuses:
             firsts, statuses = self._from_feasible_points(firsts, statuses)
             if not firsts:
-                return SearchResult(self.candidates, statuses, self.deadline.passed)
+                return SearchResult(self.candidates, statuses)
         elif self.vectors.bent is None:
             self._descend(firsts, statuses)
         for number, first in enumerate(firsts):
             if number == DOUBTFUL_STARTS and self._no_point_satisfies_all():
-                return SearchResult(self.candidates, statuses, False)
+                return SearchResult(self.candidates, statuses)
             if self.deadline.passed or self._all_agree(number):
                 break
             self._search_kkt_points(first, number)
@@ -73,7 +73,7 @@ class SmallSearch:
                 self._search_below_values(firsts[number], number)
         self._look_aside()
         self._refine()
-        return SearchResult(self.candidates, statuses, self.deadline.passed)
+        return SearchResult(self.candidates, statuses)
 
     def _no_point_satisfies_all(self) -> bool:
         """Whether nothing was accepted so far, and the constraints of both levels exclude each other."""

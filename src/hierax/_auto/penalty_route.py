@@ -31,11 +31,13 @@ from hierax._auto.constants import (
     PENALTY_LOWER_STARTS,
     PENALTY_LOWER_STEPS,
     PENALTY_WEIGHTS,
+    PHASE_ONE_VARIABLES,
     QUASI_NEWTON_STEPS,
     SAME_END,
     STANDSTILL,
 )
 from hierax._auto.implicit import ImplicitDescent
+from hierax._auto.phase_one import feasible_points
 from hierax._auto.space import Space
 from hierax._base.constants import ARMIJO
 from hierax._judge.branches import FEASIBLE
@@ -44,7 +46,7 @@ from hierax._judge.setting import Data
 from hierax._judge.units import Units, in_units
 from hierax._judge.vectors import Point
 from hierax._lower.exact import Branches, Exact
-from hierax._math.lower_level import SOLVED
+from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED
 from hierax._problem.problem import Problem
 from hierax._run.progress import Show
 
@@ -102,24 +104,38 @@ class PenaltySearch:
 
     def run(self, show: Show) -> SearchResult:
         """Descents on F(x, y*(x)) where the lower level looks convex; where nothing comes of them, the penalty."""
-        firsts = self._descents(show) if self.vectors.bent is None else []
+        firsts = self._descents(show, self.space.xs, self.space.ys) if self.vectors.bent is None else []
+        if firsts and set(self.statuses) == {INFEASIBLE}:
+            self._descend_from_feasible_points(show)
         done = any(candidate.accepted for candidate in self.candidates) or (self.deadline.passed and self.candidates)
         hopeless = firsts and SOLVED not in self.statuses
         if not done and not hopeless:
             _Penalised(self.space).run(self._add, show)
         statuses = np.array(self.statuses or [SOLVED])
-        return SearchResult(self.candidates, statuses, self.deadline.passed)
+        return SearchResult(self.candidates, statuses)
+
+    def _descend_from_feasible_points(self, show: Show) -> None:
+        """No start has a feasible y: descents from where both levels have one; without a look nothing is claimed."""
+        layout, least = self.vectors.layout, np.inf
+        points: list[tuple[np.ndarray, np.ndarray]] = []
+        if layout.nx + layout.ny <= PHASE_ONE_VARIABLES:
+            points, least = feasible_points(self.space)
+        if points:
+            xs, ys = (np.array(part) for part in zip(*points, strict=True))
+            self._descents(show, xs, ys)
+        elif not np.isfinite(least) or self.deadline.passed:
+            self.statuses = [INACCURATE]
 
     def _add(self, point: Point, start: int) -> Candidate:
         self.candidates.append(judge(self.vectors, point, start, "penalty"))
         self.space.seen(self.candidates[-1])
         return self.candidates[-1]
 
-    def _descents(self, show: Show) -> list[Point]:
+    def _descents(self, show: Show, xs: np.ndarray, ys: np.ndarray) -> list[Point]:
         """From every start, until the time is up or several ended at the same F; returns the starts' points below."""
         firsts: list[Point] = []
         begin, enough = time.perf_counter(), np.inf
-        for number, (x, y) in enumerate(zip(self.space.xs, self.space.ys, strict=True)):
+        for number, (x, y) in enumerate(zip(xs, ys, strict=True)):
             if number and (self.deadline.passed or self._agree() or time.perf_counter() - begin > enough):
                 break
             found = self.vectors.branches(x, y)

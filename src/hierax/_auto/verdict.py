@@ -7,7 +7,6 @@ import numpy as np
 
 from hierax._auto.candidates import Candidate, SearchResult
 from hierax._auto.constants import AGREE, BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR_GAP, LISTED_OPTIMA, OPTIMAL_BELOW
-from hierax._base.constants import LOWER_STARTS
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
@@ -47,12 +46,12 @@ def without_answer(found: SearchResult, ended: Kind | None) -> tuple[Candidate, 
 
     judged, statuses = len(found.candidates), found.lower_statuses
     nearest = min(found.candidates, key=badness)
+    if ended is not None:
+        return nearest, ENDED[ended].status(judged, objection="no point passed the validation yet.")
     if statuses.size and (statuses == INFEASIBLE).all():
         return nearest, Reason.NO_FEASIBLE_Y.status(judged)
     if SOLVED not in statuses and UNBOUNDED in statuses:
         return nearest, Reason.LOWER_FALLS_FOR_EVER.status(judged)
-    if ended is not None:
-        return nearest, ENDED[ended].status(judged, objection="no point passed the validation yet.")
     below = [candidate for candidate in found.candidates if candidate.gap <= OPTIMAL_BELOW]
     least = min(below, key=lambda candidate: candidate.violation, default=None)
     if least is not None and least.violation > BEYOND_REPAIR:
@@ -82,7 +81,7 @@ def counted(found: SearchResult) -> str:
     tight = sum(candidate.tight for candidate in accepted)
     return (
         f"{len(found.candidates)} points judged, {len(accepted)} of them pass the validation ({tight} of those "
-        f"tightly), against the best of {LOWER_STARTS} lower solves."
+        "tightly)."
     )
 
 

@@ -1,0 +1,154 @@
+"""Lower solves on the host, and gradients through them, against other solvers and differences."""
+
+import numpy as np
+import pytest
+
+import hierax as hx
+from hierax._base.lazy import lazy
+from hierax._judge.programs import Programs, raveled
+from hierax._judge.setting import Setting
+from hierax._judge.vectors import VectorProblem
+from hierax._lower.active_set import Level, Matrices, Slopes, Tracker, residual
+
+clarabel, sparse = lazy("clarabel"), lazy("scipy.sparse")
+
+
+def quadratic_level(rng, n, rows, shift=0.0):
+    """min 1/2 y'My + q'y, A y <= b, y >= 0 as the tracker sees it, and its data."""
+    factor = rng.normal(size=(n, n))
+    m, q = factor @ factor.T / n + 0.1 * np.eye(n), rng.normal(size=n) + shift
+    a, b = rng.normal(size=(rows, n)) / np.sqrt(n), rng.uniform(0.05, 0.5, rows)
+    jacobian, right = np.concatenate([a, -np.eye(n)]), np.concatenate([b, np.zeros(n)])
+
+    def slopes(y, mu):
+        return Slopes(0.5 * y @ m @ y + q @ y, np.zeros(1), m @ y + q + mu @ jacobian, jacobian @ y - right)
+
+    level = Level(np.zeros(rows + n, bool), slopes, lambda y, mu: Matrices(jacobian, m), lambda y: np.maximum(y, 0.0))
+    return level, (m, q, jacobian, right)
+
+
+def by_clarabel(m, q, jacobian, right):
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    cones = [clarabel.NonnegativeConeT(len(right))]
+    upper = sparse.csc_matrix(np.triu(m))
+    return np.array(clarabel.DefaultSolver(upper, q, sparse.csc_matrix(jacobian), right, cones, settings).solve().x)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_quadratic_programs_are_solved_like_clarabel(seed):
+    pytest.importorskip("clarabel")
+    rng = np.random.default_rng(seed)
+    level, data = quadratic_level(rng, 30, 15)
+    found = Tracker().solve(level, np.zeros(30), np.zeros(45))
+    assert found is not None
+    assert residual(found.slopes, found.mu, level.equal) <= 1e-9
+    assert np.allclose(found.y, by_clarabel(*data), atol=1e-7)
+
+
+def test_what_is_kept_between_solves_does_not_change_the_answers():
+    rng = np.random.default_rng(3)
+    tracker = Tracker()
+    for n in (12, 12, 12):
+        level, _ = quadratic_level(rng, n, 5)
+        kept, fresh = (one.solve(level, np.zeros(n), np.zeros(5 + n)) for one in (tracker, Tracker()))
+        assert kept is not None and fresh is not None
+        assert np.allclose(kept.y, fresh.y, atol=1e-9)
+
+
+def test_an_infeasible_level_is_left_to_others():
+    def slopes(y, mu):
+        return Slopes(0.5 * float(y @ y), np.zeros(1), y + mu @ [[1.0], [-1.0]], np.array([y[0] + 1, 1 - y[0]]))
+
+    level = Level(np.zeros(2, bool), slopes, lambda y, mu: Matrices(np.array([[1.0], [-1.0]]), np.eye(1)), lambda y: y)
+    assert Tracker().solve(level, np.zeros(1), np.zeros(2)) is None
+
+
+# -- through the problem ----------------------------------------------------------------------------------------------
+
+
+def coupled(n=6, m=4, seed=0):
+    """A strongly convex lower level with linear and curved rows that depend on x, and an upper constraint."""
+    rng = np.random.default_rng(seed)
+    mix, tilt, a = rng.normal(size=(n, m)), rng.normal(size=n), rng.normal(size=(3, n))
+    return hx.Problem(
+        upper=lambda x, y, zeta: ((y - tilt) ** 2).sum() + 0.1 * (x**2).sum() + (x[0] * y[1]),
+        lower=lambda x, y, xi: ((y - mix @ x) ** 2).sum() + 0.1 * (y**4).sum(),
+        constraints=lambda x, y: [a @ y - x[:3] ** 2 - 0.2, (y**2).sum() - 2.0 - x[3]],
+        upper_constraints=lambda x, y: x.sum() + y.sum() - 1.0,
+        x_set=hx.Box(-1.0, 1.0),
+        y_set=hx.Box(-1.5, 1.5),
+    )
+
+
+def follower_of(problem, x, y):
+    with_programs = Programs(Setting.of(problem, x, y, 1024, 0))
+    inside = with_programs.landed(raveled(x), raveled(y))
+    lengths = np.concatenate([part.values for part in with_programs.lengths(*inside)])
+    vectors = VectorProblem(with_programs, with_programs.units(lengths, [inside]), inside[1], 0)
+    assert vectors.follower is not None
+    return vectors, vectors.follower
+
+
+def following(sizes):
+    n, m = sizes
+    x = np.random.default_rng(1).uniform(-0.6, 0.6, m)
+    vectors, follower = follower_of(coupled(n, m), x, np.zeros(n))
+    at = x / vectors.x_unit
+    found = follower.solve(at, np.zeros(n), np.zeros(vectors.layout.rows))
+    assert found is not None
+    return vectors, follower, at, found
+
+
+@pytest.mark.parametrize("sizes", [(6, 4), (40, 4)])  # by the table of all derivatives, and by programs of their own
+def test_gradients_through_the_lower_level_are_those_of_differences(sizes):
+    vectors, follower, at, found = following(sizes)
+    assert vectors.programs.by_table == (sizes[0] == 6)
+    total = follower.total(at, found)
+    own = vectors.layout.own_above
+    for entry in range(at.size):
+        step = 1e-5 * np.eye(at.size)[entry]
+        ends = []
+        for side in (1, -1):
+            there = follower.solve(at + side * step, found.y, found.mu)
+            moved = follower.total(at + side * step, there)
+            ends.append(np.append(moved.above[:own], moved.upper))
+        slopes = (ends[0] - ends[1]) / 2e-5
+        assert np.allclose(slopes, np.append(total.above_slopes[:own, entry], total.slope[entry]), atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(6, 4), (40, 4)])
+def test_the_sides_of_rows_move_as_differences_say(sizes):
+    _, follower, at, found = following(sizes)
+    active = found.system.active
+    near = np.concatenate([np.flatnonzero(active)[:2], np.flatnonzero(~active)[:2]])
+    values, slopes = follower.sides(at, found, near)
+    assert (values[active[near]] > 0).all() and (values[~active[near]] > 0).all()
+    for entry in range(at.size):
+        step = 1e-5 * np.eye(at.size)[entry]
+        ends = []
+        for side in (1, -1):
+            there = follower.held(at + side * step, found.y, found.mu, active)
+            ends.append(follower.sides(at + side * step, there, near)[0])
+        assert np.allclose((ends[0] - ends[1]) / 2e-5, slopes[:, entry], atol=1e-5)
+
+
+def test_the_lower_level_is_solved_like_exact():
+    vectors, _, at, found = following((6, 4))
+    problem = coupled()
+    exact = hx.Exact().solve(problem, at * vectors.x_unit, np.zeros(6))
+    assert np.allclose(np.asarray(exact.y), found.y * vectors.y_unit, atol=1e-4)  # single precision
+
+
+def test_lengths_do_not_come_from_the_centre_of_a_ball():
+    # Next to the centre the row's slope is tiny, and |row| / |slope| would say that y is 1e6 long.
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y**2).sum() + x,
+        lower=lambda x, y, xi: x * y.sum(),
+        constraints=lambda x, y: ((y / 0.01) ** 2).sum() - 1.0,
+        x_set=hx.Box(0.5, 1.0),
+    )
+    programs = Programs(Setting.of(problem, np.float64(0.7), np.full(3, 1e-9), 1024, 0))
+    _, of_y = programs.lengths(np.array([0.7]), np.full(3, 1e-9))
+    assert (of_y.values < 1.0).all()

@@ -1,0 +1,66 @@
+"""Problems that are known from samples only: averages, judged on samples that they have not seen."""
+
+import dataclasses
+
+import jax
+import pytest
+
+import hierax as hx
+
+
+def noisy(sigma):
+    """The README's problem with noise on F and G; its answer is x = y = 1 / 1.1."""
+    draw = hx.Sampler(lambda key, n: sigma * jax.random.normal(key, (n, 2)))
+    return hx.Problem(
+        upper=lambda x, y, zeta: (y - 1) ** 2 + 0.1 * x**2 + (zeta[:, 0] * x + zeta[:, 1] * y).mean(),
+        lower=lambda x, y, xi: (y - 2 * x) ** 2 + (xi[:, 0] * y).mean(),
+        constraints=lambda x, y: y - x,
+        x_set=hx.Box(0.0, 3.0),
+        y_set=hx.Box(0.0, 3.0),
+        zeta=draw,
+        xi=draw,
+    )
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return hx.solve(noisy(0.5), 0.5, 0.5, progress=False)
+
+
+def test_the_answer_is_right_within_its_standard_error(solution):
+    assert solution.method.route == "average"
+    assert float(solution.x) == pytest.approx(1 / 1.1, abs=0.02)
+    assert "standard error" in " ".join(solution.log)
+    assert solution.counts.zeta == solution.counts.xi > 0
+
+
+def test_what_noise_leaves_open_is_not_claimed(solution):
+    certificate = solution.certificate
+    assert certificate.upper_se is not None and certificate.upper_se > 0
+    assert solution.status.ok == (certificate.verdict(1e-4) == "yes")
+    assert not solution.status.ok  # 65,536 samples cannot prove four digits at this noise
+    assert "samples would tell" in solution.status.message
+
+
+def test_little_noise_is_certified():
+    quiet = hx.solve(noisy(1e-6), 0.5, 0.5, progress=False)
+    assert quiet.status.name == "converged"
+    assert quiet.log[0].startswith("Route average")
+
+
+def test_the_answer_does_not_depend_on_the_judges_samples(solution):
+    again = hx.solve(noisy(0.5), 0.5, 0.5, progress=False)
+    assert float(again.x) == float(solution.x)
+
+
+def test_samples_bound_the_averages():
+    few = hx.solve(noisy(0.5), 0.5, 0.5, hx.Auto(samples=4000), progress=False)
+    assert few.counts.zeta + few.counts.xi <= 4000
+
+
+def test_averages_need_a_sampler():
+    problem = dataclasses.replace(
+        noisy(0.5), zeta=None, xi=None, upper=lambda x, y, _: y**2 + x**2, lower=lambda x, y, _: y**2
+    )
+    with pytest.raises(hx.InputError, match="Sampler"):
+        hx.solve(problem, 0.5, 0.5, hx.Auto(route="average"))
