@@ -26,7 +26,7 @@ def test_a_minimum_on_many_kinks_is_found_and_proved(n):
 
 
 def test_a_curved_ridge_of_kinks_is_followed():
-    # On the circle |x| = 1 the row changes sides: phi = x0 + 4 ||x|^2 - 1| is least at (-1, 0), without a zero gradient.
+    # On the circle |x| = 1 the row changes sides: phi = x0 + 4 ||x|^2 - 1| is least at (-1, 0), where it has a kink.
     problem = hx.Problem(
         upper=lambda x, y, zeta: x[0] + 4 * (2 * y - ((x**2).sum() - 1)),
         lower=lambda x, y, xi: (y - ((x**2).sum() - 1)) ** 2,
