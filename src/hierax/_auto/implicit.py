@@ -35,7 +35,7 @@ class ImplicitDescent:
         start, bounds = self.warm.x, self.vectors.x_limits
         stop = Stop(IMPLICIT_STEPS, SQP_CHANGE, self.space.deadline)
         first = self._solved(start)
-        if first is None or not self.follower.unique(first):
+        if first is None or not (self.follower.unique(first) or self.follower.determined(start, first)):
             return None
         if self.space.structure.above.any() or self.vectors.layout.above_equal:
             slsqp(self._evaluated, start, bounds, stop)

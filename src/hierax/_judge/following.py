@@ -84,6 +84,12 @@ class Follower:
         """Whether y* is the only solution nearby: it answers to a push in a bounded way."""
         return found.system.stiffness() <= FLAT
 
+    def determined(self, x: np.ndarray, found: Found) -> bool:
+        """Whether the upper level sees only what is unique of y*, as total flows where the flows are not."""
+        _, in_y = self._source.upper(x, found.y)
+        answers, _ = found.system.solve(in_y.T.copy(), np.zeros((found.mu.size, len(in_y))))
+        return bool(np.max(np.abs(answers), initial=0.0) <= FLAT * max(1.0, np.max(np.abs(in_y), initial=0.0)))
+
     def total(self, x: np.ndarray, found: Found) -> Total:
         """The upper level at x and y*(x)."""
         values, in_y = self._source.upper(x, found.y)

@@ -187,45 +187,60 @@ class Programs:
     ) -> tuple[Lengths, Lengths]:
         """Lengths of x and y at a point in the user's units; `most`: upper bounds where the sets give none."""
         values, slopes = self.at(x, y)
-        intrinsic = self._distances(x, y, values, slopes)
-        of_x, of_y = np.split(intrinsic, [x.size])
-        most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
-        lengths_x = lengths_of(x, self.x_limits, of_x, self.x_groups, most_x)
-        followed = np.where(lengths_x.assumed, 0.0, lengths_x.values)
-        of_y = self._seen(x, y, np.maximum(of_y, _answers(slopes, followed)), followed)
-        return lengths_x, lengths_of(y, self.y_limits, of_y, self.y_groups, most_y)
-
-    def _distances(
-        self, x: np.ndarray, y: np.ndarray, values: Values[np.ndarray], slopes: Values[np.ndarray]
-    ) -> np.ndarray:
-        """How far every entry of x and y is from where functions would be zero, by slopes that hold on the way there.
-
-        At the centre of a ball its row has no slope, or next to none: moved as far as that says, it has a large one.
-        """
+        own, above = ~self.layout.face, slice(self.layout.own_above)  # bounds have widths, which say more
 
         def by(slopes: Values[np.ndarray]) -> np.ndarray:
-            own, above = ~self.layout.face, slice(self.layout.own_above)  # bounds have widths, which say more
             return intrinsic_lengths(
                 np.concatenate([values.above[above], values.rows[own], values.stationarity]),
                 np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)]),
             )
 
-        def there(moved: np.ndarray) -> np.ndarray:
-            slopes = self.at(*self.landed(x + moved[: x.size], y + moved[x.size :]))[1]
-            found = by(Values(*(np.nan_to_num(part, nan=np.inf) for part in slopes)))
-            return np.where(moved != 0, found, np.abs(moved))
+        most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
+        of_x = self._lasting(lambda there: by(there)[: x.size], slopes, x, y, of_x=True)
+        lengths_x = lengths_of(x, self.x_limits, of_x, self.x_groups, most_x)
+        followed = np.where(lengths_x.assumed, 0.0, lengths_x.values)
 
-        signs = np.where(np.arange(x.size + y.size) % 2, -1.0, 1.0)
+        def below(slopes: Values[np.ndarray]) -> np.ndarray:
+            return np.maximum(by(slopes)[x.size :], _answers(slopes, followed))
+
+        of_y = self._seen(x, y, self._lasting(below, slopes, x, y, of_x=False), followed)
+        return lengths_x, lengths_of(y, self.y_limits, of_y, self.y_groups, most_y)
+
+    def _lasting(
+        self,
+        by: Callable[[Values[np.ndarray]], np.ndarray],
+        slopes: Values[np.ndarray],
+        x: np.ndarray,
+        y: np.ndarray,
+        of_x: bool,
+    ) -> np.ndarray:
+        """Lengths of x or of y by slopes that hold on the way.
+
+        At the centre of a ball its row has no slope, or next to none, and a power at zero no curvature: moved as far as
+        that says, they have a lot.
+        """
+        limits = self.x_limits if of_x else self.y_limits
+        alternating = np.where(np.arange(x.size if of_x else y.size) % 2, -1.0, 1.0)
+        up, down = np.isfinite(limits.low) & np.isinf(limits.high), np.isinf(limits.low) & np.isfinite(limits.high)
+        signs = np.where(up, 1.0, np.where(down, -1.0, alternating))
+
+        def there(lengths: np.ndarray) -> np.ndarray:
+            moved = np.where(np.isfinite(lengths), signs * lengths, 0.0)
+            place = self.landed(x + moved, y) if of_x else self.landed(x, y + moved)
+            found = by(Values(*(np.nan_to_num(part, nan=np.inf) for part in self.at(*place)[1])))
+            return np.where(moved != 0, found, lengths)
+
         far = by(slopes)
-        near = there(signs * far)
-        if np.all(near * INCONSISTENT >= far):
+        near = there(far)
+        lasting = near * INCONSISTENT >= far
+        if lasting.all():
             return far
         low, high = np.minimum(near, far), far
         for _ in range(BISECTIONS):
             middle = np.sqrt(low * high)
-            longer = there(signs * middle) > middle
+            longer = there(np.where(lasting, far, middle)) > middle
             low, high = np.where(longer, middle, low), np.where(longer, high, middle)
-        return np.where(near * INCONSISTENT >= far, far, low)
+        return np.where(lasting, far, low)
 
     def _seen(self, x: np.ndarray, y: np.ndarray, of_y: np.ndarray, of_x: np.ndarray) -> np.ndarray:
         """Lengths of y shortened where G bends more over them than its curvature at the point says.
