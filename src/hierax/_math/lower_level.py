@@ -215,20 +215,20 @@ def continued_outside(level: Level, y_set: PyTree) -> Level:
     straight lines, so that powers, roots and logarithms never see a point that the user has excluded. The faces of Y
     are what they are everywhere. Values and first derivatives are those of the level on Y, and continuous across it.
 
-    The lines end after a while: where entries interact, the slope in one of them may grow without limit with another,
-    and a line along it would fall for ever although the function on Y does not.
+    The objective's lines end after a while: where entries interact, the slope in one of them may grow without limit
+    with another, and a line along it would fall for ever although the objective on Y does not.
     """
     if all(isinstance(one, sets.Free) for one in jax.tree.leaves(y_set, is_leaf=sets.is_set)):
         return level
 
     far = 1.0 + jnp.max(jnp.abs(level.start), initial=0.0)
 
-    def continued(function: Callable[[Vector], PyTree], v: Vector) -> PyTree:
+    def continued(function: Callable[[Vector], PyTree], v: Vector, most: Scalar | float) -> PyTree:
         inside = jax.flatten_util.ravel_pytree(sets.project(y_set, level.tree(v)))[0]
-        return jax.tree.map(jnp.add, *jax.jvp(function, (inside,), (jnp.clip(v - inside, -far, far),)))
+        return jax.tree.map(jnp.add, *jax.jvp(function, (inside,), (jnp.clip(v - inside, -most, most),)))
 
     def blocks(v: Vector) -> Blocks:
-        own, _ = continued(level.blocks, v).parts()
+        own, _ = continued(level.blocks, v, jnp.inf).parts()
         return in_blocks(own, sets.faces(y_set, level.tree(v)))
 
-    return level._replace(objective=lambda v: continued(level.objective, v), blocks=blocks)
+    return level._replace(objective=lambda v: continued(level.objective, v, far), blocks=blocks)
