@@ -51,8 +51,10 @@ from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
-from hierax._methods.salvf_defaults import filled
-from hierax._methods.steps import apply_rule, check_steps, init_rules, is_transformation, rate
+from hierax._methods.pace import paced
+from hierax._methods.salvf_defaults import below_curvature, filled
+from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, is_transformation, rate
+from hierax._methods.watch import Watch, first_watch, looked
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
@@ -70,6 +72,7 @@ class SALVFState(NamedTuple):
         lam: its last lam, of the scaled constraints.
         memory: what the direction remembers (Storm).
         rules: states of the three step rules.
+        watch: what corrects the estimated steps on the way.
         step: outer steps made.
         key: of all samples of the run.
     """
@@ -79,6 +82,7 @@ class SALVFState(NamedTuple):
     lam: Rows
     memory: PyTree
     rules: tuple[PyTree, PyTree, PyTree]
+    watch: Watch
     step: Int[Array, ""]
     key: PRNGKeyArray
 
@@ -143,6 +147,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
     control_variate: bool | None = eqx.field(static=True, default=None)
     follow: bool | None = eqx.field(static=True, default=None)
     repair: int | AbstractLowerSolver = eqx.field(static=True, default=0)
+    adapt: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="a larger c1 brings it closer",
@@ -226,7 +231,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         method = filled(self, most, scales, dtype)
         if self.start == "given":
             w, lam = y0, no_multipliers(problem, x0, y0)
-        return Begun(method, first_state(method, problem, x0, w, lam, key), doubts)
+        return Begun(method, first_state(method, problem, x0, w, lam, key, below_curvature(method, most)), doubts)
 
     @property
     def _gammas(self) -> Gammas:
@@ -240,7 +245,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
         point, weights = state.point, Weights(self.c1, self.c2, self.gamma1, self.gamma2)
         # 1. The inner problem at (x_k, z_k).
         at = InnerStart(point.x, point.y, point.z, state.w, state.lam)
-        solved, lower_status = self._inner.solve(problem, at, tickets.inner, state.key, self._gammas)
+        inner_solver = self._inner.shortened(state.watch.share) if "inner" in (self.adapt or ()) else self._inner
+        solved, lower_status = inner_solver.solve(problem, at, tickets.inner, state.key, self._gammas)
         inner = Inner(solved.w, solved.lam)
         if self.follow:
             point = _followed(self, problem, state, inner)
@@ -251,11 +257,12 @@ class SALVF(FromLowerSolution, WithSmoothness):
         def gradient(at: Point) -> Any:
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
-        alpha, fastest = _alpha(self, state.step, dtype_of(point.x, point.y))
+        factors = _factors(self, state.watch)
+        alpha, fastest = _alpha(self, state.step, factors, dtype_of(point.x, point.y))
         d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
         # 3. One projected step per block; nu follows the constraints at the new point.
-        x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step)
-        y, y_rule = apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step)
+        x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
+        y, y_rule = apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factors[1])
         z, z_rule = solved.lam, state.rules[2]
         if not self.exact:
             z, z_rule = apply_rule(self.steps.z, z_rule, _MultiplierCone(), point.z, d.z, state.step)
@@ -263,7 +270,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
         nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
         new = Point(x, y, z, nu)
         rules = (x_rule, y_rule, z_rule)
-        after = SALVFState(new, solved.w, solved.lam, memory, rules, state.step + 1, state.key)
+        watch = _watched(self, problem, state, point, x, inner, xi)
+        after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         metrics = _metrics(self, problem, point, new, d, values)
         residual = metrics.residual._replace(inner=solved.residual)
         distance = optax.tree.norm(optax.tree.sub(y, solved.w))
@@ -377,8 +385,16 @@ def structured(method: SALVF, problem: Problem) -> SALVF:
         batch_xi=sizes.xi,
         inner=inner.with_batch(sizes.inner_size),
         control_variate=bool(control),
-        follow=inner.exact if method.follow is None else method.follow,
+        follow=inner.exact or problem.xi is None if method.follow is None else method.follow,
+        adapt=_unset(method) if method.adapt is None else method.adapt,
     )
+
+
+def _unset(method: SALVF) -> tuple[str, ...]:
+    """The steps that are estimated."""
+    steps = method.steps or Steps()
+    inner = isinstance(method.inner, SALM) and method.inner.eta_max is None and method.inner.rule == "capped"
+    return tuple(n for n, free in (("x", steps.x is None), ("y", steps.y is None), ("inner", inner)) if free)
 
 
 def _scales(method: SALVF, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray) -> Multipliers:
@@ -390,14 +406,33 @@ def _scales(method: SALVF, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKe
     return estimate.constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
 
 
-def first_state(method: SALVF, problem: Problem, x: PyTree, y: PyTree, lam: Rows, key: PRNGKeyArray) -> SALVFState:
+def first_state(method: SALVF, problem: Problem, x: PyTree, y: PyTree, lam: Rows, key: PRNGKeyArray, curved: Scalar | None = None) -> SALVFState:
     """The state before the first step, with z = lam and nu = c1 lam."""
     upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
     scale = method.c1 if method.penalty == "multiplier" else jnp.zeros_like(method.c1)
     weighted = jax.tree.map(lambda a: scale * a, lam)
     point = Point(x, y, lam, Multipliers(weighted.inequalities, weighted.equalities, upper))
     rules = init_rules(method.steps, x, y, lam)
-    return SALVFState(point, y, lam, method.direction.init(point), rules, jnp.zeros((), jnp.int32), key)
+    watch = first_watch(method.adapt or (), curved, x, y)
+    return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
+
+
+def _factors(method: SALVF, watch: Watch) -> tuple[Scalar | float, Scalar | float]:
+    """Of the x-step and the y-step."""
+    x = watch.share * watch.pace.factor if watch.pace is not None else 1.0
+    return x, watch.share if "y" in (method.adapt or ()) else 1.0
+
+
+def _watched(
+    method: SALVF, problem: Problem, state: SALVFState, before: Point, x: PyTree, inner: Inner, xi: PyTree
+) -> Watch:
+    """What the step has shown of the curvature below, and of the way x goes."""
+    watch = looked(state.watch, problem, before.x, inner, method._inner.stiffness(method._gammas), xi)
+    if watch.pace is None:
+        return watch
+    length = _factors(method, state.watch)[0] * rate(method.steps.x, state.step, watch.share.dtype)
+    taken = jax.tree.map(lambda a, b: (a - b) / length, before.x, x)
+    return watch._replace(pace=paced(watch.pace, taken, before.y, inner.w))
 
 
 def _metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers) -> Metrics:
@@ -435,17 +470,17 @@ def _followed(method: SALVF, problem: Problem, state: SALVFState, inner: Inner) 
     return point._replace(y=sets.project(problem.y_set, y), nu=nu)
 
 
-def _alpha(method: SALVF, step: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
+def _alpha(method: SALVF, step: Array, factors: tuple, dtype: jnp.dtype) -> tuple[Array, Array]:
     """alpha_k of the y block, and the longest of the x and y steps, which is what Storm's beta_k must keep up with.
 
     An optax transformation hides its step: iterates then weigh the same, and Storm has a constant beta.
     """
     if is_transformation(method.steps.y):
         return jnp.ones((), dtype), jnp.ones((), dtype)
-    alpha = rate(method.steps.y, step, dtype)
+    alpha = rate(method.steps.y, step, dtype) * factors[1]
     if is_transformation(method.steps.x) or getattr(method.direction, "schedule", None) == "paper":
         return alpha, alpha
-    return alpha, jnp.maximum(alpha, rate(method.steps.x, step, dtype))
+    return alpha, jnp.maximum(alpha, rate(method.steps.x, step, dtype) * factors[0])
 
 
 def SALVF_VR(**settings: Any) -> SALVF:

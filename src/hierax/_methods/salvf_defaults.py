@@ -51,6 +51,12 @@ def filled(method: SALVF, at: Curvature, scales: Multipliers, dtype: jnp.dtype) 
     )
 
 
+def below_curvature(method: SALVF, at: Curvature) -> Scalar:
+    """L_w: the largest curvature in y of the lower level's augmented Lagrangian that the steps are made for."""
+    stiffness = inner_of(method.inner).stiffness(Gammas(method.gamma1, method.gamma2))
+    return at.lower_yy + at.jacobian_y**2 / stiffness + at.constraint_yy
+
+
 def _ratio(a: Scalar, b: Scalar, otherwise: float = 1.0) -> Scalar:
     """a / b where both are positive."""
     tiny = jnp.finfo(a.dtype).tiny
