@@ -15,14 +15,22 @@ import optax
 from jaxtyping import Array, Int, PyTree, Scalar
 
 from hierax._base.trees import dtype_of, or_one, select
+from hierax._problem.problem import Rows
 
 FIRST_WINDOW = 8.0
-GROWTH = 1.2  # of the windows: between the first step and step k there are about 5.5 log(k / 40) + 8 of them
+GROWTH = 1.07  # of the windows: between the first step and step k there are about 5.5 log(k / 40) + 8 of them
 LENGTHEN, SHORTEN = 2.0, 4.0
 SAME_WAY = 0.7  # cosine of two means from which on they point the same way ...
 STILL_STEEP = 0.5  # ... and part of the earlier one that the later one has kept along it
-FAST = 0.1  # part of the offset y - w by which w may move per step: the direction of x is read off the offset
 TURNING = -0.25  # mean cosine of consecutive directions at which steps undo each other
+FAST = 0.05  # part of the offset by which the lower level's solution may move per step
+
+
+class Below(NamedTuple):
+    """The lower level's solution as the run sees it: w and lam; or the outer y and nu/c1, which stand off from it."""
+
+    y: PyTree
+    multipliers: Rows
 
 
 class Pace(NamedTuple):
@@ -34,63 +42,73 @@ class Pace(NamedTuple):
         before: mean direction of the window before; zero where there is none to compare with.
         last: the last direction.
         turned: sum of the products of consecutive directions, and of the products of their lengths.
-        begun: the lower level's solution w when the window was opened.
-        offset: sum of the distances between y and w.
+        begun: the lower level's solution when the window was opened.
+        offset: sums of the distances of y and of the multipliers from it.
         steps: how many directions the window has.
         length: how many it is to have.
     """
 
     factor: Scalar
+    most: Scalar
     total: PyTree
     before: PyTree
     last: PyTree
     turned: Array
-    begun: PyTree
-    offset: Scalar
+    begun: Below
+    offset: Array
     steps: Int[Array, ""]
     length: Scalar
 
 
-def first_pace(x: PyTree, w: PyTree) -> Pace:
+def first_pace(x: PyTree, below: Below) -> Pace:
     """Before the first step."""
     dtype = dtype_of(x)
     zero = jax.tree.map(jnp.zeros_like, x)
-    one, length = jnp.ones((), dtype), jnp.full((), FIRST_WINDOW, dtype)
-    return Pace(one, zero, zero, zero, jnp.zeros((2,), dtype), w, 0 * one, jnp.zeros((), jnp.int32), length)
+    one, none, length = jnp.ones((), dtype), jnp.zeros((2,), dtype), jnp.full((), FIRST_WINDOW, dtype)
+    return Pace(one, 1e12 * one, zero, zero, zero, none, below, none, jnp.zeros((), jnp.int32), length)
 
 
-def paced(pace: Pace, taken: PyTree, y: PyTree, w: PyTree) -> Pace:
+def paced(pace: Pace, taken: PyTree, above: Below, below: Below) -> Pace:
     """After a step in the direction `taken`, the one that was left of it after the projection."""
     both = jnp.stack([optax.tree.vdot(taken, pace.last), optax.tree.norm(taken) * optax.tree.norm(pace.last)])
     pace = pace._replace(
         total=optax.tree.add(pace.total, taken),
         last=taken,
         turned=pace.turned + both.astype(pace.turned.dtype),
-        offset=pace.offset + optax.tree.norm(optax.tree.sub(y, w)),
+        offset=pace.offset + _distances(above, below).astype(pace.offset.dtype),
         steps=pace.steps + 1,
     )
-    speed = optax.tree.norm(optax.tree.sub(w, pace.begun)) / or_one(pace.offset)
-    seen = pace.steps >= FIRST_WINDOW
-    undone = seen & ((pace.turned[0] < TURNING * pace.turned[1]) | (speed > 2 * FAST))
-    return select(undone | (pace.steps >= pace.length), _closed(pace, undone, speed, w), pace)
+    speed = jnp.max(_distances(below, pace.begun) / or_one(pace.offset))
+    undone = (pace.steps >= jnp.maximum(FIRST_WINDOW, pace.length / 4)) & (_turning(pace) | (speed > 2 * FAST))
+    return select(undone | (pace.steps >= pace.length), _closed(pace, undone, speed, below), pace)
 
 
-def _closed(pace: Pace, undone: Array, speed: Scalar, w: PyTree) -> Pace:
+def _distances(first: Below, second: Below) -> Array:
+    return jnp.stack([optax.tree.norm(optax.tree.sub(a, b)) for a, b in zip(first, second, strict=True)])
+
+
+def _turning(pace: Pace) -> Array:
+    return pace.turned[0] < TURNING * pace.turned[1]
+
+
+def _closed(pace: Pace, undone: Array, speed: Scalar, below: Below) -> Pace:
     """The factor for the next window."""
     mean = jax.tree.map(lambda a: a / or_one(pace.steps.astype(a.dtype)), pace.total)
     along, new, old = optax.tree.vdot(mean, pace.before), optax.tree.norm(mean), optax.tree.norm(pace.before)
     onward = (along > SAME_WAY * new * old) & (along > STILL_STEEP * old**2)
-    back = (pace.turned[0] < TURNING * pace.turned[1]) | (along < 0)
+    back = _turning(pace) | (along < 0)
     change = jnp.where(back, 1 / SHORTEN, jnp.where(onward, LENGTHEN, 1.0))
-    change = jnp.minimum(change, FAST / or_one(speed))
+    change = jnp.clip(FAST / or_one(speed), 1 / SHORTEN, change)
+    most = jnp.where(back, 0.5 * jnp.minimum(pace.factor, pace.most), 1.02 * pace.most)
     zero = jax.tree.map(jnp.zeros_like, pace.total)
     return Pace(
-        factor=jnp.maximum(pace.factor * change, 1.0).astype(pace.factor.dtype),
+        factor=jnp.maximum(jnp.minimum(pace.factor * change, most), 1.0).astype(pace.factor.dtype),
+        most=most.astype(pace.factor.dtype),
         total=zero,
         before=select(back, zero, mean),
         last=zero,
         turned=jnp.zeros_like(pace.turned),
-        begun=w,
+        begun=below,
         offset=jnp.zeros_like(pace.offset),
         steps=jnp.zeros_like(pace.steps),
         length=jnp.where(undone, 1.0, GROWTH) * pace.length,

@@ -51,7 +51,7 @@ from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
-from hierax._methods.pace import paced
+from hierax._methods.pace import Below, paced
 from hierax._methods.salvf_defaults import below_curvature, filled
 from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, is_transformation, rate
 from hierax._methods.watch import Watch, first_watch, looked
@@ -413,7 +413,7 @@ def first_state(method: SALVF, problem: Problem, x: PyTree, y: PyTree, lam: Rows
     weighted = jax.tree.map(lambda a: scale * a, lam)
     point = Point(x, y, lam, Multipliers(weighted.inequalities, weighted.equalities, upper))
     rules = init_rules(method.steps, x, y, lam)
-    watch = first_watch(method.adapt or (), curved, x, y)
+    watch = first_watch(method.adapt or (), curved, x, Below(y, lam))
     return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
 
 
@@ -432,7 +432,8 @@ def _watched(
         return watch
     length = _factors(method, state.watch)[0] * rate(method.steps.x, state.step, watch.share.dtype)
     taken = jax.tree.map(lambda a, b: (a - b) / length, before.x, x)
-    return watch._replace(pace=paced(watch.pace, taken, before.y, inner.w))
+    forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
+    return watch._replace(pace=paced(watch.pace, taken, Below(before.y, forced), Below(*inner)))
 
 
 def _metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers) -> Metrics:

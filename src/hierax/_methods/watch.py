@@ -16,7 +16,7 @@ from hierax._base.trees import dtype_of, normalised, or_one
 from hierax._math.lagrangian import saddle_gradient_xw
 from hierax._math.psi import Inner
 from hierax._math.spectrum import probe
-from hierax._methods.pace import Pace, first_pace
+from hierax._methods.pace import Below, Pace, first_pace
 from hierax._problem.problem import Problem
 
 SLACK = 1.25  # curvature may exceed the estimate by this before steps are shortened: they are half the longest stable
@@ -38,14 +38,14 @@ class Watch(NamedTuple):
     pace: Pace | None
 
 
-def first_watch(adapt: tuple[str, ...], curved: Scalar | None, x: PyTree, y: PyTree) -> Watch:
+def first_watch(adapt: tuple[str, ...], curved: Scalar | None, x: PyTree, below: Below) -> Watch:
     """Before the first step; `adapt` names the steps that may be corrected."""
-    one = jnp.ones((), dtype_of(x, y))
+    one = jnp.ones((), dtype_of(x, below.y))
     return Watch(
         share=one,
         curved=one if curved is None else curved,
-        vector=normalised(probe(y)) if adapt and curved is not None else None,
-        pace=first_pace(x, y) if "x" in adapt else None,
+        vector=normalised(probe(below.y)) if adapt and curved is not None else None,
+        pace=first_pace(x, below) if "x" in adapt else None,
     )
 
 
