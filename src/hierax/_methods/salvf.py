@@ -51,7 +51,7 @@ from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
-from hierax._methods.pace import Below, paced
+from hierax._methods.pace import Below, Pace, paced
 from hierax._methods.salvf_defaults import below_curvature, filled
 from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, is_transformation, rate
 from hierax._methods.watch import Watch, first_watch, looked
@@ -100,6 +100,12 @@ REPAIR = Rule(
 )
 
 
+ADAPT = Rule(
+    lambda value: value is None or (isinstance(value, tuple) and set(value) <= {"x", "y", "inner"}),
+    'needs a tuple of names out of "x", "y" and "inner", or None for all steps that are not given',
+)
+
+
 class SALVF(FromLowerSolution, WithSmoothness):
     r"""Stochastic augmented Lagrangian value function method. Whatever is None is estimated from the problem.
 
@@ -121,7 +127,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
             sampled, a warm inner loop of at least 10 steps).
         follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -
             lam_{k-1}), before each step: they then need not catch up with x, which may take far longer steps. None:
-            where the inner solver is exact; with SALM the inner loop has to be accurate (and xi without noise).
+            where the inner solution has no noise: xi is None, or the inner solver is exact.
         start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
             z = 0, as in the paper.
         repair: steps of a final SALM run with gamma2 = 0 that makes y feasible (the paper's eq. 15), or a solver,
@@ -129,6 +135,9 @@ class SALVF(FromLowerSolution, WithSmoothness):
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
             gamma1 or gamma2 is given (they carry the constraints' units).
         smoothness: the L_Psi of the stationarity measure; None: estimated.
+        adapt: which of the estimated steps are corrected on the way, of "x", "y" and "inner": shortened where the
+            curvature of the lower level grows, and that of x lengthened while x moves straight on. None: all that are
+            not given; (): none. A step that is given is never changed.
 
     Examples:
         >>> import hierax as hx
@@ -163,7 +172,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         rules = dict.fromkeys(("c1", "c2", "gamma1", "tau"), POSITIVE)
         check_settings(self, rules | {"penalty": one_of("multiplier", "quadratic")})
         check_settings(self, {"tau": AT_MOST_ONE, "repair": REPAIR})
-        check_settings(self, dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET))
+        check_settings(self, dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET) | {"adapt": ADAPT})
         check_steps("SALVF", self.steps)
         inner_of(self.inner).check(self.gamma2, self.repair)
         _check_direction(self)
@@ -231,7 +240,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
         method = filled(self, most, scales, dtype)
         if self.start == "given":
             w, lam = y0, no_multipliers(problem, x0, y0)
-        return Begun(method, first_state(method, problem, x0, w, lam, key, below_curvature(method, most)), doubts)
+        state = first_state(method, problem, x0, w, lam, key, below_curvature(method, most))
+        return Begun(method, state, doubts)
 
     @property
     def _gammas(self) -> Gammas:
@@ -245,8 +255,9 @@ class SALVF(FromLowerSolution, WithSmoothness):
         point, weights = state.point, Weights(self.c1, self.c2, self.gamma1, self.gamma2)
         # 1. The inner problem at (x_k, z_k).
         at = InnerStart(point.x, point.y, point.z, state.w, state.lam)
-        inner_solver = self._inner.shortened(state.watch.share) if "inner" in (self.adapt or ()) else self._inner
-        solved, lower_status = inner_solver.solve(problem, at, tickets.inner, state.key, self._gammas)
+        watch, adapt = state.watch, self.adapt or ()
+        solver = self._inner.shortened(watch.share) if "inner" in adapt else self._inner
+        solved, lower_status = solver.solve(problem, at, tickets.inner, state.key, self._gammas)
         inner = Inner(solved.w, solved.lam)
         if self.follow:
             point = _followed(self, problem, state, inner)
@@ -257,7 +268,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         def gradient(at: Point) -> Any:
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
-        factors = _factors(self, state.watch)
+        factors = watch.x_factor if "x" in adapt else 1.0, watch.share if "y" in adapt else 1.0
         alpha, fastest = _alpha(self, state.step, factors, dtype_of(point.x, point.y))
         d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
         # 3. One projected step per block; nu follows the constraints at the new point.
@@ -270,7 +281,9 @@ class SALVF(FromLowerSolution, WithSmoothness):
         nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
         new = Point(x, y, z, nu)
         rules = (x_rule, y_rule, z_rule)
-        watch = _watched(self, problem, state, point, x, inner, xi)
+        watch = looked(watch, problem, point.x, inner, self._inner.stiffness(self._gammas), xi)
+        if watch.pace is not None:
+            watch = watch._replace(pace=_paced(self, state, point, x, inner))
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         metrics = _metrics(self, problem, point, new, d, values)
         residual = metrics.residual._replace(inner=solved.residual)
@@ -332,6 +345,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
         sizes, points = self.batches(problem), self.direction.gradients_per_step
         sampled = problem.xi is not None
+        watched = 2 * bool(structured(self, problem).adapt)  # a product with a Hessian
         products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
         return RunCosts(
@@ -346,8 +360,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
                 zeta=sizes.zeta * (problem.zeta is not None),
                 xi=(sizes.xi + sizes.inner * sizes.inner_size) * sampled,
                 grad_upper=points,
-                grad_lower=sizes.inner + 2 * points,
-                vjp_constraints=sizes.inner + 2 * points,
+                grad_lower=sizes.inner + 2 * points + watched,
+                vjp_constraints=sizes.inner + 2 * points + watched,
                 lower_solves=1,
             ),
             end=Costs(
@@ -406,8 +420,16 @@ def _scales(method: SALVF, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKe
     return estimate.constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
 
 
-def first_state(method: SALVF, problem: Problem, x: PyTree, y: PyTree, lam: Rows, key: PRNGKeyArray, curved: Scalar | None = None) -> SALVFState:
-    """The state before the first step, with z = lam and nu = c1 lam."""
+def first_state(
+    method: SALVF,
+    problem: Problem,
+    x: PyTree,
+    y: PyTree,
+    lam: Rows,
+    key: PRNGKeyArray,
+    curved: Scalar | None = None,
+) -> SALVFState:
+    """The state before the first step, with z = lam and nu = c1 lam; `curved`: what the steps were estimated for."""
     upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
     scale = method.c1 if method.penalty == "multiplier" else jnp.zeros_like(method.c1)
     weighted = jax.tree.map(lambda a: scale * a, lam)
@@ -417,23 +439,13 @@ def first_state(method: SALVF, problem: Problem, x: PyTree, y: PyTree, lam: Rows
     return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
 
 
-def _factors(method: SALVF, watch: Watch) -> tuple[Scalar | float, Scalar | float]:
-    """Of the x-step and the y-step."""
-    x = watch.share * watch.pace.factor if watch.pace is not None else 1.0
-    return x, watch.share if "y" in (method.adapt or ()) else 1.0
-
-
-def _watched(
-    method: SALVF, problem: Problem, state: SALVFState, before: Point, x: PyTree, inner: Inner, xi: PyTree
-) -> Watch:
-    """What the step has shown of the curvature below, and of the way x goes."""
-    watch = looked(state.watch, problem, before.x, inner, method._inner.stiffness(method._gammas), xi)
-    if watch.pace is None:
-        return watch
-    length = _factors(method, state.watch)[0] * rate(method.steps.x, state.step, watch.share.dtype)
-    taken = jax.tree.map(lambda a, b: (a - b) / length, before.x, x)
+def _paced(method: SALVF, state: SALVFState, before: Point, x: PyTree, inner: Inner) -> Pace:
+    """The pace of the x-step after the step from `before` to x."""
+    assert state.watch.pace is not None
+    length = state.watch.x_factor * rate(method.steps.x, state.step, state.watch.share.dtype)
+    taken = jax.tree.map(lambda a, b: (a - b) / length.astype(a.dtype), before.x, x)
     forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
-    return watch._replace(pace=paced(watch.pace, taken, Below(before.y, forced), Below(*inner)))
+    return paced(state.watch.pace, taken, Below(before.y, forced), Below(*inner))
 
 
 def _metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers) -> Metrics:
@@ -471,7 +483,9 @@ def _followed(method: SALVF, problem: Problem, state: SALVFState, inner: Inner) 
     return point._replace(y=sets.project(problem.y_set, y), nu=nu)
 
 
-def _alpha(method: SALVF, step: Array, factors: tuple, dtype: jnp.dtype) -> tuple[Array, Array]:
+def _alpha(
+    method: SALVF, step: Array, factors: tuple[Scalar | float, Scalar | float], dtype: jnp.dtype
+) -> tuple[Array, Array]:
     """alpha_k of the y block, and the longest of the x and y steps, which is what Storm's beta_k must keep up with.
 
     An optax transformation hides its step: iterates then weigh the same, and Storm has a constant beta.
