@@ -127,7 +127,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
             sampled, a warm inner loop of at least 10 steps).
         follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -
             lam_{k-1}), before each step: they then need not catch up with x, which may take far longer steps. None:
-            where the inner solution has no noise: xi is None, or the inner solver is exact.
+            where the inner solver is exact, and where xi is None and the steps of x and of SALM are estimated: x then
+            waits for an inner loop that does not keep up.
         start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
             z = 0, as in the paper.
         repair: steps of a final SALM run with gamma2 = 0 that makes y feasible (the paper's eq. 15), or a solver,
@@ -391,16 +392,19 @@ def _check_direction(method: SALVF) -> None:
 def structured(method: SALVF, problem: Problem) -> SALVF:
     """With batch sizes, control variate and follow filled in: they are structure, and so never traced."""
     sizes, inner, control = method.batches(problem), inner_of(method.inner), method.control_variate
+    adapt = _unset(method) if method.adapt is None else method.adapt
     if control is None:
         control = problem.xi is not None and inner.settles()
+    # Without noise below: where x waits for an inner loop that lags behind (`pace.py`).
+    keeps_up = inner.exact or (problem.xi is None and {"x", "inner"} <= set(adapt))
     return dataclasses.replace(
         method,
         batch_zeta=sizes.zeta,
         batch_xi=sizes.xi,
         inner=inner.with_batch(sizes.inner_size),
         control_variate=bool(control),
-        follow=inner.exact or problem.xi is None if method.follow is None else method.follow,
-        adapt=_unset(method) if method.adapt is None else method.adapt,
+        follow=keeps_up if method.follow is None else method.follow,
+        adapt=adapt,
     )
 
 
