@@ -72,15 +72,21 @@ def _weights(method: SALVF, at: Curvature, dtype: jnp.dtype) -> Weights:
     natural = _ratio(steepest**2, lower)  # the gamma at which penalty and objective are equally curved
     gamma1 = given(method.gamma1, GAMMA_FACTOR * natural, dtype)
     gamma2 = jnp.zeros((), dtype) if method.exact else given(method.gamma2, GAMMA_FACTOR * natural, dtype)
-    c1 = given(method.c1, _gap_weight(at, lower, weakest), dtype)
+    c1 = given(method.c1, _gap_weight(at, lower, weakest, bool(method.follow)), dtype)
     c2 = given(method.c2, C2_FACTOR[method.penalty] * c1 / natural, dtype)
     return Weights(c1, c2, gamma1, gamma2)
 
 
-def _gap_weight(at: Curvature, lower: Scalar, weakest: Scalar) -> Scalar:
-    """c1: several times what it takes for the lower level to be more curved in y than F."""
+def _gap_weight(at: Curvature, lower: Scalar, weakest: Scalar, without_noise: bool) -> Scalar:
+    """c1: several times what it takes for the lower level to be more curved in y than F.
+
+    Rows count as curvature below only where the lower level has no noise: c2 goes with c1, and a small c2 lets noise
+    move y across the constraints.
+    """
     above = upper_curvature(at)
     most, least = _ratio(above, jnp.sqrt(lower * weakest)), _ratio(above, lower)
+    if not without_noise:
+        return C1_FACTOR * most
     return jnp.clip(C1_FACTOR * at.above_over_below, C1_LEAST * least, C1_FACTOR * most)
 
 
