@@ -257,8 +257,8 @@ def _answer(route: LargeRoute, seed: int) -> tuple[PyTree, PyTree, Multipliers]:
     elif route.referee is not None and end.judged.violation > KEPT:
         kept = route.referee.kept(end)
         route.log.append(
-            f"y violated the lower level's constraints by {end.judged.violation:.2g}: it was moved to the nearest point "
-            f"that keeps them (violation {kept.judged.violation:.2g}, F = {kept.judged.upper:.6g})."
+            f"y violated the lower level's constraints by {end.judged.violation:.2g}: it was moved to the nearest "
+            f"point that keeps them (violation {kept.judged.violation:.2g}, F = {kept.judged.upper:.6g})."
         )
         end = kept
     return end.x, end.y, end.multipliers

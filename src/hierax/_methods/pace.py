@@ -32,6 +32,7 @@ STRAIGHT = 0.5  # ... and part of the squared directions, free of noise, that th
 CIRCLING = 0.25  # the same part, where directions that hardly change from step to step go round
 SMOOTH, TURNING = 0.5, -0.25  # mean cosine of consecutive directions: they hardly change, they undo each other
 FAST = 0.05  # part of the distance between y and w by which w may move per step
+REACH = 3.0  # a lengthened step is at most this many times as long as those of the window before
 KNOWN, FORGOTTEN = 0.5, 1.1  # a factor above this part of one that was too long is avoided; how that fades per window
 UNLIMITED = 1e12
 
@@ -55,6 +56,7 @@ class Pace(NamedTuple):
         turned: sum of the products of consecutive directions, and of the products of their lengths.
         begun: the inner solver's answer when the window was opened.
         offset: sums of the distances of y from w, and of nu/c1 from lam.
+        moved: sum of the lengths of the window's steps, and their mean in the window before (zero: none known).
         steps: how many directions the window has.
         length: how many it is to have.
     """
@@ -67,6 +69,7 @@ class Pace(NamedTuple):
     turned: Float[Array, "2"]
     begun: Below
     offset: Float[Array, "2"]
+    moved: Float[Array, "2"]
     steps: Scalar
     length: Scalar
 
@@ -76,11 +79,21 @@ def first_pace(x: PyTree, below: Below) -> Pace:
     dtype = dtype_of(x, below.y)
     zero = jax.tree.map(jnp.zeros_like, x)
     one, none = jnp.ones((), dtype), jnp.zeros((2,), dtype)
-    return Pace(one, UNLIMITED * one, zero, zero, zero, none, below, none, 0 * one, FIRST_WINDOW * one)
+    return Pace(one, UNLIMITED * one, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
 
 
-def paced(pace: Pace, taken: PyTree, above: Below, below: Below) -> Pace:
-    """After a step in the direction `taken`, what was left of it after the projection."""
+def within_reach(pace: Pace, length: Scalar) -> Scalar:
+    """The part of a step of the given length that is made: all, unless it is lengthened and far longer than usual.
+
+    A single entry of x can run away within a few steps, before any mean direction shows it.
+    """
+    limit = REACH * pace.moved[1]
+    bound = (pace.factor > 1) & (limit > 0) & (length > limit)
+    return jnp.where(bound, limit / or_one(length), 1.0).astype(pace.factor.dtype)
+
+
+def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below) -> Pace:
+    """After a step in the direction `taken`, what was left of it after the projection; `length`: how far x moved."""
     dtype = pace.factor.dtype
     both = optax.tree.vdot(taken, pace.last), optax.tree.norm(taken) * optax.tree.norm(pace.last)
     pace = pace._replace(
@@ -88,6 +101,7 @@ def paced(pace: Pace, taken: PyTree, above: Below, below: Below) -> Pace:
         last=taken,
         turned=pace.turned + jnp.stack(both).astype(dtype),
         offset=pace.offset + _distances(above, below, dtype),
+        moved=pace.moved.at[0].add(length.astype(dtype)),
         steps=pace.steps + 1,
     )
     speed = jnp.max(jnp.where(pace.offset > 0, _distances(below, pace.begun, dtype) / or_one(pace.offset), 0.0))
@@ -132,6 +146,7 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
         turned=jnp.zeros_like(pace.turned),
         begun=below,
         offset=jnp.zeros_like(pace.offset),
+        moved=jnp.stack([jnp.zeros((), dtype), pace.moved[0] / or_one(pace.steps)]),
         steps=jnp.zeros_like(pace.steps),
         length=(jnp.where(alarm, 1.0, GROWTH) * pace.length).astype(dtype),
     )

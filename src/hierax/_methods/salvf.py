@@ -51,7 +51,7 @@ from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
-from hierax._methods.pace import Below, Pace, paced
+from hierax._methods.pace import Below, Pace, paced, within_reach
 from hierax._methods.salvf_defaults import below_curvature, filled
 from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, is_transformation, rate
 from hierax._methods.watch import Watch, first_watch, looked
@@ -272,6 +272,9 @@ class SALVF(FromLowerSolution, WithSmoothness):
         factors = watch.x_factor if "x" in adapt else 1.0, watch.share if "y" in adapt else 1.0
         alpha, fastest = _alpha(self, state.step, factors, dtype_of(point.x, point.y))
         d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
+        if watch.pace is not None:
+            far = factors[0] * rate(self.steps.x, state.step, watch.share.dtype) * optax.tree.norm(d.x)
+            factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
         # 3. One projected step per block; nu follows the constraints at the new point.
         x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
         y, y_rule = apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factors[1])
@@ -284,7 +287,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         rules = (x_rule, y_rule, z_rule)
         watch = looked(watch, problem, point.x, inner, self._inner.stiffness(self._gammas), xi)
         if watch.pace is not None:
-            watch = watch._replace(pace=_paced(self, state, point, x, inner))
+            watch = watch._replace(pace=_paced(self, state, factors[0], point, x, inner))
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         metrics = _metrics(self, problem, point, new, d, values)
         residual = metrics.residual._replace(inner=solved.residual)
@@ -443,13 +446,14 @@ def first_state(
     return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
 
 
-def _paced(method: SALVF, state: SALVFState, before: Point, x: PyTree, inner: Inner) -> Pace:
-    """The pace of the x-step after the step from `before` to x."""
+def _paced(method: SALVF, state: SALVFState, factor: Scalar | float, before: Point, x: PyTree, inner: Inner) -> Pace:
+    """The pace of the x-step after the step from `before` to x, `factor` times as long as estimated."""
     assert state.watch.pace is not None
-    length = state.watch.x_factor * rate(method.steps.x, state.step, state.watch.share.dtype)
-    taken = jax.tree.map(lambda a, b: (a - b) / length.astype(a.dtype), before.x, x)
+    length = factor * rate(method.steps.x, state.step, state.watch.share.dtype)
+    way = optax.tree.sub(before.x, x)
+    taken = jax.tree.map(lambda a: a / length.astype(a.dtype), way)
     forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
-    return paced(state.watch.pace, taken, Below(before.y, forced), Below(*inner))
+    return paced(state.watch.pace, taken, optax.tree.norm(way), Below(before.y, forced), Below(*inner))
 
 
 def _metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers) -> Metrics:
