@@ -57,7 +57,9 @@ def test_seconds_and_counts_add_up():
     first = run(METHOD, "last", 10)
     second = run(METHOD, "last", 10, first.state)
     assert second.counts.seconds > first.counts.seconds
-    assert second.counts.grad_lower - first.counts.grad_lower == 10 * (10 + 2)
+    assert second.counts.grad_lower - first.counts.grad_lower == 10 * (
+        10 + 2 + 2
+    )  # the inner loop, the step, and a product that watches it
     assert second.status.step == 20
 
 

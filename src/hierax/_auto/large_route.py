@@ -51,6 +51,8 @@ from hierax._run.stepping import run_steps
 if TYPE_CHECKING:
     from hierax._auto.auto import Auto
 
+KEPT = 1e-6  # violation of the final y above which it is repaired
+
 
 class LargeRoute:
     """The stages of one problem."""
@@ -252,6 +254,13 @@ def _answer(route: LargeRoute, seed: int) -> tuple[PyTree, PyTree, Multipliers]:
         end = route.referee.judge(end.x, end.y, end.y, end.multipliers, CERTIFIED)
     if end.lower_status == SOLVED:
         route.log.append("y is the lower level's exact solution at the final x.")
+    elif route.referee is not None and end.judged.violation > KEPT:
+        kept = route.referee.kept(end)
+        route.log.append(
+            f"y violated the lower level's constraints by {end.judged.violation:.2g}: it was moved to the nearest "
+            f"point that keeps them (violation {kept.judged.violation:.2g}, F = {kept.judged.upper:.6g})."
+        )
+        end = kept
     return end.x, end.y, end.multipliers
 
 

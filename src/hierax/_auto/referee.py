@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from hierax._auto.constants import CERTIFIED, JUDGED_EXACTLY
+from hierax._auto.repair import nearest_kept
 from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
 from hierax._base.trees import select, size
 from hierax._compile.checked import finite_values
@@ -91,6 +92,13 @@ class Referee:
         judged, gap = self.setting.run("end of a run", _judged, at, y, last)
         y = in_precision_of(self.prepared.y, y)
         return RunEnd(x, y, multipliers, Judgement(*map(float, judged)), float(gap), status)
+
+    def kept(self, end: RunEnd) -> RunEnd:
+        """The end of a run with its y moved to where it keeps the constraints of the lower level."""
+        x, y = doubled_on_host((end.x, end.y))
+        y, _ = self.setting.run("nearest y that keeps the rows", nearest_kept, x, y)
+        judged, _ = self.setting.run("end of a run", _judged, x, y, y)
+        return end._replace(y=in_precision_of(self.prepared.y, y), judged=Judgement(*map(float, judged)))
 
     def starts(self, count: int) -> tuple[PyTree, PyTree]:
         """The given start and points that cover X and Y, stacked; where a function is not finite, the given start."""

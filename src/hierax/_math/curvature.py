@@ -14,16 +14,29 @@ import optax
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.trees import normalised, or_one, size
+from hierax._math.lagrangian import augmented_lagrangian
 from hierax._math.psi import all_constraints
-from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteration, smallest_eigenvalue
+from hierax._math.spectrum import (
+    MARGIN,
+    Product,
+    conjugate_gradients,
+    hessian_product,
+    jacobian_square,
+    power_iterations,
+    shifted,
+)
 from hierax._problem.problem import Multipliers, Problem, Rows
 
 EXACT_ROWS = 32  # up to here the norm of every constraint's gradient is computed row by row
+ROWS_WEIGHT = 10.0  # of the squared active rows, in units of L_G / ||J_y||^2: that of SALVF's outer term, c2 / c1
 PROBES = 32  # beyond it, from random directions: relative error sqrt(2 / PROBES) = 1/4
 
 
 class Curvature(NamedTuple):
-    """Norms at one point: Hessian blocks of F and G, Jacobians of the constraints of the lower and the upper level."""
+    """Norms at one point: Hessian blocks of F and G, Jacobians of the constraints of the lower and the upper level.
+
+    `above_over_below` is the largest curvature of F in y relative to that of the lower level, active rows included.
+    """
 
     upper_xx: Scalar
     upper_yy: Scalar
@@ -36,6 +49,7 @@ class Curvature(NamedTuple):
     constraint_yy: Scalar
     outer_x: Scalar
     outer_y: Scalar
+    above_over_below: Scalar
 
 
 def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArray) -> PyTree:
@@ -66,50 +80,96 @@ def unit_scales(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
 
 
 def curvature(problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, xi: PyTree) -> Curvature:
-    """All norms at (x, y), on the given batches."""
-    lower_product = hessian_product(lambda v: problem.lower(x, v, xi), y)
-    top, _ = power_iteration(lower_product, y)
-    bottom = jnp.clip(smallest_eigenvalue(lower_product, y, top), 1e-3 * top, top)
-
-    def weighted(v: PyTree) -> Scalar:
-        return optax.tree.vdot(lam, problem.rows(x, v))
-
+    """All norms at (x, y), on the given batches: two loops, of the norms and of what needs them."""
+    at = _Operators(problem, x, y, lam, zeta, xi)
+    squares = {
+        "jacobian_x": (jacobian_square(lambda v: problem.rows(v, y), x), x),
+        "jacobian_y": (jacobian_square(lambda v: problem.rows(x, v), y), y),
+        "outer_x": (jacobian_square(lambda v: problem.upper_constraints(v, y), x), x),
+        "outer_y": (jacobian_square(lambda v: problem.upper_constraints(x, v), y), y),
+    }
+    curved: dict[str, tuple[Product, PyTree]] = {
+        "upper_xx": (hessian_product(lambda v: problem.upper(v, y, zeta), x), x),
+        "upper_yy": (at.upper_yy, y),
+        "lower_yy": (at.lower_yy, y),
+        "mixed": (at.mixed_square, x),
+    }
+    if jax.tree.leaves(lam):
+        curved["constraint_yy"] = (hessian_product(at.weighted_rows, y), y)
+    found = power_iterations(curved | {name: (a, like) for name, (a, like) in squares.items() if a is not None})
+    zero = jnp.zeros_like(found["lower_yy"][0])
+    norms = dict.fromkeys((*squares, "constraint_yy"), zero) | {name: value for name, (value, _) in found.items()}
+    norms |= {name: jnp.sqrt(norms[name]) for name in squares}
+    top, (square, most) = norms["lower_yy"], found["mixed"]
+    del norms["mixed"]
+    second = power_iterations(
+        {
+            "shifted": (shifted(at.lower_yy, top), y),
+            "ratio": (at.above_over_below(ROWS_WEIGHT * top / or_one(norms["jacobian_y"] ** 2)), y),
+        }
+    )
+    bottom = jnp.clip(MARGIN * top - second["shifted"][0], 1e-3 * top, top)
     return Curvature(
-        upper_xx=power_iteration(hessian_product(lambda v: problem.upper(v, y, zeta), x), x)[0],
-        upper_yy=power_iteration(hessian_product(lambda v: problem.upper(x, v, zeta), y), y)[0],
+        **norms,
         upper_slope=optax.tree.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(optax.tree.norm(y)),
-        lower_yy=top,
         lower_yy_min=bottom,
-        response=_response(problem, x, y, xi, lower_product, bottom),
-        jacobian_x=jacobian_norm(lambda v: problem.rows(v, y), x),
-        jacobian_y=jacobian_norm(lambda v: problem.rows(x, v), y),
-        constraint_yy=power_iteration(hessian_product(weighted, y), y)[0] if jax.tree.leaves(lam) else 0 * top,
-        outer_x=jacobian_norm(lambda v: problem.upper_constraints(v, y), x),
-        outer_y=jacobian_norm(lambda v: problem.upper_constraints(x, v), y),
+        response=at.response(square, most, bottom),
+        above_over_below=second["ratio"][0],
     )
 
 
-def _response(
-    problem: Problem, x: PyTree, y: PyTree, xi: PyTree, lower_product: Callable[[PyTree], PyTree], weakest: Scalar
-) -> Scalar:
-    """How strongly grad_x G moves through y*(x): about ||G_xy G_yy^-1 G_yx||.
+class _Operators(NamedTuple):
+    """The linear operators of a problem at one point, on the given batches."""
 
-    The bound ||G_xy||^2 / mu_G is far too large where the weakly curved directions of y are not those that x moves, so
-    the curvature met in the direction that x moves most, and mu_G, enter by their geometric mean.
-    """
+    problem: Problem
+    x: PyTree
+    y: PyTree
+    lam: Rows
+    zeta: PyTree
+    xi: PyTree
 
-    def mixed(v: PyTree) -> PyTree:
-        return jax.grad(problem.lower, 1)(v, y, xi)
+    def upper_yy(self, vector: PyTree) -> PyTree:
+        """F_yy v."""
+        return hessian_product(lambda v: self.problem.upper(self.x, v, self.zeta), self.y)(vector)
 
-    _, pull_back = jax.vjp(mixed, x)
+    def lower_yy(self, vector: PyTree) -> PyTree:
+        """G_yy v."""
+        return hessian_product(lambda v: self.problem.lower(self.x, v, self.xi), self.y)(vector)
 
-    def along(vector: PyTree) -> PyTree:
-        return jax.jvp(mixed, (x,), (vector,))[1]
+    def weighted_rows(self, y: PyTree) -> Scalar:
+        """<lam, H>."""
+        return optax.tree.vdot(self.lam, self.problem.rows(self.x, y))
 
-    square, most = power_iteration(lambda v: pull_back(along(v))[0], x)
-    moved = normalised(along(most))
-    met = jnp.maximum(optax.tree.vdot(moved, lower_product(moved)), weakest)
-    return jnp.where(weakest > 0, square / jnp.sqrt(met * weakest), 0.0)
+    def _slope_below(self, x: PyTree) -> PyTree:
+        return jax.grad(self.problem.lower, 1)(x, self.y, self.xi)
+
+    def mixed(self, vector: PyTree) -> PyTree:
+        """G_yx v."""
+        return jax.jvp(self._slope_below, (self.x,), (vector,))[1]
+
+    def mixed_square(self, vector: PyTree) -> PyTree:
+        """G_xy G_yx v."""
+        return jax.vjp(self._slope_below, self.x)[1](self.mixed(vector))[0]
+
+    def response(self, square: Scalar, most: PyTree, weakest: Scalar) -> Scalar:
+        """How strongly grad_x G moves through y*(x): about ||G_xy G_yy^-1 G_yx||.
+
+        The bound ||G_xy||^2 / mu_G is far too large where the weakly curved directions of y are not those that x
+        moves, so the curvature met in the direction that x moves most, and mu_G, enter by their geometric mean.
+        """
+        moved = normalised(self.mixed(most))
+        met = jnp.maximum(optax.tree.vdot(moved, self.lower_yy(moved)), weakest)
+        return jnp.where(weakest > 0, square / jnp.sqrt(met * weakest), 0.0)
+
+    def above_over_below(self, weight: Scalar) -> Product:
+        """v -> M^-1 F_yy v, M the Hessian of the lower level's augmented Lagrangian with the given weight.
+
+        Constraints supply curvature where the objective has none (the offset of a support vector machine).
+        """
+        below = hessian_product(
+            lambda v: augmented_lagrangian(self.problem, self.x, v, self.lam, 1 / weight, self.xi), self.y
+        )
+        return lambda vector: conjugate_gradients(below, self.upper_yy(vector))
 
 
 def nothing(dtype: jnp.dtype) -> Curvature:
@@ -119,6 +179,10 @@ def nothing(dtype: jnp.dtype) -> Curvature:
 
 
 def larger(first: Curvature, second: Curvature) -> Curvature:
-    """Entrywise maximum (minimum for the smallest eigenvalue) of two estimates."""
+    """Entrywise maximum (minimum for the smallest eigenvalue) of two estimates.
+
+    Which rows are active is known at the second point, the lower level's solution, only.
+    """
     both = jax.tree.map(jnp.maximum, first, second)
-    return both._replace(lower_yy_min=jnp.minimum(first.lower_yy_min, second.lower_yy_min))
+    least = jnp.minimum(first.lower_yy_min, second.lower_yy_min)
+    return both._replace(lower_yy_min=least, above_over_below=second.above_over_below)

@@ -19,6 +19,7 @@ from hierax._base.trees import Number, given
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM, START_ROUNDS, InnerSolution
 from hierax._math.curvature import Curvature
+from hierax._math.envelope import joint_gamma
 from hierax._math.lower_level import SOLVED
 from hierax._problem import samples
 from hierax._problem.problem import Problem, Rows
@@ -95,6 +96,14 @@ class AbstractInner(eqx.Module):
         """Reasons why the solver does not fit the problem, each with a flag."""
         return {}
 
+    def stiffness(self, gammas: Gammas) -> Scalar:
+        """The gamma of the augmented Lagrangian that the solver descends on."""
+        return gammas.gamma1
+
+    def shortened(self, share: Scalar) -> "AbstractInner":
+        """With steps of `share` times the estimated length, where it makes steps."""
+        return self
+
     def repaired(
         self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gamma1: Scalar, state: Countable
     ) -> PyTree:
@@ -152,9 +161,8 @@ class SampledInner(AbstractInner):
         """eta = 1/mu_G, rho = 1/gamma2, capped by 1/L_w and L_w/||J||^2."""
         salm, tiny = self.salm, jnp.finfo(dtype).tiny
         lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
-        penalty = 1 / gammas.gamma1 + (1 / gammas.gamma2 if salm.dual_free else 0.0)
         square = at.jacobian_y**2
-        curved = lower + square * penalty + at.constraint_yy  # L_w
+        curved = lower + square / self.stiffness(gammas) + at.constraint_yy  # L_w
         stiff = (curved > tiny) & (square > tiny)
         return dataclasses.replace(
             salm,
@@ -175,6 +183,13 @@ class SampledInner(AbstractInner):
     ) -> tuple[InnerSolution, Array | int]:
         begin = at.w if self.salm.warm else at.y
         return self.salm.solve(problem, at.x, at.z, begin, at.lam, plan, *gammas), SOLVED
+
+    def stiffness(self, gammas: Gammas) -> Scalar:
+        return joint_gamma(gammas.gamma1, gammas.gamma2) if self.salm.dual_free else gammas.gamma1
+
+    def shortened(self, share: Scalar) -> "SampledInner":
+        salm = self.salm
+        return SampledInner(dataclasses.replace(salm, eta_max=share * salm.eta_max, rho_max=share * salm.rho_max))
 
     def control_step(self, smoothness: Scalar) -> Scalar:
         return self.salm.eta_max

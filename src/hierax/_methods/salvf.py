@@ -51,8 +51,10 @@ from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
-from hierax._methods.salvf_defaults import filled
-from hierax._methods.steps import apply_rule, check_steps, init_rules, is_transformation, rate
+from hierax._methods.pace import Below, Pace, paced, within_reach
+from hierax._methods.salvf_defaults import below_curvature, filled
+from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, is_transformation, rate
+from hierax._methods.watch import Watch, first_watch, looked
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
@@ -70,6 +72,7 @@ class SALVFState(NamedTuple):
         lam: its last lam, of the scaled constraints.
         memory: what the direction remembers (Storm).
         rules: states of the three step rules.
+        watch: what corrects the estimated steps on the way.
         step: outer steps made.
         key: of all samples of the run.
     """
@@ -79,6 +82,7 @@ class SALVFState(NamedTuple):
     lam: Rows
     memory: PyTree
     rules: tuple[PyTree, PyTree, PyTree]
+    watch: Watch
     step: Int[Array, ""]
     key: PRNGKeyArray
 
@@ -93,6 +97,12 @@ class _MultiplierCone(AbstractSet):
 REPAIR = Rule(
     lambda value: isinstance(value, AbstractLowerSolver) or (is_whole(value) and value >= 0),
     "needs a number of steps, which cannot be negative, or a solver, hx.Exact() or hx.Conic()",
+)
+
+
+ADAPT = Rule(
+    lambda value: value is None or (isinstance(value, tuple) and set(value) <= {"x", "y", "inner"}),
+    'needs a tuple of names out of "x", "y" and "inner", or None for all steps that are not given',
 )
 
 
@@ -117,7 +127,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
             sampled, a warm inner loop of at least 10 steps).
         follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -
             lam_{k-1}), before each step: they then need not catch up with x, which may take far longer steps. None:
-            where the inner solver is exact; with SALM the inner loop has to be accurate (and xi without noise).
+            where the inner solver is exact, and where xi is None and the steps of x and of SALM are estimated: x then
+            waits for an inner loop that does not keep up.
         start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
             z = 0, as in the paper.
         repair: steps of a final SALM run with gamma2 = 0 that makes y feasible (the paper's eq. 15), or a solver,
@@ -125,6 +136,9 @@ class SALVF(FromLowerSolution, WithSmoothness):
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
             gamma1 or gamma2 is given (they carry the constraints' units).
         smoothness: the L_Psi of the stationarity measure; None: estimated.
+        adapt: which of the estimated steps are corrected on the way, of "x", "y" and "inner": shortened where the
+            curvature of the lower level grows, and that of x lengthened while x moves straight on. None: all that are
+            not given; (): none. A step that is given is never changed.
 
     Examples:
         >>> import hierax as hx
@@ -143,6 +157,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
     control_variate: bool | None = eqx.field(static=True, default=None)
     follow: bool | None = eqx.field(static=True, default=None)
     repair: int | AbstractLowerSolver = eqx.field(static=True, default=0)
+    adapt: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="a larger c1 brings it closer",
@@ -158,7 +173,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         rules = dict.fromkeys(("c1", "c2", "gamma1", "tau"), POSITIVE)
         check_settings(self, rules | {"penalty": one_of("multiplier", "quadratic")})
         check_settings(self, {"tau": AT_MOST_ONE, "repair": REPAIR})
-        check_settings(self, dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET))
+        check_settings(self, dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET) | {"adapt": ADAPT})
         check_steps("SALVF", self.steps)
         inner_of(self.inner).check(self.gamma2, self.repair)
         _check_direction(self)
@@ -226,7 +241,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
         method = filled(self, most, scales, dtype)
         if self.start == "given":
             w, lam = y0, no_multipliers(problem, x0, y0)
-        return Begun(method, first_state(method, problem, x0, w, lam, key), doubts)
+        state = first_state(method, problem, x0, w, lam, key, below_curvature(method, most))
+        return Begun(method, state, doubts)
 
     @property
     def _gammas(self) -> Gammas:
@@ -240,7 +256,9 @@ class SALVF(FromLowerSolution, WithSmoothness):
         point, weights = state.point, Weights(self.c1, self.c2, self.gamma1, self.gamma2)
         # 1. The inner problem at (x_k, z_k).
         at = InnerStart(point.x, point.y, point.z, state.w, state.lam)
-        solved, lower_status = self._inner.solve(problem, at, tickets.inner, state.key, self._gammas)
+        watch, adapt = state.watch, self.adapt or ()
+        solver = self._inner.shortened(watch.share) if "inner" in adapt else self._inner
+        solved, lower_status = solver.solve(problem, at, tickets.inner, state.key, self._gammas)
         inner = Inner(solved.w, solved.lam)
         if self.follow:
             point = _followed(self, problem, state, inner)
@@ -251,11 +269,15 @@ class SALVF(FromLowerSolution, WithSmoothness):
         def gradient(at: Point) -> Any:
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
-        alpha, fastest = _alpha(self, state.step, dtype_of(point.x, point.y))
+        factors = watch.x_factor if "x" in adapt else 1.0, watch.share if "y" in adapt else 1.0
+        alpha, fastest = _alpha(self, state.step, factors, dtype_of(point.x, point.y))
         d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
+        if watch.pace is not None:
+            far = factors[0] * rate(self.steps.x, state.step, watch.share.dtype) * optax.tree.norm(d.x)
+            factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
         # 3. One projected step per block; nu follows the constraints at the new point.
-        x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step)
-        y, y_rule = apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step)
+        x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
+        y, y_rule = apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factors[1])
         z, z_rule = solved.lam, state.rules[2]
         if not self.exact:
             z, z_rule = apply_rule(self.steps.z, z_rule, _MultiplierCone(), point.z, d.z, state.step)
@@ -263,7 +285,10 @@ class SALVF(FromLowerSolution, WithSmoothness):
         nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
         new = Point(x, y, z, nu)
         rules = (x_rule, y_rule, z_rule)
-        after = SALVFState(new, solved.w, solved.lam, memory, rules, state.step + 1, state.key)
+        watch = looked(watch, problem, point.x, inner, self._inner.stiffness(self._gammas), xi)
+        if watch.pace is not None:
+            watch = watch._replace(pace=_paced(self, state, factors[0], point, x, inner))
+        after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         metrics = _metrics(self, problem, point, new, d, values)
         residual = metrics.residual._replace(inner=solved.residual)
         distance = optax.tree.norm(optax.tree.sub(y, solved.w))
@@ -324,6 +349,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
         sizes, points = self.batches(problem), self.direction.gradients_per_step
         sampled = problem.xi is not None
+        watched = 2 * bool(structured(self, problem).adapt)  # a product with a Hessian
         products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
         return RunCosts(
@@ -338,8 +364,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
                 zeta=sizes.zeta * (problem.zeta is not None),
                 xi=(sizes.xi + sizes.inner * sizes.inner_size) * sampled,
                 grad_upper=points,
-                grad_lower=sizes.inner + 2 * points,
-                vjp_constraints=sizes.inner + 2 * points,
+                grad_lower=sizes.inner + 2 * points + watched,
+                vjp_constraints=sizes.inner + 2 * points + watched,
                 lower_solves=1,
             ),
             end=Costs(
@@ -369,16 +395,27 @@ def _check_direction(method: SALVF) -> None:
 def structured(method: SALVF, problem: Problem) -> SALVF:
     """With batch sizes, control variate and follow filled in: they are structure, and so never traced."""
     sizes, inner, control = method.batches(problem), inner_of(method.inner), method.control_variate
+    adapt = _unset(method) if method.adapt is None else method.adapt
     if control is None:
         control = problem.xi is not None and inner.settles()
+    # Without noise below: where x waits for an inner loop that lags behind (`pace.py`).
+    keeps_up = inner.exact or (problem.xi is None and {"x", "inner"} <= set(adapt))
     return dataclasses.replace(
         method,
         batch_zeta=sizes.zeta,
         batch_xi=sizes.xi,
         inner=inner.with_batch(sizes.inner_size),
         control_variate=bool(control),
-        follow=inner.exact if method.follow is None else method.follow,
+        follow=keeps_up if method.follow is None else method.follow,
+        adapt=adapt,
     )
+
+
+def _unset(method: SALVF) -> tuple[str, ...]:
+    """The steps that are estimated."""
+    steps = method.steps or Steps()
+    inner = isinstance(method.inner, SALM) and method.inner.eta_max is None and method.inner.rule == "capped"
+    return tuple(n for n, free in (("x", steps.x is None), ("y", steps.y is None), ("inner", inner)) if free)
 
 
 def _scales(method: SALVF, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray) -> Multipliers:
@@ -390,14 +427,33 @@ def _scales(method: SALVF, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKe
     return estimate.constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
 
 
-def first_state(method: SALVF, problem: Problem, x: PyTree, y: PyTree, lam: Rows, key: PRNGKeyArray) -> SALVFState:
-    """The state before the first step, with z = lam and nu = c1 lam."""
+def first_state(
+    method: SALVF,
+    problem: Problem,
+    x: PyTree,
+    y: PyTree,
+    lam: Rows,
+    key: PRNGKeyArray,
+    curved: Scalar | None = None,
+) -> SALVFState:
+    """The state before the first step, with z = lam and nu = c1 lam; `curved`: what the steps were estimated for."""
     upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
     scale = method.c1 if method.penalty == "multiplier" else jnp.zeros_like(method.c1)
     weighted = jax.tree.map(lambda a: scale * a, lam)
     point = Point(x, y, lam, Multipliers(weighted.inequalities, weighted.equalities, upper))
     rules = init_rules(method.steps, x, y, lam)
-    return SALVFState(point, y, lam, method.direction.init(point), rules, jnp.zeros((), jnp.int32), key)
+    watch = first_watch(method.adapt or (), curved, x, Below(y, lam))
+    return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
+
+
+def _paced(method: SALVF, state: SALVFState, factor: Scalar | float, before: Point, x: PyTree, inner: Inner) -> Pace:
+    """The pace of the x-step after the step from `before` to x, `factor` times as long as estimated."""
+    assert state.watch.pace is not None
+    length = factor * rate(method.steps.x, state.step, state.watch.share.dtype)
+    way = optax.tree.sub(before.x, x)
+    taken = jax.tree.map(lambda a: a / length.astype(a.dtype), way)
+    forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
+    return paced(state.watch.pace, taken, optax.tree.norm(way), Below(before.y, forced), Below(*inner))
 
 
 def _metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers) -> Metrics:
@@ -435,17 +491,19 @@ def _followed(method: SALVF, problem: Problem, state: SALVFState, inner: Inner) 
     return point._replace(y=sets.project(problem.y_set, y), nu=nu)
 
 
-def _alpha(method: SALVF, step: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
+def _alpha(
+    method: SALVF, step: Array, factors: tuple[Scalar | float, Scalar | float], dtype: jnp.dtype
+) -> tuple[Array, Array]:
     """alpha_k of the y block, and the longest of the x and y steps, which is what Storm's beta_k must keep up with.
 
     An optax transformation hides its step: iterates then weigh the same, and Storm has a constant beta.
     """
     if is_transformation(method.steps.y):
         return jnp.ones((), dtype), jnp.ones((), dtype)
-    alpha = rate(method.steps.y, step, dtype)
+    alpha = rate(method.steps.y, step, dtype) * factors[1]
     if is_transformation(method.steps.x) or getattr(method.direction, "schedule", None) == "paper":
         return alpha, alpha
-    return alpha, jnp.maximum(alpha, rate(method.steps.x, step, dtype))
+    return alpha, jnp.maximum(alpha, rate(method.steps.x, step, dtype) * factors[0])
 
 
 def SALVF_VR(**settings: Any) -> SALVF:

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from hierax._methods.salvf import SALVF
 
 C1_FACTOR = 5.0  # c1 in units of (curvature of F) / sqrt(L_G mu_G), both in y
+C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
 C2_FACTOR = {"multiplier": 10.0, "quadratic": 100.0}  # c2 in units of c1 L_G / ||J||^2
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 TAU = 0.1
 X_DECAY = 2.0  # a of the x-step, alpha_k = min(1, a (k+1)^(-1/3)) / L; that of y is 1.5
-Z_STEP = 0.3  # in units of 1/(c1 gamma2)
+Z_STEP = {False: 0.3, True: 1.0}  # in units of 1/(c1 gamma2); z is lam where that has no noise and y follows it
 KAPPA = 10.0  # of Storm, measured where ...
 KAPPA_CURVATURE = 9.0  # ... the lower level's curvature in x was 8 + 1: the toy with gamma = 1
 
@@ -51,6 +52,12 @@ def filled(method: SALVF, at: Curvature, scales: Multipliers, dtype: jnp.dtype) 
     )
 
 
+def below_curvature(method: SALVF, at: Curvature) -> Scalar:
+    """L_w: the largest curvature in y of the lower level's augmented Lagrangian that the steps are made for."""
+    stiffness = inner_of(method.inner).stiffness(Gammas(method.gamma1, method.gamma2))
+    return at.lower_yy + at.jacobian_y**2 / stiffness + at.constraint_yy
+
+
 def _ratio(a: Scalar, b: Scalar, otherwise: float = 1.0) -> Scalar:
     """a / b where both are positive."""
     tiny = jnp.finfo(a.dtype).tiny
@@ -65,9 +72,22 @@ def _weights(method: SALVF, at: Curvature, dtype: jnp.dtype) -> Weights:
     natural = _ratio(steepest**2, lower)  # the gamma at which penalty and objective are equally curved
     gamma1 = given(method.gamma1, GAMMA_FACTOR * natural, dtype)
     gamma2 = jnp.zeros((), dtype) if method.exact else given(method.gamma2, GAMMA_FACTOR * natural, dtype)
-    c1 = given(method.c1, C1_FACTOR * _ratio(upper_curvature(at), jnp.sqrt(lower * weakest)), dtype)
+    c1 = given(method.c1, _gap_weight(at, lower, weakest, bool(method.follow)), dtype)
     c2 = given(method.c2, C2_FACTOR[method.penalty] * c1 / natural, dtype)
     return Weights(c1, c2, gamma1, gamma2)
+
+
+def _gap_weight(at: Curvature, lower: Scalar, weakest: Scalar, without_noise: bool) -> Scalar:
+    """c1: several times what it takes for the lower level to be more curved in y than F.
+
+    Rows count as curvature below only where the lower level has no noise: c2 goes with c1, and a small c2 lets noise
+    move y across the constraints.
+    """
+    above = upper_curvature(at)
+    most, least = _ratio(above, jnp.sqrt(lower * weakest)), _ratio(above, lower)
+    if not without_noise:
+        return C1_FACTOR * most
+    return jnp.clip(C1_FACTOR * at.above_over_below, C1_LEAST * least, C1_FACTOR * most)
 
 
 def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scalar, Scalar]:
@@ -86,7 +106,7 @@ def _steps(method: SALVF, weights: Weights, smooth_x: Scalar, smooth_y: Scalar, 
     return Steps(
         x=filled_rule(asked.x, Decay(1 / smooth_x, X_DECAY), dtype),
         y=filled_rule(asked.y, Decay(1 / smooth_y), dtype),
-        z=filled_rule(asked.z, Z_STEP / (weights.c1 * gamma), dtype),
+        z=filled_rule(asked.z, Z_STEP[bool(method.follow)] / (weights.c1 * gamma), dtype),
     )
 
 

@@ -124,7 +124,13 @@ def init_rules(steps: Steps, x: PyTree, y: PyTree, z: PyTree) -> tuple[PyTree, P
 
 
 def apply_rule(
-    rule: StepRule, state: PyTree, convex_set: PyTree, tree: PyTree, direction: PyTree, step: Array
+    rule: StepRule,
+    state: PyTree,
+    convex_set: PyTree,
+    tree: PyTree,
+    direction: PyTree,
+    step: Array,
+    factor: Array | float = 1.0,
 ) -> tuple[PyTree, PyTree]:
     """One projected step of a block: the new block and the rule's new state."""
     if not jax.tree.leaves(tree):  # z of a problem without constraints
@@ -134,5 +140,5 @@ def apply_rule(
             updates, state = rule.update(direction, state, tree)
             moved = optax.apply_updates(tree, updates)
     else:
-        moved = move(tree, rate(rule, step, jax.tree.leaves(tree)[0].dtype), direction)
+        moved = move(tree, factor * rate(rule, step, jax.tree.leaves(tree)[0].dtype), direction)
     return sets.project(convex_set, moved), state

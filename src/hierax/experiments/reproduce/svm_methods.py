@@ -3,7 +3,7 @@
 Every method has a grid of six settings: its penalty weight (GAM has none: six steps) and the length of its x-step
 (three in ratio 3, around those that the method can use), which for all of them is step * min(1, 2 (k+1)^(-1/3)). The
 setting with the largest mean decrease of phi after half the steps on divisions of the data that the experiment does not
-use is taken. Whatever else a method needs is what the library estimates, but for the cap of SALM's steps, `FAST`.
+use is taken. Whatever else a method needs is what the library estimates.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,7 @@ SHORT, LONG = (0.07, 0.2, 0.6), (0.2, 0.6, 1.8)  # x-steps of the grids
 WIDE = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)  # those of GAM, which has no penalty weight to vary
 VR_BETA = 0.3  # a constant: with these x-steps Storm's own rule gives 1, which is SALVF
 
-# The curvature of G rises with the largest sample weight: the cap is a third of what is stable at the start.
-FAST = SALM(steps=50, eta_max=0.04)
+FAST = SALM(steps=50)
 
 
 class Setting(NamedTuple):

@@ -1,0 +1,152 @@
+"""How an x-step that was estimated finds its length: longer while x moves straight on, shorter once it turns back.
+
+The run is cut into windows that grow with it. After each, the mean direction of x is compared with that of the window
+before. Where both point the same way the curvature along the way is far below what the estimate feared, and the step is
+lengthened; where they point against each other, where consecutive steps undo each other, or where x goes round in a
+circle, it is shortened, and what was too long is remembered.
+
+The direction of x is read off the small distance between y and the inner solver's w (and between nu/c1 and lam). x must
+therefore not drag (w, lam) along by more than a part of that distance per step, or it follows the lag of the inner
+solver: that is the second limit.
+
+At a solution the mean directions are noise, which turns back as often as it goes on; shortening is stronger than
+lengthening, so that the factor falls back to one: in the long run the step is the estimated one, with its decay.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
+
+from hierax._base.trees import dtype_of, or_one, select
+from hierax._problem.problem import Rows
+
+FIRST_WINDOW = 8.0  # steps
+GROWTH = 1.07  # of the windows, so that each is about a fifteenth of the run so far
+LENGTHEN, SHORTEN = 2.0, 4.0
+SAME_WAY = 0.7  # cosine of two mean directions from which on they point the same way ...
+STILL_STEEP = 0.5  # ... part of the earlier one that the later one must have kept along it ...
+STRAIGHT = 0.5  # ... and part of the squared directions, free of noise, that their mean must have kept
+CIRCLING = 0.25  # the same part, where directions that hardly change from step to step go round
+SMOOTH, TURNING = 0.5, -0.25  # mean cosine of consecutive directions: they hardly change, they undo each other
+FAST = 0.05  # part of the distance between y and w by which w may move per step
+REACH = 3.0  # a lengthened step is at most this many times as long as those of the window before
+KNOWN, FORGOTTEN = 0.5, 1.1  # a factor above this part of one that was too long is avoided; how that fades per window
+UNLIMITED = 1e12
+
+
+class Below(NamedTuple):
+    """A point of the lower level: the inner solver's (w, lam), or (y, nu/c1), which stands off from it."""
+
+    y: PyTree
+    multipliers: Rows
+
+
+class Pace(NamedTuple):
+    """The factor of the x-step, and the sums of the window that is open.
+
+    Attributes:
+        factor: by which the estimated step is multiplied, at least one.
+        longest: the largest factor that has not proved too long.
+        total: sum of the window's directions.
+        before: mean direction of the window before; zero where there is none to compare with.
+        last: the last direction.
+        turned: sum of the products of consecutive directions, and of the products of their lengths.
+        begun: the inner solver's answer when the window was opened.
+        offset: sums of the distances of y from w, and of nu/c1 from lam.
+        moved: sum of the lengths of the window's steps, and their mean in the window before (zero: none known).
+        steps: how many directions the window has.
+        length: how many it is to have.
+    """
+
+    factor: Scalar
+    longest: Scalar
+    total: PyTree
+    before: PyTree
+    last: PyTree
+    turned: Float[Array, "2"]
+    begun: Below
+    offset: Float[Array, "2"]
+    moved: Float[Array, "2"]
+    steps: Scalar
+    length: Scalar
+
+
+def first_pace(x: PyTree, below: Below) -> Pace:
+    """Before the first step."""
+    dtype = dtype_of(x, below.y)
+    zero = jax.tree.map(jnp.zeros_like, x)
+    one, none = jnp.ones((), dtype), jnp.zeros((2,), dtype)
+    return Pace(one, UNLIMITED * one, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
+
+
+def within_reach(pace: Pace, length: Scalar) -> Scalar:
+    """The part of a step of the given length that is made: all, unless it is lengthened and far longer than usual.
+
+    A single entry of x can run away within a few steps, before any mean direction shows it.
+    """
+    limit = REACH * pace.moved[1]
+    bound = (pace.factor > 1) & (limit > 0) & (length > limit)
+    return jnp.where(bound, limit / or_one(length), 1.0).astype(pace.factor.dtype)
+
+
+def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below) -> Pace:
+    """After a step in the direction `taken`, what was left of it after the projection; `length`: how far x moved."""
+    dtype = pace.factor.dtype
+    both = optax.tree.vdot(taken, pace.last), optax.tree.norm(taken) * optax.tree.norm(pace.last)
+    pace = pace._replace(
+        total=optax.tree.add(pace.total, taken),
+        last=taken,
+        turned=pace.turned + jnp.stack(both).astype(dtype),
+        offset=pace.offset + _distances(above, below, dtype),
+        moved=pace.moved.at[0].add(length.astype(dtype)),
+        steps=pace.steps + 1,
+    )
+    speed = jnp.max(jnp.where(pace.offset > 0, _distances(below, pace.begun, dtype) / or_one(pace.offset), 0.0))
+    seen = pace.steps >= jnp.maximum(FIRST_WINDOW, pace.length / SHORTEN)
+    alarm = seen & (_turning(pace) | (speed > 2 * FAST))
+    return select(alarm | (pace.steps >= pace.length), _closed(pace, alarm, speed, below), pace)
+
+
+def _distances(first: Below, second: Below, dtype: jnp.dtype) -> Float[Array, "2"]:
+    return jnp.stack([optax.tree.norm(optax.tree.sub(a, b)).astype(dtype) for a, b in zip(first, second, strict=True)])
+
+
+def _turning(pace: Pace) -> Bool[Array, ""]:
+    return pace.turned[0] < TURNING * pace.turned[1]
+
+
+def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> Pace:
+    """The next window, with its factor; after an alarm it is as long as the one that was broken off."""
+    dtype = pace.factor.dtype
+    mean = jax.tree.map(lambda a: a / or_one(pace.steps).astype(a.dtype), pace.total)
+    products = (
+        optax.tree.vdot(mean, pace.before),
+        optax.tree.vdot(mean, mean),
+        optax.tree.vdot(pace.before, pace.before),
+    )
+    along, new, old = (product.astype(dtype) for product in products)
+    steady = pace.turned[0] / or_one(pace.steps)  # mean square of the directions, without the noise of single steps
+    onward = (along > SAME_WAY * jnp.sqrt(new * old)) & (along > STILL_STEEP * old) & (new > STRAIGHT * steady)
+    circling = (new < CIRCLING * steady) & (pace.turned[0] > SMOOTH * pace.turned[1])
+    back = _turning(pace) | (along < 0) | circling
+    change = jnp.where(back, 1 / SHORTEN, jnp.where(onward, LENGTHEN, 1.0))
+    change = jnp.where(speed > 0, jnp.clip(FAST / or_one(speed), 1 / SHORTEN, change), change)
+    longest = jnp.where(back, KNOWN * jnp.minimum(pace.factor, pace.longest), FORGOTTEN * pace.longest)
+    longest = jnp.clip(longest, 1.0, UNLIMITED)
+    zero = jax.tree.map(jnp.zeros_like, pace.total)
+    return Pace(
+        factor=jnp.clip(pace.factor * change, 1.0, longest).astype(dtype),
+        longest=longest.astype(dtype),
+        total=zero,
+        before=select(back, zero, mean),
+        last=zero,
+        turned=jnp.zeros_like(pace.turned),
+        begun=below,
+        offset=jnp.zeros_like(pace.offset),
+        moved=jnp.stack([jnp.zeros((), dtype), pace.moved[0] / or_one(pace.steps)]),
+        steps=jnp.zeros_like(pace.steps),
+        length=(jnp.where(alarm, 1.0, GROWTH) * pace.length).astype(dtype),
+    )
