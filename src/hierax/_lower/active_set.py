@@ -27,6 +27,8 @@ HELD_STEPS = 12  # at most, where the active rows are given
 SOLVED = 1e-9  # KKT residual, in units
 SHARPER = 1e-11  # what one step more is worth making for
 QUADRATIC = 1e-6  # what a step with the right active rows leaves of the residual of a quadratic program, at most
+IN_VAIN, LESS = 8, 0.9  # so many steps that do not make the residual less than this share of the least so far end it
+SHORTEST = 1e-2  # share of a step that is tried, at least
 REPEATED = 3  # active sets that come back so often will come back for ever
 HOPELESS = 1e6  # a residual that grows by so much, in units, will not come back
 SHIFT = 1e-10  # keeps systems with dependent rows regular; later steps take its effect out again
@@ -209,22 +211,25 @@ class Tracker:
         first = left = residual(slopes, mu, level.equal)
         active = level.equal | (mu + slopes.rows > 0)
         seen, again, sharpened = {active.tobytes()}, 0, False
+        least, in_vain = left, 0
         for _ in range(STEPS):
-            if not np.isfinite(left) or left > HOPELESS * (1 + first) or again > REPEATED:
+            if not np.isfinite(left) or left > HOPELESS * (1 + first) or again > REPEATED or in_vain > IN_VAIN:
                 return None
             if left <= SOLVED and (left <= SHARPER or sharpened):
                 return Found(y, mu, slopes, self._system_at(level, y, mu, active))
             sharpened = left <= SOLVED
-            system = self._system_at(level, y, mu, active)
-            y, mu, named = _stepped(level, system, y, mu, slopes)
-            slopes, before = level.slopes(y, mu), left
-            left = residual(slopes, mu, level.equal)
-            if np.array_equal(named, active):
-                self._doubt(left <= max(QUADRATIC * before, SHARPER))
+            step = _step(level, self._system_at(level, y, mu, active), mu, slopes)
+            there, before = _after(level, step, y, mu, 1.0), left
+            if np.array_equal(step.active, active):
+                there = _shortened(level, step, y, mu, there, before)
+                self._doubt(there.left <= max(QUADRATIC * before, SHARPER))
             else:
-                again += named.tobytes() in seen
-                seen.add(named.tobytes())
-            active = named
+                again += step.active.tobytes() in seen
+                seen.add(step.active.tobytes())
+            y, mu, slopes, left = there
+            active = step.active
+            in_vain = 0 if left < LESS * least else in_vain + 1
+            least = min(least, left)
         return None
 
     def held(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
@@ -277,14 +282,44 @@ class Tracker:
         return self._system
 
 
-def _stepped(
-    level: Level, system: System, y: np.ndarray, mu: np.ndarray, slopes: Slopes
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The point after one step, its multipliers, and the rows that are active there."""
+class _Step(NamedTuple):
+    """Changes of y and mu, and the rows that are active after all of them."""
+
+    dy: np.ndarray
+    dmu: np.ndarray
+    active: np.ndarray
+
+
+class _There(NamedTuple):
+    """A point, its multipliers, what is known there, and its KKT residual."""
+
+    y: np.ndarray
+    mu: np.ndarray
+    slopes: Slopes
+    left: float
+
+
+def _step(level: Level, system: System, mu: np.ndarray, slopes: Slopes) -> _Step:
     active, jacobian = system.active, system.matrices.jacobian
     gradient = slopes.gradient - mu[~active] @ jacobian[~active]
     dy, dmu = system.solve(-gradient, np.where(active, -slopes.rows, 0.0))
-    new = np.where(active, mu + dmu, 0.0)
+    dmu = np.where(active, dmu, -mu)
     ahead = slopes.rows + jacobian @ dy
-    named = level.equal | (np.where(active, new, ahead) > 0)
-    return level.landed(y + dy), np.where(level.equal, new, np.maximum(new, 0.0)), named
+    return _Step(dy, dmu, level.equal | (np.where(active, mu + dmu, ahead) > 0))
+
+
+def _after(level: Level, step: _Step, y: np.ndarray, mu: np.ndarray, share: float) -> _There:
+    """The point after a share of a step."""
+    y, mu = level.landed(y + share * step.dy), mu + share * step.dmu
+    mu = np.where(level.equal, mu, np.maximum(mu, 0.0))
+    slopes = level.slopes(y, mu)
+    return _There(y, mu, slopes, residual(slopes, mu, level.equal))
+
+
+def _shortened(level: Level, step: _Step, y: np.ndarray, mu: np.ndarray, there: _There, before: float) -> _There:
+    """Where the active rows stay the same a step of Newton's method should not make things worse: halved until so."""
+    best, share = there, 1.0
+    while not best.left < before and share > SHORTEST:
+        share *= 0.5
+        best = _after(level, step, y, mu, share)
+    return best if best.left < before else there
