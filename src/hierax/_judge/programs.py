@@ -29,6 +29,7 @@ LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself a
 SHORTENINGS, LEAST_SHORTENING = 8, 1e-3  # how often, and to which share at least, such a length is shortened
 BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all derivatives is as quick as anything
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths so many times too long are looked for again, in so many steps
+NEARBY, PATTERNS, STRAIGHT = 1e-4, 3, 1e-9  # step and patterns of signs for curvatures; relative change that is none
 FEW = 4  # points from which the units of larger problems come
 SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
 
@@ -204,6 +205,7 @@ class Programs:
             return np.maximum(by(slopes)[x.size :], _answers(slopes, followed))
 
         of_y = self._seen(x, y, self._lasting(below, slopes, x, y, of_x=False), followed)
+        most_y = np.minimum(most_y, self._between_curved_rows(x, y, of_y))
         return lengths_x, lengths_of(y, self.y_limits, of_y, self.y_groups, most_y)
 
     def _lasting(
@@ -241,6 +243,32 @@ class Programs:
             longer = there(np.where(lasting, far, middle)) > middle
             low, high = np.where(longer, middle, low), np.where(longer, high, middle)
         return np.where(lasting, far, low)
+
+    def _between_curved_rows(self, x: np.ndarray, y: np.ndarray, of_y: np.ndarray) -> np.ndarray:
+        """Half of how far every entry of y may move between the walls of curved rows, as an ellipsoid has them.
+
+        A row r with slope a and curvature q in an entry is zero at distances -a/q +- sqrt((a/q)^2 - 2 r/q). Curvatures
+        are differences of slopes along several patterns of signs, so that entries tell themselves from each other.
+        """
+        values, slopes = self.at(x, y)
+        own = ~self.layout.face & ~self.layout.equal
+        step = NEARBY * np.where(np.maximum(np.abs(y), of_y) > 0, np.maximum(np.abs(y), of_y), 1.0)
+        least = np.full((int(own.sum()), y.size), np.inf)
+        for seed in range(PATTERNS):
+            signs = np.random.default_rng(seed).choice([-1.0, 1.0], y.size)
+            moved = self.landed(x, y + signs * step)[1] - y
+            there = self.at(x, y + moved)[1]
+            change = (there.rows - slopes.rows)[own, x.size :]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                least = np.fmin(least, np.where(moved != 0, change / moved, np.inf))
+            if not (np.abs(change) > STRAIGHT * np.abs(slopes.rows[own, x.size :])).any():
+                return np.full(y.size, np.inf)
+        a, r = slopes.rows[own, x.size :], values.rows[own][:, None]
+        curved = np.isfinite(least) & (least * step > STRAIGHT * np.abs(a)) & (least > 0)
+        q = np.where(curved, least, 1.0)
+        square = (a / q) ** 2 - 2 * r / q
+        half = np.where(curved & (square > 0), np.sqrt(np.maximum(square, 0.0)), np.inf)
+        return np.min(half, axis=0, initial=np.inf)
 
     def _seen(self, x: np.ndarray, y: np.ndarray, of_y: np.ndarray, of_x: np.ndarray) -> np.ndarray:
         """Lengths of y shortened where G bends more over them than its curvature at the point says.
