@@ -194,6 +194,7 @@ class Programs:
             return intrinsic_lengths(
                 np.concatenate([values.above[above], values.rows[own], values.stationarity]),
                 np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)]),
+                np.concatenate([x, y]),
             )
 
         most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
@@ -300,7 +301,7 @@ class Programs:
         )
         own = ~self.layout.face
         below = _row_sizes([(v.rows[own], s.rows[own]) for v, s in tables], lengths, nx)
-        above = _row_sizes([(v.above, s.above) for v, s in tables], lengths, nx)[: self.layout.own_above]
+        above = _row_sizes([(v.above, s.above) for v, s in tables], lengths, 0)[: self.layout.own_above]
         equal = self.layout.equal[own]
         return units._replace(
             rows=RowUnits(
@@ -346,7 +347,7 @@ def _typical(sizes: list[float]) -> float:
 
 
 def _row_sizes(tables: list[tuple[np.ndarray, np.ndarray]], lengths: np.ndarray, nx: int) -> np.ndarray:
-    """What every row changes over the lengths of y, or else of x; its value, where it depends on neither."""
+    """What every row changes over the lengths of all but the first nx entries, or else of these, or else its value."""
     found = np.ones(len(tables[0][0]))
     for i in range(found.size):
         of_y = [_size(slopes[i, nx:] * lengths[nx:]) for _, slopes in tables]

@@ -17,6 +17,7 @@ from hierax._problem import sets
 from hierax._problem.problem import Problem
 
 WIDE, ENDLESS = 1e4, 1e8  # a box this many times wider than its entry is large is not its length; or is no box at all
+CANCELLED = 1e-6  # a function this small against its terms is zero: single precision leaves no more
 NOTHING = 1e-8  # a free entry below this has no size of its own
 
 
@@ -112,12 +113,14 @@ def lengths_of(
     return Lengths(shared[groups], assumed)
 
 
-def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | None = None) -> np.ndarray:
     """For every entry the median distance |value| / |slope| to where a function that depends on it would be zero.
 
     A function of k entries is moved to zero by all of them, each sqrt(k) times less than it would have to move alone.
-    Functions that are zero already say nothing; zero where none says anything.
+    Functions that are zero already, up to rounding of their terms at `v`, say nothing; zero where none says anything.
     """
+    terms = 0.0 if v is None else np.abs(np.nan_to_num(slopes, posinf=0.0, neginf=0.0)) @ np.abs(v)
+    values = np.where(np.abs(values) > CANCELLED * terms, values, 0.0)
     shared = np.sqrt(np.count_nonzero(slopes, axis=1).clip(min=1))[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         distances = np.abs(values)[:, None] / (np.abs(slopes) * shared)
