@@ -97,22 +97,22 @@ def choose_route(prepared: Prepared) -> tuple[Route, str]:
     known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled if name not in by_average]
     known += [FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average]
     route, text = _by_size(prepared)
-    if any(count is None or count > WHOLE_DATA for count in known) or (by_average and route == "large"):
-        return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled"
+    if any(count is None or count > WHOLE_DATA for count in known) or (sampled and route == "large"):
+        return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}"
     if by_average:
         only = f"{' and '.join(by_average)} {'is' if len(by_average) == 1 else 'are'} known from samples only"
         return "average", f"{only}: averages of them are solved, and judged on others; {text}"
     if sampled:
         whole = " and ".join(f"{name}: {_whole(getattr(prepared.problem, name))}" for name in sampled)
-        text = f"{whole}, solved on all of it, samples are not needed; {text}"
-    return route, text
+        return route, f"{whole}, solved on all of it, samples are not needed; {text}"
+    return route, f"deterministic, {text}"
 
 
 def _by_size(prepared: Prepared) -> tuple[Route, str]:
     """The route of a problem whose expectations are known, or as good as known."""
     rows = layout_of(prepared.bound.problem, prepared.x, prepared.y).equal.size
     variables = size((prepared.x, prepared.y))
-    text = f"deterministic, {variables} variables, {rows} rows in the lower level"
+    text = f"{variables} variables, {rows} rows in the lower level"
     if variables + rows <= SMALL_ROUTE_SIZE:
         return "small", text
     return ("penalty", text) if variables <= PENALTY_ROUTE_VARIABLES else ("large", text)
