@@ -69,7 +69,7 @@ class ImplicitDescent:
         """The lower level's solution at x; None where there is none."""
         found = self.follower.solve(x, self.warm.y, self.warm.mu)
         if found is None:
-            solved = self.vectors.followed(x, self.warm.y[None], self.warm.mu[None])
+            solved = self.vectors.solved(x, self.warm.y[None], self.warm.mu[None])
             if solved.status[0] != SOLVED:
                 return None
             found = self.follower.solve(x, solved.y[0], solved.mu[0])

@@ -58,7 +58,7 @@ class SmallSearch:
             firsts, statuses = self._from_feasible_points(firsts, statuses)
             if not firsts:
                 return SearchResult(self.candidates, statuses)
-        elif self.vectors.bent is None:
+        elif self.vectors.bent is None and self.vectors.programs.lanes == 1:
             self._descend(firsts, statuses)
         for number, first in enumerate(firsts):
             if number == DOUBTFUL_STARTS and self._no_point_satisfies_all():
@@ -83,7 +83,7 @@ class SmallSearch:
         return not points and BEYOND_REPAIR < least < np.inf and not self.deadline.passed
 
     def _descend(self, firsts: list[Point], statuses: np.ndarray) -> None:
-        """Descents on F(x, y*(x)) from the first starts, which are cheap where y* is unique."""
+        """Descents on F(x, y*(x)) from the first starts: cheaper than a search for KKT points but for tiny problems."""
         for number in np.flatnonzero(statuses == SOLVED)[:DESCENT_STARTS].tolist():
             if self.deadline.passed or self.vectors.follower is None:
                 return

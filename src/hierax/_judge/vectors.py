@@ -158,12 +158,12 @@ class VectorProblem:
         """The lower level at x from each of the points and multipliers."""
         if self.follower is not None and (self.programs.lanes == 1 or len(points) == 1):
             return Branches.joined([self._followed(self.follower, x, *start) for start in zip(points, mu, strict=True)])
-        return self._solved(x, points, mu)
+        return self.solved(x, points, mu)
 
     def _followed(self, follower: Follower, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Branches:
         """From one point: by a few steps of the follower, or else by the program that always arrives."""
         found = follower.solve(x, y, mu)
-        return self._solved(x, y[None], mu[None]) if found is None else self._branch(found)
+        return self.solved(x, y[None], mu[None]) if found is None else self._branch(found)
 
     def _branch(self, found: Found) -> Branches:
         """A solution as the only branch."""
@@ -173,8 +173,8 @@ class VectorProblem:
         value, violation, status = (np.array([number]) for number in numbers)
         return Branches(found.y[None], found.mu[None], value, violation, status, found.slopes.along_x[None])
 
-    def _solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
-        """By the program that solves the lower level from many starts."""
+    def solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
+        """The lower level at x from each of the points and multipliers, by the compiled program."""
         if self._branches is None:
             self._branches = self.programs.branches(self.bent is None)
         lanes, found = self.programs.lanes, []
