@@ -6,12 +6,20 @@ from typing import Literal, get_args
 import equinox as eqx
 
 from hierax._auto.averages import averaged, numbers_per_sample, run_averages
-from hierax._auto.constants import FIRST_AVERAGE, PENALTY_ROUTE_VARIABLES, SMALL_ROUTE_SIZE, WHOLE_DATA
+from hierax._auto.constants import (
+    BENT_ROUTE_VARIABLES,
+    FIRST_AVERAGE,
+    PENALTY_ROUTE_VARIABLES,
+    SMALL_ROUTE_SIZE,
+    WHOLE_DATA,
+)
 from hierax._auto.deterministic import run_deterministic
 from hierax._auto.large_route import run_large
+from hierax._auto.referee import setting_of
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number
 from hierax._base.trees import size
+from hierax._judge.segments import not_convex
 from hierax._math.lower_level import layout_of
 from hierax._methods.salvf import SALVF
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
@@ -75,6 +83,11 @@ class Auto(AbstractSolver):
         seed = _checked_seed(prepared, call)
         check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
         route, reason = choose_route(prepared)
+        if route == "penalty" and size((prepared.x, prepared.y)) > BENT_ROUTE_VARIABLES:
+            setting = setting_of(prepared, seed)
+            bent = not_convex(setting, setting.y, seed)
+            if bent is not None:
+                route, reason = "large", f"{reason}, which is {bent}"
         if self.route is not None and self.route != route:
             route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
         filled = dataclasses.replace(self, route=route, seconds=call.seconds or self.seconds, tol=call.tol or self.tol)

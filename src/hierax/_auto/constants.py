@@ -18,6 +18,10 @@ PENALTY_ROUTE_VARIABLES = 3000
 """Variables up to which the penalty route, which forms matrices of that order, is taken. Chosen, not measured: at 1,010
 variables and 1,300 rows a problem takes 16 CPU s."""
 
+BENT_ROUTE_VARIABLES = 1000
+"""The same for lower levels that are not convex, as networks, whose local solutions cannot all be looked at. Chosen, not
+measured."""
+
 WHOLE_DATA = 2_000_000
 """Numbers in all data up to which a problem whose expectations are known (`Finite` data, a `Sampler` with `exact`) is
 solved on all of them, as a deterministic one. Chosen, not measured."""
