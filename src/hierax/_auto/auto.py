@@ -15,7 +15,7 @@ from hierax._auto.constants import (
 )
 from hierax._auto.deterministic import run_deterministic
 from hierax._auto.large_route import run_large
-from hierax._auto.referee import setting_of
+from hierax._auto.referee import can_judge, setting_of
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number
 from hierax._base.trees import size
@@ -82,12 +82,7 @@ class Auto(AbstractSolver):
         """Solve the prepared problem by the route that fits it."""
         seed = _checked_seed(prepared, call)
         check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
-        route, reason = choose_route(prepared)
-        if route == "penalty" and size((prepared.x, prepared.y)) > BENT_ROUTE_VARIABLES:
-            setting = setting_of(prepared, seed)
-            bent = not_convex(setting, setting.y, seed)
-            if bent is not None:
-                route, reason = "large", f"{reason}, which is {bent}"
+        route, reason = choose_route(prepared, seed)
         if self.route is not None and self.route != route:
             route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
         filled = dataclasses.replace(self, route=route, seconds=call.seconds or self.seconds, tol=call.tol or self.tol)
@@ -97,19 +92,19 @@ class Auto(AbstractSolver):
         if route == "average":
             if not averaged(prepared):
                 raise InputError("Auto(route='average'): needs a hx.Sampler without `exact` as zeta or xi.")
-            return run_averages(prepared, filled, _by_size(prepared)[0], seed, first_line, call)
+            return run_averages(prepared, filled, _by_size(prepared, seed)[0], seed, first_line, call)
         if self.samples is not None:
             raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
         return run_deterministic(prepared, filled, seed, first_line, call)
 
 
-def choose_route(prepared: Prepared) -> tuple[Route, str]:
+def choose_route(prepared: Prepared, seed: int) -> tuple[Route, str]:
     """The route and the reason, in words."""
     sampled = [name for name in ("zeta", "xi") if getattr(prepared.problem, name) is not None]
     by_average = averaged(prepared)
     known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled if name not in by_average]
     known += [FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average]
-    route, text = _by_size(prepared)
+    route, text = _by_size(prepared, seed)
     if any(count is None or count > WHOLE_DATA for count in known) or (sampled and route == "large"):
         return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}"
     if by_average:
@@ -121,14 +116,21 @@ def choose_route(prepared: Prepared) -> tuple[Route, str]:
     return route, f"deterministic, {text}"
 
 
-def _by_size(prepared: Prepared) -> tuple[Route, str]:
+def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:
     """The route of a problem whose expectations are known, or as good as known."""
     rows = layout_of(prepared.bound.problem, prepared.x, prepared.y).equal.size
     variables = size((prepared.x, prepared.y))
     text = f"{variables} variables, {rows} rows in the lower level"
     if variables + rows <= SMALL_ROUTE_SIZE:
         return "small", text
-    return ("penalty", text) if variables <= PENALTY_ROUTE_VARIABLES else ("large", text)
+    if variables > PENALTY_ROUTE_VARIABLES:
+        return "large", text
+    if variables > BENT_ROUTE_VARIABLES and can_judge(prepared.problem):
+        setting = setting_of(prepared, seed)
+        bent = not_convex(setting, setting.y, seed)
+        if bent is not None:
+            return "large", f"{text}, which is {bent}"
+    return "penalty", text
 
 
 def _known_numbers(source: AbstractSource | Stream | None) -> int | None:

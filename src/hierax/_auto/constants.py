@@ -19,8 +19,8 @@ PENALTY_ROUTE_VARIABLES = 3000
 variables and 1,300 rows a problem takes 16 CPU s."""
 
 BENT_ROUTE_VARIABLES = 1000
-"""The same for lower levels that are not convex, as networks, whose local solutions cannot all be looked at. Chosen, not
-measured."""
+"""The same for lower levels that are not convex, as networks, whose local solutions cannot all be looked at. Chosen,
+not measured."""
 
 WHOLE_DATA = 2_000_000
 """Numbers in all data up to which a problem whose expectations are known (`Finite` data, a `Sampler` with `exact`) is
