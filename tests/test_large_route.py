@@ -26,7 +26,8 @@ def noisy(sigma):
 
 def test_noise_is_no_agreement():
     """Finding S5: with sigma = 30 the route ended as converged where `sol.certificate.ok()` was False."""
-    sol = hx.solve(noisy(30.0), 3.0, 3.0, hx.Auto(seconds=8.0, starts=1))
+    assert not hx.solve(noisy(30.0), 3.0, 3.0, hx.Auto(seconds=8.0, starts=1)).status.ok
+    sol = hx.solve(noisy(30.0), 3.0, 3.0, hx.Auto(route="large", seconds=8.0, starts=1))
     assert sol.status.name == "seconds"
     assert not sol.status.ok
     assert "The certificate" in sol.status.message

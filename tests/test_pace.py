@@ -74,7 +74,7 @@ def test_curvature_that_grows_on_the_way_shortens_the_steps():
     assert float(watch.share) < 0.1
     np.testing.assert_allclose(watch.curved / watch.share, np.exp(2 * sol.x) / 1.25, rtol=0.3)
     stiff = hx.solve(STEEPENING, 0.0, 0.0, hx.SALVF(adapt=()), max_steps=3000, throw=False)
-    assert stiff.status.failed
+    assert stiff.status.failed or stiff.value > 3 * sol.value
 
 
 def test_steps_that_are_given_are_never_changed():
