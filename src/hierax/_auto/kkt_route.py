@@ -166,6 +166,9 @@ class SmallSearch:
         beat = np.inf if best is None or not best.tight else best.upper
         cuts = Cuts.none(self.space).and_also(first)
         found = self._add(value_polish(self.space, first, cuts, beat), number, "value")
+        if not found.accepted and ACCEPTED_VIOLATION < found.violation <= BEYOND_REPAIR and found.upper < beat:
+            again = cuts.and_also(found.better) if np.isfinite(found.gap) else cuts  # it ended a little outside
+            found = self._add(value_polish(self.space, found.point, again, beat), number, "value")
         if not CUT_GAP < found.gap < np.inf or found.upper > beat:
             return
         cuts = cuts.and_also(found.better)
