@@ -13,8 +13,9 @@ What a row-wise test along a fixed random direction shows to be the same matrice
 again, between the steps and from one call to the next (`_Kept`): the answer does not depend on it beyond rounding.
 """
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import jax
 import jax.flatten_util
@@ -41,6 +42,9 @@ scipy_linalg = lazy("scipy.linalg")
 SAME = 1e-12  # share of the product of two lengths up to which two products of rows with a vector are the same
 KEPT = 10_000_000  # numbers in the matrices that are kept from one call to the next, at most
 ALIKE = 4.0  # units that differ by no more than this factor are as good as each other
+
+Numbers = TypeVar("Numbers", np.ndarray, Array)
+"""NumPy's arrays on the host, JAX's inside a program."""
 
 
 def solved_on_host(
@@ -81,23 +85,44 @@ def solved_on_host(
     return _in_precision_of(given, found)
 
 
+class _Start(NamedTuple, Generic[Numbers]):
+    """Where to start, and what is known there.
+
+    Attributes:
+        v: y on Y.
+        mu: the multipliers of all rows.
+        equal: which rows are equalities.
+        box: the smallest one around Y.
+        units: near v.
+        seen: what is known, see `_seen`.
+    """
+
+    v: Numbers
+    mu: Numbers
+    equal: Numbers
+    box: sets.Bounds
+    units: Units
+    seen: Numbers
+
+
 class _Ready:
     """A lower level made ready: its arguments and its programs, inside of `float64()`."""
 
     def __init__(
         self, bound: Bound, x: PyTree, y: PyTree, xi: PyTree, multipliers: Rows | None, own_rows: int, tol: float
     ) -> None:
-        self.bound, self.own_rows = bound, own_rows
+        self.bound, self.own_rows, self.entries = bound, own_rows, size(y)
         self._point, self._multipliers, self._tol = (x, y, xi), multipliers, np.asarray(tol)
 
-    def start(self) -> "_Start":
-        """Where to start."""
-        return _Start(*on_host(self.bound.run("host start", _start, *self._point, self._multipliers, quick=True)))
+    def start(self, direction: np.ndarray) -> _Start[np.ndarray]:
+        """Where to start, and what is known there."""
+        given = self._multipliers, self._tol, direction
+        return on_host(self.bound.run("host start", _start, *self._point, *given, quick=True))
 
-    def look(self, v: np.ndarray, mu: np.ndarray, steps: int = 0) -> tuple[LowerSolution, Units]:
-        """The point as an answer, and the units there."""
+    def answer(self, v: np.ndarray, mu: np.ndarray, steps: int) -> LowerSolution:
+        """The point as an answer."""
         counted = np.asarray(steps, np.int32)
-        return on_host(self.bound.run("host look", _look, *self._point, v, mu, self._tol, counted, quick=True))
+        return on_host(self.bound.run("host answer", _answer, *self._point, v, mu, self._tol, counted, quick=True))
 
     def seen(self, v: np.ndarray, mu: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Two columns: what is known at a point, and how it changes along a direction."""
@@ -129,13 +154,12 @@ def _made_ready(
 
 def _found(ready: _Ready, dtype: jnp.dtype) -> LowerSolution | None:
     """The answer of the active set method as it looks in the given precision; None where there is none."""
-    start = ready.start()
-    source = _Source(ready, start, ready.look(start.v, start.mu)[1])
+    source = _Source(ready)
     found = source.solve()
-    if found is None or not _is_convex(found.system.matrices.hessian):
+    if found is None:
         return None
     v, mu = (numbers.astype(dtype).astype(np.float64) for numbers in source.scale.undone(found.y, found.mu))
-    return ready.look(v, mu, source.steps)[0]
+    return ready.answer(v, mu, source.steps)
 
 
 # -- units ------------------------------------------------------------------------------------------------------------
@@ -173,6 +197,11 @@ class _Scale:
 
 class _Same(Matrices):
     """Matrices of which another one is the same only if it is this one: `_Known` has looked."""
+
+    @functools.cached_property
+    def convex(self) -> bool:
+        """Whether L is convex as far as the Hessian tells."""
+        return _is_convex(self.hessian)
 
     def same(self, other: Matrices) -> bool:
         """Whether both are one."""
@@ -223,48 +252,46 @@ def _taken(scale: _Scale, changes: np.ndarray) -> _Kept | None:
 class _Source:
     """The lower level for `active_set`, in units."""
 
-    def __init__(self, ready: _Ready, start: "_Start", units: Units) -> None:
-        self._ready, self._start = ready, start
-        self._direction = np.random.default_rng(0).normal(size=start.v.size)
-        self._last: tuple[bytes, np.ndarray] | None = None
-        self.steps = -1
-        kept = _taken(_Scale(units), self._seen(start.v, start.mu)[:-1, 1])
-        self.scale = _Scale(units) if kept is None else kept.scale
+    def __init__(self, ready: _Ready) -> None:
+        self._ready, self.steps = ready, -1
+        self._direction = np.random.default_rng(0).normal(size=ready.entries)
+        self._start = start = ready.start(self._direction)
+        kept = _taken(_Scale(start.units), start.seen[:-1, 1])
+        self.scale = _Scale(start.units) if kept is None else kept.scale
         self._known = None if kept is None else kept.known
         self._tracker = Tracker() if kept is None else kept.tracker
+        self._begin = self.scale.done(start.v, start.mu)
+        self._last = _key(*self._begin), start.seen
 
     def solve(self) -> Found | None:
-        """The solution from the start; what can be used again is left for the next call."""
+        """The solution from the start, where L is convex; what can be used again is left for the next call."""
         level = Level(self._start.equal, self._slopes, self._matrices, self._landing())
         try:
-            found = self._tracker.solve(level, *self.scale.done(self._start.v, self._start.mu))
+            found = self._tracker.solve(level, *self._begin)
         except (ValueError, RuntimeError, np.linalg.LinAlgError):  # a system that is singular
             return None
-        if found is not None and self._known is not None:
-            kept = found.system.matrices
-            if kept is self._known.matrices and kept.jacobian.size + kept.hessian.size <= KEPT:
-                _last[:] = [_Kept(self.scale, self._known, self._tracker)]
+        known = self._known
+        if found is None or known is None or found.system.matrices is not known.matrices or not known.matrices.convex:
+            return None
+        if known.matrices.jacobian.size + known.matrices.hessian.size <= KEPT:
+            _last[:] = [_Kept(self.scale, known, self._tracker)]
         return found
 
-    def _seen(self, v: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Rows, gradient of L and G, and beside them their changes along the test direction."""
-        key = v.tobytes() + mu.tobytes()
-        if self._last is None or self._last[0] != key:
-            self._last = key, self._ready.seen(v, mu, self._direction)
+    def _seen(self, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+        """Rows, gradient of L and G at a point in units, and beside them their changes along the test direction."""
+        if self._last[0] != _key(y, mu):
+            self._last = _key(y, mu), self._ready.seen(*self.scale.undone(y, mu), self._direction)
         return self._last[1]
 
     def _slopes(self, y: np.ndarray, mu: np.ndarray) -> Slopes:
         self.steps += 1
-        numbers = self._seen(*self.scale.undone(y, mu))[:, 0]
-        rows, gradient, value = np.split(numbers, [mu.size, mu.size + y.size])
+        rows, gradient, value = np.split(self._seen(y, mu)[:, 0], [mu.size, mu.size + y.size])
         slope, length = self.scale.slope, self.scale.length
         return Slopes(float(value[0]) / (slope * length), np.zeros(0), gradient / slope, rows / self.scale.row / length)
 
     def _matrices(self, y: np.ndarray, mu: np.ndarray) -> Matrices:
-        v, mu = self.scale.undone(y, mu)
-        changes = self._seen(v, mu)[:-1, 1]
-        if self._known is None or not self._known.belong_to(changes):
-            table = self._ready.table(v, mu)
+        if self._known is None or not self._known.belong_to(self._seen(y, mu)[:-1, 1]):
+            table = self._ready.table(*self.scale.undone(y, mu))
             blur = SAME * np.linalg.norm(table, axis=1) * np.linalg.norm(self._direction)
             self._known = _Known(self.scale.matrices(table), table @ self._direction, blur)
         return self._known.matrices
@@ -273,9 +300,13 @@ class _Source:
         """y -> the nearest point of Y, in units."""
         length = self.scale.length
         if sets.all_entrywise(self._ready.bound.problem.y_set):
-            lower, upper = self._start.lower / length, self._start.upper / length
+            lower, upper = (bound / length for bound in self._start.box)
             return lambda y: np.clip(y, lower, upper)
         return lambda y: self._ready.landed(y * length) / length
+
+
+def _key(y: np.ndarray, mu: np.ndarray) -> bytes:
+    return y.tobytes() + mu.tobytes()
 
 
 def _is_convex(hessian: np.ndarray) -> bool:
@@ -309,30 +340,19 @@ def _in_precision_of(y: PyTree, found: LowerSolution) -> LowerSolution:
 # -- programs ---------------------------------------------------------------------------------------------------------
 
 
-class _Start(NamedTuple):
-    """Where to start.
-
-    Attributes:
-        v: y on Y.
-        mu: the multipliers of all rows.
-        equal: which rows are equalities.
-        lower: of the smallest box around Y.
-        upper: likewise.
-    """
-
-    v: np.ndarray
-    mu: np.ndarray
-    equal: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-
-
-def _start(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, multipliers: Rows | None) -> tuple[Array, ...]:
-    """The fields of `_Start`."""
-    level = level_at(problem, x, sets.project(problem.y_set, y), xi)
-    given = jnp.zeros(level.equal.size) if multipliers is None else level.multipliers(multipliers)
-    mu = given if multipliers is None else with_faces(level, level.signed(given))
-    return level.start, mu, jnp.asarray(level.equal), *sets.bounds(problem.y_set, y)
+def _start(
+    problem: Problem, x: PyTree, y: PyTree, xi: PyTree, multipliers: Rows | None, tol: Scalar, direction: Vector
+) -> _Start[Array]:
+    """y on Y, with the multipliers that are given and those of the faces that go with them."""
+    y = sets.project(problem.y_set, y)
+    level = level_at(problem, x, y, xi)
+    v = level.start
+    mu = jnp.zeros(level.equal.size)
+    if multipliers is not None:
+        mu = with_faces(level, level.signed(level.multipliers(multipliers)))
+    units = units_at(level, v, level.rows(v), jax.grad(level.objective)(v), tol)
+    seen = _seen(problem, x, y, xi, v, mu, direction)
+    return _Start[Array](v, mu, jnp.asarray(level.equal), sets.bounds(problem.y_set, y), units, seen)
 
 
 def _landed(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, v: Vector) -> Vector:
@@ -342,14 +362,13 @@ def _landed(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, v: Vector) -> Ve
     return jax.flatten_util.ravel_pytree(sets.project(problem.y_set, tree(v)))[0]
 
 
-def _look(
+def _answer(
     problem: Problem, x: PyTree, y: PyTree, xi: PyTree, v: Vector, mu: RowVector, tol: Scalar, steps: Scalar
-) -> tuple[LowerSolution, Units]:
-    """A point as an answer, with its KKT residual, and the units there."""
+) -> LowerSolution:
+    """A point as an answer, with its KKT residual."""
     level = level_at(problem, x, y, xi)
-    rows, gradient = level.rows(v), jax.grad(level.objective)(v)
     own, faces = level.split(mu)
-    answer = LowerSolution(
+    return LowerSolution(
         y=level.tree(v),
         multipliers=own,
         faces=faces,
@@ -358,7 +377,6 @@ def _look(
         status=jnp.asarray(SOLVED, jnp.int32),
         iterations=steps,
     )
-    return answer, units_at(level, v, rows, gradient, tol)
 
 
 def _numbers(level: lower_level.Level, v: Vector, mu: RowVector) -> Vector:
