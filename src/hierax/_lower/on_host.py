@@ -26,7 +26,7 @@ from jaxtyping import Array, PyTree, Scalar
 from hierax._base.errors import InputError
 from hierax._base.lazy import lazy
 from hierax._base.trees import dtype_of, size
-from hierax._compile.precision import doubled, float64, on_host
+from hierax._compile.precision import doubled, float64, is_double, on_host
 from hierax._compile.programs import Bound
 from hierax._lower.active_set import Found, Level, Matrices, Slopes, Tracker
 from hierax._lower.base import bound_at
@@ -75,12 +75,13 @@ def solved_on_host(
         return None
     tol = max(tol, 200 * float(jnp.finfo(dtype_of(given)).eps))
     with float64(), np.errstate(all="ignore"):
+        mixed = not is_double(given)
         x, y, xi, multipliers = doubled(jax.tree.map(jnp.asarray, (x, y, xi, multipliers)))
-        ready = _made_ready(problem, x, y, xi, multipliers, tol)
+        ready = _made_ready(problem, x, y, xi, multipliers, tol, mixed)
         if ready is None or ready.own_rows + size(given) > dense_limit:
             return None
         found = _found(ready, dtype_of(given))
-    if found is None or found.residual > tol or found.iterations > max_steps:
+    if found is None or not (found.residual <= tol and found.iterations <= max_steps):
         return None
     return _in_precision_of(given, found)
 
@@ -138,11 +139,11 @@ class _Ready:
 
 
 def _made_ready(
-    problem: Problem, x: PyTree, y: PyTree, xi: PyTree, multipliers: Rows | None, tol: float
+    problem: Problem, x: PyTree, y: PyTree, xi: PyTree, multipliers: Rows | None, tol: float, mixed: bool
 ) -> _Ready | None:
     """None where functions close over traced arrays, or do not take double precision."""
     try:
-        bound = bound_at(problem, x, y, xi, mixed=True)
+        bound = bound_at(problem, x, y, xi, mixed)
     except InputError:
         return None
     if bound is None:
@@ -365,8 +366,9 @@ def _landed(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, v: Vector) -> Ve
 def _answer(
     problem: Problem, x: PyTree, y: PyTree, xi: PyTree, v: Vector, mu: RowVector, tol: Scalar, steps: Scalar
 ) -> LowerSolution:
-    """A point as an answer, with its KKT residual."""
+    """A point as an answer, with its KKT residual; on Y also after its rounding."""
     level = level_at(problem, x, y, xi)
+    v = _landed(problem, x, y, xi, v)
     own, faces = level.split(mu)
     return LowerSolution(
         y=level.tree(v),
