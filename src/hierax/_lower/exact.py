@@ -133,6 +133,9 @@ class Exact(AbstractLowerSolver):
     The first derivatives of G and the constraints must be continuous. Matrices of size dim(y) are formed while dim(y)
     plus the number of constraints is at most `dense_limit`; above it Newton steps come from conjugate gradients.
 
+    Where nothing around it is traced, an active set method on the host (`hierax._lower.on_host`) is tried first: a good
+    start then takes a linear system or two. It never says anything but SOLVED; everything else is the loop's to say.
+
     SOLVED is said only where the KKT residual at the returned point is at most `tol`. INFEASIBLE: the point minimises
     the squared violation and still violates (for convex constraints, proof that no feasible point is anywhere near).
     UNBOUNDED: feasible iterates of falling objective went 1e8 times further than the start (or than one).
