@@ -230,7 +230,8 @@ def test_eager_jit_and_vmap_agree():
     close(mapped.multipliers, Rows(2 * x, None), atol=1e-6)
     close(mapped.value, x**2 + 0.01, atol=1e-6)
     assert mapped.faces.inequalities[0].keys() == {"lower", "upper"}
-    close(solve(x[1], y[1]), jax.tree.map(lambda leaf: leaf[1], mapped), atol=1e-9)
+    alone, among = solve(x[1], y[1]), jax.tree.map(lambda leaf: leaf[1], mapped)
+    close(alone._replace(iterations=None), among._replace(iterations=None), atol=1e-9)  # alone: by other steps
 
 
 def test_residual_is_about_the_point():

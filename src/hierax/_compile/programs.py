@@ -109,14 +109,14 @@ class Bound:
         """
         call = _taken_apart(name, (self.problem, *args), static, donate)
         form, needed = call.key, list(_traces_needed.get(call.key, ()))
-        for missing in needed:
-            self.trace(*missing)
         while True:
-            call = _taken_apart(name, (self.problem, *args), static, donate)
+            if needed:
+                for missing in needed:
+                    self.trace(*missing)
+                call = _taken_apart(name, (self.problem, *args), static, donate)
             try:
                 result, seconds = _cached_call(function, call, donate, quick)
             except MissingTrace as missing:
-                self.trace(missing.name, missing.args_)
                 needed.append((missing.name, missing.args_))
             else:
                 self.compile_seconds += seconds

@@ -127,8 +127,9 @@ def trace_function(
     jaxpr, numbers = _without_numbers(closed.jaxpr)
     arrays = (*(jnp.asarray(const) for const in closed.consts), *_packed(numbers))
     dtypes, out_tree = [number.dtype for number in numbers], jax.tree.structure(shapes)
-    identity = _identity(jaxpr, _unpacked(arrays, dtypes), specs, given, forget)
-    return Trace(jaxpr, out_tree, (name, identity, str(jaxpr), out_tree), dtypes), arrays
+    text = str(jaxpr)
+    identity = _identity(jaxpr, text, _unpacked(arrays, dtypes), specs, given, forget)
+    return Trace(jaxpr, out_tree, (name, identity, text, out_tree), dtypes), arrays
 
 
 def _without_numbers(jaxpr: jex.Jaxpr) -> tuple[jex.Jaxpr, list[np.ndarray]]:
@@ -184,15 +185,15 @@ _identities: weakref.WeakKeyDictionary[Callable, Identity] = weakref.WeakKeyDict
 
 
 def _identity(
-    jaxpr: jex.Jaxpr, arrays: tuple, specs: list, function: Callable, forget: Callable[[Identity], None]
+    jaxpr: jex.Jaxpr, text: str, arrays: tuple, specs: list, function: Callable, forget: Callable[[Identity], None]
 ) -> Identity | str:
     """What tells a function apart beyond its jaxpr's text.
 
     The text of its custom rules; itself, where there are host callbacks; or this very trace, where arrays are hidden
     that the next trace may not share.
     """
-    rules = _rules(jaxpr, arrays, specs)
-    if rules is not None and "0xX" not in str(jaxpr):
+    rules = _rules(jaxpr, text, arrays, specs)
+    if rules is not None and "0xX" not in text:
         return rules
     try:
         if rules is not None and function in _identities:
@@ -206,7 +207,7 @@ def _identity(
     return identity
 
 
-def _rules(jaxpr: jex.Jaxpr, arrays: tuple, specs: list) -> str | None:
+def _rules(jaxpr: jex.Jaxpr, text: str, arrays: tuple, specs: list) -> str | None:
     """The text of the custom derivative rules in a jaxpr; None where they, or nested jaxprs, close over arrays.
 
     Custom rules are Python functions that run later. Differentiating once shows what they would compute, and any array
@@ -214,7 +215,6 @@ def _rules(jaxpr: jex.Jaxpr, arrays: tuple, specs: list) -> str | None:
     """
     if _inner_constants(jaxpr):
         return None
-    text = str(jaxpr)
     if "custom_jvp_call" not in text and "custom_vjp_call" not in text:
         return ""
     inexact = [i for i, spec in enumerate(specs) if jnp.issubdtype(spec.dtype, jnp.inexact)]

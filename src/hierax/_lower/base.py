@@ -25,6 +25,12 @@ class AbstractLowerSolver(eqx.Module):
     ) -> LowerSolution:
         """Solve the lower level at x from y; `xi` is the batch that stands for the expectation (`samples.whole`)."""
 
+    def on_host(
+        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, multipliers: Rows | None
+    ) -> LowerSolution | None:
+        """What `solve` answers outside of jit, where arrays are known, by quicker means; None: by its own."""
+        return None
+
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
         """Reasons why the solver does not fit the problem, each with a flag that is True where it applies."""
         return {}
@@ -51,7 +57,12 @@ def compiled_where_called(solve: Solve) -> Solve:
         multipliers: Rows | None = None,
     ) -> LowerSolution:
         arguments = (self, x, y, xi, multipliers)
-        bound = None if _is_traced((arguments, problem, jnp.zeros(()))) else _bound(problem, *arguments[1:4])
+        if _is_traced((arguments, problem, jnp.zeros(()))):
+            return solve(self, problem, x, y, xi, multipliers)
+        found = self.on_host(problem, x, y, xi, multipliers)
+        if found is not None:
+            return found
+        bound = bound_at(problem, x, y, xi)
         if bound is None:
             return solve(self, problem, x, y, xi, multipliers)
 
@@ -63,11 +74,14 @@ def compiled_where_called(solve: Solve) -> Solve:
     return wrapped
 
 
-def _bound(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> Bound | None:
-    """The problem made ready for compilation; None where one of its functions closes over a traced array."""
+def bound_at(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, mixed: bool = False) -> Bound | None:
+    """The problem made ready for compilation; None where one of its functions closes over a traced array.
+
+    With `mixed` the variables may be of another precision than the arrays that the functions close over.
+    """
     x, y, xi = jax.tree.map(jnp.asarray, (x, y, xi))
-    nothing = (jax.tree.map(lambda _: None, tree) for tree in (x, y))
-    bound = Bound(dataclasses.replace(problem, zeta=None, xi=None), *nothing)
+    no_x, no_y = (jax.tree.map(lambda _: None, tree) for tree in (x, y))
+    bound = Bound(dataclasses.replace(problem, zeta=None, xi=None), no_x, no_y, mixed=mixed)
     for name, batch in (("lower", (xi,)), ("constraints", ()), ("equalities", ())):
         bound.trace(name, (x, y, *batch))
     return None if _is_traced(bound.problem) else bound

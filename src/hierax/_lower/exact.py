@@ -26,7 +26,9 @@ from hierax._base.constants import ARMIJO
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
+from hierax._lower.face_multipliers import CLEAR, with_faces
 from hierax._lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
+from hierax._lower.on_host import solved_on_host
 from hierax._math.kkt_residual import Units, reachable, residual, units_at
 from hierax._math.lower_level import (
     INACCURATE,
@@ -50,11 +52,9 @@ GROWTH = 10.0  # of the penalty, and decrease of the proximal weight, where an o
 GAIN = 0.1  # ... this factor
 INNER = 0.5  # phi is minimised well enough when its gradient is this small against what the outer step will change
 SHORTEST = 2.0**-44  # step below which the line search gives up: phi is minimised as far as rounding allows
-FACE_STEPS = 20
 FAR = 1e8  # an iterate this many lengths away has run off
 OUT_OF_SIGHT, NEARLY = 1e20, 1e-2  # beyond this distance rows may be violated by so much of it
 _RUNNING = -1  # the status until the loop ends
-CLEAR = 1e-6  # violations (in lengths) below this are never called infeasible
 
 
 class _Phi(NamedTuple):
@@ -133,6 +133,9 @@ class Exact(AbstractLowerSolver):
     The first derivatives of G and the constraints must be continuous. Matrices of size dim(y) are formed while dim(y)
     plus the number of constraints is at most `dense_limit`; above it Newton steps come from conjugate gradients.
 
+    Where nothing around it is traced, an active set method on the host (`hierax._lower.on_host`) is tried first: a good
+    start then takes a linear system or two. It never says anything but SOLVED; everything else is the loop's to say.
+
     SOLVED is said only where the KKT residual at the returned point is at most `tol`. INFEASIBLE: the point minimises
     the squared violation and still violates (for convex constraints, proof that no feasible point is anywhere near).
     UNBOUNDED: feasible iterates of falling objective went 1e8 times further than the start (or than one).
@@ -176,7 +179,7 @@ class Exact(AbstractLowerSolver):
         if multipliers is None:
             mu = jnp.zeros(level.equal.size, level.start.dtype)
         else:
-            mu = _with_faces(level, level.signed(level.multipliers(multipliers)))
+            mu = with_faces(level, level.signed(level.multipliers(multipliers)))
         if self.starts == 1:
             end = self._minimise(level, jax.flatten_util.ravel_pytree(sets.project(problem.y_set, y))[0], mu)
         else:
@@ -192,6 +195,15 @@ class Exact(AbstractLowerSolver):
             status=end.status,
             iterations=end.steps,
         )
+
+    def on_host(
+        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, multipliers: Rows | None
+    ) -> LowerSolution | None:
+        """The solution by an active set method on the host; None where it does not arrive, or with many starts."""
+        if self.starts > 1:
+            return None
+        limits = {"max_steps": self.max_steps, "dense_limit": self.dense_limit}
+        return solved_on_host(problem, x, y, xi, multipliers, tol=float(self.tol), **limits)
 
     def branches(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, points: Float[Array, "starts n"], mu: Array
@@ -234,25 +246,6 @@ def _best(ends: _State) -> _State:
     nearly = jnp.where(ends.status == INFEASIBLE, jnp.inf, ends.residual)
     order = jnp.lexsort((jnp.where(rank == 1, ends.value, nearly), rank))
     return jax.tree.map(lambda leaf: leaf[order[0]], ends)
-
-
-def _with_faces(level: Level, mu: RowVector) -> RowVector:
-    """Multipliers of the constraints, completed by those of the active faces that balance the Lagrangian's gradient.
-
-    The least-squares solution, by conjugate gradients: the faces of Y are orthogonal, or nearly, and take few steps.
-    """
-    if not level.face.any():
-        return mu
-    rows, push = jax.linearize(level.rows, level.start)
-    pull = jax.linear_transpose(push, level.start)
-    active = level.face & (level.equal | (rows >= -CLEAR))
-    gradient = jax.grad(level.objective)(level.start) + pull(mu)[0]
-
-    def normal(m: RowVector) -> RowVector:
-        return jnp.where(active, push(pull(jnp.where(active, m, 0.0))[0]), m)
-
-    faces, _ = jax.scipy.sparse.linalg.cg(normal, jnp.where(active, -push(gradient), 0.0), maxiter=FACE_STEPS)
-    return level.signed(mu + jnp.where(active, faces, 0.0))
 
 
 def _minimise(level: Level, start: Vector, mu: RowVector, tol: Scalar, max_steps: int, newton: Newton) -> _State:
