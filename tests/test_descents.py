@@ -1,5 +1,6 @@
 """Descents of Auto: along kinks, from several starts, from points that are feasible, and how they are ended."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -87,3 +88,26 @@ def test_a_large_problem_whose_starts_have_no_feasible_y_is_not_called_infeasibl
     )
     solution = hx.solve(problem, np.zeros(n), np.zeros(n), hx.Auto(seconds=30.0), progress=False)
     assert solution.status.name == "converged", solution.status.message
+
+
+def test_lengths_that_were_only_assumed_do_not_certify():
+    # At the start nothing tells the length of x[0], whose answer is 1e-6: taken for known, one would let all slopes pass.
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y[0] / 1e-6 - 1) ** 2 + (y[1] - 1) ** 2 + x[1] ** 2,
+        lower=lambda x, y, xi: ((y - x) ** 2).sum(),
+    )
+    solution = hx.solve(problem, np.zeros(2), np.zeros(2), progress=False)
+    solved = np.allclose(solution.x, [1e-6, 0.5], rtol=1e-2)
+    assert solution.status.ok == solved == hx.certify(problem, solution.x, solution.y).ok(1e-4)
+
+
+def test_a_small_feasible_part_of_X_is_found_before_a_problem_is_called_infeasible():
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: x**2 + y**2,
+        lower=lambda x, y, xi: (y - x) ** 2,
+        constraints=lambda x, y: [y, 0.05 - 0.08 * jnp.sin(9 * x) * jnp.exp(-4 * (x - 1.2) ** 2) - y],
+        x_set=hx.Box(-2.0, 2.0),
+    )
+    solution = hx.solve(problem, -1.0, 0.0, progress=False)  # feasible for x in [0.860, 0.941]
+    assert solution.status.name == "converged"
+    assert float(solution.x) == pytest.approx(0.8597, abs=1e-3)

@@ -46,6 +46,9 @@ measured."""
 AGREEING_STARTS = 8
 """Starts after which the search ends where all of them ended at the same F. Chosen, not measured."""
 
+PHASE_ONE_MORE = 64
+"""Further starts of that, for small problems: before a problem is called infeasible. Chosen, not measured."""
+
 PHASE_ONE_VARIABLES = 400
 """Variables up to which such a point is looked for by SLSQP on the larger route. Chosen, not measured."""
 

@@ -180,7 +180,7 @@ class _Answer:
 
     def _certified(self, point: Point) -> Certificate:
         x, y = self._trees(point)
-        lengths = self.space.vectors.units.x, self.space.vectors.units.y
+        lengths = self.space.known_lengths
         return certificate_in(self.setting.at(x, y), seed=self.seed, stop=lambda: self.deadline.passed, lengths=lengths)
 
     def _in_space(self, point: Point) -> Point:

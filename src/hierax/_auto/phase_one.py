@@ -7,10 +7,11 @@ show); where it reaches zero the search begins there.
 
 import numpy as np
 
-from hierax._auto.constants import PHASE_ONE_STARTS, SQP_CHANGE, SQP_ITERATIONS
+from hierax._auto.constants import PHASE_ONE_MORE, PHASE_ONE_STARTS, SQP_CHANGE, SQP_ITERATIONS
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
 from hierax._judge.branches import FEASIBLE
+from hierax._math.scatter import unit_cube
 
 
 def feasible_points(space: Space) -> tuple[list[tuple[np.ndarray, np.ndarray]], float]:
@@ -38,7 +39,7 @@ def feasible_points(space: Space) -> tuple[list[tuple[np.ndarray, np.ndarray]], 
     low = np.concatenate([vectors.x_limits.low, vectors.y_limits.low, np.zeros(1)])
     high = np.concatenate([vectors.x_limits.high, vectors.y_limits.high, np.full(1, np.inf)])
     stop = Stop(SQP_ITERATIONS, SQP_CHANGE, space.deadline)
-    for x, y in list(zip(space.xs, space.ys, strict=True))[:PHASE_ONE_STARTS]:
+    for x, y in _starts(space):
         if space.deadline.passed:
             break
         violation = vectors.violation(x, y, vectors.at(x, y, none)[0])
@@ -48,4 +49,15 @@ def feasible_points(space: Space) -> tuple[list[tuple[np.ndarray, np.ndarray]], 
         least = min(least, violation)
         if violation <= FEASIBLE:
             found.append(at)
+        if len(found) >= PHASE_ONE_STARTS:
+            break
     return found, least
+
+
+def _starts(space: Space) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Those of the search, and for a small problem many more: a feasible x may be hard to find."""
+    starts = list(zip(space.xs, space.ys, strict=True))[:PHASE_ONE_STARTS]
+    if space.vectors.programs.by_table:
+        cube = unit_cube(space.vectors.layout.nx, PHASE_ONE_MORE, len(starts))
+        starts += [(x, space.ys[i % len(space.ys)]) for i, x in enumerate(space.vectors.cover_x(space.xs[0], cube)[1:])]
+    return starts

@@ -8,10 +8,11 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import PyTree
 
 from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate
-from hierax._judge.programs import Programs, raveled
+from hierax._judge.programs import Programs, raveled, unraveled
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import Structure, VectorProblem
 from hierax._math.scatter import unit_cube
@@ -32,6 +33,7 @@ class Space:
         structure: which constraints are mere bounds.
         deadline: when the search has to end.
         seen: told of every point that was judged; may end the search.
+        known_lengths: those of x and y for a certificate, infinite where they were only assumed.
     """
 
     vectors: VectorProblem
@@ -40,13 +42,16 @@ class Space:
     structure: Structure
     deadline: Deadline
     seen: Callable[[Candidate], None] = ignored
+    known_lengths: tuple[PyTree, PyTree] | None = None
 
     @staticmethod
     def of(setting: Setting, starts: int, seed: int, deadline: Deadline) -> "Space":
         """The space around the setting's point."""
         programs = Programs(setting)
         x, y = programs.landed(raveled(setting.x), raveled(setting.y))
-        lengths = np.concatenate([part.values for part in programs.lengths(x, y)])
+        parts = programs.lengths(x, y)
+        lengths = np.concatenate([part.values for part in parts])
+        known = tuple(np.where(part.assumed, np.inf, part.values) for part in parts)
         cubes = unit_cube(x.size, starts - 1, seed + 1), unit_cube(y.size, starts - 1, seed + 2)
         roughly = VectorProblem(programs, programs.units(lengths, [(x, y)]), y, seed)
         xs = roughly.cover_x(x / roughly.x_unit, cubes[0])
@@ -54,4 +59,5 @@ class Space:
         points = [(a * roughly.x_unit, b * roughly.y_unit) for a, b in zip(xs, ys, strict=True)]
         at = np.array([x for x, _ in points])
         vectors = VectorProblem(programs, programs.units(lengths, points), y, seed, at)
-        return Space(vectors, xs, ys, vectors.structure(xs), deadline)
+        trees = unraveled(programs.trees.x, known[0]), unraveled(programs.trees.y, known[1])
+        return Space(vectors, xs, ys, vectors.structure(xs), deadline, known_lengths=trees)

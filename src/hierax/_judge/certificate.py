@@ -204,8 +204,9 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Psi):
         return self.verdict(tol, **limits) == "yes"
 
     def reasons(self, tol: float = 1e-3, **limits: float | None) -> list[str]:
-        """Why it is not "yes": one sentence per test that fails or is not decided."""
-        return [objection.text for objection in self._objections(tol, **limits)]
+        """Why it is not "yes": one sentence per test that fails, then per test that is not decided."""
+        objections = sorted(self._objections(tol, **limits), key=lambda objection: not objection.sure)
+        return [objection.text for objection in objections]
 
     def refuted(self, tol: float = 1e-3, **limits: float | None) -> bool:
         """Whether the verdict is "no"."""

@@ -22,7 +22,8 @@ from hierax._math.scatter import Cube, scattered, unit_cube
 
 BENT = 1e-7  # curvature down, in units, beyond rounding
 OTHER_LOOKS = 6  # points of Y at which a small lower level is looked at for convexity, at other x than the given one
-LARGE_LOOKS = 3  # points at which a large lower level is looked at for convexity
+MANY_LOOKS = 300  # entries of y and rows up to which a lower level is looked at from everywhere
+LARGE_LOOKS = 3  # points at which a larger lower level is looked at for convexity
 STRUCTURE_LOOKS = 3  # points at which Jacobians are looked at for entries that are always zero
 MODERATE, FEWER_STARTS = 100, 8  # larger lower levels than that are solved once, or from so many starts if not convex
 
@@ -74,7 +75,8 @@ class VectorProblem:
         """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
         first, *others = self._looked_at
         few = OTHER_LOOKS if self.programs.lanes > 1 else 1
-        looks = self.lower_starts[: LOWER_STARTS if self.programs.lanes > 1 else LARGE_LOOKS]
+        many = self.programs.lanes > 1 or self.layout.ny + self.layout.rows <= MANY_LOOKS
+        looks = self.lower_starts[: LOWER_STARTS if many else LARGE_LOOKS]
         found = bent_below(self, first, looks)
         for x in others if self.programs.lanes > 1 else others[:LARGE_LOOKS]:
             found = found or bent_below(self, x, looks[:few])
