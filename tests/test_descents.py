@@ -91,7 +91,7 @@ def test_a_large_problem_whose_starts_have_no_feasible_y_is_not_called_infeasibl
 
 
 def test_lengths_that_were_only_assumed_do_not_certify():
-    # At the start nothing tells the length of x[0], whose answer is 1e-6: taken for known, one would let all slopes pass.
+    # At the start nothing tells the length of x[0], whose answer is 1e-6: taken for known, one would pass all slopes.
     problem = hx.Problem(
         upper=lambda x, y, zeta: (y[0] / 1e-6 - 1) ** 2 + (y[1] - 1) ** 2 + x[1] ** 2,
         lower=lambda x, y, xi: ((y - x) ** 2).sum(),
