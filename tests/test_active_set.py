@@ -152,3 +152,13 @@ def test_lengths_do_not_come_from_the_centre_of_a_ball():
     programs = Programs(Setting.of(problem, np.float64(0.7), np.full(3, 1e-9), 1024, 0))
     _, of_y = programs.lengths(np.array([0.7]), np.full(3, 1e-9))
     assert (of_y.values < 1.0).all()
+
+
+def test_derivatives_that_are_not_finite_are_left_to_others():
+    def slopes(y, mu):
+        return Slopes(0.0, np.zeros(1), np.ones(1), np.zeros(0))
+
+    level = Level(
+        np.zeros(0, bool), slopes, lambda y, mu: Matrices(np.zeros((0, 1)), np.full((1, 1), np.inf)), lambda y: y
+    )
+    assert Tracker().solve(level, np.zeros(1), np.zeros(0)) is None

@@ -59,6 +59,11 @@ class Matrices:
         self.jacobian, self.hessian = jacobian, hessian
 
     @functools.cached_property
+    def finite(self) -> bool:
+        """Whether all entries are finite."""
+        return bool(np.isfinite(self.jacobian).all() and np.isfinite(self.hessian).all())
+
+    @functools.cached_property
     def singles(self) -> np.ndarray:
         """Which rows depend on one entry of y alone."""
         return np.count_nonzero(self.jacobian, axis=1) == 1
@@ -165,7 +170,12 @@ class System:
 
 
 def _factorised(matrices: Matrices, free: np.ndarray, own: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The solution of systems [[L_yy, r'], [r, 0]] of some entries of y and some rows, slightly shifted."""
+    """The solution of systems [[L_yy, r'], [r, 0]] of some entries of y and some rows, slightly shifted.
+
+    Not a number where derivatives are not finite.
+    """
+    if not matrices.finite:
+        return lambda right: np.full_like(right, np.nan)
     curvatures = np.abs(np.diag(matrices.hessian))[free]
     shift = SHIFT * np.concatenate([np.where(curvatures > 0, np.minimum(curvatures, 1.0), 1.0), -np.ones(own.size)])
     if matrices.sparse is not None:
