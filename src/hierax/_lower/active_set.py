@@ -81,7 +81,7 @@ class Matrices:
     def same(self, other: "Matrices") -> bool:
         """Whether both are the same, up to rounding."""
         pairs = (self.jacobian, other.jacobian), (self.hessian, other.hessian)
-        return all(
+        return (self.finite and other.finite) and all(
             np.max(np.abs(a - b), initial=0.0) <= UNCHANGED * (1 + np.max(np.abs(b), initial=0.0)) for a, b in pairs
         )
 
