@@ -48,6 +48,7 @@ def test_little_noise_is_certified():
     assert quiet.log[0].startswith("Route average")
 
 
+@pytest.mark.slow
 def test_the_answer_does_not_depend_on_the_judges_samples(solution):
     again = hx.solve(noisy(0.5), 0.5, 0.5, progress=False)
     assert float(again.x) == float(solution.x)

@@ -15,6 +15,8 @@ from hierax.experiments.bench.cold_calls import CALLS, cold_data
 from hierax.experiments.bench.medium_data import ridge
 from hierax.experiments.bench.medium_planted import noisy_quadratic, planted_qp
 
+pytestmark = pytest.mark.slow  # problems of the benchmarks, solvers outside hierax, processes of their own
+
 
 class Stated(Exception):
     """Carries the problem that a script was about to solve."""

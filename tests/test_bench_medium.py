@@ -29,6 +29,8 @@ from hierax.experiments.bench.medium_problems import NAMES, missing
 from hierax.experiments.bench.medium_solvers import SOLVERS, NotApplicable
 from hierax.experiments.reproduce.workers import run_tasks
 
+pytestmark = pytest.mark.slow  # problems of the benchmarks, solvers outside hierax, processes of their own
+
 QP, BODIES = (2, 6, 4), (2, 5, 3)
 
 

@@ -40,6 +40,7 @@ def test_a_curved_ridge_of_kinks_is_followed():
     assert float(solution.value) == pytest.approx(-1.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_lower_level_that_is_convex_only_at_the_start_is_not_trusted():
     case = bolib.load("MitsosBarton2006Ex317")  # its curvature in y is x at y = 0, and x0 = 1
     solution = hx.solve(case.problem(), *case.x0y0(), progress=False)

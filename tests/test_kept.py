@@ -35,6 +35,7 @@ def counts_of(*arguments: str, **environment: str) -> dict[str, int]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "programs"
     first = counts_of(str(folder))
