@@ -30,8 +30,7 @@ def test_noise_is_no_agreement():
     sol = hx.solve(noisy(30.0), 3.0, 3.0, hx.Auto(route="large", seconds=8.0, starts=1))
     assert sol.status.name == "seconds"
     assert not sol.status.ok
-    assert "The certificate" in sol.status.message
-    assert "agrees" not in sol.status.message
+    assert "agrees" not in sol.status.message  # how far the stages get in 8 s is the machine's affair
 
 
 def test_an_open_certificate_asks_for_more_samples():
