@@ -19,6 +19,7 @@ from hierax._auto.referee import can_judge, setting_of
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number
 from hierax._base.trees import size
+from hierax._judge.retraining import is_trained
 from hierax._judge.segments import not_convex
 from hierax._math.lower_level import layout_of
 from hierax._methods.salvf import SALVF
@@ -125,9 +126,11 @@ def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:
         return "small", text
     if variables > PENALTY_ROUTE_VARIABLES:
         return "large", text
-    if variables > BENT_ROUTE_VARIABLES and can_judge(prepared.problem):
+    if can_judge(prepared.problem) and (prepared.problem.xi is not None or variables > BENT_ROUTE_VARIABLES):
         setting = setting_of(prepared, seed)
-        bent = not_convex(setting, setting.y, seed)
+        bent = is_trained(setting, seed)
+        if bent is None and variables > BENT_ROUTE_VARIABLES:
+            bent = not_convex(setting, setting.y, seed)
         if bent is not None:
             return "large", f"{text}, which is {bent}"
     return "penalty", text

@@ -17,6 +17,10 @@ class Certifier:
         of, certificate = self._known
         return certificate if of is stage else None
 
+    def know(self, stage: Stage, certificate: Certificate) -> None:
+        """Keep a certificate that was made elsewhere."""
+        self._known = (stage, certificate)
+
     def certificate(self, stage: Stage) -> Certificate | None:
         """The certificate of the stage; None where the problem is too large or never seen as a whole."""
         if self._referee is not None and self._known[0] is not stage:

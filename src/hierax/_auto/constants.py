@@ -19,8 +19,9 @@ PENALTY_ROUTE_VARIABLES = 3000
 variables and 1,300 rows a problem takes 16 CPU s."""
 
 BENT_ROUTE_VARIABLES = 1000
-"""The same for lower levels that are not convex, as networks, whose local solutions cannot all be looked at. Chosen,
-not measured."""
+"""The same for lower levels that are not convex, whose local solutions cannot all be looked at. Chosen, not measured.
+Those that are means over data, as networks, are trained rather than solved from 200 entries on
+(`hierax._judge.retraining`): a certificate by 24 exact solves took more than ten minutes with 875."""
 
 WHOLE_DATA = 2_000_000
 """Numbers in all data up to which a problem whose expectations are known (`Finite` data, a `Sampler` with `exact`) is
@@ -295,3 +296,21 @@ PRICE_OF_VIOLATION = 10.0
 RAN_FAR, STRETCHES = 30.0, (10.0, 100.0, 1000.0)
 """Where the best point is this many lengths from the start, F is looked at further along the ray, at these multiples:
 it is unbounded where it doubles its fall every time. Chosen, not measured."""
+
+# -- large route: lower levels that are trained, not solved -----------------------------------------------------------
+
+FEW_X = 8
+"""Entries of x up to which a search without derivatives moves each of them. Chosen, not measured."""
+
+RETRAINED_RADII = (0.5, 0.02)
+"""First and last radius of that search, as shares of the size of x. The last is where the noise of eight trainings
+begins on the digits: F changes by a standard error."""
+
+RETRAINED_EVALUATIONS = 15
+"""Points that the search looks at, at most, for every entry of x and one more. Chosen, not measured."""
+
+WAY_AT_MOST = 16.0
+"""How many times as far as SALVF has come the search along its way goes at most. Chosen, not measured."""
+
+STAGES_BEFORE_RETRAINING = 0.5
+"""Share of the time after which SALVF's stages end and the search along their way begins. Chosen, not measured."""

@@ -7,9 +7,13 @@ keeps whichever ends lower in F at the lower level's own answer (`referee.py`). 
 The certificate of the best point decides what comes next: where it says yes, the route ends; where it objects although
 F no longer falls, c1 is raised; where noise keeps it from deciding, points are judged by more samples and the stages go
 on. Problems too large for a certificate at every stage go by F alone, and end without a proof.
+
+Lower levels that are trained rather than solved, as networks, are searched by training them (`retrained_search.py`),
+over all of x where it has few entries, else along the way that the stages have found.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -26,10 +30,13 @@ from hierax._auto.constants import (
     LARGE_ROUTE_SECONDS,
     LARGE_ROUTE_STARTS,
     RAN_FAR,
+    SEARCH_SHARE,
     SEVERAL_STARTS_SIZE,
+    STAGES_BEFORE_RETRAINING,
     STRETCHES,
 )
 from hierax._auto.referee import Referee, can_judge
+from hierax._auto.retrained_search import Limits, few, search_by_training
 from hierax._auto.schedule import RunSettings, Schedule
 from hierax._auto.stage_runner import Stage, StageRunner
 from hierax._auto.stages import Stages
@@ -37,6 +44,7 @@ from hierax._base.constants import LOWER_STARTS
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import numbers_of
 from hierax._base.trees import size
+from hierax._judge.retraining import COUNT
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._methods.salvf import SALVF
 from hierax._problem import sets
@@ -70,6 +78,7 @@ class LargeRoute:
         self.certifier = Certifier(self.referee, auto.tol)
         self.starts = 1 if self.referee is None else auto.starts or _default_starts(prepared, self.referee)
         self.stages = Stages()
+        self.stages_until = math.inf  # seconds after which something else begins
         self.ran_off = self.stopped = False
         if self.referee is not None and self.referee.not_convex is not None:
             log.append(
@@ -77,7 +86,39 @@ class LargeRoute:
             )
 
     def run(self, show: Show) -> None:
-        """Stages until the certificate agrees, the budget is spent, or nothing improves any more."""
+        """Stages until the certificate agrees, the budget is spent, or nothing improves any more; then trainings."""
+        if self.referee is None or self.referee.trained is None:
+            self._run_stages(show)
+            return
+        self.log.append(f"The lower level is {self.referee.trained}: it is trained, not solved.")
+        if not few(self.prepared.x):
+            self.stages_until = STAGES_BEFORE_RETRAINING * self.budget.seconds
+            self._run_stages(show)
+        self._retrain(self.referee, show)
+
+    def _retrain(self, referee: Referee, show: Show) -> None:
+        """Search over x by training the lower level."""
+        self.stages_until = math.inf
+        ahead = self.stages.best
+
+        def met(stage: Stage) -> bool:
+            self.stages.add(stage)
+            self._tell(stage)
+            show(int(self.budget.elapsed), {"upper": stage.upper, "violation": stage.violation})
+            return self._must_end
+
+        limits = Limits(lambda: self._enough_trained, lambda: self.budget.over or self.interrupt.asked)
+        found = search_by_training(referee, limits, met, None if ahead is None else ahead.end.x, self.certifier.tol)
+        if found is not None:
+            self.stages.best, self.log = found.stage, [*self.log, *found.log]
+            self.certifier.know(found.stage, found.certificate)
+
+    @property
+    def _enough_trained(self) -> bool:
+        """Whether the search has to end, so that time is left for the certificate."""
+        return self._must_end or self.budget.elapsed > SEARCH_SHARE * self.budget.seconds
+
+    def _run_stages(self, show: Show) -> None:
         schedule = Schedule()
         first = self._race(schedule.first_race(), show, first=True)
         self.log += [stage.text for stage in first]
@@ -103,7 +144,7 @@ class LargeRoute:
     @property
     def _must_end(self) -> bool:
         """Whether the budget is spent, Ctrl-C was pressed, the caller has enough, or the data have ended."""
-        enough = self.stopped or self._out_of_stages
+        enough = self.stopped or self._out_of_stages or self.budget.elapsed > self.stages_until
         return enough or self.budget.spent or self.interrupt.asked or bool(self.runner.no_more_data)
 
     @property
@@ -239,7 +280,7 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
         tol=auto.tol,
     )
     certificate = None if route.stages.best is None else route.certifier.known(route.stages.best)
-    judged_as_it_is = route.referee is not None and route.referee.exact
+    judged_as_it_is = route.referee is not None and (route.referee.exact or route.referee.trained is not None)
     return solution if certificate is None or not judged_as_it_is else solution.knowing(certificate)
 
 
@@ -250,10 +291,12 @@ def _answer(route: LargeRoute, seed: int) -> tuple[PyTree, PyTree, Multipliers]:
         start = run_steps(prepared, SALVF(), Call(max_steps=1, seed=seed, progress=False, quiet=True))
         return prepared.x, prepared.y, start.multipliers
     end = route.stages.best.end
-    if route.referee is not None and not route.referee.exact:
+    if route.referee is not None and not route.referee.exact and route.referee.trained is None:
         end = route.referee.judge(end.x, end.y, end.y, end.multipliers, CERTIFIED)
     if end.lower_status == SOLVED:
         route.log.append("y is the lower level's exact solution at the final x.")
+    elif route.referee is not None and route.referee.trained is not None:
+        route.log.append(f"y is the best of {COUNT} trainings at the final x.")
     elif route.referee is not None and end.judged.violation > KEPT:
         kept = route.referee.kept(end)
         route.log.append(

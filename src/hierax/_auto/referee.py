@@ -4,6 +4,7 @@ SALVF's iterate y is drawn towards low F, which for a network means that it has 
 judged at the lower level's own answer. Everything is in double precision, with programs that all stages share.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -12,13 +13,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from hierax._auto.constants import CERTIFIED, JUDGED_EXACTLY
-from hierax._auto.repair import nearest_kept
 from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
 from hierax._base.trees import select, size
 from hierax._compile.checked import finite_values
 from hierax._compile.precision import doubled_on_host
 from hierax._judge.certificate import Certificate, certificate_in
+from hierax._judge.keeping import nearest_kept
 from hierax._judge.point import Judgement, point_values, relative_gap
+from hierax._judge.retraining import Retraining, is_trained
 from hierax._judge.segments import not_convex
 from hierax._judge.setting import Data, Setting
 from hierax._lower.exact import Exact
@@ -61,6 +63,7 @@ class Referee:
         rows = self.setting.shapes("constraints"), self.setting.shapes("equalities")
         self.entries = size(self.setting.y) + sum(row.size for row in jax.tree.leaves(rows))
         self.not_convex = not_convex(self.setting, self.setting.y, seed) if self.exact else None
+        self.trained = None if self.exact else is_trained(self.setting, seed)  # why it is trained, not solved
         self.lower = Exact() if self.not_convex is None else Exact(starts=LOWER_STARTS)
 
     @property
@@ -113,6 +116,16 @@ class Referee:
             return None
         there = self.setting.at(end.x, end.y)
         return certificate_in(there, Exact(), doubled_on_host(end.multipliers), None, self.seed)
+
+    def retraining(self, stop: Callable[[], bool]) -> Retraining:
+        """Trainings of the lower level, from the y that the caller gave."""
+        assert self.trained is not None
+        return Retraining.of(self.setting, self.setting.y, self.seed, stop, self.trained)
+
+    def certificate_of_training(self, end: RunEnd, training: Retraining) -> Certificate:
+        """The certificate of a point whose lower level is trained."""
+        there = self.setting.at(end.x, end.y)
+        return certificate_in(there, seed=self.seed, stop=training.stop, training=training)
 
 
 def setting_of(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES) -> Setting:

@@ -25,7 +25,9 @@ from hierax._judge.descent import Around, Look, refuting
 from hierax._judge.inspection import Fields, Inspection, Stop, fits
 from hierax._judge.large import without_matrices
 from hierax._judge.psi import RunState, of_psi
+from hierax._judge.retraining import Retraining, is_trained
 from hierax._judge.setting import Setting
+from hierax._judge.trained import Retrained, trained_fields
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution, row_names
@@ -146,6 +148,17 @@ class _Above:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class _Training:
+    """What is known where the lower level is trained rather than solved (a network).
+
+    Attributes:
+        retrained: several trainings at x, and on both sides of it; None: the lower level was solved.
+    """
+
+    retrained: Retrained | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class _Psi:
     """How far the end of a run is from a stationary point of SALVF's penalty function.
 
@@ -159,7 +172,7 @@ class _Psi:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Certificate(_Feasibility, _Below, _Slope, _Above, _Psi):
+class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
     """How far a point (x, y) is from solving a bilevel problem. `print` gives a table, `verdict(tol)` the answer.
 
     Everything is judged in units that follow from the problem and the point (`lengths`): multiplying F, G or a
@@ -169,7 +182,7 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Psi):
     Feasibility: `violation`, in the user's units `max_violation`, and `worst`. Below: `reference`, `lower_gap`,
     `distance`, `kkt_residual`. Above: `gain(tol)` against `upper_scale`, the descent test `around`, the gradient
     `hypergradient` with its projected `hypergradient_norm`, `upper_multipliers`; `margin` and `radius` say how far the
-    answer stays valid. Of a run of SALVF: `stationarity`.
+    answer stays valid. Of a lower level that is trained, not solved: `retrained`. Of a run of SALVF: `stationarity`.
 
     Attributes:
         x: the point.
@@ -240,6 +253,8 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Psi):
             )
             found.append(Objection(text, True))
         status = int(self.reference.status)
+        if self.retrained is not None:
+            return found + self._trained(self.retrained, own["gap"], own["stationarity"])
         if status != SOLVED:
             text = f"the lower level has no reference solution at this x: {MEANING[status]}."
             nearly = status == INFEASIBLE and not found  # its feasible set is a point, or nearly empty
@@ -267,6 +282,21 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Psi):
         found += self._weighed(text, abs(own), self.lower_gap_se, most)
         text = f"not optimal below: another solution of the lower level is better by {self.branch_gap:.3g}"
         return found + self._weighed(text, self.branch_gap, self.lower_gap_se, self.gap_range.at_tie(tol))
+
+    def _trained(self, seen: Retrained, gap: float, stationarity: float) -> list[Objection]:
+        """What trainings object to. They prove nothing, so one objection always remains."""
+        found = []
+        most = max(self.gap_range.within(gap), SURE * seen.spread)
+        if self.lower_gap is not None and self.lower_gap > most:
+            text = f"not optimal below: another training ends with a G that is lower by {self.lower_gap:.3g}."
+            found.append(Objection(text, True))
+        move = seen.lower(stationarity * self.upper_scale, SURE)
+        if move is not None:
+            text = f"not a minimum above: with {move.text} F is lower by {-move.change:.3g} +- {move.error:.1g}"
+            found.append(Objection(f"{text} (means of {seen.trainings} trainings).", True))
+        slope = f"; slope of F: {seen.slope:.2g} +- {seen.slope_error:.1g} per length of x" if seen.moves else ""
+        text = f"the lower level is trained, not solved: y is the best of {seen.trainings + 1} trainings{slope}."
+        return [*found, Objection(text, False)]
 
     def _above(self, tol: float) -> list[Objection]:
         found, gain = [], self.gain(tol)
@@ -342,6 +372,8 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Psi):
         if self.around is not None:
             rows.append(("descent test", str(len(self.around.looks)), "lower solves around x and other solutions at x"))
             rows.append(("active rows", _number(self.radius), f"lengths of x until they change; margin {margin}"))
+        if self.retrained is not None:
+            rows += _training_rows(self.retrained)
         if self.not_convex is not None:
             rows.append(("lower level", "", self.not_convex))
         rows.append(("reference solver", "", f"{MEANING[int(self.reference.status)]}; {self.data}"))
@@ -352,6 +384,14 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Psi):
             (f"verdict at tol {SHOWN_TOLERANCE:g}", self.verdict(SHOWN_TOLERANCE), reasons[0] if reasons else "")
         )
         return rows + [("", "", reason) for reason in reasons[1:]]
+
+
+def _training_rows(seen: Retrained) -> list[tuple[str, str, str]]:
+    mean = f"{seen.upper:.4g} +- {seen.upper_error:.1g}"
+    rows = [("F of retrained lower levels", mean, f"mean of {seen.trainings} trainings at x, and its standard error")]
+    for move in seen.moves:
+        rows.append(("change of F", f"{move.change:+.3g} +- {move.error:.1g}", f"with {move.text}"))
+    return rows
 
 
 def _number(value: float | None) -> str:
@@ -412,7 +452,13 @@ def certify(
         if not np.isfinite(numbers_of(tree)).all():
             raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
     with interruptible() as interrupt:
-        return certificate_in(setting, lower, multipliers, state, seed, lambda: interrupt.asked, lengths)
+
+        def stop() -> bool:
+            return interrupt.asked
+
+        why = is_trained(setting, seed) if lower is None else None
+        training = None if why is None else Retraining.before(setting, seed, stop, why)
+        return certificate_in(setting, lower, multipliers, state, seed, stop, lengths, training)
 
 
 def _refuse(lower: object, multipliers: object, state: object) -> None:
@@ -433,19 +479,23 @@ def certificate_in(
     seed: int = 0,
     stop: Stop = lambda: False,
     lengths: tuple[PyTree, PyTree] | None = None,
+    training: Retraining | None = None,
 ) -> Certificate:
     """The certificate of the setting's point: `certify` for whoever judges many points of one problem.
 
-    Where `stop` says so, tests that are left are not made, and the verdict says which.
+    Where `stop` says so, tests that are left are not made, and the verdict says which. `training` is how the lower
+    level is trained where it is not solved.
     """
     given = None if multipliers is None else _fitting(setting, multipliers)
     most = None if lengths is None else _fitting_lengths(setting, lengths)
-    parts = [of_psi(setting, lower or Exact(), state)]
-    parts += (
-        _inspected(setting, lower, given, seed, stop, most)
-        if fits(setting)
-        else [without_matrices(setting, lower or Exact(), given, seed)]
-    )
+    if training is not None:
+        parts = [trained_fields(training, setting, given, seed)]
+    elif fits(setting):
+        parts = _inspected(setting, lower, given, seed, stop, most)
+    else:
+        parts = [without_matrices(setting, lower or Exact(), given, seed)]
+    if training is None:
+        parts.insert(0, of_psi(setting, lower or Exact(), state))
     numbers: dict[str, PyTree] = {}
     notes: dict[str, str] = {}
     for part in parts:

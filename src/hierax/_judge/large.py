@@ -29,7 +29,7 @@ STARTS = 8  # further solves of a lower level that is not convex
 ACCURATE = 1e-8  # what the KKT residual calls zero
 
 
-class _Comparison(NamedTuple):
+class Comparison(NamedTuple):
     """(x, y) beside the reference solution.
 
     Attributes:
@@ -52,18 +52,13 @@ class _Comparison(NamedTuple):
 def without_matrices(setting: Setting, solver: AbstractLowerSolver, given: Multipliers | None, seed: int) -> Fields:
     """The fields of a certificate that need no matrices."""
     found, why = _reference(setting, solver, seed)
-    compared = _compare(setting, found, given)
-    names = [name for block, tree in compared.violations.items() for name in entries(block, tree)]
-    values = np.concatenate([numbers_of(tree) for tree in compared.violations.values()])
-    worst = int(np.argmax(np.where(np.isnan(values), np.inf, values)))
+    compared = compare(setting, found, given)
     sizes = tuple(float(np.sqrt(np.mean(numbers_of(tree) ** 2))) or 1.0 for tree in (setting.x, setting.y))
     length = sizes[1] * numbers_of(setting.y).size ** 0.5
     too_large = f"too large: the KKT matrix of the lower level exceeds order {MOST}"
     numbers: dict[str, PyTree] = {
         "reference": found,
-        "max_violation": float(values[worst]),
-        "violation": float(values[worst]),
-        "worst": names[worst],
+        **feasibility(compared),
         "lengths": tuple(
             jax.tree.map(lambda leaf, one=one: np.full(leaf.shape, one), tree)
             for tree, one in zip((setting.x, setting.y), sizes, strict=True)
@@ -79,6 +74,14 @@ def without_matrices(setting: Setting, solver: AbstractLowerSolver, given: Multi
     return Fields(numbers, notes | {"distance": f"that y*(x) is unique was not tested: {too_large}"})
 
 
+def feasibility(compared: Comparison) -> dict[str, PyTree]:
+    """The largest violation, and of what."""
+    names = [name for block, tree in compared.violations.items() for name in entries(block, tree)]
+    values = np.concatenate([numbers_of(tree) for tree in compared.violations.values()])
+    worst = int(np.argmax(np.where(np.isnan(values), np.inf, values)))
+    return {"max_violation": float(values[worst]), "violation": float(values[worst]), "worst": names[worst]}
+
+
 def _reference(setting: Setting, solver: AbstractLowerSolver, seed: int) -> tuple[LowerSolution, str | None]:
     """The lower level solved at x from y; where samples show that it is not convex, the best of several solves."""
     found = setting.solve_lower(solver, setting.x, setting.y)
@@ -91,16 +94,16 @@ def _reference(setting: Setting, solver: AbstractLowerSolver, seed: int) -> tupl
     return best, f"{bent}: v(x) is the best of {1 + STARTS} solves"
 
 
-def _compare(setting: Setting, found: LowerSolution, given: Multipliers | None) -> _Comparison:
+def compare(setting: Setting, found: LowerSolution, given: Multipliers | None) -> Comparison:
     """The setting's point beside the reference solution (which may be none)."""
 
-    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, own: Rows) -> _Comparison:
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, own: Rows) -> Comparison:
         xi, accurate = data.xi, jnp.asarray(ACCURATE)
         level = level_at(problem, x, y, xi)
         mu = multiplier_vector(found._replace(multipliers=own), level.start.dtype)
         slope = jax.grad(level.objective)(level.start)
         units = units_at(level, level.start, level.rows(level.start), slope, accurate)
-        return _Comparison(
+        return Comparison(
             violations=violations(problem, x, y),
             lower_gap=problem.lower(x, y, xi) - problem.lower(x, found.y, xi),
             distance=optax.tree.norm(optax.tree.sub(y, found.y)),

@@ -21,6 +21,23 @@ ROUNDS = 20  # a convex row is kept to rounding after four or five
 CLOSE = 1e-7  # violation, in the user's units, that ends the rounds
 
 
+def excess(problem: Problem, x: PyTree, y: PyTree) -> Rows:
+    """By how much y violates the rows of the lower level at x."""
+    return blockwise(lambda h: jnp.maximum(h, 0.0), lambda e: e, problem.rows(x, y))
+
+
+def nearer(problem: Problem, x: PyTree, y: PyTree) -> PyTree:
+    """y after one round; in Y, and unchanged where it keeps all rows."""
+    beyond, pull_back = jax.vjp(lambda at: excess(problem, x, at), y)
+    if not jax.tree.leaves(beyond):
+        return sets.project(problem.y_set, y)
+
+    def product(v: Rows) -> Rows:
+        return jax.jvp(lambda at: excess(problem, x, at), (y,), (pull_back(v)[0],))[1]
+
+    return sets.project(problem.y_set, optax.tree.sub(y, pull_back(conjugate_gradients(product, beyond))[0]))
+
+
 def nearest_kept(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[PyTree, Scalar]:
     """y moved until it keeps the rows at x, and the largest violation that is left; y itself where none gets smaller.
 
@@ -28,21 +45,12 @@ def nearest_kept(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[Py
     """
     del data
 
-    def excess(y: PyTree) -> Rows:
-        return blockwise(lambda h: jnp.maximum(h, 0.0), lambda e: e, problem.rows(x, y))
-
     def worst(y: PyTree) -> Scalar:
-        values = jax.tree.map(jnp.abs, excess(y))
-        return largest(values, jax.tree.leaves(y)[0].dtype)
-
-    def nearer(y: PyTree) -> PyTree:
-        beyond, pull_back = jax.vjp(excess, y)
-        weights = conjugate_gradients(lambda v: jax.jvp(excess, (y,), (pull_back(v)[0],))[1], beyond)
-        return sets.project(problem.y_set, optax.tree.sub(y, pull_back(weights)[0]))
+        return largest(jax.tree.map(jnp.abs, excess(problem, x, y)), jax.tree.leaves(y)[0].dtype)
 
     def body(state: tuple[PyTree, Scalar, Scalar]) -> tuple[PyTree, Scalar, Scalar]:
         y, left, rounds = state
-        moved = nearer(y)
+        moved = nearer(problem, x, y)
         after = worst(moved)
         better = after < left
         return (
