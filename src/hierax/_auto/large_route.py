@@ -112,6 +112,10 @@ class LargeRoute:
         if found is not None:
             self.stages.best, self.log = found.stage, [*self.log, *found.log]
             self.certifier.know(found.stage, found.certificate)
+        elif ahead is None:
+            self.log.append("The time was up before the lower level was trained once: the start is returned.")
+            start = referee.as_it_is(self.prepared.x, self.prepared.y)
+            self.stages.go_on_from(Stage(start, RunSettings()))
 
     @property
     def _enough_trained(self) -> bool:
@@ -291,11 +295,12 @@ def _answer(route: LargeRoute, seed: int) -> tuple[PyTree, PyTree, Multipliers]:
         start = run_steps(prepared, SALVF(), Call(max_steps=1, seed=seed, progress=False, quiet=True))
         return prepared.x, prepared.y, start.multipliers
     end = route.stages.best.end
-    if route.referee is not None and not route.referee.exact and route.referee.trained is None:
+    trained = route.referee is not None and route.referee.trained is not None
+    if route.referee is not None and not (route.referee.exact or trained):
         end = route.referee.judge(end.x, end.y, end.y, end.multipliers, CERTIFIED)
     if end.lower_status == SOLVED:
         route.log.append("y is the lower level's exact solution at the final x.")
-    elif route.referee is not None and route.referee.trained is not None:
+    elif trained and route.certifier.known(route.stages.best) is not None:
         route.log.append(f"y is the best of {COUNT} trainings at the final x.")
     elif route.referee is not None and end.judged.violation > KEPT:
         kept = route.referee.kept(end)

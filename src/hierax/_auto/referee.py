@@ -103,6 +103,12 @@ class Referee:
         judged, _ = self.setting.run("end of a run", _judged, x, y, y)
         return end._replace(y=in_precision_of(self.prepared.y, y), judged=Judgement(*map(float, judged)))
 
+    def as_it_is(self, x: PyTree, y: PyTree) -> RunEnd:
+        """A point of which nothing is known, judged without a lower solve."""
+        shapes = map(self.setting.shapes, ("constraints", "equalities", "upper_constraints"))
+        none = Multipliers(*(jax.tree.map(lambda row: jnp.zeros(row.shape), tree) for tree in shapes))
+        return self.judge(x, y, y, none, exact_up_to=0)
+
     def starts(self, count: int) -> tuple[PyTree, PyTree]:
         """The given start and points that cover X and Y, stacked; where a function is not finite, the given start."""
         x, y = self.prepared.x, self.prepared.y

@@ -171,11 +171,11 @@ def _chunk(
             batch = batch_of(jax.random.fold_in(jax.random.key(seed), i))
             slope = jax.grad(lambda at: problem.lower(x, at, batch))(y)
             speed = jax.tree.map(lambda v, g: MOMENTUM * v + g, speed, slope)
-            left = (STEPS - i) / (STEPS * (1 - DECAY_FROM))
+            left = (STEPS - i).astype(rate.dtype) / (STEPS * (1 - DECAY_FROM))
             moved = optax.tree.add_scale(y, -rate * jnp.minimum(1.0, left), speed)
             return (nearer(problem, x, moved), speed), None
 
-        numbers: Int[Array, " chunk"] = state.step + jnp.arange(CHUNK, dtype=state.step.dtype)
+        numbers = jnp.asarray(state.step) + jnp.arange(CHUNK, dtype=state.step.dtype)
         return jax.lax.scan(step, (y, speed), numbers)[0]
 
     y, speed = jax.vmap(one)(state.y, state.speed, keys, rates)
