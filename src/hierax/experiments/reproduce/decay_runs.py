@@ -94,9 +94,9 @@ def _run(
     )
 
 
-def run_grid(name: str, noise: float, size: Size, data_dir: Path | None) -> list[Row]:
-    """Per seed: training under every bound of a grid, the one with the least validation loss, and without any bound."""
-    return [_grid(name, noise, seed, size, data_dir) for seed in range(size.seeds)]
+def run_grid(name: str, noise: float, size: Size, data_dir: Path | None, first: int = 0) -> list[Row]:
+    """Per seed, from `first` on: training under every bound of a grid, the best one of them, and without any bound."""
+    return [_grid(name, noise, seed, size, data_dir) for seed in range(first, first + size.seeds)]
 
 
 def _grid(name: str, noise: float, seed: int, size: Size, data_dir: Path | None) -> Row:
