@@ -262,10 +262,13 @@ def _weight_decay(name: str, seed: int) -> list[Row]:
 
 
 def _within_best(bound: float, losses: np.ndarray) -> bool:
-    """Whether a bound lies between the outermost of the grid whose validation loss is near the best."""
+    """Whether a bound lies between the outermost of the grid whose validation loss is near the best.
+
+    Every bound of the grid stands for what is nearer to it than to the next.
+    """
     bounds = np.geomspace(decay_runs.SMALLEST, decay_runs.LARGEST, losses.size)
-    good = bounds[losses <= GRID_RANGE * losses.min()]
-    return bool(good[0] <= bound <= good[-1])
+    good, half_step = bounds[losses <= GRID_RANGE * losses.min()], (bounds[1] / bounds[0]) ** 0.5
+    return bool(good[0] / half_step <= bound <= good[-1] * half_step)
 
 
 def _least_accuracy(name: str, seeds: int) -> list[float]:
