@@ -18,6 +18,7 @@ import numpy as np
 from jax.stages import Compiled, Lowered
 from jaxtyping import Array, ArrayLike, PyTree
 
+from hierax._base.trees import on_device
 from hierax._compile.tracing import Hoisted, Identity, MissingTrace, Trace, signature_of, trace_function
 from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, HostBatches, Sampler, Stream
@@ -228,9 +229,7 @@ def _compiled(lowered: Lowered, options: Options) -> Compiled:
 
 def _strong(leaf: ArrayLike) -> Array:
     """An array whose dtype does not yield to others: a Python number and an array must give the same program."""
-    return (
-        leaf if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False) else jnp.asarray(np.asarray(leaf))
-    )
+    return leaf if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False) else on_device(leaf)
 
 
 def _is_hoisted(node: object) -> bool:
