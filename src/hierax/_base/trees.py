@@ -63,13 +63,13 @@ def _is_list_of_numbers(node: object) -> bool:
 def on_device(value: Any, dtype: jnp.dtype | type | None = None) -> Array:
     """Numbers of the host as an array of JAX's: `jnp.asarray` would compile a program for every shape it meets.
 
-    Not for traced arrays.
+    Of a copy: JAX may read, or share, the host's memory long after this returns. Not for traced arrays.
 
     Examples:
         >>> on_device([1.0, 2.0])
         Array([1., 2.], dtype=float32)
     """
-    return jax.device_put(np.asarray(value, dtype))
+    return jax.device_put(np.array(value, dtype))
 
 
 def given(value: "Number", default: "Number", dtype: jnp.dtype) -> Array:
