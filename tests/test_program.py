@@ -293,3 +293,27 @@ def test_numbers_are_lifted_in_their_precision_and_order():
     first, second = (bind(lambda x, y, c=c: c * x + 2.0 * y) for c in (3.0, 4.0))
     for (problem, x, y), c in ((first, 3.0), (second, 4.0)):
         assert problem.run("sum", lambda problem, x, y: problem.constraints(x, y), x, y) == c * x + 2.0 * y
+
+
+def test_a_run_compiles_its_own_programs_and_nothing_else():
+    """An array moved or a key made outside of them would each be a program of JAX's own, in every fresh process."""
+    jax.clear_caches()
+    program.forget_all()
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2 + jnp.mean(zeta),
+        lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        zeta=hx.Sampler(lambda key, n: jax.random.normal(key, (n,))),
+    )
+    with Compilations() as compilations:
+        hx.solve(problem, 0.5, 0.5, hx.LVHBA(), max_steps=3)
+    assert compilations.count == 4  # keys, start, chunk, finish
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**31 + 5, 2**40 + 3])
+def test_the_key_of_a_run_is_start_0_of_its_seed(seed):
+    """Keys are made inside of a program, from an array; a large seed must give what it gives outside."""
+    problem = hx.Problem(upper=lambda x, y, zeta: (y - 1.0) ** 2, lower=lambda x, y, xi: (y - 2.0 * x) ** 2)
+    key = hx.solve(problem, 0.5, 0.5, hx.LVHBA(), max_steps=1, seed=seed).state.run.state.key
+    np.testing.assert_array_equal(
+        jax.random.key_data(key), jax.random.key_data(jax.random.fold_in(jax.random.key(seed), 0))
+    )

@@ -123,3 +123,30 @@ def test_default_batches():
 def test_bad_sources_are_refused(make, text):
     with pytest.raises(hx.InputError, match=text):
         make()
+
+
+def test_a_draw_that_asks_the_host_for_random_numbers_is_refused():
+    """No trace shows what a callback returns, so such a draw is called twice."""
+    generator = np.random.default_rng(0)
+
+    def draw(key, n):
+        host = jax.pure_callback(
+            lambda _: generator.normal(size=n).astype("f4"), jax.ShapeDtypeStruct((n,), "f4"), jnp.zeros(())
+        )
+        return host + jax.random.normal(key, (n,), "f4")
+
+    with pytest.raises(hx.InputError, match="gives other samples"):
+        samples.check_draw("zeta", hx.Sampler(draw))
+    samples.check_draw("zeta", hx.Sampler(lambda key, n: jax.random.normal(key, (n,))))
+
+
+def test_a_draw_with_a_random_number_deep_inside_is_refused():
+    """Two traces differ in the arrays of their loops as well."""
+    generator = np.random.default_rng(0)
+
+    def draw(key, n):
+        hidden = jnp.asarray(generator.normal(size=3).astype("f4"))
+        return jax.lax.fori_loop(0, 3, lambda i, at: at + hidden[i], jax.random.normal(key, (n,), "f4"))
+
+    with pytest.raises(hx.InputError, match="gives other samples"):
+        samples.check_draw("zeta", hx.Sampler(draw))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from hierax._auto.constants import AVERAGE_GROWTH, AVERAGE_SECONDS, FIRST_AVERAGE, MOST_AVERAGED, WHOLE_DATA
 from hierax._auto.deterministic import run_deterministic
@@ -22,6 +23,7 @@ from hierax._base.text import numbers_of
 from hierax._base.trees import size
 from hierax._judge.certificate import Certificate, certificate_in
 from hierax._judge.setting import Setting
+from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, Sampler
 from hierax._run.call import Call
 from hierax._run.prepare import Prepared, prepare
@@ -42,7 +44,7 @@ def averaged(prepared: Prepared) -> list[str]:
 def numbers_per_sample(prepared: Prepared, name: str) -> int:
     """How many numbers one sample has."""
     draw = getattr(prepared.problem, name).draw
-    return size(jax.eval_shape(lambda key: draw(key, 1), jax.random.key(0)))
+    return size(jax.eval_shape(lambda: draw(jax.random.key(0), 1)))
 
 
 def run_averages(prepared: Prepared, auto: "Auto", route: "Route", seed: int, first_line: str, call: Call) -> Solution:
@@ -97,10 +99,15 @@ class _Rounds:
 
     def _average(self, samples: int) -> Prepared:
         """The problem with so many samples in the place of expectations."""
-        problem, key = self.prepared.problem, jax.random.fold_in(jax.random.key(self.seed), samples)
+        problem, names = self.prepared.problem, averaged(self.prepared)
+
+        def keys(_: Problem, seed: Int[Array, ""], samples: Int[Array, ""]) -> list[PRNGKeyArray]:
+            key = jax.random.fold_in(jax.random.key(seed), samples)
+            return [jax.random.fold_in(key, i) for i in range(len(names))]
+
+        made = self.prepared.bound.run("keys of averages", keys, self.seed, samples, static=len(names), quick=True)
         drawn: dict[str, Any] = {
-            name: Finite(getattr(problem, name).draw(jax.random.fold_in(key, i), samples))
-            for i, name in enumerate(averaged(self.prepared))
+            name: Finite(getattr(problem, name).draw(key, samples)) for name, key in zip(names, made, strict=True)
         }
         return prepare(dataclasses.replace(problem, **drawn), *self.point)
 

@@ -32,9 +32,9 @@ def split_variable(name: str, tree: PyTree) -> tuple[PyTree, PyTree]:
 
     def to_array(path: tuple, leaf: PyTree) -> PyTree:
         if _is_list_of_numbers(leaf) or (isinstance(leaf, int | float) and not isinstance(leaf, bool)):
-            return jnp.asarray(leaf, float)
+            return on_device(leaf, float)
         if isinstance(leaf, bool | np.bool_ | complex | np.ndarray | np.generic | jax.Array):
-            array = jnp.asarray(leaf)
+            array = leaf if isinstance(leaf, jax.Array) else on_device(leaf)
             if not jnp.issubdtype(array.dtype, jnp.floating):
                 raise InputError(
                     f"{name}{jax.tree_util.keystr(path)} has dtype {array.dtype}; hierax optimises real "
@@ -58,6 +58,18 @@ def _is_list_of_numbers(node: object) -> bool:
         return True
     rows = [entry for entry in node if _is_list_of_numbers(entry)]
     return len(rows) == len(node) and len({np.shape(row) for row in rows}) == 1
+
+
+def on_device(value: Any, dtype: jnp.dtype | type | None = None) -> Array:
+    """Numbers of the host as an array of JAX's: `jnp.asarray` would compile a program for every shape it meets.
+
+    Of a copy: JAX may read, or share, the host's memory long after this returns. Not for traced arrays.
+
+    Examples:
+        >>> on_device([1.0, 2.0])
+        Array([1., 2.], dtype=float32)
+    """
+    return jax.device_put(np.array(value, dtype))
 
 
 def given(value: "Number", default: "Number", dtype: jnp.dtype) -> Array:

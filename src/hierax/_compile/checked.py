@@ -168,7 +168,7 @@ def finite_values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTr
 def refuse_nonfinite(fine: dict[str, Array]) -> None:
     """Raise where `finite_values` of the start (or of some starts: an axis) says no."""
     for name, flags in fine.items():
-        if not np.all(flags):
+        if not np.all(np.asarray(flags)):
             many = np.ndim(flags) > 0
             where = f"at {int(np.sum(~np.asarray(flags)))} of the starts" if many else "at (x0, y0)"
             raise InputError(f"{name} is not finite {where}; start from a point where every function is finite.")

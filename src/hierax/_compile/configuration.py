@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.trees import on_device
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -37,7 +37,7 @@ def in_own_configuration(function: Callable[Parameters, Result]) -> Callable[Par
 
 def refuse_to_be_traced(name: str, given: PyTree) -> None:
     """Refuse to run inside jit, vmap or grad: where an array that was given, or a new one, is a traced one."""
-    leaves = [*jax.tree.leaves(given), jnp.zeros(())]
+    leaves = [*jax.tree.leaves(given), on_device(0.0)]
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         raise InputError(inside_a_trace(name))
 

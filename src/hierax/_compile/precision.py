@@ -10,9 +10,10 @@ from contextlib import contextmanager
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
+
+from hierax._base.trees import on_device
 
 
 @contextmanager
@@ -26,7 +27,7 @@ def doubled(tree: PyTree) -> PyTree:
     """Floating-point arrays as JAX arrays of float64, everything else as it is; only inside of `float64()`."""
 
     def cast(leaf: PyTree) -> PyTree:
-        return jnp.asarray(np.asarray(leaf), jnp.float64) if _is_real(leaf) else leaf
+        return on_device(leaf, np.float64) if _is_real(leaf) else leaf
 
     return jax.tree.map(cast, tree)
 

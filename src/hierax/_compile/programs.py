@@ -5,10 +5,11 @@ A fresh lambda would be retraced and recompiled on every call. So each user func
 the traces' text. A program compiled without x64 is another one: precision is part of the key.
 """
 
+import gc
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from contextlib import nullcontext
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
@@ -18,6 +19,7 @@ import numpy as np
 from jax.stages import Compiled, Lowered
 from jaxtyping import Array, ArrayLike, PyTree
 
+from hierax._base.trees import on_device
 from hierax._compile.tracing import Hoisted, Identity, MissingTrace, Trace, signature_of, trace_function
 from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, HostBatches, Sampler, Stream
@@ -198,13 +200,28 @@ def _cached_call(function: Callable, call: _Call, donate: bool, quick: bool) -> 
             others.append(other)
             return result
 
-        lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
-        compiled = _compiled(lowered, QUICK if quick else _usual_options(call))
+        with _without_collecting():
+            lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
+            compiled = _compiled(lowered, QUICK if quick else _usual_options(call))
         _remember(_programs, call.key, (compiled, others[-1]))
         seconds = time.perf_counter() - begin
     _programs.move_to_end(call.key)
     compiled, other = _programs[call.key]
     return eqx.combine(compiled(call.given, call.rest), other), seconds
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Python's search for cyclic garbage put off: tracing makes many small objects that live on, and looking through
+    all of them again and again takes a twentieth of the time.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _usual_options(call: _Call) -> Options:
@@ -228,9 +245,7 @@ def _compiled(lowered: Lowered, options: Options) -> Compiled:
 
 def _strong(leaf: ArrayLike) -> Array:
     """An array whose dtype does not yield to others: a Python number and an array must give the same program."""
-    return (
-        leaf if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False) else jnp.asarray(np.asarray(leaf))
-    )
+    return leaf if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False) else on_device(leaf)
 
 
 def _is_hoisted(node: object) -> bool:

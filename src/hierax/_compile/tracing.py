@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.trees import on_device
 from hierax._compile.cures import cure
 
 
@@ -125,10 +126,10 @@ def trace_function(
             f"{cure(name, given, len(args), error)}{type(error).__name__}: {error}"
         ) from error
     jaxpr, numbers = _without_numbers(closed.jaxpr)
-    arrays = (*(jnp.asarray(const) for const in closed.consts), *_packed(numbers))
+    arrays = (*(c if isinstance(c, jax.Array) else on_device(c) for c in closed.consts), *_packed(numbers))
     dtypes, out_tree = [number.dtype for number in numbers], jax.tree.structure(shapes)
     text = str(jaxpr)
-    identity = _identity(jaxpr, text, _unpacked(arrays, dtypes), specs, given, forget)
+    identity = _identity(jaxpr, text, specs, given, forget)
     return Trace(jaxpr, out_tree, (name, identity, text, out_tree), dtypes), arrays
 
 
@@ -162,7 +163,7 @@ def _without_numbers(jaxpr: jex.Jaxpr) -> tuple[jex.Jaxpr, list[np.ndarray]]:
 def _packed(numbers: list[np.ndarray]) -> list[Array]:
     """Numbers of equal dtype as one array: an argument more costs a call more than a slice."""
     dtypes = dict.fromkeys(number.dtype for number in numbers)
-    return [jnp.asarray(np.stack([number for number in numbers if number.dtype == dtype])) for dtype in dtypes]
+    return [on_device(np.stack([number for number in numbers if number.dtype == dtype])) for dtype in dtypes]
 
 
 def _unpacked(arrays: tuple, dtypes: list[jnp.dtype]) -> tuple:
@@ -185,14 +186,14 @@ _identities: weakref.WeakKeyDictionary[Callable, Identity] = weakref.WeakKeyDict
 
 
 def _identity(
-    jaxpr: jex.Jaxpr, text: str, arrays: tuple, specs: list, function: Callable, forget: Callable[[Identity], None]
+    jaxpr: jex.Jaxpr, text: str, specs: list, function: Callable, forget: Callable[[Identity], None]
 ) -> Identity | str:
     """What tells a function apart beyond its jaxpr's text.
 
     The text of its custom rules; itself, where there are host callbacks; or this very trace, where arrays are hidden
     that the next trace may not share.
     """
-    rules = _rules(jaxpr, text, arrays, specs)
+    rules = _rules(jaxpr, text, specs)
     if rules is not None and "0xX" not in text:
         return rules
     try:
@@ -207,7 +208,7 @@ def _identity(
     return identity
 
 
-def _rules(jaxpr: jex.Jaxpr, text: str, arrays: tuple, specs: list) -> str | None:
+def _rules(jaxpr: jex.Jaxpr, text: str, specs: list) -> str | None:
     """The text of the custom derivative rules in a jaxpr; None where they, or nested jaxprs, close over arrays.
 
     Custom rules are Python functions that run later. Differentiating once shows what they would compute, and any array
@@ -219,7 +220,7 @@ def _rules(jaxpr: jex.Jaxpr, text: str, arrays: tuple, specs: list) -> str | Non
         return ""
     inexact = [i for i, spec in enumerate(specs) if jnp.issubdtype(spec.dtype, jnp.inexact)]
 
-    def derivative(arrays: tuple, leaves: list) -> list:
+    def derivative(arrays: list, leaves: list) -> list:
         def total(parts: list) -> Array:
             every = list(leaves)
             for i, part in zip(inexact, parts, strict=True):
@@ -230,10 +231,15 @@ def _rules(jaxpr: jex.Jaxpr, text: str, arrays: tuple, specs: list) -> str | Non
 
         return jax.grad(total)([leaves[i] for i in inexact])
 
-    differentiated = jax.make_jaxpr(derivative)(arrays, specs)
+    differentiated = jax.make_jaxpr(derivative)([_shape(v) for v in jaxpr.constvars], specs)
     if differentiated.consts or _inner_constants(differentiated.jaxpr):
         return None
     return str(differentiated)
+
+
+def _shape(variable: jex.Var) -> jax.ShapeDtypeStruct:
+    assert isinstance(variable.aval, jax.core.ShapedArray)
+    return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
 
 
 def _inner_constants(jaxpr: jex.Jaxpr) -> bool:

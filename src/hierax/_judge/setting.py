@@ -7,12 +7,12 @@ over float32 arrays promote: their results are float64, with the accuracy that t
 
 import dataclasses
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.trees import split_variable
@@ -81,8 +81,7 @@ class Setting:
             if bound is None or not is_double(x, y, bound.problem):
                 zeta, xi = _doubled_source(problem.zeta), _doubled_source(problem.xi)
                 bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
-            keys = jax.random.split(jax.random.key(seed))
-            above, below = _batch(bound, "zeta", keys[0], samples), _batch(bound, "xi", keys[1], samples)
+            above, below = _batch(bound, "zeta", seed, samples), _batch(bound, "xi", seed, samples)
             x, y = doubled_on_host((x, y))
             setting = Setting(x, y, x_rest, y_rest, above[0], below[0], bound, Data(above[1], below[1]))
             setting._trace()
@@ -218,7 +217,7 @@ def _doubled_source(source: AbstractSource | None) -> AbstractSource | None:
     return source
 
 
-def _batch(bound: Bound, name: str, key: PRNGKeyArray, samples: int) -> tuple[Expectation, PyTree]:
+def _batch(bound: Bound, name: Literal["zeta", "xi"], seed: int, samples: int) -> tuple[Expectation, PyTree]:
     """What stands for an expectation, in words and as a batch; inside of `float64()`."""
     source = getattr(bound.problem, name)
     if source is None:
@@ -229,8 +228,9 @@ def _batch(bound: Bound, name: str, key: PRNGKeyArray, samples: int) -> tuple[Ex
         return Expectation(False, f"{name}: the exact expectation"), source.exact
     count = samples - samples % GROUPS
 
-    def draw(problem: Problem, key: PRNGKeyArray) -> Array:
-        return getattr(problem, name).draw(key, count)
+    def draw(problem: Problem, seed: Int[Array, ""]) -> PyTree:
+        above, below = jax.random.split(jax.random.key(seed))
+        return getattr(problem, name).draw(above if name == "zeta" else below, count)
 
-    drawn = doubled(bound.run("draw", draw, key, static=(name, count)))
+    drawn = doubled(bound.run("draw", draw, seed, static=(name, count)))
     return Expectation(True, f"{name}: {count} fresh samples"), drawn

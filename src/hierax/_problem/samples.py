@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
-from hierax._base.dependence import depends_on_arguments
+from hierax._base.dependence import calls_the_host, depends_on_arguments, same_when_traced_again
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, TRUE_OR_FALSE, check_setting
 
@@ -140,18 +140,24 @@ def check_draw(name: str, source: Sampler) -> None:
     """Refuse a `draw` that gives other samples for the same key (it has random numbers of its own, which would be
     drawn once and repeated for ever in a compiled program), or the same samples for different keys.
     """
-    key = jax.random.key(0)
+
+    def draw(key: PRNGKeyArray) -> PyTree:
+        return source.draw(key, FEW)
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
     try:
-        drawn = source.draw(key, FEW)
+        repeats = same_when_traced_again(draw, key)
+        if calls_the_host(draw, key):  # whose numbers no trace shows
+            repeats = _equal(*(draw(jax.random.key(0)) for _ in range(2)))
     except Exception:  # it will fail again where it is traced, with an error that names it
         return
-    if not _equal(drawn, source.draw(key, FEW)):
+    if not repeats:
         raise InputError(
             f"Sampler(draw) of {name}: draw(key, n) gives other samples when it is called again with the same key, so "
             "it draws numbers of its own (np.random, random), which a compiled program would draw once and repeat. "
             "Use the key: jax.random.normal(key, (n, 2)); or give the batches as hx.Stream(iterable)."
         )
-    if not depends_on_arguments(lambda key: source.draw(key, FEW), key):  # noise of size zero does, too
+    if not depends_on_arguments(draw, key):  # noise of size zero does, too
         raise InputError(
             f"Sampler(draw) of {name}: draw(key, n) does not use its key, so that every batch is the same. Draw from "
             "the key, jax.random.normal(key, (n, 2)); fixed data are hx.Finite(arrays), a known expectation is exact=."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number, is_whole
@@ -120,13 +120,13 @@ def _is_key(seed: object) -> bool:
     return isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
 
 
-def start_keys(seed: Seed, count: int | None) -> PRNGKeyArray:
+def start_keys(seed: Array | PRNGKeyArray, count: int | None) -> PRNGKeyArray:
     """The key of a single run (start 0 of its seed), or those of `count` starts; a key given as seed is used as is
-    (many starts: one key each, or one that is folded).
+    (many starts: one key each, or one that is folded). Part of a compiled program.
     """
-    if not isinstance(seed, int) and (count is None or seed.shape == (count,)):
+    if _is_key(seed) and (count is None or seed.shape == (count,)):
         return seed
-    base = jax.random.key(seed) if isinstance(seed, int) else seed
+    base = seed if _is_key(seed) else jax.random.key(seed)
     if count is None:
         return jax.random.fold_in(base, 0)
     return jax.vmap(lambda i: jax.random.fold_in(base, i))(jnp.arange(count))

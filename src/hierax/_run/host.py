@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hierax._base.interrupt import Interrupt
+from hierax._base.trees import on_device
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
@@ -144,19 +145,19 @@ class Host:
 
     def _close_window(self) -> None:
         """A last record where a run ends between two of them: a chunk without steps."""
-        opened = int(np.max(self.runs.window.first))
-        if self.done and int(np.max(self.runs.state.step)) > opened:
+        opened = int(np.max(np.asarray(self.runs.window.first)))
+        if self.done and int(np.max(np.asarray(self.runs.state.step))) > opened:
             self._run_chunk(0, True, 0, self.feeding.last, tol=None)
 
     def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, Any], tol: float | None) -> None:
         """Order `lead` steps (and a record), and then so many `rows` of steps with a record each."""
         orders = Orders(
-            first_step=jnp.asarray(self.step, jnp.int32),
-            lead=jnp.asarray(lead, jnp.int32),
-            lead_record=jnp.asarray(with_record),
-            rows=jnp.asarray(rows, jnp.int32),
-            period=jnp.asarray(self.call.period, jnp.int32),
-            tol=jnp.asarray(tol or -1.0, self.runs.limit.dtype),
+            first_step=on_device(self.step, np.int32),
+            lead=on_device(lead, np.int32),
+            lead_record=on_device(with_record),
+            rows=on_device(rows, np.int32),
+            period=on_device(self.call.period, np.int32),
+            tol=on_device(tol or -1.0, self.runs.limit.dtype),
             fed=fed,
         )
         started = self.watch.elapsed
@@ -184,7 +185,7 @@ class Host:
             static=(self.call.output, self.spread),
         )
         seconds = self.before.seconds + self.watch.elapsed
-        total = int(np.max(self.runs.state.step))  # a chunk ends early where every start has stopped
+        total = int(np.max(np.asarray(self.runs.state.step)))  # a chunk ends early where every start has stopped
         parts = zip(self.before.spent, self.costs.step, self.costs.end, strict=True)
         spent = Costs(*(a + (total - self.begin.step) * b + c for a, b, c in parts))
         x, y = prepared.whole(x, y)

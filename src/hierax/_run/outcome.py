@@ -44,7 +44,7 @@ class Begin(NamedTuple):
     def of(cls, runs: Run) -> Begin:
         """A copy: chunks overwrite the run."""
         x = jax.tree.map(lambda a: np.array(a, copy=True), runs.state.point.x)
-        return cls(int(np.max(runs.state.step)), x)
+        return cls(int(np.max(np.asarray(runs.state.step))), x)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -162,8 +162,11 @@ def check_batches_fit(prepared: Prepared, batches: Batches) -> None:
 def _check_uses_variables(prepared: Prepared, name: str, batch: PyTree) -> None:
     """Refuse an objective that is a constant."""
     function = getattr(prepared.bound.problem, name)
-    arrays = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), batch)
-    if not depends_on_arguments(lambda x, y: function(x, y, arrays), *prepared.one_start()):
+
+    def of_variables(x: PyTree, y: PyTree) -> PyTree:
+        return function(x, y, jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), batch))
+
+    if not depends_on_arguments(of_variables, *prepared.one_start()):
         raise InputError(
             f"Problem({name}): returns the same number whatever x and y are, so there is nothing to optimise. Check "
             "that it uses its arguments."

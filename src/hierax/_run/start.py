@@ -18,7 +18,7 @@ from hierax._base.trees import size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._problem import samples
 from hierax._problem.problem import Problem
-from hierax._run.call import State
+from hierax._run.call import Seed, State, start_keys
 from hierax._run.device import Output, Run, Spread, first_run, over_starts, restarted
 from hierax._run.prepare import Prepared
 
@@ -30,7 +30,7 @@ Flags = Mapping[str, Array]
 QUICK_START = 10_000  # entries of all starts up to which the program of the start is compiled without optimisation
 
 
-def started(prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray, output: Output, spread: Spread) -> State:
+def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step."""
 
     def program(
@@ -46,16 +46,25 @@ def started(prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray, outp
 
         return over_starts(one, spread)(x, y, keys)
 
-    arguments = (method, prepared.x, prepared.y, keys, _fed(prepared, method))
+    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), _fed(prepared, method))
     quick = (
         size((prepared.x, prepared.y)) <= QUICK_START
     )  # it runs once: compiling it well takes longer than running it
     filled, run, finite, doubts = prepared.bound.run("start", program, *arguments, static=(output, spread), quick=quick)
     refuse_nonfinite(finite)
     for text, flags in doubts.items():
-        if np.any(flags):
+        if np.any(np.asarray(flags)):
             raise InputError(text)
     return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
+
+
+def _keys(prepared: Prepared, seed: Seed) -> PRNGKeyArray:
+    """The keys of the starts, in one small program: call by call JAX compiles three, with everything it has."""
+    count = prepared.count
+    keys: PRNGKeyArray = prepared.bound.run(
+        "keys", lambda _, seed: start_keys(seed, count), seed, static=count, quick=True
+    )
+    return keys
 
 
 def _fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import size
-from hierax._run.call import Call, State, start_keys
+from hierax._run.call import Call, State
 from hierax._run.claims import certified
 from hierax._run.clock import Stopwatch, patience_of
 from hierax._run.device import Spread
@@ -62,7 +62,7 @@ def _first_state(prepared: Prepared, method: AbstractMethod, call: Call, spread:
     if call.state is not None:
         return continued(call.state, prepared, method, call.output, spread)
     try:
-        return started(prepared, method, start_keys(call.seed, prepared.count), call.output, spread)
+        return started(prepared, method, call.seed, call.output, spread)
     except Exhausted as error:
         raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from error
 
