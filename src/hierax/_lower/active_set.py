@@ -52,6 +52,31 @@ class Slopes(NamedTuple):
     rows: np.ndarray
 
 
+class Entries(NamedTuple):
+    """Where a matrix is not zero.
+
+    Attributes:
+        rows: of all entries, in order.
+        columns: likewise.
+        counts: how many every row has.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    counts: np.ndarray
+
+    @staticmethod
+    def of(matrix: np.ndarray) -> "Entries":
+        """Those of a matrix."""
+        rows, columns = np.nonzero(matrix)
+        return Entries(rows, columns, np.bincount(rows, minlength=len(matrix)))
+
+    def sparse(self, matrix: np.ndarray) -> Any:
+        """The matrix as a sparse one."""
+        ends = np.concatenate([[0], np.cumsum(self.counts)])
+        return sparse.csr_matrix((matrix[self.rows, self.columns], self.columns, ends), shape=matrix.shape)
+
+
 class Matrices:
     """Derivatives of second order: the Jacobian of the rows in y, and the Hessian of L."""
 
@@ -64,19 +89,24 @@ class Matrices:
         return bool(np.isfinite(self.jacobian).all() and np.isfinite(self.hessian).all())
 
     @functools.cached_property
+    def entries(self) -> "tuple[Entries, Entries]":
+        """Where the Jacobian and the Hessian are not zero."""
+        return Entries.of(self.jacobian), Entries.of(self.hessian)
+
+    @functools.cached_property
     def singles(self) -> np.ndarray:
         """Which rows depend on one entry of y alone."""
-        return np.count_nonzero(self.jacobian, axis=1) == 1
+        return self.entries[0].counts == 1
 
     @functools.cached_property
     def sparse(self) -> "tuple[Any, Any] | None":
         """Both as sparse matrices, where they are large and have few entries; rows of one entry do not count."""
-        own = self.jacobian[~self.singles]
-        entries = np.count_nonzero(self.hessian) + 2 * np.count_nonzero(own)
-        order = len(self.hessian) + len(own)
+        of_rows, of_hessian = self.entries
+        entries = of_hessian.counts.sum() + 2 * of_rows.counts[~self.singles].sum()
+        order = len(self.hessian) + np.count_nonzero(~self.singles)
         if order < LARGE or entries > SPARSE * order**2:
             return None
-        return sparse.csr_matrix(self.jacobian), sparse.csr_matrix(self.hessian)
+        return of_rows.sparse(self.jacobian), of_hessian.sparse(self.hessian)
 
     def same(self, other: "Matrices") -> bool:
         """Whether both are the same, up to rounding."""
