@@ -55,7 +55,8 @@ class Follower:
     def __init__(self, programs: Programs, units: Units, table: Table) -> None:
         self.programs, self.units, self.layout = programs, units, programs.layout
         self._tracker = Tracker()
-        self._x_unit, self._y_unit = raveled(units.x), raveled(units.y)
+        self._y_unit = raveled(units.y)
+        self._box = [bound / self._y_unit for bound in programs.y_limits]
         self._source: _FromTable | _FromPrograms = (
             _FromTable(programs.layout, table) if programs.by_table else _FromPrograms(programs, units)
         )
@@ -79,6 +80,8 @@ class Follower:
         )
 
     def _landed(self, y: np.ndarray) -> np.ndarray:
+        if self.programs.entrywise:
+            return np.minimum(np.maximum(y, self._box[0]), self._box[1])
         anywhere = raveled(self.programs.trees.x)
         return self.programs.landed(anywhere, y * self._y_unit)[1] / self._y_unit
 
@@ -135,22 +138,25 @@ class _FromTable:
         self.count = 1 + layout.above + layout.above_equal
         self._last: tuple[bytes, np.ndarray] | None = None
 
-    def _table(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+    def _lines(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         point = np.concatenate([x, y, mu])
         key = point.tobytes()
         if self._last is None or self._last[0] != key:
             self._last = key, self._program(point)
-        table = self._last[1]
+        return self._last[1]
+
+    def _table(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+        table = self._lines(x, y, mu)
         return self._layout.cut(table[:, 0]), self._layout.cut(table[:, 1:])
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
-        values, slopes = self._table(x, y, mu)
-        along_x = slopes.lower[: x.size] + mu @ slopes.rows[:, : x.size]
-        return Slopes(float(values.lower), along_x, values.stationarity, values.rows)
+        table, (_, _, rows, stationarity) = self._lines(x, y, mu), self._layout.parts
+        along_x = table[1, 1 : 1 + x.size] + mu @ table[rows, 1 : 1 + x.size]
+        return Slopes(float(table[1, 0]), along_x, table[stationarity, 0], table[rows, 0])
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Matrices:
-        _, slopes = self._table(x, y, mu)
-        return Matrices(slopes.rows[:, x.size :], slopes.stationarity[:, x.size :])
+        table, (_, _, rows, stationarity) = self._lines(x, y, mu), self._layout.parts
+        return Matrices(table[rows, 1 + x.size :], table[stationarity, 1 + x.size :])
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, slopes = self._table(x, y, np.zeros(self._layout.rows))

@@ -29,6 +29,7 @@ SHARPER = 1e-11  # what one step more is worth making for
 QUADRATIC = 1e-6  # what a step with the right active rows leaves of the residual of a quadratic program, at most
 IN_VAIN, LESS = 8, 0.9  # so many steps that do not make the residual less than this share of the least so far end it
 SHORTEST = 1e-2  # share of a step that is tried, at least
+STILL = 1e-9  # relative change of the residual by a step with the same active rows that leads nowhere
 REPEATED = 3  # active sets that come back so often will come back for ever
 HOPELESS = 1e6  # a residual that grows by so much, in units, will not come back
 SHIFT = 1e-10  # keeps systems with dependent rows regular; later steps take its effect out again
@@ -225,13 +226,9 @@ def _factorised(matrices: Matrices, free: np.ndarray, own: np.ndarray) -> Callab
 def residual(slopes: Slopes, mu: np.ndarray, equal: np.ndarray) -> float:
     """Largest entry of the KKT conditions, in units: slope, violation, complementarity, sign of mu."""
     rows = slopes.rows
-    parts = (
-        np.abs(slopes.gradient),
-        np.where(equal, np.abs(rows), np.maximum(rows, 0.0)),
-        np.where(equal, 0.0, np.abs(mu * rows)),
-        np.where(equal, 0.0, np.maximum(-mu, 0.0)),
-    )
-    return float(max(np.max(part, initial=0.0) for part in parts))
+    of_rows = np.where(equal, rows, np.maximum(rows, 0.0))
+    of_pairs = np.where(equal, 0.0, mu * rows), np.where(equal, 0.0, np.minimum(mu, 0.0))
+    return float(np.max(np.abs(np.concatenate([slopes.gradient, of_rows, *of_pairs])), initial=0.0))
 
 
 class Tracker:
@@ -263,6 +260,8 @@ class Tracker:
             if np.array_equal(step.active, active):
                 there = _shortened(level, step, y, mu, there, before)
                 self._doubt(there.left <= max(QUADRATIC * before, SHARPER))
+                if abs(there.left - before) <= STILL * before:  # the next step would be the same one again
+                    return None
             else:
                 again += step.active.tobytes() in seen
                 seen.add(step.active.tobytes())
