@@ -57,6 +57,19 @@ def test_what_is_kept_between_solves_does_not_change_the_answers():
         assert np.allclose(kept.y, fresh.y, atol=1e-9)
 
 
+def test_steps_that_lead_nowhere_end_at_once():
+    """y <= 0 and y >= 1: both rows stay active, and every step is the same."""
+    asked, jacobian, right = [], np.array([[1.0], [-1.0]]), np.array([0.0, -1.0])
+
+    def slopes(y, mu):
+        asked.append(y)
+        return Slopes(0.5 * y @ y, np.zeros(1), y + mu @ jacobian, jacobian @ y - right)
+
+    level = Level(np.zeros(2, bool), slopes, lambda y, mu: Matrices(jacobian, np.eye(1)), lambda y: y)
+    assert Tracker().solve(level, np.full(1, 5.0), np.zeros(2)) is None
+    assert len(asked) <= 30
+
+
 def test_an_infeasible_level_is_left_to_others():
     def slopes(y, mu):
         return Slopes(0.5 * float(y @ y), np.zeros(1), y + mu @ [[1.0], [-1.0]], np.array([y[0] + 1, 1 - y[0]]))

@@ -116,6 +116,10 @@ NEARLY_AS_LOW). The prototype had 1e-4 and 1e-6 in the middle; the difference is
 CUT_SLACK = 0.0
 """How far f may exceed the value of a cut beside the KKT system, in units of f (prototype)."""
 
+SAME_WAY = 1e-6
+"""Distance, in units, within which two polishes between the same stages go the same way: what is left of their
+difference is less than what the next stage of either would change. Chosen, not measured."""
+
 SQP_ITERATIONS, VALUE_SQP_ITERATIONS = 60, 30
 """Iterations of SLSQP per value of t (prototype) and per slack (chosen, not measured)."""
 

@@ -49,7 +49,7 @@ class ImplicitDescent:
             if stop.deadline.passed:
                 raise LeftOff
             found = self._evaluated(x)
-            return float(found.value), found.slope
+            return found.value, found.slope
 
         try:
             with warnings.catch_warnings():
@@ -86,19 +86,15 @@ class ImplicitDescent:
         outside = max(np.max(total.above[above], initial=0.0), np.max(np.abs(total.equal), initial=0.0))
         self.progress.note(total.upper, outside, self.warm)
         away = x - inside  # outside of X everything goes on along straight lines
-        return Evaluated(
-            total.upper + total.slope @ away,
-            total.slope,
-            -total.above[above] - total.above_slopes[above] @ away,
-            -total.above_slopes[above],
-            total.equal + total.equal_slopes @ away,
-            total.equal_slopes,
+        return Evaluated.of(
+            (total.upper + total.slope @ away, total.slope),
+            (-total.above[above] - total.above_slopes[above] @ away, -total.above_slopes[above]),
+            (total.equal + total.equal_slopes @ away, total.equal_slopes),
         )
 
     def _nothing(self, x: np.ndarray) -> Evaluated:
         """What a search is told where the lower level has no solution."""
         above, equal = int(self.space.structure.above.sum()), self.vectors.layout.above_equal
-        nowhere = np.zeros(x.size)
-        return Evaluated(
-            RUN_OFF, nowhere, np.zeros(above), np.zeros((above, x.size)), np.zeros(equal), np.zeros((equal, x.size))
-        )
+        lines = np.zeros((1 + above + equal, 1 + x.size))
+        lines[0, 0] = RUN_OFF
+        return Evaluated(lines, above)

@@ -126,7 +126,8 @@ class SmallSearch:
         return [*more, *firsts], np.array([*(status for _, status in pairs), *statuses])
 
     def _add(self, point: Point, start: int, way: Way) -> Candidate:
-        candidate = judge(self.vectors, point, start, way)
+        known = next((one for one in self.candidates if one.point is point), None)  # where another start ended too
+        candidate = judge(self.vectors, point, start, way) if known is None else known._replace(start=start, way=way)
         self.candidates.append(candidate)
         self.space.seen(candidate)
         return candidate

@@ -27,13 +27,10 @@ def feasible_points(space: Space) -> tuple[list[tuple[np.ndarray, np.ndarray]], 
             above += [sign * values.rows[equal], sign * values.above_equal]
             slack += [sign * slopes.rows[equal], sign * slopes.above_equal]
         slope = np.concatenate(slack)
-        return Evaluated(
-            u[-1],
-            np.eye(u.size)[-1],
-            u[-1] - np.concatenate(above),
-            np.concatenate([-slope, np.ones((len(slope), 1))], axis=1),
-            np.zeros(0),
-            np.zeros((0, u.size)),
+        return Evaluated.of(
+            (u[-1], np.eye(u.size)[-1]),
+            (u[-1] - np.concatenate(above), np.concatenate([-slope, np.ones((len(slope), 1))], axis=1)),
+            (np.zeros(0), np.zeros((0, u.size))),
         )
 
     low = np.concatenate([vectors.x_limits.low, vectors.y_limits.low, np.zeros(1)])

@@ -104,11 +104,9 @@ class _Piece:
         parts = (total.above[above], np.abs(total.equal), -values)
         self.progress.note(total.upper, max(np.max(part, initial=0.0) for part in parts), self.warm)
         away = x - inside
-        return Evaluated(
-            total.upper + total.slope @ away,
-            total.slope,
-            np.concatenate([-total.above[above] - total.above_slopes[above] @ away, values + slopes @ away]),
-            np.concatenate([-total.above_slopes[above], slopes]),
-            total.equal + total.equal_slopes @ away,
-            total.equal_slopes,
+        told = np.concatenate([-total.above[above] - total.above_slopes[above] @ away, values + slopes @ away])
+        return Evaluated.of(
+            (total.upper + total.slope @ away, total.slope),
+            (told, np.concatenate([-total.above_slopes[above], slopes])),
+            (total.equal + total.equal_slopes @ away, total.equal_slopes),
         )

@@ -5,6 +5,7 @@ whether that is any good is judged elsewhere (`candidates.py`).
 """
 
 import functools
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,6 @@ from hierax._auto.constants import (
 )
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
-from hierax._judge.programs import Values
 from hierax._judge.vectors import Point
 
 
@@ -50,14 +50,23 @@ class Cuts(NamedTuple):
 def kkt_polish(space: Space, start: Point, cuts: Cuts, relaxations: tuple[float, ...] = RELAXATIONS) -> Point:
     """min F subject to the upper constraints, the lower level's KKT system with -mu_i row_i <= t, and the cuts.
 
-    t falls from stage to stage.
+    t falls from stage to stage. Where an earlier polish was at the same place between the same stages, the end is its.
     """
-    system = _KktSystem(space, cuts)
+    system, ends = _KktSystem(space, cuts), space.ends
     stop = Stop(SQP_ITERATIONS, SQP_CHANGE_WITH_VALUES if cuts else SQP_CHANGE, space.deadline)
-    u = system.packed(start)
-    for t in relaxations:
-        u = slsqp(functools.partial(system.evaluate, t=t), u, system.bounds(), stop)
-    return system.unpacked(u)
+    u, end = system.packed(start), None
+    passed: list[tuple[Hashable, np.ndarray]] = []
+    for stage in range(len(relaxations) + 1):
+        if stage:
+            u = slsqp(functools.partial(system.evaluate, t=relaxations[stage - 1]), u, system.bounds(), stop)
+        passed.append(((relaxations, stage), system.told(u)))
+        end = ends.after(*passed[-1])
+        if end is not None:
+            break
+    end = system.unpacked(u) if end is None else end
+    if not space.deadline.passed:
+        ends.note(passed, end)
+    return end
 
 
 def value_polish(space: Space, start: Point, cuts: Cuts, beat: float = np.inf) -> Point:
@@ -67,20 +76,13 @@ def value_polish(space: Space, start: Point, cuts: Cuts, beat: float = np.inf) -
     level's solutions. F only rises as e falls: a stage that ends above `beat` is the last.
     """
     vectors, nx, no_multipliers = space.vectors, space.vectors.layout.nx, np.zeros(space.vectors.layout.rows)
-    told = space.structure.curved & ~vectors.layout.equal
+    lines = _Lines(space, with_pairs=False, with_stationarity=False, cuts=len(cuts.y))
 
     def evaluate(u: np.ndarray, slack: float) -> Evaluated:
-        value, slope = vectors.at(u[:nx], u[nx:], no_multipliers)
-        cut, cut_slope = _cut_rows(space, cuts, u[:nx], (value, slope), slack)
-        above, equal = space.structure.above, vectors.layout.equal
-        return Evaluated(
-            value.upper,
-            slope.upper,
-            np.concatenate([-value.above[above], -value.rows[told], cut]),
-            np.concatenate([-slope.above[above], -slope.rows[told], cut_slope]),
-            np.concatenate([value.above_equal, value.rows[equal]]),
-            np.concatenate([slope.above_equal, slope.rows[equal]]),
-        )
+        table = vectors.table(np.concatenate([u, no_multipliers]))
+        found = lines.signs[:, None] * table[lines.places]
+        found[lines.cuts] = _cut_rows(space, cuts, u[:nx], table[1], slack)
+        return Evaluated(found, lines.above)
 
     limits = vectors.x_limits, vectors.y_limits
     bounds = np.concatenate([s.low for s in limits]), np.concatenate([s.high for s in limits])
@@ -88,21 +90,53 @@ def value_polish(space: Space, start: Point, cuts: Cuts, beat: float = np.inf) -
     for slack in VALUE_SLACKS:
         stop = Stop(VALUE_SQP_ITERATIONS, SQP_CHANGE_WITH_VALUES, space.deadline)
         u = slsqp(functools.partial(evaluate, slack=slack), u, bounds, stop)
-        if vectors.at(u[:nx], u[nx:], no_multipliers)[0].upper > beat:
+        if vectors.values(u[:nx], u[nx:], no_multipliers).upper > beat:
             break
     return Point(u[:nx], u[nx:], no_multipliers)
 
 
-def _cut_rows(
-    space: Space, cuts: Cuts, x: np.ndarray, here: tuple[Values[np.ndarray], Values[np.ndarray]], slack: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """v_j(x) - f + slack >= 0, with Jacobians in (x, y); `here` are values and Jacobians at (x, y)."""
-    value, slope = here
-    layout = space.vectors.layout
+def _cut_rows(space: Space, cuts: Cuts, x: np.ndarray, lower: np.ndarray, slack: float) -> np.ndarray:
+    """Lines of v_j(x) - f + slack >= 0, with derivatives in (x, y); `lower` is the line of f."""
     found = space.vectors.followed(x, cuts.y, cuts.mu)
-    level = np.zeros((len(cuts.y), layout.nx + layout.ny))
-    level[:, : layout.nx] = found.slope
-    return found.value - value.lower + slack, level - slope.lower
+    lines = np.tile(-lower, (len(cuts.y), 1))
+    lines[:, 0] += found.value + slack
+    lines[:, 1 : 1 + x.size] += found.slope
+    return lines
+
+
+class _Lines:
+    """Where SLSQP's lines stand in the table of all functions, and with which signs.
+
+    First F, then the inequalities: upper ones, rows of the lower level, complementary pairs, cuts; then the equalities:
+    those of X, rows of the lower level, and stationarity.
+
+    Attributes:
+        places: of every line in the table; those of cuts, which are not in it, count for nothing.
+        signs: of every line.
+        above: how many inequalities there are.
+        pairs: slice of the complementary pairs.
+        cuts: slice of the cuts.
+        stationarity: slice of that.
+    """
+
+    def __init__(self, space: Space, with_pairs: bool, with_stationarity: bool, cuts: int) -> None:
+        layout, structure = space.vectors.layout, space.structure
+        above, above_equal, rows, stationarity = (np.arange(part.start, part.stop) for part in layout.parts)
+        kinds = (
+            np.zeros(1, int),
+            above[structure.above],
+            rows[structure.curved & ~layout.equal],
+            rows[structure.live & ~layout.equal] if with_pairs else rows[:0],
+            np.zeros(cuts, int),
+            above_equal,
+            rows[layout.equal],
+            stationarity if with_stationarity else stationarity[:0],
+        )
+        ends = np.cumsum([kind.size for kind in kinds])
+        self.places, self.above = np.concatenate(kinds), int(ends[4] - 1)
+        self.signs = np.ones(self.places.size)
+        self.signs[1 : ends[2]] = -1.0
+        self.pairs, self.cuts, self.stationarity = (slice(ends[kind - 1], ends[kind]) for kind in (3, 4, 7))
 
 
 class _KktSystem:
@@ -116,6 +150,7 @@ class _KktSystem:
         self.live = space.structure.live
         self.pairs = np.flatnonzero(~self.vectors.layout.equal[self.live])  # complementary pairs, among the live rows
         self.n = self.vectors.layout.nx + self.vectors.layout.ny
+        self.lines = _Lines(space, with_pairs=True, with_stationarity=True, cuts=len(cuts.y))
 
     def packed(self, point: Point) -> np.ndarray:
         """A point as the unknowns."""
@@ -123,10 +158,14 @@ class _KktSystem:
 
     def unpacked(self, u: np.ndarray) -> Point:
         """The unknowns as a point."""
-        x, y, live = np.split(u, [self.vectors.layout.nx, self.n])
-        mu = np.zeros(self.live.size)
-        mu[self.live] = live
-        return Point(x, y, mu)
+        return Point(*np.split(self._whole(u), [self.vectors.layout.nx, self.n]))
+
+    def told(self, u: np.ndarray) -> np.ndarray:
+        """What determines how a polish goes on: the unknowns, and the values and slopes of the cuts."""
+        if not self.cuts:
+            return u
+        found = self.vectors.followed(u[: self.vectors.layout.nx], self.cuts.y, self.cuts.mu)
+        return np.concatenate([u, found.value, found.slope.ravel()])
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """The boxes around X and Y, and the multipliers' signs."""
@@ -137,40 +176,23 @@ class _KktSystem:
 
     def evaluate(self, u: np.ndarray, t: float) -> Evaluated:
         """Everything at u."""
-        vectors, structure = self.vectors, self.space.structure
-        point = self.unpacked(u)
-        value, slope = vectors.at(*point)
-        above, equal = structure.above, vectors.layout.equal
-        told = structure.curved & ~equal
-        products, products_slope = self._complementarity(u, value, slope)
-        inequalities = [-value.above[above], -value.rows[told], t - products]
-        inequality_slopes = [self._wide(-slope.above[above]), self._wide(-slope.rows[told]), -products_slope]
+        layout, lines, n = self.vectors.layout, self.lines, self.n
+        table = self.vectors.table(self._whole(u))
+        factors, mu = lines.signs.copy(), u[n:][self.pairs]
+        factors[lines.pairs] = mu  # t + mu_i row_i >= 0
+        found = np.zeros((factors.size, 1 + u.size))
+        found[:, : 1 + n] = factors[:, None] * table[lines.places]
+        found[lines.pairs, 0] += t
+        rows = table[layout.parts[2]][self.live]
+        found[np.arange(lines.pairs.start, lines.pairs.stop), 1 + n + self.pairs] = rows[self.pairs, 0]
+        found[lines.stationarity, 1 + n :] = rows[:, 1 + layout.nx :].T
         if self.cuts:
-            cut, cut_slope = _cut_rows(self.space, self.cuts, point.x, (value, slope), CUT_SLACK)
-            inequalities.append(cut)
-            inequality_slopes.append(self._wide(cut_slope))
-        stationarity_slope = self._wide(slope.stationarity)
-        stationarity_slope[:, self.n :] = slope.rows[self.live][:, vectors.layout.nx :].T
-        return Evaluated(
-            value.upper,
-            self._wide(slope.upper[None])[0],
-            np.concatenate(inequalities),
-            np.concatenate(inequality_slopes),
-            np.concatenate([value.above_equal, value.rows[equal], value.stationarity]),
-            np.concatenate([self._wide(slope.above_equal), self._wide(slope.rows[equal]), stationarity_slope]),
-        )
+            found[lines.cuts, : 1 + n] = _cut_rows(self.space, self.cuts, u[: layout.nx], table[1], CUT_SLACK)
+        return Evaluated(found, lines.above)
 
-    def _complementarity(
-        self, u: np.ndarray, value: Values[np.ndarray], slope: Values[np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """-mu_i row_i of every inequality, with Jacobians in u."""
-        mu, rows = u[self.n :][self.pairs], value.rows[self.live][self.pairs]
-        products_slope = self._wide(-mu[:, None] * slope.rows[self.live][self.pairs])
-        products_slope[np.arange(self.pairs.size), self.n + self.pairs] = -rows
-        return -mu * rows, products_slope
-
-    def _wide(self, jacobian: np.ndarray) -> np.ndarray:
-        """A Jacobian in (x, y) as one in u."""
-        whole = np.zeros((len(jacobian), self.n + int(self.live.sum())))
-        whole[:, : self.n] = jacobian
+    def _whole(self, u: np.ndarray) -> np.ndarray:
+        """x, y and the multipliers of all rows, one after another."""
+        whole = np.zeros(self.n + self.live.size)
+        whole[: self.n] = u[: self.n]
+        whole[self.n :][self.live] = u[self.n :]
         return whole

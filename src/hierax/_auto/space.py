@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate
+from hierax._auto.ends import Ends
 from hierax._judge.programs import Programs, raveled, unraveled
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import Structure, VectorProblem
@@ -33,6 +34,7 @@ class Space:
         structure: which constraints are mere bounds.
         deadline: when the search has to end.
         seen: told of every point that was judged; may end the search.
+        ends: where polishes ended.
         known_lengths: those of x and y for a certificate, infinite where they were only assumed.
     """
 
@@ -42,6 +44,7 @@ class Space:
     structure: Structure
     deadline: Deadline
     seen: Callable[[Candidate], None] = ignored
+    ends: Ends = dataclasses.field(default_factory=Ends)
     known_lengths: tuple[PyTree, PyTree] | None = None
 
     @staticmethod

@@ -17,14 +17,36 @@ DEPENDENT = 1e-10  # relative size of what a gradient adds to the others, below 
 
 
 class Evaluated(NamedTuple):
-    """An objective, inequalities >= 0 and equalities = 0 at a point, each with its Jacobian."""
+    """An objective, inequalities >= 0 and equalities = 0 at a point, one after another.
 
-    value: np.ndarray | float
-    slope: np.ndarray
-    above: np.ndarray
-    above_slope: np.ndarray
-    equal: np.ndarray
-    equal_slope: np.ndarray
+    Attributes:
+        lines: one per function: its value, then its derivatives.
+        above: how many inequalities there are.
+    """
+
+    lines: np.ndarray
+    above: int
+
+    @staticmethod
+    def of(
+        objective: tuple[float | np.ndarray, np.ndarray],
+        above: tuple[np.ndarray, np.ndarray],
+        equal: tuple[np.ndarray, np.ndarray],
+    ) -> "Evaluated":
+        """From values and derivatives of each kind."""
+        parts = (np.asarray(objective[0])[None], objective[1][None]), above, equal
+        lines = [np.concatenate([values[:, None], slopes], axis=1) for values, slopes in parts]
+        return Evaluated(np.concatenate(lines), len(above[0]))
+
+    @property
+    def value(self) -> float:
+        """The objective."""
+        return float(self.lines[0, 0])
+
+    @property
+    def slope(self) -> np.ndarray:
+        """Its gradient."""
+        return self.lines[0, 1:]
 
 
 class Stop(NamedTuple):
@@ -64,39 +86,40 @@ def slsqp(
     evaluate: Callable[[np.ndarray], Evaluated], start: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], stop: Stop
 ) -> np.ndarray:
     """The last iterate; the caller judges it."""
-    known: list[tuple[np.ndarray, Evaluated]] = []  # the latest point, which SLSQP asks for in four calls
+    known: list[tuple[np.ndarray, bytes, Evaluated]] = []  # the latest point, which SLSQP asks for in four calls
 
     def at(u: np.ndarray) -> Evaluated:
-        if not known or not np.array_equal(known[0][0], u):
+        text = u.tobytes()
+        if not known or known[0][1] != text:
             if not np.all(np.abs(u) < RUN_OFF) or (known and stop.deadline.passed):
                 raise LeftOff
             found = evaluate(u)
-            if not all(np.isfinite(part).all() for part in found):
-                found = Evaluated(
-                    *(np.nan_to_num(part, nan=RUN_OFF, posinf=RUN_OFF, neginf=-RUN_OFF) for part in found)
-                )
-            known[:] = [(u.copy(), found)]
-        return known[0][1]
+            if not np.isfinite(found.lines).all():
+                lines = np.nan_to_num(found.lines, nan=RUN_OFF, posinf=RUN_OFF, neginf=-RUN_OFF)
+                found = Evaluated(lines, found.above)
+            known[:] = [(u.copy(), text, found)]
+        return known[0][2]
 
     start = np.clip(start, *bounds)
     try:
-        every = slice(None)
-        kinds = [("ineq", "above", every), ("eq", "equal", _independent(at(start).equal_slope))]
-        kinds = [(kind, name, rows) for kind, name, rows in kinds if getattr(at(start), name)[rows].size]
+        first = at(start)
+        above, equal = np.arange(1, 1 + first.above), 1 + first.above
+        kinds = [("ineq", above), ("eq", equal + _independent(first.lines[equal:, 1:]))]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             found = scipy_optimize.minimize(
-                lambda u: (at(u).value, at(u).slope),
+                lambda u: at(u).value,
                 start,
-                jac=True,
+                jac=lambda u: at(u).slope,
                 bounds=np.stack(bounds, axis=1),
                 constraints=[
                     {
                         "type": kind,
-                        "fun": lambda u, name=name, rows=rows: getattr(at(u), name)[rows],
-                        "jac": lambda u, name=name, rows=rows: getattr(at(u), f"{name}_slope")[rows],
+                        "fun": lambda u, rows=rows: at(u).lines[rows, 0],
+                        "jac": lambda u, rows=rows: at(u).lines[rows, 1:],
                     }
-                    for kind, name, rows in kinds
+                    for kind, rows in kinds
+                    if rows.size
                 ],
                 method="SLSQP",
                 options={"maxiter": stop.iterations, "ftol": stop.change},

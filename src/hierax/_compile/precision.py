@@ -27,6 +27,8 @@ def doubled(tree: PyTree) -> PyTree:
     """Floating-point arrays as JAX arrays of float64, everything else as it is; only inside of `float64()`."""
 
     def cast(leaf: PyTree) -> PyTree:
+        if isinstance(leaf, jax.Array) and leaf.dtype == np.float64 and not leaf.weak_type:
+            return leaf
         return on_device(leaf, np.float64) if _is_real(leaf) else leaf
 
     return jax.tree.map(cast, tree)

@@ -21,7 +21,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from hierax._base.trees import on_device
 from hierax._compile.tracing import Hoisted, Identity, MissingTrace, Trace, signature_of, trace_function
-from hierax._problem.problem import Problem
+from hierax._problem.problem import Problem, nothing
 from hierax._problem.samples import AbstractSource, HostBatches, Sampler, Stream
 
 CACHE_SIZE = 64
@@ -44,6 +44,8 @@ class Bound:
         self._mixed = mixed
         self._functions: dict[str, tuple[Callable, Callable]] = {}  # as called here, and as the user gave it
         self._known: dict[str, dict[Hashable, tuple[Trace, tuple]]] = {}
+        self._problem: Problem | None = None  # as it is with the traces so far
+        self._flat: dict[Hashable, _Flat] = {}  # the same, by precision
         self.compile_seconds = 0.0
 
         def whole(function: Callable) -> Callable:
@@ -64,13 +66,29 @@ class Bound:
     def feed(self, name: str, batch: int) -> None:
         """Mark a source as fed by the host with batches of the given size."""
         self._sources[name] = HostBatches(batch)
+        self._grown()
+
+    def _grown(self) -> None:
+        """The problem is another one from now on."""
+        self._problem = None
+        self._flat.clear()
 
     @property
     def problem(self) -> Problem:
         """The problem with every function replaced by its traces so far."""
-        upper, lower, constraints, equalities, upper_constraints = map(self._hoisted, FUNCTIONS)
-        zeta, xi = (self._source(name) for name in ("zeta", "xi"))
-        return Problem(upper, lower, constraints, equalities, upper_constraints, **self._sets, zeta=zeta, xi=xi)
+        if self._problem is None:
+            upper, lower, constraints, equalities, upper_constraints = map(self._hoisted, FUNCTIONS)
+            zeta, xi = (self._source(name) for name in ("zeta", "xi"))
+            sources = {"zeta": zeta, "xi": xi}
+            self._problem = Problem(upper, lower, constraints, equalities, upper_constraints, **self._sets, **sources)
+        return self._problem
+
+    def _flattened(self) -> "_Flat":
+        """The problem as programs take it, in the precision of now."""
+        precision = _precision()
+        if precision not in self._flat:
+            self._flat[precision] = _flattened(self.problem)
+        return self._flat[precision]
 
     def _source(self, name: str) -> AbstractSource | None:
         """A source as programs see it; a Stream that the host has not been asked to feed is none."""
@@ -87,7 +105,14 @@ class Bound:
     def trace(self, name: str, args: tuple) -> PyTree:
         """Trace a function at a signature, once; returns the shapes of its output."""
         signature, _ = signature_of(args)
-        if signature not in self._known[name]:
+        if signature not in self._known[name] and self._functions[name][1] is nothing:
+            if (name, signature) not in _of_nothing:
+                traced = trace_function(name, *self._functions[name], args, _forget)
+                _remember(_of_nothing, (name, signature), traced)
+            self._known[name][signature] = _of_nothing[name, signature]
+            self._grown()
+        elif signature not in self._known[name]:
+            self._grown()
             with jax.numpy_dtype_promotion("standard") if self._mixed else nullcontext():
                 self._known[name][signature] = trace_function(name, *self._functions[name], args, _forget)
         trace, _ = self._known[name][signature]
@@ -109,13 +134,13 @@ class Bound:
         `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
         that meets a user function at a new signature is started again once that is traced.
         """
-        call = _taken_apart(name, (self.problem, *args), static, donate)
+        call = _taken_apart(name, self._flattened(), args, static, donate)
         form, needed = call.key, list(_traces_needed.get(call.key, ()))
         while True:
             if needed:
                 for missing in needed:
                     self.trace(*missing)
-                call = _taken_apart(name, (self.problem, *args), static, donate)
+                call = _taken_apart(name, self._flattened(), args, static, donate)
             try:
                 result, seconds = _cached_call(function, call, donate, quick)
             except MissingTrace as missing:
@@ -125,24 +150,37 @@ class Bound:
                 _remember(_traces_needed, form, tuple(needed))
                 return result
 
-    def ready(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> Callable[..., PyTree]:
+    def ready(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> "Ready":
         """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
         self.run(name, function, *args, static=static, quick=True)
-        call = _taken_apart(name, (self.problem, *args), static, False)
-        compiled, other = _programs[call.key]
-        own = call.rest[: len(jax.tree.leaves(self.problem, is_leaf=_is_number))]
-        whole = not jax.tree.leaves(other)
+        problem = self._flattened()
+        compiled, other = _programs[_taken_apart(name, problem, args, static, False).key]
+        return Ready(compiled, problem.arrays, other)
 
-        def quick(*args: PyTree) -> PyTree:
-            result = compiled([], [*own, *jax.tree.leaves(args)])
-            return result if whole else eqx.combine(result, other)
 
-        return quick
+class Ready:
+    """A compiled program with its first arguments: the problem, and what else stays the same from call to call."""
+
+    def __init__(self, compiled: Compiled, first: list, other: PyTree) -> None:
+        self._compiled, self._first, self._other = compiled, first, other
+        self._whole = not jax.tree.leaves(other)
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        """The result for the other arguments."""
+        result = self._compiled([], [*self._first, *jax.tree.leaves(args)])
+        return result if self._whole else eqx.combine(result, self._other)
+
+    def given(self, *args: PyTree) -> "Ready":
+        """The same program with its next arguments fixed: handing over a NumPy array costs 4 us, every time."""
+        arrays = [on_device(leaf) for leaf in jax.tree.leaves(args)]
+        return Ready(self._compiled, [*self._first, *arrays], self._other)
 
 
 _programs: OrderedDict[Hashable, tuple[Compiled, PyTree]] = OrderedDict()  # and the result's parts that are no arrays
 # Signatures that a program of this form turned out to need: the next problem of the form is traced there at once.
 _traces_needed: OrderedDict[Hashable, tuple] = OrderedDict()
+# The traces of constraints that there are none of, by name and signature.
+_of_nothing: OrderedDict[Hashable, tuple[Trace, tuple]] = OrderedDict()
 
 
 Value = TypeVar("Value")
@@ -168,24 +206,49 @@ class _Call(NamedTuple):
     rebuild: Callable[[list, list], tuple]
 
 
-def _taken_apart(name: str, args: tuple, static: Hashable, donate: bool) -> _Call:
-    leaves, treedef = jax.tree.flatten(args, is_leaf=_is_number)
+class _Flat(NamedTuple):
+    """A tree taken apart.
+
+    Attributes:
+        arrays: its arrays, None where a leaf is none.
+        fixed: its other leaves, None where a leaf is an array.
+        form: what of it a program depends on.
+        treedef: its structure.
+    """
+
+    arrays: list
+    fixed: tuple
+    form: Hashable
+    treedef: jax.tree_util.PyTreeDef
+
+    def whole(self, arrays: list) -> PyTree:
+        """The tree with other arrays."""
+        leaves = [leaf if array is None else array for leaf, array in zip(self.fixed, arrays, strict=True)]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def _flattened(tree: PyTree) -> _Flat:
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=_is_number)
     dynamic = [_is_number(leaf) or eqx.is_array(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves]
     arrays = [_strong(leaf) if flag else None for leaf, flag in zip(leaves, dynamic, strict=True)]
     fixed = tuple(None if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True))
     avals = tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
-    tables = tuple(node.table for node in jax.tree.leaves(args[0], is_leaf=_is_hoisted) if _is_hoisted(node))
-    precision = jnp.result_type(float)  # a program compiled without x64 is another one
-    key = (tables, name, static, treedef, fixed, avals, donate, precision)
-    first = len(jax.tree.leaves(args[0], is_leaf=_is_number))
-    last = first + (len(jax.tree.leaves(args[1], is_leaf=_is_number)) if donate else 0)
+    tables = tuple(node.table for node in jax.tree.leaves(tree, is_leaf=_is_hoisted) if _is_hoisted(node))
+    return _Flat(arrays, fixed, (tables, treedef, fixed, avals), treedef)
+
+
+def _taken_apart(name: str, problem: _Flat, args: tuple, static: Hashable, donate: bool) -> _Call:
+    flat = _flattened(args)
+    precision = _precision()  # a program compiled without x64 is another one
+    key = (problem.form, flat.form, name, static, donate, precision)
+    first = len(problem.arrays)
+    own = len(jax.tree.leaves(args[0], is_leaf=_is_number)) if donate else 0
 
     def rebuild(given: list, rest: list) -> tuple:
-        every = rest[:first] + given + rest[first:]
-        joined = [part if flag else whole for part, whole, flag in zip(every, fixed, dynamic, strict=True)]
-        return jax.tree.unflatten(treedef, joined)
+        return problem.whole(rest[:first]), *flat.whole(given + rest[first:])
 
-    return _Call(key, arrays[first:last], arrays[:first] + arrays[last:], rebuild)
+    given = [None if array is None else jnp.asarray(array) for array in flat.arrays[:own]]  # NumPy's cannot be donated
+    return _Call(key, given, problem.arrays + flat.arrays[own:], rebuild)
 
 
 def _cached_call(function: Callable, call: _Call, donate: bool, quick: bool) -> tuple[PyTree, float]:
@@ -243,9 +306,20 @@ def _compiled(lowered: Lowered, options: Options) -> Compiled:
     return lowered.compile()
 
 
-def _strong(leaf: ArrayLike) -> Array:
-    """An array whose dtype does not yield to others: a Python number and an array must give the same program."""
-    return leaf if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False) else on_device(leaf)
+def _precision() -> np.dtype:
+    """The dtype that double precision has now: `jnp.result_type(float)`, a hundred times as quick."""
+    return jax.dtypes.canonicalize_dtype(np.float64)
+
+
+def _strong(leaf: ArrayLike) -> Array | np.ndarray:
+    """An array whose dtype does not yield to others: a Python number and an array must give the same program.
+
+    NumPy's arrays in the precision of now stay as they are: a program takes them quicker than they are converted.
+    """
+    if isinstance(leaf, jax.Array):
+        return on_device(leaf) if getattr(leaf, "weak_type", False) else leaf
+    array = np.asarray(leaf)
+    return array if array.dtype == np.float64 == _precision() else on_device(array)
 
 
 def _is_hoisted(node: object) -> bool:
@@ -263,5 +337,5 @@ def _forget(identity: Identity) -> None:
 
 
 def _identities_in(key: PyTree) -> list[Identity]:
-    traces = [trace for hoisted in key[0] for _, trace in hoisted]
+    traces = [trace for hoisted in key[0][0] for _, trace in hoisted]
     return [trace.key[1] for trace in traces if isinstance(trace.key[1], Identity)]

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax._judge.programs import Programs, Trees, Values, joined, raveled, upper_rows
+from hierax._judge.programs import Layout, Programs, Trees, Values, joined, raveled, upper_rows
 from hierax._judge.setting import Data
+from hierax._judge.table import Table
 from hierax._judge.units import Units, in_units
 from hierax._lower.active_set import Found, Level, Matrices, Slopes, Tracker
 from hierax._math.lower_level import level_at
@@ -51,12 +52,14 @@ class Total(NamedTuple):
 class Follower:
     """Follows the solution of a lower level that looks convex."""
 
-    def __init__(self, programs: Programs, units: Units) -> None:
+    def __init__(self, programs: Programs, units: Units, table: Table) -> None:
         self.programs, self.units, self.layout = programs, units, programs.layout
         self._tracker = Tracker()
-        self._x_unit, self._y_unit = raveled(units.x), raveled(units.y)
-        kind = _FromTable if programs.by_table else _FromPrograms
-        self._source: _FromTable | _FromPrograms = kind(programs, units)
+        self._y_unit = raveled(units.y)
+        self._box = [bound / self._y_unit for bound in programs.y_limits]
+        self._source: _FromTable | _FromPrograms = (
+            _FromTable(programs.layout, table) if programs.by_table else _FromPrograms(programs, units)
+        )
 
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
@@ -77,6 +80,8 @@ class Follower:
         )
 
     def _landed(self, y: np.ndarray) -> np.ndarray:
+        if self.programs.entrywise:
+            return np.minimum(np.maximum(y, self._box[0]), self._box[1])
         anywhere = raveled(self.programs.trees.x)
         return self.programs.landed(anywhere, y * self._y_unit)[1] / self._y_unit
 
@@ -128,26 +133,30 @@ class _FromTable:
 
     with_faces = True
 
-    def __init__(self, programs: Programs, units: Units) -> None:
-        self._program, self._trees, self._units, self._layout = programs.table, programs.trees, units, programs.layout
-        self.count = 1 + programs.layout.above + programs.layout.above_equal
-        self._last: tuple[tuple[bytes, bytes, bytes], np.ndarray] | None = None
+    def __init__(self, layout: Layout, table: Table) -> None:
+        self._program, self._layout = table.raw, layout
+        self.count = 1 + layout.above + layout.above_equal
+        self._last: tuple[bytes, np.ndarray] | None = None
+
+    def _lines(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+        point = np.concatenate([x, y, mu])
+        key = point.tobytes()
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._program(point)
+        return self._last[1]
 
     def _table(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
-        key = x.tobytes(), y.tobytes(), mu.tobytes()
-        if self._last is None or self._last[0] != key:
-            self._last = key, self._program(self._trees, self._units, x, y, mu)
-        table = self._last[1]
+        table = self._lines(x, y, mu)
         return self._layout.cut(table[:, 0]), self._layout.cut(table[:, 1:])
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
-        values, slopes = self._table(x, y, mu)
-        along_x = slopes.lower[: x.size] + mu @ slopes.rows[:, : x.size]
-        return Slopes(float(values.lower), along_x, values.stationarity, values.rows)
+        table, (_, _, rows, stationarity) = self._lines(x, y, mu), self._layout.parts
+        along_x = table[1, 1 : 1 + x.size] + mu @ table[rows, 1 : 1 + x.size]
+        return Slopes(float(table[1, 0]), along_x, table[stationarity, 0], table[rows, 0])
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Matrices:
-        _, slopes = self._table(x, y, mu)
-        return Matrices(slopes.rows[:, x.size :], slopes.stationarity[:, x.size :])
+        table, (_, _, rows, stationarity) = self._lines(x, y, mu), self._layout.parts
+        return Matrices(table[rows, 1 + x.size :], table[stationarity, 1 + x.size :])
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, slopes = self._table(x, y, np.zeros(self._layout.rows))
@@ -165,22 +174,24 @@ class _FromPrograms:
     """What four programs return."""
 
     def __init__(self, programs: Programs, units: Units) -> None:
-        self._programs, self._units = programs, units
+        self._programs = programs
         setting, layout = programs.setting, programs.layout
         problem = setting.bound.problem
         self.with_faces = not sets.all_entrywise(problem.x_set)
         self._bounded = sets.all_entrywise(problem.y_set)
         x, y = raveled(setting.x), raveled(setting.y)
-        point = programs.trees, units, x, y
+        fixed, point = (programs.trees, units), (programs.trees, units, x, y)
+        self._slopes = programs.slopes.given(*fixed)
         rows = np.flatnonzero(~layout.face) if self._bounded else np.arange(layout.rows)
         self._rows = rows
         matrices = functools.partial(_matrices, tuple(rows.tolist()))
-        self._matrices = setting.ready("matrices", matrices, *point, np.zeros(layout.rows))
-        self._upper = setting.ready("upper", functools.partial(_upper, self.with_faces), *point)
-        self.count = len(self._upper(*point))
+        self._matrices = setting.ready("matrices", matrices, *point, np.zeros(layout.rows)).given(*fixed)
+        self._upper = setting.ready("upper", functools.partial(_upper, self.with_faces), *point).given(*fixed)
+        self.count = len(self._upper(x, y))
         weights, adjoints = np.eye(self.count), np.zeros((self.count, layout.ny + layout.rows))
         pulled = functools.partial(_pulled, self.with_faces)
-        self._pulled = setting.ready("pulled", pulled, *point, np.zeros(layout.rows), weights, adjoints)
+        ready = setting.ready("pulled", pulled, *point, np.zeros(layout.rows), weights, adjoints)
+        self._pulled = ready.given(*fixed)
         self._jacobian = self._of_faces(x) if self._bounded else np.zeros((layout.rows, layout.ny))
 
     def _of_faces(self, x: np.ndarray) -> np.ndarray:
@@ -195,22 +206,22 @@ class _FromPrograms:
         return found
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
-        numbers = self._programs.slopes(self._programs.trees, self._units, x, y, mu)
+        numbers = self._slopes(x, y, mu)
         along_x, gradient, rows = np.split(numbers[1:], [x.size, x.size + y.size])
         return Slopes(float(numbers[0]), along_x, gradient, rows)
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Matrices:
-        table = self._matrices(self._programs.trees, self._units, x, y, mu)
+        table = self._matrices(x, y, mu)
         jacobian = self._jacobian.copy()
         jacobian[self._rows] = table[: self._rows.size]
         return Matrices(jacobian, table[self._rows.size :])
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        table = self._upper(self._programs.trees, self._units, x, y)
+        table = self._upper(x, y)
         return table[:, 0], table[:, 1:]
 
     def pulled(self, x: np.ndarray, found: Found, weights: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
-        return self._pulled(self._programs.trees, self._units, x, found.y, found.mu, weights, adjoints)
+        return self._pulled(x, found.y, found.mu, weights, adjoints)
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------

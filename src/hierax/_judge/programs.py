@@ -18,7 +18,7 @@ from jaxtyping import Array, PyTree
 
 from hierax._base.constants import LOWER_STARTS
 from hierax._base.trees import size
-from hierax._judge.setting import Data, Setting
+from hierax._judge.setting import Data, HostProgram, Setting
 from hierax._judge.units import Lengths, RowUnits, Scale, Units, in_units, intrinsic_lengths, lengths_of
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import level_at
@@ -120,27 +120,31 @@ class Programs:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.layout = layout = _layout(setting)
+        self.layout = layout = setting.once("places", lambda: _layout(setting))
         self.trees = Trees(setting.x, setting.y)
         none = Scale(np.ones(()), np.zeros(()))
         rows = RowUnits(*(jax.tree.map(_ones, setting.shapes(name)) for name in RowUnits._fields))
         ones = (jax.tree.map(np.ones_like, tree) for tree in self.trees)
         self.raw = Units(next(ones), next(ones), none, none, rows)
         x, y = raveled(setting.x), raveled(setting.y)
-        self.table = setting.ready("values", _table, self.trees, self.raw, x, y, np.zeros(layout.rows))
+        self.table = setting.ready(
+            "values", _table, self.trees, self.raw, np.concatenate([x, y, np.zeros(layout.rows)])
+        )
+        self._raw_table = self.table.given(self.trees, self.raw)
         self.lanes = LOWER_STARTS if layout.ny + layout.rows <= SIDE_BY_SIDE else 1
         problem = setting.bound.problem
         self.x_groups, self.y_groups = (
             sets.shared_units(convex, tree)
             for convex, tree in zip((problem.x_set, problem.y_set), self.trees, strict=True)
         )
-        self.x_limits, self.y_limits = (Limits(*box) for box in setting.run("boxes", _boxes, self.trees, quick=True))
-        both = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
-        self._land = None if both else setting.ready("land", _land, self.trees, x, y)
+        boxes = setting.once("boxes", lambda: setting.run("boxes", _boxes, self.trees, quick=True))
+        self.x_limits, self.y_limits = (Limits(*box) for box in boxes)
+        self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
+        self._land = None if self.entrywise else setting.ready("land", _land, self.trees, x, y).given(self.trees)
 
     def at(self, x: np.ndarray, y: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
         """Values and Jacobians in the user's units, without multipliers."""
-        table = self.table(self.trees, self.raw, x, y, np.zeros(self.layout.rows))
+        table = self._raw_table(np.concatenate([x, y, np.zeros(self.layout.rows)]))
         return self.layout.cut(table[:, 0]), self.layout.cut(table[:, 1:])
 
     @property
@@ -149,13 +153,13 @@ class Programs:
         return self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
 
     @functools.cached_property
-    def slopes(self) -> Callable[..., np.ndarray]:
+    def slopes(self) -> HostProgram:
         """The program of G, the gradient of L in x and in y, and the rows."""
         x, y = raveled(self.setting.x), raveled(self.setting.y)
         return self.setting.ready("slopes", _slopes, self.trees, self.raw, x, y, np.zeros(self.layout.rows))
 
     @functools.cached_property
-    def values(self) -> Callable[..., np.ndarray]:
+    def values(self) -> HostProgram:
         """The program of all functions, without derivatives."""
         x, y = raveled(self.setting.x), raveled(self.setting.y)
         return self.setting.ready("functions", _values, self.trees, self.raw, x, y, np.zeros(self.layout.rows))
@@ -167,7 +171,7 @@ class Programs:
         numbers = self.slopes(self.trees, self.raw, x, y, np.zeros(self.layout.rows))
         return numbers[1 + x.size : 1 + x.size + y.size]
 
-    def branches(self, convex: bool) -> Callable[..., np.ndarray]:
+    def branches(self, convex: bool) -> HostProgram:
         """The program that solves the lower level from `lanes` starts; a quicker one for large and convex ones."""
         y = raveled(self.setting.y)
         points, mu = np.tile(y, (self.lanes, 1)), np.zeros((self.lanes, self.layout.rows))
@@ -180,7 +184,7 @@ class Programs:
         """The nearest points of X and Y, in the user's units."""
         x, y = np.clip(x, *self.x_limits), np.clip(y, *self.y_limits)
         if self._land is not None:
-            x, y = np.split(self._land(self.trees, x, y), [x.size])
+            x, y = np.split(self._land(x, y), [x.size])
         return x, y
 
     def lengths(
@@ -434,18 +438,19 @@ def _values(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, 
     return jnp.concatenate(_functions(in_units(problem, units), data, trees.x_of(x), trees.y_of(y), mu))
 
 
-def _table(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array, mu: Array) -> Array:
-    """One line per function: its value, then its derivatives in (x, y).
+def _table(problem: Problem, data: Data, trees: Trees, units: Units, everything: Array) -> Array:
+    """One line per function: its value, then its derivatives in (x, y); `everything` are x, y and mu.
 
-    A single array, because every array that a program returns costs as much as a small problem's functions.
+    Single arrays, because every array that a program takes or returns costs as much as a small problem's functions.
     """
     problem = in_units(problem, units)
+    nx, ny = size(trees.x), size(trees.y)
+    point, mu = everything[: nx + ny], everything[nx + ny :]
 
     def values(point: Array) -> Array:
-        x_now, y_now = trees.x_of(point[: x.size]), trees.y_of(point[x.size :])
+        x_now, y_now = trees.x_of(point[:nx]), trees.y_of(point[nx:])
         return jnp.concatenate(_functions(problem, data, x_now, y_now, mu))
 
-    point = jnp.concatenate([x, y])
     return jnp.concatenate([values(point)[:, None], jax.jacfwd(values)(point)], axis=1)
 
 

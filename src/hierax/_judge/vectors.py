@@ -6,7 +6,6 @@ divided by their units, so that tolerances may be absolute.
 
 import functools
 import itertools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,8 @@ from hierax._base.constants import LOWER_STARTS
 from hierax._judge.branches import Branches
 from hierax._judge.following import Follower
 from hierax._judge.programs import Layout, Limits, Programs, Values, raveled
+from hierax._judge.setting import HostProgram
+from hierax._judge.table import Table
 from hierax._judge.units import Units
 from hierax._lower.active_set import Found
 from hierax._math.lower_level import SOLVED
@@ -64,11 +65,21 @@ class VectorProblem:
         self.x_unit, self.y_unit = raveled(units.x), raveled(units.y)
         self.x_limits = Limits(*(bound / self.x_unit for bound in programs.x_limits))
         self.y_limits = Limits(*(bound / self.y_unit for bound in programs.y_limits))
-        self.upper_unit, self.lower_unit = float(units.upper.unit), float(units.lower.unit)
+        self.table = Table(programs, units)
         self.lower_starts = self.cover_y(y / self.y_unit, unit_cube(self.layout.ny, LOWER_STARTS - 1, seed))
         xs = raveled(programs.setting.x)[None] if xs is None else xs
         self._looked_at = xs / self.x_unit
-        self._branches: Callable[..., np.ndarray] | None = None  # compiled when it is needed
+        self._branches: HostProgram | None = None  # compiled when it is needed
+
+    @property
+    def upper_unit(self) -> float:
+        """The unit of F."""
+        return float(self.units.upper.unit)
+
+    @property
+    def lower_unit(self) -> float:
+        """The unit of f."""
+        return float(self.units.lower.unit)
 
     @functools.cached_property
     def bent(self) -> str | None:
@@ -108,18 +119,13 @@ class VectorProblem:
 
     def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
         """Values and Jacobians; outside of X and Y those of the nearest point, continued along straight lines."""
-        inside = self.landed(x, y)
-        table = self.programs.table(self.programs.trees, self.units, *inside, mu)
-        values, slopes = table[:, 0], table[:, 1:]
-        away = np.concatenate([x - inside[0], y - inside[1]])
-        if away.any():
-            values = values + slopes @ away
-        return self.layout.cut(values), self.layout.cut(slopes)
+        lines = self.table(np.concatenate([x, y, mu]))
+        return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
 
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
         """Values alone, at the nearest point of X and Y."""
         if self.programs.by_table:
-            return self.at(x, y, mu)[0]
+            return self.layout.cut(self.table(np.concatenate([x, y, mu]))[:, 0])
         numbers = self.programs.values(self.programs.trees, self.units, *self.landed(x, y), mu)
         return self.layout.cut(numbers)
 
@@ -146,7 +152,7 @@ class VectorProblem:
 
     @functools.cached_property
     def _follower(self) -> Follower:
-        return Follower(self.programs, self.units)
+        return Follower(self.programs, self.units, self.table)
 
     def _convex_at(self, found: Found) -> bool:
         """Whether L is convex in y at a solution; where it is not, the lower level never counts as convex again."""
@@ -178,11 +184,11 @@ class VectorProblem:
     def solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers, by the compiled program."""
         if self._branches is None:
-            self._branches = self.programs.branches(self.bent is None)
+            self._branches = self.programs.branches(self.bent is None).given(self.programs.trees, self.units)
         lanes, found = self.programs.lanes, []
         for first in range(0, len(points), lanes):
             turns = first + np.arange(lanes) % min(lanes, len(points) - first)
-            lines = self._branches(self.programs.trees, self.units, x, points[turns], mu[turns])
+            lines = self._branches(x, points[turns], mu[turns])
             found.append(lines[: len(points) - first])
         lines = np.concatenate(found)
         ny, end = self.layout.ny, self.layout.ny + self.layout.rows

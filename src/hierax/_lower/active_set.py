@@ -29,6 +29,7 @@ SHARPER = 1e-11  # what one step more is worth making for
 QUADRATIC = 1e-6  # what a step with the right active rows leaves of the residual of a quadratic program, at most
 IN_VAIN, LESS = 8, 0.9  # so many steps that do not make the residual less than this share of the least so far end it
 SHORTEST = 1e-2  # share of a step that is tried, at least
+STILL = 1e-9  # relative change of the residual by a step with the same active rows that leads nowhere
 REPEATED = 3  # active sets that come back so often will come back for ever
 HOPELESS = 1e6  # a residual that grows by so much, in units, will not come back
 SHIFT = 1e-10  # keeps systems with dependent rows regular; later steps take its effect out again
@@ -52,6 +53,31 @@ class Slopes(NamedTuple):
     rows: np.ndarray
 
 
+class Entries(NamedTuple):
+    """Where a matrix is not zero.
+
+    Attributes:
+        rows: of all entries, in order.
+        columns: likewise.
+        counts: how many every row has.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    counts: np.ndarray
+
+    @staticmethod
+    def of(matrix: np.ndarray) -> "Entries":
+        """Those of a matrix."""
+        rows, columns = np.nonzero(matrix)
+        return Entries(rows, columns, np.bincount(rows, minlength=len(matrix)))
+
+    def sparse(self, matrix: np.ndarray) -> Any:
+        """The matrix as a sparse one."""
+        ends = np.concatenate([[0], np.cumsum(self.counts)])
+        return sparse.csr_matrix((matrix[self.rows, self.columns], self.columns, ends), shape=matrix.shape)
+
+
 class Matrices:
     """Derivatives of second order: the Jacobian of the rows in y, and the Hessian of L."""
 
@@ -64,19 +90,24 @@ class Matrices:
         return bool(np.isfinite(self.jacobian).all() and np.isfinite(self.hessian).all())
 
     @functools.cached_property
+    def entries(self) -> "tuple[Entries, Entries]":
+        """Where the Jacobian and the Hessian are not zero."""
+        return Entries.of(self.jacobian), Entries.of(self.hessian)
+
+    @functools.cached_property
     def singles(self) -> np.ndarray:
         """Which rows depend on one entry of y alone."""
-        return np.count_nonzero(self.jacobian, axis=1) == 1
+        return self.entries[0].counts == 1
 
     @functools.cached_property
     def sparse(self) -> "tuple[Any, Any] | None":
         """Both as sparse matrices, where they are large and have few entries; rows of one entry do not count."""
-        own = self.jacobian[~self.singles]
-        entries = np.count_nonzero(self.hessian) + 2 * np.count_nonzero(own)
-        order = len(self.hessian) + len(own)
+        of_rows, of_hessian = self.entries
+        entries = of_hessian.counts.sum() + 2 * of_rows.counts[~self.singles].sum()
+        order = len(self.hessian) + np.count_nonzero(~self.singles)
         if order < LARGE or entries > SPARSE * order**2:
             return None
-        return sparse.csr_matrix(self.jacobian), sparse.csr_matrix(self.hessian)
+        return of_rows.sparse(self.jacobian), of_hessian.sparse(self.hessian)
 
     def same(self, other: "Matrices") -> bool:
         """Whether both are the same, up to rounding."""
@@ -195,13 +226,9 @@ def _factorised(matrices: Matrices, free: np.ndarray, own: np.ndarray) -> Callab
 def residual(slopes: Slopes, mu: np.ndarray, equal: np.ndarray) -> float:
     """Largest entry of the KKT conditions, in units: slope, violation, complementarity, sign of mu."""
     rows = slopes.rows
-    parts = (
-        np.abs(slopes.gradient),
-        np.where(equal, np.abs(rows), np.maximum(rows, 0.0)),
-        np.where(equal, 0.0, np.abs(mu * rows)),
-        np.where(equal, 0.0, np.maximum(-mu, 0.0)),
-    )
-    return float(max(np.max(part, initial=0.0) for part in parts))
+    of_rows = np.where(equal, rows, np.maximum(rows, 0.0))
+    of_pairs = np.where(equal, 0.0, mu * rows), np.where(equal, 0.0, np.minimum(mu, 0.0))
+    return float(np.max(np.abs(np.concatenate([slopes.gradient, of_rows, *of_pairs])), initial=0.0))
 
 
 class Tracker:
@@ -233,6 +260,8 @@ class Tracker:
             if np.array_equal(step.active, active):
                 there = _shortened(level, step, y, mu, there, before)
                 self._doubt(there.left <= max(QUADRATIC * before, SHARPER))
+                if abs(there.left - before) <= STILL * before:  # the next step would be the same one again
+                    return None
             else:
                 again += step.active.tobytes() in seen
                 seen.add(step.active.tobytes())

@@ -202,7 +202,7 @@ class _Same(Matrices):
     @functools.cached_property
     def convex(self) -> bool:
         """Whether L is convex as far as the Hessian tells."""
-        return _is_convex(self.hessian)
+        return _is_convex(self.hessian, self.entries[1].counts)
 
     def same(self, other: Matrices) -> bool:
         """Whether both are one."""
@@ -293,7 +293,8 @@ class _Source:
     def _matrices(self, y: np.ndarray, mu: np.ndarray) -> Matrices:
         if self._known is None or not self._known.belong_to(self._seen(y, mu)[:-1, 1]):
             table = self._ready.table(*self.scale.undone(y, mu))
-            blur = SAME * np.linalg.norm(table, axis=1) * np.linalg.norm(self._direction)
+            lengths = np.sqrt(np.einsum("ij,ij->i", table, table))
+            blur = SAME * lengths * np.linalg.norm(self._direction)
             self._known = _Known(self.scale.matrices(table), table @ self._direction, blur)
         return self._known.matrices
 
@@ -310,14 +311,17 @@ def _key(y: np.ndarray, mu: np.ndarray) -> bytes:
     return y.tobytes() + mu.tobytes()
 
 
-def _is_convex(hessian: np.ndarray) -> bool:
-    """Whether a symmetric matrix is positive semidefinite up to rounding; entries by themselves are judged as such."""
+def _is_convex(hessian: np.ndarray, counts: np.ndarray) -> bool:
+    """Whether a symmetric matrix is positive semidefinite up to rounding; entries by themselves are judged as such.
+
+    `counts`: how many entries of every row are not zero.
+    """
     diagonal = np.diag(hessian)
     noise = 8 * diagonal.size * np.finfo(float).eps
-    least = noise * np.max(np.abs(hessian), initial=0.0)
+    least = noise * max(np.max(hessian, initial=0.0), -np.min(hessian, initial=0.0))
     if not np.all(diagonal >= -least):
         return False
-    coupled = np.flatnonzero(np.count_nonzero(hessian, axis=1) > (diagonal != 0))
+    coupled = np.flatnonzero(counts > (diagonal != 0))
     if not coupled.size:
         return True
     roots = np.sqrt(np.maximum(diagonal[coupled], least))

@@ -26,7 +26,7 @@ class Multipliers(NamedTuple):
     upper: PyTree
 
 
-def _nothing(x: PyTree, y: PyTree) -> None:
+def nothing(x: PyTree, y: PyTree) -> None:
     """The constraint function of a problem without constraints: an empty tree."""
 
 
@@ -55,9 +55,9 @@ class Problem(eqx.Module):
 
     upper: Callable[[PyTree, PyTree, PyTree], Scalar]
     lower: Callable[[PyTree, PyTree, PyTree], Scalar]
-    constraints: Callable[[PyTree, PyTree], PyTree] = _nothing
-    equalities: Callable[[PyTree, PyTree], PyTree] = _nothing
-    upper_constraints: Callable[[PyTree, PyTree], PyTree] = _nothing
+    constraints: Callable[[PyTree, PyTree], PyTree] = nothing
+    equalities: Callable[[PyTree, PyTree], PyTree] = nothing
+    upper_constraints: Callable[[PyTree, PyTree], PyTree] = nothing
     x_set: PyTree = Free()
     y_set: PyTree = Free()
     zeta: Any = None
@@ -67,7 +67,7 @@ class Problem(eqx.Module):
         """None means: no constraint, the whole space."""
         for name in ("constraints", "equalities", "upper_constraints"):
             if getattr(self, name) is None:
-                setattr(self, name, _nothing)
+                setattr(self, name, nothing)
         for name in ("x_set", "y_set"):
             if getattr(self, name) is None:
                 setattr(self, name, Free())
@@ -75,7 +75,7 @@ class Problem(eqx.Module):
     @property
     def has_upper_constraints(self) -> bool:
         """Whether the upper level states constraints of its own (asked of a problem as the user gave it)."""
-        return self.upper_constraints is not _nothing
+        return self.upper_constraints is not nothing
 
     def rows(self, x: PyTree, y: PyTree) -> Rows:
         """The constraints of the lower level, h and e together."""

@@ -1,0 +1,31 @@
+"""Where polishes ended, so that none is run twice: searches from different starts soon go the same way.
+
+A polish is determined by the point at which it begins, and every later stage of it by the point at which the last one
+ended. One that arrives between two stages where another has been ends where that one did.
+"""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from hierax._auto.constants import SAME_WAY
+from hierax._judge.vectors import Point
+
+
+class Ends:
+    """Points that polishes passed, by the kind of the polish and the number of the stage, with their ends."""
+
+    def __init__(self) -> None:
+        self._passed: dict[Hashable, list[tuple[np.ndarray, Point]]] = {}
+
+    def after(self, stage: Hashable, here: np.ndarray) -> Point | None:
+        """The end of a polish that was here after this stage; None where none was."""
+        for there, end in self._passed.get(stage, ()):
+            if there.shape == here.shape and np.max(np.abs(here - there), initial=0.0) <= SAME_WAY:
+                return end
+        return None
+
+    def note(self, passed: list[tuple[Hashable, np.ndarray]], end: Point) -> None:
+        """A polish went this way."""
+        for stage, here in passed:
+            self._passed.setdefault(stage, []).append((here, end))
