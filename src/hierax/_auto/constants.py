@@ -22,6 +22,14 @@ BENT_ROUTE_VARIABLES = 1000
 """The same for lower levels that are not convex, as networks, whose local solutions cannot all be looked at. Chosen,
 not measured."""
 
+IMPLICIT_ROUTE_SECONDS = 120.0
+"""Time limit of the implicit route, compilation included: that of the large route, which takes over where it has no
+answer."""
+
+MOST_UPPER_ROWS, SQP_VARIABLES = 50, 300
+"""Upper constraints of the implicit route, each of which takes a system per point, and entries of x that SLSQP takes
+with them. Chosen, not measured; an iteration of SLSQP takes 44 ms at 500 entries."""
+
 WHOLE_DATA = 2_000_000
 """Numbers in all data up to which a problem whose expectations are known (`Finite` data, a `Sampler` with `exact`) is
 solved on all of them, as a deterministic one. Chosen, not measured."""

@@ -444,7 +444,7 @@ def certificate_in(
     parts += (
         _inspected(setting, lower, given, seed, stop, most)
         if fits(setting)
-        else [without_matrices(setting, lower or Exact(), given, seed)]
+        else [without_matrices(setting, lower or Exact(), given, seed, stop)]
     )
     numbers: dict[str, PyTree] = {}
     notes: dict[str, str] = {}

@@ -245,7 +245,9 @@ def _of_upper(with_faces: bool, problem: Problem, data: Data, trees: Trees, x: A
     return jnp.concatenate([problem.upper(*at, data.zeta)[None], rows, equal])
 
 
-def upper_table(with_faces: bool, problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array) -> Array:
+def upper_table(
+    with_faces: bool, problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array
+) -> Array:
     """One line per function of the upper level: its value, then its derivatives in y."""
     problem = in_units(problem, units)
 

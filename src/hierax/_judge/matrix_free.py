@@ -1,11 +1,12 @@
 r"""y*(x) and gradients through it where matrices do not fit: `following.py` by products alone.
 
-The lower level is solved by the loop of `hierax._lower.exact` (proximal method of multipliers, Newton steps by conjugate
-gradients), a few steps at a time so that the clock and Ctrl-C are looked at in between; the adjoint system
+At first the lower level is solved by the loop of `hierax._lower.exact` (proximal method of multipliers, Newton steps by
+conjugate gradients), a few steps at a time so that the clock and Ctrl-C are looked at in between; from an answer nearby
+by Newton's method on the KKT system of the rows that the last point names active. That system and the adjoint one,
 
-    K (a, b) = (U_y, 0),      dU(x, y*(x))/dx = U_x - a'L_yx - b'r_x
+    K (a, b) = (U_y, 0),      dU(x, y*(x))/dx = U_x - a'L_yx - b'r_x,
 
-by MINRES (`hierax._lower.krylov`). An answer counts only where the KKT residual at the point itself says so. Everything
+are solved by MINRES (`hierax._lower.krylov`). An answer counts only where the KKT residual at the point itself says so. Everything
 is in the user's units, as vectors; multipliers are those of all rows, in the order of `hierax._math.lower_level`.
 """
 
@@ -104,7 +105,7 @@ class FreeFollower:
                 raise OutOfTime
             until = np.asarray(int(state.steps) + STEPS_AT_ONCE, np.int32)
             state = self.setting.run("free steps", _advance, *at, state, tol, until)
-        return self.seen(x, state.v, state.mu, int(state.status), int(state.steps))
+        return self.seen(x, np.asarray(state.v), np.asarray(state.mu), int(state.status), int(state.steps))
 
     def _from_near(self, x: np.ndarray, near: Answer) -> Answer | None:
         """Newton's method on the KKT system with the active rows of the last point; None where it does not arrive."""
@@ -160,7 +161,9 @@ class FreeFollower:
         product, entries = self._product(x, found), found.y.size
         return KrylovSystem(product, self.active(found) if active is None else active, found.sizes, entries, self.stop)
 
-    def _product(self, x: np.ndarray, found: Answer) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    def _product(
+        self, x: np.ndarray, found: Answer
+    ) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         at, entries = (self.trees, x, found.y, found.mu), found.y.size
         nothing = np.zeros(entries), np.zeros(found.mu.size)
         call = self.setting.ready("free product", _product, *at, *nothing)
@@ -173,7 +176,9 @@ class FreeFollower:
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The functions of the upper level (F, its constraints, what X asks beyond bounds), and their slopes in y."""
-        table = self.setting.run("free upper", self._upper_program, self.trees, self._units, x, y, static=self.with_faces)
+        table = self.setting.run(
+            "free upper", self._upper_program, self.trees, self._units, x, y, static=self.with_faces
+        )
         return table[:, 0], table[:, 1:]
 
     @functools.cached_property
@@ -246,9 +251,7 @@ def _look(
     return level.start, rows, units.row, jnp.stack([value, left, units.curvature, units.slope])
 
 
-def _product(
-    problem: Problem, data: Data, trees: Trees, x: Array, y: Array, mu: Array, a: Array, b: Array
-) -> Array:
+def _product(problem: Problem, data: Data, trees: Trees, x: Array, y: Array, mu: Array, a: Array, b: Array) -> Array:
     """H a + J'b, then J a."""
     level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
 

@@ -359,7 +359,8 @@ def raw_units(setting: Setting) -> Units:
     """Units of one: everything as the user measures it."""
     none = Scale(np.ones(()), np.zeros(()))
     rows = RowUnits(*(jax.tree.map(_ones, setting.shapes(name)) for name in RowUnits._fields))
-    return Units(*(jax.tree.map(np.ones_like, tree) for tree in (setting.x, setting.y)), none, none, rows)
+    x, y = (jax.tree.map(np.ones_like, tree) for tree in (setting.x, setting.y))
+    return Units(x, y, none, none, rows)
 
 
 def layout_in(setting: Setting) -> Layout:

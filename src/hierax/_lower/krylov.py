@@ -92,6 +92,20 @@ class KrylovSystem:
         b[self._holders] = (push - left)[self._held] / self._slopes
         return a, b
 
+    def norms(self, which: np.ndarray) -> np.ndarray:
+        """Norms of the gradients of some rows, exact."""
+        return np.array([np.linalg.norm(self.gradient(row)) for row in which])
+
+    def gradient(self, row: int | np.integer) -> np.ndarray:
+        """The gradient of a row."""
+        one = np.zeros(self.active.size)
+        one[row] = 1.0
+        return self._product(np.zeros(self.bounded.size), one)[0]
+
+    def moved_rows(self, a: np.ndarray) -> np.ndarray:
+        """J a, of all rows."""
+        return self._product(a, np.zeros(self.active.size))[1]
+
     def independent(self, most: int) -> bool | None:
         """Whether the coupled rows are independent on what no bound fixes; None: there are more than `most`."""
         coupled = np.flatnonzero(self.coupled)
@@ -99,12 +113,8 @@ class KrylovSystem:
             return None
         if not coupled.size:
             return True
-        none, slopes = np.zeros(self.bounded.size), []
-        for row in coupled:
-            one = np.zeros(self.active.size)
-            one[row] = 1.0
-            slopes.append(np.where(self.bounded, 0.0, self._product(none, one)[0]))
-        sizes = np.linalg.svd(np.array(slopes) / self._sizes.rows[coupled][:, None], compute_uv=False)
+        slopes = np.array([np.where(self.bounded, 0.0, self.gradient(row)) for row in coupled])
+        sizes = np.linalg.svd(slopes / self._sizes.rows[coupled][:, None], compute_uv=False)
         return bool(coupled.size <= (~self.bounded).sum() and sizes.min() > 1e-6 * max(1.0, sizes.max()))
 
 
