@@ -45,8 +45,8 @@ class Auto(AbstractSolver):
             size of the problem.
         seconds: time limit, compilation included; None: 30, 60, 60, 120 or 120 by route.
         tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
-        starts: how many, the given one first; None: 16, on the implicit route 1, on the large route 8 for small problems
-            and 1 for others.
+        starts: how many, the given one first; None: 16, on the implicit route 1, on the large route 8 for small
+            problems and 1 for others.
         samples: bound on the samples that the routes "average" and "large" draw; None: no bound but the time.
 
     Examples:
@@ -106,7 +106,7 @@ class Auto(AbstractSolver):
         return run_deterministic(prepared, filled, seed, first_line, call)
 
     def _implicit(self, prepared: Prepared, filled: "Auto", seed: int, first_line: str, call: Call) -> Solution:
-        """The implicit route; where it has no answer another one in the time that is left, with matrices if they fit."""
+        """The implicit route; where it has no answer, another one in the time that is left."""
         if not can_judge(prepared.problem) or averaged(prepared):
             raise InputError(
                 "Auto(route='implicit'): needs expectations that are known, no Stream and no bare Sampler."

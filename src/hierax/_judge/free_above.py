@@ -34,7 +34,7 @@ scipy_optimize = lazy("scipy.optimize")
 threadpoolctl = lazy("threadpoolctl")
 
 MOST_SYSTEMS = 50  # systems for the sides of rows, at most: entries of x or rows, whichever are fewer
-MOST_COUPLED = 200  # active rows that are no bounds, of which independence is looked at
+MOST_COUPLED, MOST_NUMBERS = 1000, 20_000_000  # active rows that are no bounds, of which independence is looked at
 MOST_LINEAR = 2000  # entries of x of a linear program
 WIDEST = 1e-3  # lengths of x within which kinks are bounded: twice the systems for every wider set of rows
 FLAT = 1e-6  # curvature, as a share of the typical one, below which y* may not be unique
@@ -224,7 +224,7 @@ class _FreeAbove:
         """Why no gain can be stated; None: y*(x) and its multipliers are unique, and their answer to x is known."""
         if sides is None:
             return f"which rows change sides near x was not computed (more than {MOST_SYSTEMS} systems)"
-        if system.doubled or system.independent(MOST_COUPLED) is not True:
+        if system.doubled or system.independent(MOST_COUPLED, MOST_NUMBERS) is not True:
             return "the active rows depend on each other, or are too many to tell"
         least = self.follower.least_curvature(self.x, self.answer, system.bounded)
         if not least > FLAT * self.answer.sizes.curvature:
@@ -251,7 +251,7 @@ class _FreeAbove:
             return np.nan
         active = self.follower.active(self.answer)
         base = self.follower.system(self.x, self.answer, active | doubted)
-        if base.doubled or base.independent(MOST_COUPLED) is not True:
+        if base.doubled or base.independent(MOST_COUPLED, MOST_NUMBERS) is not True:
             return np.nan
         values, in_y = self.follower.upper(self.x, self.answer.y)
         adjoint, sides = base.solve(in_y[0], np.zeros(active.size)), self._forward(base)

@@ -6,8 +6,9 @@ by Newton's method on the KKT system of the rows that the last point names activ
 
     K (a, b) = (U_y, 0),      dU(x, y*(x))/dx = U_x - a'L_yx - b'r_x,
 
-are solved by MINRES (`hierax._lower.krylov`). An answer counts only where the KKT residual at the point itself says so. Everything
-is in the user's units, as vectors; multipliers are those of all rows, in the order of `hierax._math.lower_level`.
+are solved by MINRES (`hierax._lower.krylov`). An answer counts only where the KKT residual at the point itself says so.
+Everything is in the user's units, as vectors; multipliers are those of all rows, in the order of
+`hierax._math.lower_level`.
 """
 
 import functools

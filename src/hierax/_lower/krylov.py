@@ -22,6 +22,7 @@ scipy_linalg = lazy("scipy.sparse.linalg")
 MOST_PRODUCTS = 3000  # of one solve
 SHARPNESS = 1e-13  # at which MINRES stops, relative to the system's size
 CONVERGED = 1e-8  # residual, relative to the right side, at which a solution counts
+DEPENDENT = 1e-6  # relative singular value below which rows depend on each other
 SINGLE = 1e-10  # relative difference up to which a row is taken to depend on one entry alone
 
 Product = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -106,16 +107,20 @@ class KrylovSystem:
         """J a, of all rows."""
         return self._product(a, np.zeros(self.active.size))[1]
 
-    def independent(self, most: int) -> bool | None:
-        """Whether the coupled rows are independent on what no bound fixes; None: there are more than `most`."""
+    def independent(self, most: int, numbers: int) -> bool | None:
+        """Whether the coupled rows are independent on what no bound fixes; None: they are too many to tell.
+
+        That is more than `most`, or more than so many numbers in their gradients.
+        """
         coupled = np.flatnonzero(self.coupled)
-        if coupled.size > most:
+        if coupled.size > most or coupled.size * self.bounded.size > numbers:
             return None
         if not coupled.size:
             return True
         slopes = np.array([np.where(self.bounded, 0.0, self.gradient(row)) for row in coupled])
-        sizes = np.linalg.svd(slopes / self._sizes.rows[coupled][:, None], compute_uv=False)
-        return bool(coupled.size <= (~self.bounded).sum() and sizes.min() > 1e-6 * max(1.0, sizes.max()))
+        slopes /= self._sizes.rows[coupled][:, None]
+        squares = np.linalg.eigvalsh(slopes @ slopes.T)
+        return bool(squares[0] > DEPENDENT**2 * max(1.0, squares[-1]))
 
 
 def _minres(times: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray | None:
