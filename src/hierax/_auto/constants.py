@@ -26,6 +26,10 @@ IMPLICIT_ROUTE_SECONDS = 120.0
 """Time limit of the implicit route, compilation included: that of the large route, which takes over where it has no
 answer."""
 
+IMPLICIT_FLAT = 1e-9
+"""Gradient at which its descents end, relative to that at the start: systems are solved to 1e-8. Chosen, not
+measured."""
+
 MOST_UPPER_ROWS, SQP_VARIABLES = 50, 300
 """Upper constraints of the implicit route, each of which takes a system per point, and entries of x that SLSQP takes
 with them. Chosen, not measured; an iteration of SLSQP takes 44 ms at 500 entries."""

@@ -18,6 +18,7 @@ from hierax._auto.constants import (
     DESCENTS,
     FAR_AWAY,
     FAR_FALL,
+    IMPLICIT_FLAT,
     IMPLICIT_ROUTE_SECONDS,
     IMPLICIT_STEPS,
     MOST_UPPER_ROWS,
@@ -106,7 +107,7 @@ class FreeDescent:
         if total.above.size or total.equal.size:
             slsqp(self._evaluated, x / self.scales.x, bounds, stop)
         else:
-            quasi_newton(self._evaluated, x / self.scales.x, bounds, stop)
+            quasi_newton(self._evaluated, x / self.scales.x, bounds, stop, IMPLICIT_FLAT)
         return None if self.progress.best is None else self.progress.best[1]
 
     def _evaluated(self, u: np.ndarray) -> Evaluated:
@@ -171,6 +172,7 @@ class FreeRoute:
         self.best: tuple[float, Point] | None = None
         self.certificate: Certificate | None = None
         self._start = 0
+        self.ended: Kind | None = None  # why the search was not complete
 
     def run(self, show: Show) -> None:
         """From every start; then on from what the certificate found to be lower."""
@@ -183,6 +185,7 @@ class FreeRoute:
             place, _ = self.follower.landed(start, y)
             self._descend(place, y, np.zeros(self.follower.layout.rows))
             self._start += 1
+            self.ended = self.search.kind
             show(self._start, None if self.best is None else {"upper": self.best[0]})
         self._certify()
         for _ in range(DESCENTS):
@@ -191,6 +194,7 @@ class FreeRoute:
                 break
             before = self.best
             self._descend(lower.point.x * self.lengths, lower.point.y, lower.point.mu)
+            self.ended = self.search.kind
             if self.best is before:
                 break
             self._certify()
@@ -235,15 +239,14 @@ class FreeRoute:
 
     def status(self) -> Status:
         """How the route ended."""
-        judged, ended = len(self.records), self.search.kind
+        judged = len(self.records)
         if self.best is None or self.certificate is None:
-            assert ended is not None
             raise NoRoute("no point was reached in the time")
         upper, point = self.best
         fallen = self.records[0][1] - upper
         if np.max(np.abs(point.x), initial=0.0) > FAR_AWAY and fallen > FAR_FALL * FAR_AWAY * (1 + abs(upper + fallen)):
             return Reason.FALLS_FOR_EVER.status(judged, upper=upper)
-        return status_of(self.certificate, self.auto.tol, judged, ended)
+        return status_of(self.certificate, self.auto.tol, judged, self.ended)
 
     def multipliers(self) -> Multipliers:
         """Of the best point."""

@@ -107,9 +107,16 @@ def slsqp(
 
 
 def quasi_newton(
-    evaluate: Callable[[np.ndarray], Evaluated], start: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], stop: Stop
+    evaluate: Callable[[np.ndarray], Evaluated],
+    start: np.ndarray,
+    bounds: tuple[np.ndarray, np.ndarray],
+    stop: Stop,
+    flat: float = 1e-11,
 ) -> None:
-    """L-BFGS-B on an objective without constraints; whoever evaluates it remembers the best point."""
+    """L-BFGS-B on an objective without constraints; whoever evaluates it remembers the best point.
+
+    It ends where the projected gradient is `flat`.
+    """
 
     def value(u: np.ndarray) -> tuple[float, np.ndarray]:
         if stop.deadline.passed:
@@ -126,7 +133,7 @@ def quasi_newton(
                 jac=True,
                 method="L-BFGS-B",
                 bounds=np.stack(bounds, axis=1),
-                options={"maxiter": stop.iterations, "ftol": 1e-15, "gtol": 1e-11, "maxls": 30},
+                options={"maxiter": stop.iterations, "ftol": 1e-15, "gtol": flat, "maxls": 30},
             )
     except LeftOff:
         pass

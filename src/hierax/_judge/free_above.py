@@ -36,6 +36,7 @@ threadpoolctl = lazy("threadpoolctl")
 MOST_SYSTEMS = 50  # systems for the sides of rows, at most: entries of x or rows, whichever are fewer
 MOST_COUPLED, MOST_NUMBERS = 1000, 20_000_000  # active rows that are no bounds, of which independence is looked at
 MOST_LINEAR = 2000  # entries of x of a linear program
+KINK = 3.0  # tolerances within which a kink counts as being at the point, as in `certificate.py`
 WIDEST = 1e-3  # lengths of x within which kinks are bounded: twice the systems for every wider set of rows
 FLAT = 1e-6  # curvature, as a share of the typical one, below which y* may not be unique
 SAFE = 0.5  # share of the least curvature that Lanczos finds
@@ -98,24 +99,23 @@ class _FreeAbove:
         radii = None if sides is None else self._radii(system, sides)
         around = self._around(nu, gain.direction, seed)
         size = self._size(sides, around)
-        why = self._doubt(system, sides)
-        gains = [(KINKS[0], np.nan)]
-        if why is None and sides is not None and radii is not None:
-            gains = self._gains(total, gain, radii)
-            numbers["radius"] = float(np.min(radii, initial=np.inf))
-        if np.isnan(gains[0][1]):
-            share = -gain.change / max(size, 1e-300)
-            slope = (
-                f"to first order, kinks apart, a length of x gains {share:.2g} of what the terms of F change over it"
-            )
-            notes["gains"] = f"{why or 'rows that change sides here leave it open'}; {slope}"
         smooth = radii is not None and not np.any(radii <= KINKS[0])
         uphill = float(np.abs(gradient * self.lengths).sum())
-        scales = [LEAST_SCALE * size, uphill, -gain.change, around.slope, around.curvature if smooth else 0.0]
+        scale = max(LEAST_SCALE * size, uphill, -gain.change, around.slope, around.curvature if smooth else 0.0)
+        why = self._doubt(system, sides)
+        gains = [(KINKS[0], np.nan)]
+        if why is None and radii is not None:
+            gains = self._gains(total, gain, radii, scale)
+            numbers["radius"] = float(np.min(radii, initial=np.inf))
+        if any(np.isnan(decrease) for width, decrease in gains if width <= WIDEST):
+            slope = (
+                f"without them a length of x gains {-gain.change / scale if scale > 0 else 0.0:.2g} of what F changes"
+            )
+            notes["gains"] = f"{why or 'rows that change sides near x leave it open'}; {slope}"
         numbers |= {
             "gains": tuple(gains),
             "around": around,
-            "upper_scale": max(scales),
+            "upper_scale": scale,
             "rounding": ROUNDING * size,
             "upper_multipliers": unraveled(
                 self.setting.shapes("upper_constraints"), nu[: self.follower.layout.own_above]
@@ -231,8 +231,11 @@ class _FreeAbove:
             return "G is flat, or nearly so, along some directions of y"
         return None
 
-    def _gains(self, total: Total, smooth: "_Gain", radii: np.ndarray) -> list[tuple[float, float]]:
-        """The decrease of F over a length of x, for each width of kinks; NaN: not known."""
+    def _gains(self, total: Total, smooth: "_Gain", radii: np.ndarray, scale: float) -> list[tuple[float, float]]:
+        """The decrease of F over a length of x, for each width of kinks; NaN: not known.
+
+        A bound refutes nothing: it is told only where it is within every tolerance that asks for its width.
+        """
         found: list[tuple[float, float]] = []
         last: np.ndarray | None = None
         for width in KINKS:
@@ -241,7 +244,10 @@ class _FreeAbove:
                 continue
             last = doubted
             known = width <= WIDEST and (not found or not np.isnan(found[-1][1]))
-            gain = -smooth.change if not doubted.any() else self._bound(total, doubted) if known else np.nan
+            gain = -smooth.change
+            if doubted.any():
+                bound = self._bound(total, doubted) if known else np.nan
+                gain = bound if bound <= width / KINK * scale else np.nan
             found.append((width, gain))
         return found
 

@@ -38,6 +38,7 @@ SHARPER = 0.1  # share of it that the loop is asked for: landing on Y may cost s
 STEPS_AT_ONCE = 5  # Newton steps between two looks at the clock
 MOST_STEPS = 200  # of one solve
 MOST_SYSTEMS = 10  # KKT systems that are solved from the answer at an x nearby before the loop takes over ...
+CLOSE, CLOSER = 1e-3, 1e-2  # residual of the loop at which that is tried too, and its share at which it is tried again
 WORSE = 1e3  # ... or until the residual has grown so many times
 
 
@@ -98,14 +99,27 @@ class FreeFollower:
         found = None if near is None else self._from_near(x, near)
         if found is not None:
             return found
-        y, mu = (y, mu) if near is None else (near.y, near.mu)
+        return self._by_loop(x, *((y, mu) if near is None else (near.y, near.mu)))
+
+    def _by_loop(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Answer:
+        """From anywhere: the loop of `Exact` until it is close, then Newton's method on the KKT system."""
         tol, at = np.asarray(SHARPER * TOLERANCE), (self.trees, x, y)
+        close = CLOSE
         state: State = self.setting.run("free begin", _begin, self.trees, y, mu, quick=True)
         while int(state.status) == RUNNING:
             if self.stop():
                 raise OutOfTime
             until = np.asarray(int(state.steps) + STEPS_AT_ONCE, np.int32)
             state = self.setting.run("free steps", _advance, *at, state, tol, until)
+            ended = int(state.status) in (SOLVED, INACCURATE)
+            if ended or float(state.residual) <= close:
+                close *= CLOSER
+                found = self._from_near(x, self._answer(x, state))
+                if found is not None:
+                    return found._replace(steps=int(state.steps) + found.steps)
+        return self._answer(x, state)
+
+    def _answer(self, x: np.ndarray, state: State) -> Answer:
         return self.seen(x, np.asarray(state.v), np.asarray(state.mu), int(state.status), int(state.steps))
 
     def _from_near(self, x: np.ndarray, near: Answer) -> Answer | None:
@@ -138,9 +152,10 @@ class FreeFollower:
         return both[: y.size], both[y.size :]
 
     def of_solution(self, x: np.ndarray, found: LowerSolution) -> Answer:
-        """What another solver has found, seen as an answer."""
+        """What another solver has found, as an answer; sharpened where its residual on Y is more than it says."""
         mu = raveled(in_blocks(found.multipliers, found.faces))
-        return self.seen(x, raveled(found.y), mu, int(found.status), int(found.iterations))
+        seen = self.seen(x, raveled(found.y), mu, int(found.status), int(found.iterations))
+        return seen if seen.solved or int(found.status) != SOLVED else self._from_near(x, seen) or seen
 
     def seen(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, status: int, steps: int) -> Answer:
         """A point and multipliers as an answer: SOLVED only where the residual says so."""
