@@ -254,6 +254,7 @@ def test_upper_constraints_through_y():
     np.testing.assert_allclose(sol.multipliers.upper, 2.8, atol=1e-3)  # 2 x / (d mean(y) / dx)
 
 
+@pytest.mark.slow
 def test_no_answer_leads_to_another_route():
     """A lower level without a minimum at the start."""
     problem = hx.Problem(
