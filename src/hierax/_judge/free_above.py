@@ -286,7 +286,7 @@ class _FreeAbove:
         slope = curvature = 0.0
         base = float(self.follower.upper(self.x, self.answer.y)[0][0])
         try:
-            for direction in self._directions(towards, seed):
+            for direction in _directions(towards, self.answer.y.size, seed):
                 sides = [self._side(nu, base, sign * direction) for sign in (1.0, -1.0)]
                 looks += [look for side in sides for look in side if look is not None]
                 steep, bent, _ = weighed(sides)
@@ -294,14 +294,6 @@ class _FreeAbove:
         except OutOfTime:
             return Around(looks, slope, curvature, False)
         return Around(looks, slope, curvature, True)
-
-    def _directions(self, towards: np.ndarray, seed: int) -> list[np.ndarray]:
-        nx, rng = self.x.size, np.random.default_rng(seed)
-        longest = np.max(np.abs(towards), initial=0.0)
-        found = [towards / longest] if longest > 0 else []
-        if nx <= COORDINATES and (self.answer.y.size <= EVERY_ENTRY or nx == 1):
-            found += list(np.eye(nx))
-        return found + ([rng.choice([-1.0, 1.0], nx) for _ in range(RANDOM)] if nx > 1 else [])
 
     def _side(self, nu: np.ndarray, base: float, direction: np.ndarray) -> list[Look | None]:
         """The shortest step first, from whose answer the next one is reached."""
@@ -315,19 +307,10 @@ class _FreeAbove:
                 found.append(None)
                 continue
             near = answer
-            merit = self._merit(x, answer, nu)
+            merit = _merit(self.follower, x, answer, nu)
             point = Point(x / self.lengths, answer.y, answer.mu)
             found.append(None if merit is None else Look(step, merit - base, point))
         return found[::-1]
-
-    def _merit(self, x: np.ndarray, answer: Answer, nu: np.ndarray) -> float | None:
-        """F plus twice what violations of active upper constraints are worth; None where another one is violated."""
-        values, _ = self.follower.upper(x, answer.y)
-        beyond = np.maximum(values[1 : 1 + nu.size], 0.0)
-        if np.any((beyond > ALLOWED) & (nu == 0)) or np.any(np.abs(values[1 + nu.size :]) > ALLOWED):
-            return None
-        merit = float(values[0] + 2 * nu @ beyond)
-        return merit if np.isfinite(merit) else None
 
     def _size(self, sides: _Sides | None, around: Around) -> float:
         """What the terms of F change over a length of x, each for itself, also a little to both sides of the point."""
@@ -358,3 +341,23 @@ class _Gain(NamedTuple):
     direction: np.ndarray
     nu: np.ndarray
     gradient: np.ndarray
+
+
+def _directions(towards: np.ndarray, entries: int, seed: int) -> list[np.ndarray]:
+    """Where the descent test looks, for so many entries of y: the most promising direction first."""
+    nx, rng = towards.size, np.random.default_rng(seed)
+    longest = np.max(np.abs(towards), initial=0.0)
+    found = [towards / longest] if longest > 0 else []
+    if nx <= COORDINATES and (entries <= EVERY_ENTRY or nx == 1):
+        found += list(np.eye(nx))
+    return found + ([rng.choice([-1.0, 1.0], nx) for _ in range(RANDOM)] if nx > 1 else [])
+
+
+def _merit(follower: FreeFollower, x: np.ndarray, answer: Answer, nu: np.ndarray) -> float | None:
+    """F plus twice what violations of active upper constraints are worth; None where another one is violated."""
+    values, _ = follower.upper(x, answer.y)
+    beyond = np.maximum(values[1 : 1 + nu.size], 0.0)
+    if np.any((beyond > ALLOWED) & (nu == 0)) or np.any(np.abs(values[1 + nu.size :]) > ALLOWED):
+        return None
+    merit = float(values[0] + 2 * nu @ beyond)
+    return merit if np.isfinite(merit) else None

@@ -12,7 +12,6 @@ Everything is in the user's units, as vectors; multipliers are those of all rows
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -25,7 +24,7 @@ from hierax._judge.following import Total, pulled_back, upper_table
 from hierax._judge.programs import Layout, Limits, Trees, boxes, land, layout_in, raveled, raw_units
 from hierax._judge.setting import Data, Setting
 from hierax._lower.exact import RUNNING, State, begun, continued
-from hierax._lower.krylov import KrylovSystem, OutOfTime, Sizes, Stop
+from hierax._lower.krylov import KrylovSystem, OutOfTime, Product, Sizes, Stop
 from hierax._lower.newton import conjugate_gradients
 from hierax._math.kkt_residual import residual, units_at
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, continued_outside, in_blocks, level_at
@@ -83,6 +82,7 @@ class FreeFollower:
         self._entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
         self.with_faces = not sets.all_entrywise(problem.x_set)
         self._units = raw_units(setting)
+        self._programs = [functools.partial(program, self.with_faces) for program in (upper_table, pulled_back)]
         self.solves = 0
 
     def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -114,13 +114,10 @@ class FreeFollower:
             ended = int(state.status) in (SOLVED, INACCURATE)
             if ended or float(state.residual) <= close:
                 close *= CLOSER
-                found = self._from_near(x, self._answer(x, state))
+                found = self._from_near(x, self.seen(x, state.v, state.mu, int(state.status), int(state.steps)))
                 if found is not None:
                     return found._replace(steps=int(state.steps) + found.steps)
-        return self._answer(x, state)
-
-    def _answer(self, x: np.ndarray, state: State) -> Answer:
-        return self.seen(x, np.asarray(state.v), np.asarray(state.mu), int(state.status), int(state.steps))
+        return self.seen(x, state.v, state.mu, int(state.status), int(state.steps))
 
     def _from_near(self, x: np.ndarray, near: Answer) -> Answer | None:
         """Newton's method on the KKT system with the active rows of the last point; None where it does not arrive."""
@@ -157,14 +154,14 @@ class FreeFollower:
         seen = self.seen(x, raveled(found.y), mu, int(found.status), int(found.iterations))
         return seen if seen.solved or int(found.status) != SOLVED else self._from_near(x, seen) or seen
 
-    def seen(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, status: int, steps: int) -> Answer:
+    def seen(self, x: np.ndarray, y: np.ndarray | Array, mu: np.ndarray | Array, status: int, steps: int) -> Answer:
         """A point and multipliers as an answer: SOLVED only where the residual says so."""
         at = self.trees, x, y, mu, np.asarray(TOLERANCE)
         place, rows, norms, numbers = self.setting.run("free look", _look, *at)
         value, left, curvature, slope = map(float, numbers)
         if status == SOLVED and not left <= TOLERANCE:
             status = INACCURATE
-        return Answer(place, mu, rows, Sizes(norms, curvature, slope), value, left, status, steps)
+        return Answer(place, np.asarray(mu), rows, Sizes(norms, curvature, slope), value, left, status, steps)
 
     def active(self, found: Answer) -> np.ndarray:
         """Equalities, and rows whose multiplier moves y farther than their slack."""
@@ -174,41 +171,18 @@ class FreeFollower:
 
     def system(self, x: np.ndarray, found: Answer, active: np.ndarray | None = None) -> KrylovSystem:
         """The KKT system at an answer, on its active rows or on given ones."""
-        product, entries = self._product(x, found), found.y.size
+        product, entries = _product_at(self.setting, self.trees, x, found), found.y.size
         return KrylovSystem(product, self.active(found) if active is None else active, found.sizes, entries, self.stop)
-
-    def _product(
-        self, x: np.ndarray, found: Answer
-    ) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        at, entries = (self.trees, x, found.y, found.mu), found.y.size
-        nothing = np.zeros(entries), np.zeros(found.mu.size)
-        call = self.setting.ready("free product", _product, *at, *nothing)
-
-        def product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            both = call(*at, a, b)
-            return both[:entries], both[entries:]
-
-        return product
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The functions of the upper level (F, its constraints, what X asks beyond bounds), and their slopes in y."""
-        table = self.setting.run(
-            "free upper", self._upper_program, self.trees, self._units, x, y, static=self.with_faces
-        )
+        table = self.setting.run("free upper", self._programs[0], self.trees, self._units, x, y, static=self.with_faces)
         return table[:, 0], table[:, 1:]
-
-    @functools.cached_property
-    def _upper_program(self) -> Callable[..., Array]:
-        return functools.partial(upper_table, self.with_faces)
-
-    @functools.cached_property
-    def _pulled_program(self) -> Callable[..., Array]:
-        return functools.partial(pulled_back, self.with_faces)
 
     def pulled(self, x: np.ndarray, found: Answer, weights: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         """Derivatives in x of weighted functions of the upper level, less what adjoints (a, b) pull back from below."""
         at = self.trees, self._units, x, found.y, found.mu, weights, adjoints
-        return np.asarray(self.setting.run("free pulled", self._pulled_program, *at, static=self.with_faces))
+        return np.asarray(self.setting.run("free pulled", self._programs[1], *at, static=self.with_faces))
 
     def total(self, x: np.ndarray, found: Answer) -> Total | None:
         """The upper level at x and y*(x); None where an adjoint system was not solved."""
@@ -235,6 +209,19 @@ class FreeFollower:
         """About the smallest eigenvalue of L_yy on the entries that no bound fixes (Lanczos: never below it)."""
         at = self.trees, x, found.y, found.mu, ~bounded, np.asarray(found.sizes.curvature)
         return float(self.setting.run("free curvature", _least_curvature, *at))
+
+
+def _product_at(setting: Setting, trees: Trees, x: np.ndarray, found: Answer) -> Product:
+    """Products with the KKT matrix at an answer."""
+    at, entries = (trees, x, found.y, found.mu), found.y.size
+    nothing = np.zeros(entries), np.zeros(found.mu.size)
+    call = setting.ready("free product", _product, *at, *nothing)
+
+    def product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        both = call(*at, a, b)
+        return both[:entries], both[entries:]
+
+    return product
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
