@@ -204,7 +204,7 @@ def test_large_route_on_the_toy():
 def test_what_auto_refuses():
     stated = quadratic()
     for settings, text in (
-        ({"route": "fast"}, r"Auto\(route='fast'\): choose 'small', 'penalty', 'average', 'large' or None"),
+        ({"route": "fast"}, r"Auto\(route='fast'\): choose 'small', 'penalty', 'average', 'implicit', 'large' or None"),
         ({"seconds": 0}, r"Auto\(seconds=0\): needs a positive number"),
         ({"starts": 0}, r"Auto\(starts=0\): needs a whole number >= 1"),
     ):

@@ -14,11 +14,13 @@ from hierax._auto.constants import (
     WHOLE_DATA,
 )
 from hierax._auto.deterministic import run_deterministic
+from hierax._auto.free_route import NoRoute, run_implicit
 from hierax._auto.large_route import run_large
 from hierax._auto.referee import can_judge, setting_of
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number
 from hierax._base.trees import size
+from hierax._judge.inspection import fits
 from hierax._judge.retraining import is_trained
 from hierax._judge.segments import not_convex
 from hierax._math.lower_level import layout_of
@@ -29,7 +31,7 @@ from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
 from hierax._run.solution import Solution
 
-Route = Literal["small", "penalty", "average", "large"]
+Route = Literal["small", "penalty", "average", "implicit", "large"]
 
 
 class Auto(AbstractSolver):
@@ -39,11 +41,13 @@ class Auto(AbstractSolver):
         route: "small": descents on F(x, y*(x)) and searches for KKT points from several starts, for deterministic
             problems of up to about a hundred variables and constraints; "penalty": descents, and where they lead
             nowhere the value function as a penalty, for larger deterministic ones; "average": averages of samples,
-            solved by these two; "large": SALVF in stages, for streams, networks and what is too large for matrices.
-            None: by form and size of the problem.
-        seconds: time limit, compilation included; None: 30, 60, 60 or 120 by route.
+            solved by these two; "implicit": descents without matrices, for convex lower levels that are too large for
+            them; "large": SALVF in stages, for streams, networks, and where nothing else is possible. None: by form and
+            size of the problem.
+        seconds: time limit, compilation included; None: 30, 60, 60, 120 or 120 by route.
         tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
-        starts: how many, the given one first; None: 16, on the large route 8 for small problems and 1 for others.
+        starts: how many, the given one first; None: 16, on the implicit route 1, on the large route 8 for small
+            problems and 1 for others.
         samples: bound on the samples that the routes "average" and "large" draw; None: no bound but the time.
 
     Examples:
@@ -69,7 +73,9 @@ class Auto(AbstractSolver):
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
         if self.route not in (None, *get_args(Route)):
-            raise InputError(f"Auto(route={self.route!r}): choose 'small', 'penalty', 'average', 'large' or None.")
+            raise InputError(
+                f"Auto(route={self.route!r}): choose 'small', 'penalty', 'average', 'implicit', 'large' or None."
+            )
         if self.seconds is not None and not (isinstance(self.seconds, int | float) and self.seconds > 0):
             raise InputError(f"Auto(seconds={self.seconds!r}): needs a positive number or None.")
         if not (is_number(self.tol) and self.tol > 0):
@@ -96,7 +102,24 @@ class Auto(AbstractSolver):
             return run_averages(prepared, filled, _by_size(prepared, seed)[0], seed, first_line, call)
         if self.samples is not None:
             raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
+        if route == "implicit":
+            return self._implicit(prepared, filled, seed, first_line, call)
         return run_deterministic(prepared, filled, seed, first_line, call)
+
+    def _implicit(self, prepared: Prepared, filled: "Auto", seed: int, first_line: str, call: Call) -> Solution:
+        """The implicit route; where it has no answer, another one in the time that is left."""
+        if not can_judge(prepared.problem) or averaged(prepared):
+            raise InputError(
+                "Auto(route='implicit'): needs expectations that are known, no Stream and no bare Sampler."
+            )
+        try:
+            return run_implicit(prepared, filled, seed, first_line, call)
+        except NoRoute as why:
+            fitting = size((prepared.x, prepared.y)) <= PENALTY_ROUTE_VARIABLES
+            other: Route = "penalty" if fitting else "large"
+            filled = dataclasses.replace(filled, route=other)
+            line = f"{first_line} It has no answer ({why}): on by the route {other}."
+            return (run_deterministic if fitting else run_large)(prepared, filled, seed, line, call)
 
 
 def choose_route(prepared: Prepared, seed: int) -> tuple[Route, str]:
@@ -106,7 +129,8 @@ def choose_route(prepared: Prepared, seed: int) -> tuple[Route, str]:
     known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled if name not in by_average]
     known += [FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average]
     route, text = _by_size(prepared, seed)
-    if any(count is None or count > WHOLE_DATA for count in known) or (sampled and route == "large"):
+    too_large = (sampled and route == "large") or (by_average and route == "implicit")
+    if any(count is None or count > WHOLE_DATA for count in known) or too_large:
         return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}"
     if by_average:
         only = f"{' and '.join(by_average)} {'is' if len(by_average) == 1 else 'are'} known from samples only"
@@ -124,15 +148,18 @@ def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:
     text = f"{variables} variables, {rows} rows in the lower level"
     if variables + rows <= SMALL_ROUTE_SIZE:
         return "small", text
-    if variables > PENALTY_ROUTE_VARIABLES:
-        return "large", text
-    if can_judge(prepared.problem) and (prepared.problem.xi is not None or variables > BENT_ROUTE_VARIABLES):
+    too_large = variables > PENALTY_ROUTE_VARIABLES
+    if not can_judge(prepared.problem):
+        return "large" if too_large else "penalty", text
+    if prepared.problem.xi is not None or variables > BENT_ROUTE_VARIABLES:
         setting = setting_of(prepared, seed)
         bent = is_trained(setting, seed)
         if bent is None and variables > BENT_ROUTE_VARIABLES:
             bent = not_convex(setting, setting.y, seed)
         if bent is not None:
             return "large", f"{text}, which is {bent}"
+        if too_large or not fits(setting):
+            return "implicit", f"{text}, which looks convex: too large for a certificate with matrices"
     return "penalty", text
 
 

@@ -23,6 +23,18 @@ BENT_ROUTE_VARIABLES = 1000
 Those that are means over data, as networks, are trained rather than solved from 200 entries on
 (`hierax._judge.retraining`): a certificate by 24 exact solves took more than ten minutes with 875."""
 
+IMPLICIT_ROUTE_SECONDS = 120.0
+"""Time limit of the implicit route, compilation included: that of the large route, which takes over where it has no
+answer."""
+
+IMPLICIT_FLAT = 1e-9
+"""Gradient at which its descents end, relative to that at the start: systems are solved to 1e-8. Chosen, not
+measured."""
+
+MOST_UPPER_ROWS, SQP_VARIABLES = 50, 300
+"""Upper constraints of the implicit route, each of which takes a system per point, and entries of x that SLSQP takes
+with them. Chosen, not measured; an iteration of SLSQP takes 44 ms at 500 entries."""
+
 WHOLE_DATA = 2_000_000
 """Numbers in all data up to which a problem whose expectations are known (`Finite` data, a `Sampler` with `exact`) is
 solved on all of them, as a deterministic one. Chosen, not measured."""

@@ -4,20 +4,15 @@ For lower levels that look convex with a unique solution. Few evaluations are ne
 as the lower solves are. Without constraints on the upper level but bounds of X it is L-BFGS-B, else SLSQP, in x alone.
 """
 
-import warnings
-
 import numpy as np
 
-from hierax._auto.constants import IMPLICIT_STEPS, RUN_OFF, SQP_CHANGE
+from hierax._auto.constants import IMPLICIT_STEPS, SQP_CHANGE
 from hierax._auto.pieces import PieceDescent
 from hierax._auto.space import Space
-from hierax._auto.sqp import Evaluated, LeftOff, Progress, Stop, slsqp
-from hierax._base.lazy import lazy
+from hierax._auto.sqp import Evaluated, Progress, Stop, nowhere, quasi_newton, slsqp
 from hierax._judge.vectors import Point
 from hierax._lower.active_set import Found
 from hierax._math.lower_level import SOLVED
-
-scipy_optimize = lazy("scipy.optimize")
 
 
 class ImplicitDescent:
@@ -40,30 +35,9 @@ class ImplicitDescent:
         if self.space.structure.above.any() or self.vectors.layout.above_equal:
             slsqp(self._evaluated, start, bounds, stop)
         else:
-            self._quasi_newton(start, stop)
+            quasi_newton(self._evaluated, start, bounds, stop)
         best = self.progress.best
         return None if best is None else PieceDescent(self.space).run(best[1])
-
-    def _quasi_newton(self, start: np.ndarray, stop: Stop) -> None:
-        def value(x: np.ndarray) -> tuple[float, np.ndarray]:
-            if stop.deadline.passed:
-                raise LeftOff
-            found = self._evaluated(x)
-            return found.value, found.slope
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
-                scipy_optimize.minimize(
-                    value,
-                    start,
-                    jac=True,
-                    method="L-BFGS-B",
-                    bounds=np.stack(self.vectors.x_limits, axis=1),
-                    options={"maxiter": stop.iterations, "ftol": 1e-15, "gtol": 1e-11, "maxls": 30},
-                )
-        except LeftOff:
-            pass
 
     def _solved(self, x: np.ndarray) -> Found | None:
         """The lower level's solution at x; None where there is none."""
@@ -95,6 +69,4 @@ class ImplicitDescent:
     def _nothing(self, x: np.ndarray) -> Evaluated:
         """What a search is told where the lower level has no solution."""
         above, equal = int(self.space.structure.above.sum()), self.vectors.layout.above_equal
-        lines = np.zeros((1 + above + equal, 1 + x.size))
-        lines[0, 0] = RUN_OFF
-        return Evaluated(lines, above)
+        return nowhere(x.size, above, equal)

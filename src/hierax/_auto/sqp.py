@@ -1,4 +1,4 @@
-"""Sequential quadratic programming on a function that gives everything at once (SciPy's SLSQP)."""
+"""Descent on a function that gives everything at once: SciPy's SLSQP, or L-BFGS-B without constraints."""
 
 import warnings
 from collections.abc import Callable
@@ -47,6 +47,13 @@ class Evaluated(NamedTuple):
     def slope(self) -> np.ndarray:
         """Its gradient."""
         return self.lines[0, 1:]
+
+
+def nowhere(entries: int, above: int, equal: int) -> Evaluated:
+    """What a search over so many entries is told where its functions have no values."""
+    lines = np.zeros((1 + above + equal, 1 + entries))
+    lines[0, 0] = RUN_OFF
+    return Evaluated(lines, above)
 
 
 class Stop(NamedTuple):
@@ -127,6 +134,39 @@ def slsqp(
     except LeftOff:
         return known[0][0] if known else start
     return found.x if np.isfinite(found.x).all() else known[0][0]
+
+
+def quasi_newton(
+    evaluate: Callable[[np.ndarray], Evaluated],
+    start: np.ndarray,
+    bounds: tuple[np.ndarray, np.ndarray],
+    stop: Stop,
+    flat: float = 1e-11,
+) -> None:
+    """L-BFGS-B on an objective without constraints; whoever evaluates it remembers the best point.
+
+    It ends where the projected gradient is `flat`.
+    """
+
+    def value(u: np.ndarray) -> tuple[float, np.ndarray]:
+        if stop.deadline.passed:
+            raise LeftOff
+        found = evaluate(u)
+        return float(found.value), found.slope
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            scipy_optimize.minimize(
+                value,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=np.stack(bounds, axis=1),
+                options={"maxiter": stop.iterations, "ftol": 1e-15, "gtol": flat, "maxls": 30},
+            )
+    except LeftOff:
+        pass
 
 
 def _independent(slopes: np.ndarray) -> np.ndarray:

@@ -493,7 +493,7 @@ def certificate_in(
     elif fits(setting):
         parts = _inspected(setting, lower, given, seed, stop, most)
     else:
-        parts = [without_matrices(setting, lower or Exact(), given, seed)]
+        parts = [without_matrices(setting, lower or Exact(), given, seed, stop)]
     if training is None:
         parts.insert(0, of_psi(setting, lower or Exact(), state))
     numbers: dict[str, PyTree] = {}

@@ -64,14 +64,19 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
             break
         sides = [[_look(at, nu, base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
         looks += [one for side in sides for one in side if one is not None]
-        slope = max(slope, *(_steepness(side) for side in sides))
-        pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None and a.step >= STEPS[1]]
-        if not any(_jumps(side) for side in sides):
-            curvature = max(curvature, min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0))
+        steep, bent, pairs = weighed(sides)
+        slope, curvature = max(slope, steep), max(curvature, bent)
         if entry is not None and at.vectors.layout.nx <= BENT and pairs:
             first, second = pairs[-1]
             gradients[entry] = _difference(at.vectors, first.point, second.point, 2 * first.step)
     return Around(looks, slope, curvature, complete)
+
+
+def weighed(sides: list[list[Look | None]]) -> tuple[float, float, list[tuple[Look, Look]]]:
+    """Slope and curvature of F that both sides of a direction show, and the pairs of looks that say so."""
+    pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None and a.step >= STEPS[1]]
+    bent = min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0)
+    return max(_steepness(side) for side in sides), 0.0 if any(_jumps(side) for side in sides) else bent, pairs
 
 
 def _jumps(side: list[Look | None]) -> bool:

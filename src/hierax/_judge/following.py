@@ -186,10 +186,10 @@ class _FromPrograms:
         self._rows = rows
         matrices = functools.partial(_matrices, tuple(rows.tolist()))
         self._matrices = setting.ready("matrices", matrices, *point, np.zeros(layout.rows)).given(*fixed)
-        self._upper = setting.ready("upper", functools.partial(_upper, self.with_faces), *point).given(*fixed)
+        self._upper = setting.ready("upper", functools.partial(upper_table, self.with_faces), *point).given(*fixed)
         self.count = len(self._upper(x, y))
         weights, adjoints = np.eye(self.count), np.zeros((self.count, layout.ny + layout.rows))
-        pulled = functools.partial(_pulled, self.with_faces)
+        pulled = functools.partial(pulled_back, self.with_faces)
         ready = setting.ready("pulled", pulled, *point, np.zeros(layout.rows), weights, adjoints)
         self._pulled = ready.given(*fixed)
         self._jacobian = self._of_faces(x) if self._bounded else np.zeros((layout.rows, layout.ny))
@@ -256,7 +256,9 @@ def _of_upper(with_faces: bool, problem: Problem, data: Data, trees: Trees, x: A
     return jnp.concatenate([problem.upper(*at, data.zeta)[None], rows, equal])
 
 
-def _upper(with_faces: bool, problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array) -> Array:
+def upper_table(
+    with_faces: bool, problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array
+) -> Array:
     """One line per function of the upper level: its value, then its derivatives in y."""
     problem = in_units(problem, units)
 
@@ -266,7 +268,7 @@ def _upper(with_faces: bool, problem: Problem, data: Data, trees: Trees, units: 
     return jnp.concatenate([functions(y)[:, None], jax.jacrev(functions)(y)], axis=1)
 
 
-def _pulled(
+def pulled_back(
     with_faces: bool,
     problem: Problem,
     data: Data,

@@ -1,6 +1,7 @@
 """What can be said of a point whose matrices do not fit: violations, gap, distance and KKT residual, with their errors.
 
-Stationarity above needs the KKT matrix of the lower level, so it is left open here.
+The upper level (slope, kinks, descent test) is looked at in `free_above.py`, by products alone, where the lower level
+looks convex and its expectation is known; else stationarity above is left open.
 """
 
 from typing import NamedTuple
@@ -14,8 +15,11 @@ from jaxtyping import PyTree, Scalar
 
 from hierax._base.text import entries, numbers_of
 from hierax._judge.below import GapRange
-from hierax._judge.inspection import Fields
+from hierax._judge.free_above import above_without_matrices, x_lengths
+from hierax._judge.inspection import Fields, Stop
+from hierax._judge.matrix_free import FreeFollower
 from hierax._judge.point import violations
+from hierax._judge.programs import raveled, unraveled
 from hierax._judge.segments import not_convex
 from hierax._judge.setting import Data, Setting, standard_error
 from hierax._lower.base import AbstractLowerSolver
@@ -49,20 +53,20 @@ class Comparison(NamedTuple):
     curvature: Scalar
 
 
-def without_matrices(setting: Setting, solver: AbstractLowerSolver, given: Multipliers | None, seed: int) -> Fields:
+def without_matrices(
+    setting: Setting, solver: AbstractLowerSolver, given: Multipliers | None, seed: int, stop: Stop
+) -> Fields:
     """The fields of a certificate that need no matrices."""
     found, why = _reference(setting, solver, seed)
     compared = compare(setting, found, given)
-    sizes = tuple(float(np.sqrt(np.mean(numbers_of(tree) ** 2))) or 1.0 for tree in (setting.x, setting.y))
-    length = sizes[1] * numbers_of(setting.y).size ** 0.5
+    size = float(np.sqrt(np.mean(numbers_of(setting.y) ** 2))) or 1.0
+    of_x = x_lengths(FreeFollower(setting), raveled(setting.x))
+    length = size * numbers_of(setting.y).size ** 0.5
     too_large = f"too large: the KKT matrix of the lower level exceeds order {MOST}"
     numbers: dict[str, PyTree] = {
         "reference": found,
         **feasibility(compared),
-        "lengths": tuple(
-            jax.tree.map(lambda leaf, one=one: np.full(leaf.shape, one), tree)
-            for tree, one in zip((setting.x, setting.y), sizes, strict=True)
-        ),
+        "lengths": (unraveled(setting.x, of_x), jax.tree.map(lambda leaf: np.full(leaf.shape, size), setting.y)),
         "not_convex": why,
         "gap_range": GapRange(float(compared.slope) * length, 0.5 * float(compared.curvature) * length**2, 0.0, 0.0),
     }
@@ -71,7 +75,12 @@ def without_matrices(setting: Setting, solver: AbstractLowerSolver, given: Multi
     if setting.xi.fresh:
         numbers["lower_gap_se"] = _gap_error(setting, found)
     notes = dict.fromkeys(("hypergradient_norm", "gains"), f"not computed: {too_large}")
-    return Fields(numbers, notes | {"distance": f"that y*(x) is unique was not tested: {too_large}"})
+    if int(found.status) == SOLVED and why is None and not setting.sampled:
+        seen = above_without_matrices(setting, found, seed, stop)
+        numbers, notes = numbers | seen.numbers, seen.notes
+    if "radius" not in numbers:
+        notes["distance"] = f"that y*(x) is unique was not tested: {too_large}"
+    return Fields(numbers, notes)
 
 
 def feasibility(compared: Comparison) -> dict[str, PyTree]:

@@ -120,12 +120,9 @@ class Programs:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.layout = layout = setting.once("places", lambda: _layout(setting))
+        self.layout = layout = setting.once("places", lambda: layout_in(setting))
         self.trees = Trees(setting.x, setting.y)
-        none = Scale(np.ones(()), np.zeros(()))
-        rows = RowUnits(*(jax.tree.map(_ones, setting.shapes(name)) for name in RowUnits._fields))
-        ones = (jax.tree.map(np.ones_like, tree) for tree in self.trees)
-        self.raw = Units(next(ones), next(ones), none, none, rows)
+        self.raw = raw_units(setting)
         x, y = raveled(setting.x), raveled(setting.y)
         self.table = setting.ready(
             "values", _table, self.trees, self.raw, np.concatenate([x, y, np.zeros(layout.rows)])
@@ -137,10 +134,10 @@ class Programs:
             sets.shared_units(convex, tree)
             for convex, tree in zip((problem.x_set, problem.y_set), self.trees, strict=True)
         )
-        boxes = setting.once("boxes", lambda: setting.run("boxes", _boxes, self.trees, quick=True))
-        self.x_limits, self.y_limits = (Limits(*box) for box in boxes)
+        found = setting.once("boxes", lambda: setting.run("boxes", boxes, self.trees, quick=True))
+        self.x_limits, self.y_limits = (Limits(*box) for box in found)
         self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
-        self._land = None if self.entrywise else setting.ready("land", _land, self.trees, x, y).given(self.trees)
+        self._land = None if self.entrywise else setting.ready("land", land, self.trees, x, y).given(self.trees)
 
     def at(self, x: np.ndarray, y: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
         """Values and Jacobians in the user's units, without multipliers."""
@@ -362,7 +359,16 @@ def _row_sizes(tables: list[tuple[np.ndarray, np.ndarray]], lengths: np.ndarray,
     return found
 
 
-def _layout(setting: Setting) -> Layout:
+def raw_units(setting: Setting) -> Units:
+    """Units of one: everything as the user measures it."""
+    none = Scale(np.ones(()), np.zeros(()))
+    rows = RowUnits(*(jax.tree.map(_ones, setting.shapes(name)) for name in RowUnits._fields))
+    x, y = (jax.tree.map(np.ones_like, tree) for tree in (setting.x, setting.y))
+    return Units(x, y, none, none, rows)
+
+
+def layout_in(setting: Setting) -> Layout:
+    """Where everything of a setting's problem stands in vectors."""
     x_set, rows = setting.bound.problem.x_set, setting.layout()
     faces = jax.eval_shape(lambda x: sets.faces(x_set, x), setting.x)
     own_above = sum(row.size for row in jax.tree.leaves(setting.shapes("upper_constraints")))
@@ -395,13 +401,13 @@ def _ones(row: jax.ShapeDtypeStruct) -> np.ndarray:
 # -- programs ---------------------------------------------------------------------------------------------------------
 
 
-def _boxes(problem: Problem, data: Data, start: Trees) -> tuple[sets.Bounds, sets.Bounds]:
+def boxes(problem: Problem, data: Data, start: Trees) -> tuple[sets.Bounds, sets.Bounds]:
     """The boxes around X and Y."""
     del data
     return sets.bounds(problem.x_set, start.x), sets.bounds(problem.y_set, start.y)
 
 
-def _land(problem: Problem, data: Data, trees: Trees, x: Array, y: Array) -> Array:
+def land(problem: Problem, data: Data, trees: Trees, x: Array, y: Array) -> Array:
     """The nearest points of X and Y, one after the other."""
     del data
     landed = sets.project(problem.x_set, trees.x_of(x)), sets.project(problem.y_set, trees.y_of(y))

@@ -54,7 +54,7 @@ INNER = 0.5  # phi is minimised well enough when its gradient is this small agai
 SHORTEST = 2.0**-44  # step below which the line search gives up: phi is minimised as far as rounding allows
 FAR = 1e8  # an iterate this many lengths away has run off
 OUT_OF_SIGHT, NEARLY = 1e20, 1e-2  # beyond this distance rows may be violated by so much of it
-_RUNNING = -1  # the status until the loop ends
+RUNNING = -1  # the status until the loop ends
 
 
 class _Phi(NamedTuple):
@@ -72,7 +72,7 @@ class _Phi(NamedTuple):
         return self.penalty * self.units.curvature / self.units.row**2
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
     """The iterate, what is known about it, and phi.
 
     Attributes:
@@ -80,7 +80,7 @@ class _State(NamedTuple):
         mu: the multipliers that go with it.
         value: G there.
         residual: of the KKT conditions at (v, mu).
-        status: SOLVED, INACCURATE, INFEASIBLE or UNBOUNDED, or _RUNNING.
+        status: SOLVED, INACCURATE, INFEASIBLE or UNBOUNDED, or RUNNING.
         steps: Newton steps so far.
         stuck: whether the last line search found nothing better.
         damping: added to the Hessian of phi, relative to its diagonal, after a factorisation failed.
@@ -230,17 +230,17 @@ class Exact(AbstractLowerSolver):
         value, violation, slope = jax.vmap(look)(landed, end.mu)
         return Branches(landed, end.mu, value, violation, end.status, slope)
 
-    def _many(self, level: Level, points: Float[Array, "starts n"], mu: Array) -> _State:
+    def _many(self, level: Level, points: Float[Array, "starts n"], mu: Array) -> State:
         return jax.vmap(lambda v, m: self._minimise(level, v, m))(points, mu)
 
-    def _minimise(self, level: Level, start: Vector, mu: RowVector) -> _State:
+    def _minimise(self, level: Level, start: Vector, mu: RowVector) -> State:
         tol = reachable(self.tol, start.dtype)
         dense = start.size + int((~level.face).sum()) <= self.dense_limit
         newton = (cholesky if self.starts == 1 else eigenvectors) if dense else conjugate_gradients
         return _minimise(level, start, mu, tol, self.max_steps, newton)
 
 
-def _best(ends: _State) -> _State:
+def _best(ends: State) -> State:
     """The solved one of lowest value; else one that proves unboundedness; else the most nearly solved."""
     rank = jnp.where(ends.status == SOLVED, 1, jnp.where(ends.status == UNBOUNDED, 0, 2))
     nearly = jnp.where(ends.status == INFEASIBLE, jnp.inf, ends.residual)
@@ -248,21 +248,21 @@ def _best(ends: _State) -> _State:
     return jax.tree.map(lambda leaf: leaf[order[0]], ends)
 
 
-def _minimise(level: Level, start: Vector, mu: RowVector, tol: Scalar, max_steps: int, newton: Newton) -> _State:
+def _minimise(level: Level, start: Vector, mu: RowVector, tol: Scalar, max_steps: int, newton: Newton) -> State:
     """The loop, from one start."""
+    return continued(level, begun(start, mu), start, tol, max_steps, newton)
+
+
+def begun(start: Vector, mu: RowVector) -> State:
+    """Where the loop begins."""
     one = jnp.ones((), start.dtype)
-
-    def body(state: _State) -> _State:
-        state = _outer_step(level, state, start, tol, max_steps)
-        return jax.lax.cond(state.status == _RUNNING, lambda: _newton_step(level, state, newton), lambda: state)
-
     unknown = Units(jnp.ones_like(mu), one, one, one)
-    begin = _State(
+    return State(
         v=start,
         mu=mu,
         value=one,
         residual=jnp.inf * one,
-        status=jnp.asarray(_RUNNING, jnp.int32),
+        status=jnp.asarray(RUNNING, jnp.int32),
         steps=jnp.asarray(-1, jnp.int32),
         stuck=jnp.asarray(True),
         damping=0 * one,
@@ -271,10 +271,31 @@ def _minimise(level: Level, start: Vector, mu: RowVector, tol: Scalar, max_steps
         moved_v=jnp.inf * one,
         at_start=one,
     )
-    return jax.lax.while_loop(lambda state: state.status == _RUNNING, body, begin)
 
 
-def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_steps: int) -> _State:
+def continued(
+    level: Level,
+    state: State,
+    start: Vector,
+    tol: Scalar,
+    max_steps: int,
+    newton: Newton,
+    until: Int[Array, ""] | None = None,
+) -> State:
+    """The loop from where it stands, to its end or `until` so many Newton steps were made (None: to its end)."""
+
+    def unfinished(state: State) -> Bool[Array, ""]:
+        running = state.status == RUNNING
+        return running if until is None else running & (state.steps < until)
+
+    def body(state: State) -> State:
+        state = _outer_step(level, state, start, tol, max_steps)
+        return jax.lax.cond(state.status == RUNNING, lambda: _newton_step(level, state, newton), lambda: state)
+
+    return jax.lax.while_loop(unfinished, body, state)
+
+
+def _outer_step(level: Level, state: State, start: Vector, tol: Scalar, max_steps: int) -> State:
     """Judge the point, and where phi is minimised well enough go on to the next phi."""
     v, phi, eps = state.v, state.phi, jnp.finfo(state.v.dtype).eps
     first = state.steps < 0
@@ -314,7 +335,7 @@ def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_ste
     gone = _gone(v, start, violation) & falling
     # No step leads away from a point where G or its gradient is not finite (line searches never accept one).
     lost = ~(jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)))
-    status = jnp.where((state.steps < max_steps) & ~lost, _RUNNING, INACCURATE)
+    status = jnp.where((state.steps < max_steps) & ~lost, RUNNING, INACCURATE)
     # Convergence is superlinear by then: one more step for a tenth of the tolerance, which G pays multipliers times.
     solved = (left <= 0.1 * tol) | ((left <= tol) & (first | (state.residual <= tol) | (state.steps >= max_steps)))
     status = jnp.where(solved, SOLVED, jnp.where(hopeless, INFEASIBLE, jnp.where(gone, UNBOUNDED, status)))
@@ -329,7 +350,7 @@ def _outer_step(level: Level, state: _State, start: Vector, tol: Scalar, max_ste
     )
 
 
-def _newton_step(level: Level, state: _State, newton: Newton) -> _State:
+def _newton_step(level: Level, state: State, newton: Newton) -> State:
     """One step of the semismooth Newton method on phi."""
 
     def value(v: Vector) -> tuple[Scalar, Scalar]:
