@@ -8,6 +8,7 @@ State a problem (`Problem`, sets, samples), `solve` it, judge the answer (`certi
 from hierax._auto.auto import Auto
 from hierax._base.errors import HieraxWarning, InputError, MissingExtra, RunFailed
 from hierax._base.lazy import lazy as _lazy
+from hierax._base.staircase import Staircase
 from hierax._compile.kept import cache, cache_where_the_environment_says
 from hierax._judge.certificate import Certificate, certify
 from hierax._judge.check import check
@@ -68,6 +69,7 @@ __all__ = [
     "Simplex",
     "Solution",
     "Solutions",
+    "Staircase",
     "Status",
     "Steps",
     "Storm",
