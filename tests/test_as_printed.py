@@ -133,6 +133,7 @@ def compared(method, alpha, beta=None, **call):
     return sol, known, batches, key
 
 
+@pytest.mark.slow
 def test_algorithm_2_with_sequences_is_the_transcription():
     """s_k, r_k, q_k, eta_j^k, rho_j^k, alpha_k, Z with a given B, over 100 steps."""
 
@@ -189,6 +190,7 @@ def test_the_plain_lagrangian_is_the_transcription():
     compared(method, alpha)
 
 
+@pytest.mark.slow
 def test_stairs_are_solves_one_after_the_other():
     """One run over a staircase, and the same run in two pieces that meet elsewhere than its edge, bit for bit."""
     problem, method = curved(), settings(hx.Plain(), steps=FALLING)

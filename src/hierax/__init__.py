@@ -31,6 +31,7 @@ from hierax._run.call import Info
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution, Solutions
 from hierax._run.status import Status
+from hierax._theory.theory import Theory, theory
 from hierax.solving import solve, solve_many
 
 __version__ = "0.1.0"
@@ -74,6 +75,7 @@ __all__ = [
     "Steps",
     "Storm",
     "Stream",
+    "Theory",
     "cache",
     "certify",
     "check",
@@ -82,6 +84,7 @@ __all__ = [
     "problems",
     "solve",
     "solve_many",
+    "theory",
 ]
 
 datasets = _lazy("hierax.datasets")
