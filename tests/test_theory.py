@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -202,6 +204,16 @@ def test_the_method_of_the_theorem(of_toy):
     )
     with pytest.raises(hx.InputError, match="c1 = inf; an assumption does not hold"):
         flat.method()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_users_start")
+def test_the_page_prints_what_it_says(capsys):
+    page = (Path(__file__).parent.parent / "docs" / "theory.md").read_text()
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, {})
+        told = "\n".join(("    " + line).rstrip() for line in capsys.readouterr().out.rstrip().splitlines())
+        assert told in page
 
 
 REFUSED = {"eps": {"eps": 0.0}, "points": {"eps": 0.1, "points": 0}, "radius": {"eps": 0.1, "radius": -1.0}}

@@ -124,7 +124,7 @@ class Theory:
             (
                 "L",
                 _text(at.lipschitz),
-                "sup |grad_y F|, Lipschitz constant of F(x, .); the paper does not define its L",
+                "sup |grad_y F|: the Lipschitz constant of F(x, .)",
             ),
             ("L_F, L_G", f"{_text(at.upper)}, {_text(at.lower)}", "Lipschitz constants of grad F and grad G"),
             ("mu_G", _text(at.convexity), "least curvature of G in y"),
@@ -269,8 +269,9 @@ def _constants(setting: Setting, looks: Looks, seed: int) -> tuple[Constants, _S
         sigma_0=under.sigma_0,
         upper_noise=0.0 if above is None else above.variance,
         lower_noise=0.0 if inner is None else inner.variance,
-        upper_mean=second.upper if above is None else above.lipschitz,
-        lower_mean=second.lower if inner is None else inner.lipschitz,
+        # Averaged constants are no smaller than those of the means; they are looked at in fewer points.
+        upper_mean=max(second.upper, 0.0 if above is None else above.lipschitz),
+        lower_mean=max(second.lower, 0.0 if inner is None else inner.lipschitz),
         p=first.rows.shape[1],
     )
     return constants, _Seen(second, under, (above, inner))
