@@ -57,4 +57,5 @@ def test_every_page_with_an_example_is_tested():
         "own-loop.md",
         "own-method.md",
         "certificate.md",
-    }  # the last in test_certificate.py
+        "theory.md",
+    }  # the last two in test_certificate.py and test_theory.py

@@ -8,6 +8,7 @@ State a problem (`Problem`, sets, samples), `solve` it, judge the answer (`certi
 from hierax._auto.auto import Auto
 from hierax._base.errors import HieraxWarning, InputError, MissingExtra, RunFailed
 from hierax._base.lazy import lazy as _lazy
+from hierax._base.staircase import Staircase
 from hierax._compile.kept import cache, cache_where_the_environment_says
 from hierax._judge.certificate import Certificate, certify
 from hierax._judge.check import check
@@ -30,6 +31,7 @@ from hierax._run.call import Info
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution, Solutions
 from hierax._run.status import Status
+from hierax._theory.theory import Theory, theory
 from hierax.solving import solve, solve_many
 
 __version__ = "0.1.0"
@@ -68,10 +70,12 @@ __all__ = [
     "Simplex",
     "Solution",
     "Solutions",
+    "Staircase",
     "Status",
     "Steps",
     "Storm",
     "Stream",
+    "Theory",
     "cache",
     "certify",
     "check",
@@ -80,6 +84,7 @@ __all__ = [
     "problems",
     "solve",
     "solve_many",
+    "theory",
 ]
 
 datasets = _lazy("hierax.datasets")

@@ -18,6 +18,13 @@ Number = Any
 """A setting that is a number: a float, a traced scalar, or None until it is estimated."""
 
 
+class Infinite(float):
+    """Infinity as a form and not as a number: no argument of a compiled program, so tracing code may ask for it."""
+
+
+INFINITE = Infinite("inf")
+
+
 def split_variable(name: str, tree: PyTree) -> tuple[PyTree, PyTree]:
     """Separate a variable into the arrays that are optimised and everything else.
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax.stages import Compiled, Lowered
 from jaxtyping import Array, ArrayLike, PyTree
 
-from hierax._base.trees import on_device
+from hierax._base.trees import Infinite, on_device
 from hierax._compile.tracing import Hoisted, Identity, MissingTrace, Trace, signature_of, trace_function
 from hierax._problem.problem import Problem, nothing
 from hierax._problem.samples import AbstractSource, HostBatches, Sampler, Stream
@@ -327,6 +327,8 @@ def _is_hoisted(node: object) -> bool:
 
 
 def _is_number(leaf: object) -> bool:
+    if isinstance(leaf, Infinite):
+        return False
     return isinstance(leaf, float | complex | np.generic) or (isinstance(leaf, int) and not isinstance(leaf, bool))
 
 

@@ -30,6 +30,7 @@ class Penalty(NamedTuple):
         smoothness: L_Psi, the inverse of the step that stationarity is measured with.
         z: centre of the envelope.
         nu: multipliers of the outer term.
+        top: bounds of z from above; None: there are none.
     """
 
     weights: Weights
@@ -37,6 +38,7 @@ class Penalty(NamedTuple):
     smoothness: Scalar
     z: Rows
     nu: Multipliers
+    top: Rows | None = None
 
 
 class RunState(Protocol):
@@ -67,7 +69,7 @@ def of_psi(setting: Setting, solver: AbstractLowerSolver, state: RunState | None
         inner, status = _inner(problem, solver, x, y, penalty, data.xi, exact)
         point = Point(x, y, penalty.z, penalty.nu)
         gradient = psi_gradient(problem, point, inner, penalty.weights, *data)
-        return stationarity(problem, point, gradient, 1 / penalty.smoothness), inner, status
+        return stationarity(problem, point, gradient, 1 / penalty.smoothness, penalty.top), inner, status
 
     def on_group(problem: Problem, data: Data, x: PyTree, y: PyTree, penalty: Penalty, inner: Inner) -> Array:
         point = Point(x, y, penalty.z, penalty.nu)

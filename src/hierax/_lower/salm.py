@@ -9,6 +9,7 @@ warm (measured: docs/method.md); `rule="paper"` is Algorithm 1 to the letter.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -17,7 +18,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree, Scalar
 
-from hierax._base.settings import COUNT, COUNT_GIVEN, POSITIVE, check_settings, one_of
+from hierax._base.schedules import check_schedule
+from hierax._base.settings import POSITIVE, Rule, check_settings, one_of
+from hierax._base.staircase import SIZE, SIZE_GIVEN, Staircase, size_at
 from hierax._base.trees import Number, all_finite, move, select
 from hierax._math.envelope import best_multiplier, joint_gamma
 from hierax._math.lagrangian import nonnegative, saddle_gradient
@@ -26,7 +29,14 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Problem, Rows
 
 START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
+LOOKED_AT = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1000.0, 100.0))  # (k, j) at which a step rule is tried out
 TOO_MUCH = 4.0  # residual, relative to the first one, at which a round of the first lower solve is undone
+
+
+INNER_STEP = Rule(
+    lambda value: callable(value) or POSITIVE.fits(value),
+    "needs a positive, finite number, a function (k, j) -> step, or None to have it estimated",
+)
 
 
 class InnerSolution(NamedTuple):
@@ -41,21 +51,22 @@ class SALM(eqx.Module):
     r"""Settings of the inner solver; whatever is None is estimated from the problem.
 
     Args:
-        steps: inner steps s per call.
-        batch: samples of xi per inner step; None: the method's `batch_xi`.
-        eta: primal step numerator, eta_j = eta/(j+1+j0); None: 1/mu_G.
-        rho: dual step numerator, rho_j = rho/(j+1+j0); None: 1/gamma2.
+        steps: inner steps s_k per call: a number, or a `Staircase` over the outer steps k.
+        batch: samples of xi per inner step, likewise; None: the method's `batch_xi`.
+        eta: primal step numerator, eta_j = eta/(j+1+j0); None: 1/mu_G. Or a function (k, j) -> eta_j of outer step k
+            and inner step j, both from 0: a free sequence of Algorithm 1 (j) and of Algorithms 2 and 3 (k).
+        rho: dual step numerator, rho_j = rho/(j+1+j0); None: 1/gamma2. Or a function, as for eta.
         warm: start from the previous (w, lam), with j0 = 10; else from (y, closed-form lam) with j0 = 0.
         dual_free: keep no dual variable: minimise G + A_{g'} over w and read lam off in closed form. Better than the
             dual steps for short loops (about 20 times at s = 10), worse beyond s = 50 or so.
-        rule: "capped" bounds the steps by 1/L_w and L_w/||J||^2; "paper" is Algorithm 1 as printed: no caps, every
-            call starts at lam = 0.
+        rule: "capped" bounds the steps, those of a function too, by 1/L_w and L_w/||J||^2; "paper" is Algorithm 1 as
+            printed: no caps, every call starts at lam = 0.
         eta_max: the cap 1/L_w; None: estimated.
         rho_max: the cap L_w/||J||^2; None: estimated.
     """
 
-    steps: int = eqx.field(static=True, default=10)
-    batch: int | None = eqx.field(static=True, default=None)
+    steps: int | Staircase = eqx.field(static=True, default=10)
+    batch: int | Staircase | None = eqx.field(static=True, default=None)
     eta: Number = None
     rho: Number = None
     warm: bool = eqx.field(static=True, default=True)
@@ -66,13 +77,30 @@ class SALM(eqx.Module):
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
-        rules = dict.fromkeys(("eta", "rho", "eta_max", "rho_max"), POSITIVE)
-        check_settings(self, rules | {"rule": one_of("capped", "paper"), "batch": COUNT, "steps": COUNT_GIVEN})
+        rules = dict.fromkeys(("eta", "rho"), INNER_STEP) | dict.fromkeys(("eta_max", "rho_max"), POSITIVE)
+        check_settings(self, rules | {"rule": one_of("capped", "paper"), "batch": SIZE, "steps": SIZE_GIVEN})
+        for name in ("eta", "rho"):
+            rule = getattr(self, name)
+            if callable(rule):
+                check_schedule(f"SALM({name})", rule, LOOKED_AT, where="(k, j) =")
 
     @property
     def offset(self) -> float:
         """j0 of the step rules."""
         return 10.0 if self.warm and self.rule == "capped" else 0.0
+
+    def at(self, step: int) -> "SALM":
+        """With the sizes of an outer step."""
+        if not any(isinstance(size, Staircase) for size in (self.steps, self.batch)):
+            return self
+        steps = size_at(self.steps, step) or self.steps
+        return dataclasses.replace(self, steps=steps, batch=size_at(self.batch, step))
+
+    @property
+    def count(self) -> int:
+        """Inner steps per call, once a staircase has been looked at (`at`)."""
+        assert not isinstance(self.steps, Staircase)
+        return self.steps
 
     def solve(
         self,
@@ -82,25 +110,26 @@ class SALM(eqx.Module):
         w: PyTree,
         lam: Rows,
         plan: PyTree,
-        gamma1: Scalar,
+        gamma1: Scalar | float,
         gamma2: Scalar,
+        k: Array | int = 0,
     ) -> InnerSolution:
-        """Run s steps at (x, z) from (w, lam) on the s planned batches; needs every number set."""
+        """Run s steps at (x, z) from (w, lam) on the s planned batches, in outer step k; needs every number set."""
 
         def body(carry: InnerSolution, at: tuple[Array, PyTree]) -> tuple[InnerSolution, None]:
             j, planned = at
             xi = samples.fetch(problem.xi, planned)
-            return self.step(problem, x, z, carry.w, carry.lam, j, xi, gamma1, gamma2), None
+            return self.step(problem, x, z, carry.w, carry.lam, j, xi, gamma1, gamma2, k), None
 
-        numbers = jnp.arange(self.steps, dtype=jax.tree.leaves(w)[0].dtype)
+        numbers = jnp.arange(self.count, dtype=jax.tree.leaves(w)[0].dtype)
         start = InnerSolution(w, self.first_lam(problem, x, z, w, lam, gamma1, gamma2), jax.tree.map(jnp.zeros_like, w))
-        found, _ = jax.lax.scan(body, start, (numbers, plan), length=self.steps)
+        found, _ = jax.lax.scan(body, start, (numbers, plan), length=self.count)
         if self.dual_free:
             found = found._replace(lam=best_multiplier(problem.rows(x, found.w), z, gamma1, gamma2))
         return found
 
     def solve_in_rounds(
-        self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, gamma1: Scalar, gamma2: Scalar
+        self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, gamma1: Scalar | float, gamma2: Scalar
     ) -> tuple[PyTree, Rows]:
         """A bounded first solve at x from y: rounds of the inner loop, each followed by z <- lam.
 
@@ -108,8 +137,8 @@ class SALM(eqx.Module):
         residual several times the first one is undone, and the steps are quartered. `plan` holds
         START_ROUNDS * steps planned batches.
         """
-        rounds = dataclasses.replace(self, warm=True, rule="capped")
-        plans = samples.folded(plan, START_ROUNDS, self.steps)
+        rounds = dataclasses.replace(self, warm=True, rule="capped")._with_numbers()
+        plans = samples.folded(plan, START_ROUNDS, self.count)
         zero = jax.tree.map(jnp.zeros_like, problem.rows(x, y))
         xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0, 0], plans))
         gradient = saddle_gradient(problem, x, zero, y, zero, gamma1, gamma2, xi)
@@ -123,16 +152,36 @@ class SALM(eqx.Module):
             w, z = select(sound, (found.w, found.lam), (w, z))
             return (w, z, jnp.where(sound, share, 0.25 * share)), None
 
-        (w, lam, _), _ = jax.lax.scan(body, (y, zero, jnp.ones_like(gamma1)), plans, length=START_ROUNDS)
+        (w, lam, _), _ = jax.lax.scan(body, (y, zero, jnp.ones_like(gamma2)), plans, length=START_ROUNDS)
         return w, lam
 
+    def _with_numbers(self) -> "SALM":
+        """A step rule that is a function knows no outer step before the first: the caps, decaying, stand for it."""
+        first = 1 + self.offset
+        eta = first * self.eta_max if callable(self.eta) else self.eta
+        rho = first * self.rho_max if callable(self.rho) else self.rho
+        return dataclasses.replace(self, eta=eta, rho=rho)
+
     def first_lam(
-        self, problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar, gamma2: Scalar
+        self, problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar | float, gamma2: Scalar
     ) -> Rows:
         """The lam a loop starts from: zero (the paper), the closed form (cold), or the given one (warm)."""
         if self.rule == "paper":
             return jax.tree.map(jnp.zeros_like, lam)
         return lam if self.warm else best_multiplier(problem.rows(x, w), z, gamma1, gamma2)
+
+    def rates(self, k: Array | int, j: Array) -> tuple[Array, Array]:
+        """eta_j and rho_j in outer step k."""
+
+        def one(rule: Number | Callable[[Array, Array], Array]) -> Array:
+            if callable(rule):
+                return jnp.asarray(rule(jnp.asarray(k, j.dtype), j), j.dtype)
+            return rule / (j + 1 + self.offset)
+
+        eta, rho = one(self.eta), one(self.rho)
+        if self.rule == "capped":
+            eta, rho = jnp.minimum(eta, self.eta_max), jnp.minimum(rho, self.rho_max)
+        return eta, rho
 
     def step(
         self,
@@ -143,13 +192,12 @@ class SALM(eqx.Module):
         lam: Rows,
         j: Array,
         xi: PyTree,
-        gamma1: Scalar,
+        gamma1: Scalar | float,
         gamma2: Scalar,
+        k: Array | int = 0,
     ) -> InnerSolution:
-        """Inner step number j (from 0) on the batch xi. A dual-free loop hands lam on as it is."""
-        eta, rho = self.eta / (j + 1 + self.offset), self.rho / (j + 1 + self.offset)
-        if self.rule == "capped":
-            eta, rho = jnp.minimum(eta, self.eta_max), jnp.minimum(rho, self.rho_max)
+        """Inner step number j of outer step k (from 0) on the batch xi. A dual-free loop hands lam on as it is."""
+        eta, rho = self.rates(k, j)
         if self.dual_free:
             joint = joint_gamma(gamma1, gamma2)
             gradient = saddle_gradient(problem, x, z, w, z, joint, joint, xi)

@@ -12,16 +12,18 @@ so the envelope of an augmented Lagrangian is an augmented Lagrangian with a sma
 import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
-from hierax._math.lagrangian import augmented_lagrangian, blockwise
+from hierax._math.lagrangian import augmented_lagrangian, blockwise, is_plain
 from hierax._problem.problem import Problem, Rows
 
 
-def joint_gamma(gamma1: Scalar, gamma2: Scalar) -> Scalar:
+def joint_gamma(gamma1: Scalar | float, gamma2: Scalar) -> Scalar:
     """g' with 1/g' = 1/gamma1 + 1/gamma2."""
+    if is_plain(gamma1):
+        return gamma2
     return gamma1 * gamma2 / (gamma1 + gamma2)
 
 
-def best_multiplier(values: Rows, z: Rows, gamma1: Scalar, gamma2: Scalar) -> Rows:
+def best_multiplier(values: Rows, z: Rows, gamma1: Scalar | float, gamma2: Scalar) -> Rows:
     """The lam that maximises ell for the given constraint values.
 
     The two branches of the maximum meet where gamma1 lam + H = 0. An equality's term is linear in lam beyond the
@@ -36,7 +38,7 @@ def best_multiplier(values: Rows, z: Rows, gamma1: Scalar, gamma2: Scalar) -> Ro
 
 
 def eliminated_value(
-    problem: Problem, x: PyTree, z: Rows, w: PyTree, gamma1: Scalar, gamma2: Scalar, xi: PyTree
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
 ) -> Scalar:
     """max over lam of ell(x, z, w, lam) = G(x, w) + A_{g'}(x, w, z)."""
     return augmented_lagrangian(problem, x, w, z, joint_gamma(gamma1, gamma2), xi)

@@ -8,6 +8,9 @@ r"""Augmented Lagrangian of the lower level and the saddle function of its envel
 The main text of the paper prints A without -gamma1^2 z^2; its own gradient and concavity lemma need the term. All
 gradients are given by formula and use vector-Jacobian products of the constraints only; the tests compare them with
 automatic differentiation of the values.
+
+gamma1 = inf is the plain Lagrangian G + <z, H>, the limit that the paper's appendix compares with. It is another form
+and no other number, so it is decided while a program is traced: gamma1 is then `_base.trees.INFINITE`.
 """
 
 from collections.abc import Callable
@@ -18,7 +21,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree, Scalar
 
+from hierax._base.trees import Infinite
 from hierax._problem.problem import Problem, Rows
+
+
+def is_plain(gamma1: Scalar | float) -> bool:
+    """Whether the plain Lagrangian is meant."""
+    return isinstance(gamma1, Infinite)
 
 
 def blockwise(inequality: Callable, equality: Callable, *rows: Rows) -> Rows:
@@ -29,13 +38,20 @@ def blockwise(inequality: Callable, equality: Callable, *rows: Rows) -> Rows:
     )
 
 
-def nonnegative(rows: Rows) -> Rows:
-    """Project multipliers on their cone: [.]_+ for inequalities, nothing for equalities."""
-    return blockwise(lambda a: jnp.maximum(a, 0.0), lambda a: a, rows)
+def nonnegative(rows: Rows, top: Rows | None = None) -> Rows:
+    """Project multipliers on their cone: [.]_+ for inequalities, nothing for equalities; with `top`, on its part below.
+
+    The part is a box, the paper's Z: [0, top] for inequalities, [-top, top] for equalities.
+    """
+    if top is None:
+        return blockwise(lambda a: jnp.maximum(a, 0.0), lambda a: a, rows)
+    return blockwise(lambda a, t: jnp.clip(a, 0.0, t), lambda a, t: jnp.clip(a, -t, t), rows, top)
 
 
-def augmented_term(values: Rows, z: Rows, gamma1: Scalar) -> Scalar:
+def augmented_term(values: Rows, z: Rows, gamma1: Scalar | float) -> Scalar:
     """A (and A_e) as a function of the constraints' values."""
+    if is_plain(gamma1):
+        return optax.tree.sum(jax.tree.map(jnp.multiply, values, z))
     return optax.tree.sum(
         blockwise(
             lambda h, m: (jnp.maximum(gamma1 * m + h, 0.0) ** 2 - (gamma1 * m) ** 2) / (2 * gamma1),
@@ -46,12 +62,14 @@ def augmented_term(values: Rows, z: Rows, gamma1: Scalar) -> Scalar:
     )
 
 
-def shifted_multiplier(values: Rows, lam: Rows, gamma1: Scalar) -> Rows:
+def shifted_multiplier(values: Rows, lam: Rows, gamma1: Scalar | float) -> Rows:
     """mu = [gamma1 lam + H]_+ / gamma1 (equalities: lam + e/gamma1): the derivative of A with respect to H."""
+    if is_plain(gamma1):
+        return lam
     return blockwise(lambda h, m: jnp.maximum(gamma1 * m + h, 0.0) / gamma1, lambda e, m: m + e / gamma1, values, lam)
 
 
-def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1: Scalar, xi: PyTree) -> Scalar:
+def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1: Scalar | float, xi: PyTree) -> Scalar:
     """L(x, y, z; xi), eq. 3."""
     return problem.lower(x, y, xi) + augmented_term(problem.rows(x, y), z, gamma1)
 
@@ -65,14 +83,15 @@ class SaddleGradient(NamedTuple):
 
 
 def saddle_gradient(
-    problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar, gamma2: Scalar, xi: PyTree
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
 ) -> SaddleGradient:
     """d_w ell = grad_y g + J_y H^T mu and d_lam ell = max(-gamma1 lam, H) - gamma2 (lam - z)."""
     values, pull_back = jax.vjp(lambda v: problem.rows(x, v), w)
     (along,) = pull_back(shifted_multiplier(values, lam, gamma1))
     d_w = optax.tree.add(jax.grad(problem.lower, 1)(x, w, xi), along)
+    plain = is_plain(gamma1)
     d_lam = blockwise(
-        lambda h, m, c: jnp.maximum(-gamma1 * m, h) - gamma2 * (m - c),
+        lambda h, m, c: (h if plain else jnp.maximum(-gamma1 * m, h)) - gamma2 * (m - c),
         lambda e, m, c: e - gamma2 * (m - c),
         values,
         lam,
@@ -82,7 +101,7 @@ def saddle_gradient(
 
 
 def saddle_gradient_xw(
-    problem: Problem, x: PyTree, w: PyTree, lam: Rows, gamma1: Scalar, xi: PyTree
+    problem: Problem, x: PyTree, w: PyTree, lam: Rows, gamma1: Scalar | float, xi: PyTree
 ) -> tuple[PyTree, PyTree]:
     """d_x ell = grad_x g + J_x H^T mu and d_w ell at (x, w), from one reverse pass."""
     values, pull_back = jax.vjp(problem.rows, x, w)

@@ -30,7 +30,7 @@ class Weights(NamedTuple):
 
     c1: Scalar
     c2: Scalar
-    gamma1: Scalar
+    gamma1: Scalar | float
     gamma2: Scalar
 
 
@@ -139,9 +139,14 @@ def gradient_mapping(convex_set: PyTree, point: PyTree, gradient: PyTree, step: 
     return jax.tree.map(lambda a, b: (a - b) / step, point, landed)
 
 
-def stationarity(problem: Problem, point: Point, gradient: PsiGradient, step: Scalar) -> Scalar:
-    """||u - Proj_U(u - step grad Psi(u))|| / step for u = (x, y, z); `step` is 1/L_Psi, whatever the optimiser's."""
-    landed = nonnegative(move(point.z, step, gradient.z))
+def stationarity(
+    problem: Problem, point: Point, gradient: PsiGradient, step: Scalar, top: Rows | None = None
+) -> Scalar:
+    """||u - Proj_U(u - step grad Psi(u))|| / step for u = (x, y, z); `step` is 1/L_Psi, whatever the optimiser's.
+
+    `top` bounds z from above, where the run had such a bound.
+    """
+    landed = nonnegative(move(point.z, step, gradient.z), top)
     return optax.tree.norm(
         (
             gradient_mapping(problem.x_set, point.x, gradient.x, step),

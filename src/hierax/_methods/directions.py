@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base.trees import Number
-from hierax._math.psi import Point
+from hierax._math.psi import Point, PsiGradient
 
 
 class Plain(eqx.Module):
@@ -36,10 +36,10 @@ class Plain(eqx.Module):
 
 
 class StormMemory(NamedTuple):
-    """What the correction needs of the step before: u, z and nu, the direction, and beta_k."""
+    """What the correction needs of the step before: u and nu, the direction's corrected blocks, and beta_k."""
 
     point: Point
-    direction: tuple[PyTree, PyTree]
+    direction: tuple[PyTree, ...]
     beta: Array
 
 
@@ -53,19 +53,26 @@ class Storm(eqx.Module):
             otherwise a constant beta_k, needed where an optax transformation hides alpha_k.
         unit: curvature of the lower level in x, relative to the toy on which kappa = 10 was measured; it makes the
             rule independent of the units of G. None: estimated.
+        z: correct the z part of the direction as well, as the paper's u = (x, y, z) has it. By default z moves by its
+            own gradient, which needs no batch and so has no noise but that of lam.
     """
 
     kappa: Number = 10.0
     schedule: Literal["paper"] | None = eqx.field(static=True, default=None)
     beta: Number = None
     unit: Number = None
+    z: bool = eqx.field(static=True, default=False)
 
     gradients_per_step = 2
 
     def init(self, point: Point) -> StormMemory:
         """Before the first step beta = 1, so that d_0 is the plain gradient."""
-        zeros = jax.tree.map(jnp.zeros_like, (point.x, point.y))
+        zeros = jax.tree.map(jnp.zeros_like, self._blocks(point))
         return StormMemory(point, zeros, jnp.ones((), jax.tree.leaves(point.y)[0].dtype))
+
+    def _blocks(self, of: Point | PsiGradient) -> tuple[PyTree, ...]:
+        """The blocks of u that are corrected."""
+        return (of.x, of.y, of.z) if self.z else (of.x, of.y)
 
     def next_beta(self, alpha: Array, c1: Scalar) -> Array:
         """beta_{k+1} from alpha_k."""
@@ -78,14 +85,14 @@ class Storm(eqx.Module):
     def direction(
         self, gradient: Callable[[Point], PyTree], point: Point, memory: StormMemory, alpha: Array, c1: Scalar
     ) -> tuple[PyTree, StormMemory]:
-        """Replace the x and y parts of the gradient by their corrected versions; z keeps its own."""
+        """Replace the x and y parts of the gradient by their corrected versions; z keeps its own unless asked for."""
         new, old = gradient(point), gradient(memory.point)
         keep = 1.0 - memory.beta
-        d_x, d_y = jax.tree.map(
+        corrected = jax.tree.map(
             lambda fresh, previous, stale: fresh + keep * (previous - stale),
-            (new.x, new.y),
+            self._blocks(new),
             memory.direction,
-            (old.x, old.y),
+            self._blocks(old),
         )
         beta = self.next_beta(alpha, c1).astype(memory.beta.dtype)
-        return new._replace(x=d_x, y=d_y), StormMemory(point, (d_x, d_y), beta)
+        return new._replace(**dict(zip("xyz", corrected, strict=False))), StormMemory(point, corrected, beta)

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.settings import POSITIVE, check_setting
+from hierax._base.settings import POSITIVE, check_setting, is_number
+from hierax._base.staircase import Size, Staircase, size_at
 from hierax._base.trees import Number, given
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM, START_ROUNDS, InnerSolution
@@ -41,9 +42,11 @@ class InnerCosts(NamedTuple):
 
 
 class Gammas(NamedTuple):
-    """The parameters of the envelope: gamma1 of the augmented Lagrangian, gamma2 of the proximal term."""
+    """The parameters of the envelope: gamma1 of the augmented Lagrangian (inf: the plain one), gamma2 of the proximal
+    term.
+    """
 
-    gamma1: Scalar
+    gamma1: Scalar | float
     gamma2: Scalar
 
 
@@ -60,8 +63,17 @@ class AbstractInner(eqx.Module):
     def costs(self, batch_xi: int) -> InnerCosts:
         """The batches it takes; `batch_xi`: the size where none is set."""
 
-    def with_batch(self, size: int) -> SALM | AbstractLowerSolver:
-        """The solver with its batch size filled in, where it has one."""
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """What may change with the outer step: numbers of inner steps and of samples."""
+        return ()
+
+    def at(self, step: int) -> "AbstractInner":
+        """With the sizes of an outer step."""
+        return self
+
+    def with_batch(self, size: int | Staircase) -> SALM | AbstractLowerSolver:
+        """The solver with its batch size filled in, where it has one that is unset."""
         return self.solver
 
     @abc.abstractmethod
@@ -96,7 +108,7 @@ class AbstractInner(eqx.Module):
         """Reasons why the solver does not fit the problem, each with a flag."""
         return {}
 
-    def stiffness(self, gammas: Gammas) -> Scalar:
+    def stiffness(self, gammas: Gammas) -> Scalar | float:
         """The gamma of the augmented Lagrangian that the solver descends on."""
         return gammas.gamma1
 
@@ -105,10 +117,10 @@ class AbstractInner(eqx.Module):
         return self
 
     def repaired(
-        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gamma1: Scalar, state: Countable
-    ) -> PyTree:
-        """y after further steps with gamma2 = 0, the paper's eq. 15 (`check` refuses it for exact solvers)."""
-        return y
+        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gammas: Gammas, state: Countable
+    ) -> tuple[PyTree, Rows]:
+        """(y', z') after further steps with gamma2 = 0, the paper's eq. 15 (`check` refuses it for exact solvers)."""
+        return y, lam
 
     def unset(self) -> SALM | AbstractLowerSolver:
         """The solver with its estimated numbers unset again."""
@@ -125,13 +137,14 @@ class AbstractInner(eqx.Module):
 
 
 class InnerStart(NamedTuple):
-    """Where an inner solve starts: the point (x, y, z) of the outer loop, and the last (w, lam)."""
+    """Where an inner solve starts: the point (x, y, z) of the outer loop, the last (w, lam), and the outer step k."""
 
     x: PyTree
     y: PyTree
     z: Rows
     w: PyTree
     lam: Rows
+    k: Array
 
 
 class SampledInner(AbstractInner):
@@ -148,14 +161,21 @@ class SampledInner(AbstractInner):
         check_setting("SALVF", "gamma2", gamma2, POSITIVE)
 
     def costs(self, batch_xi: int) -> InnerCosts:
-        steps, own = self.salm.steps, self.salm.batch
+        steps, own = self.salm.count, size_at(self.salm.batch, 0)
         return InnerCosts(steps, own or batch_xi, START_ROUNDS * steps, own)
 
-    def with_batch(self, size: int) -> SALM:
-        return dataclasses.replace(self.salm, batch=size)
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return self.salm.steps, self.salm.batch
+
+    def at(self, step: int) -> "SampledInner":
+        return SampledInner(self.salm.at(step))
+
+    def with_batch(self, size: int | Staircase) -> SALM:
+        return dataclasses.replace(self.salm, batch=self.salm.batch or size)
 
     def settles(self) -> bool:
-        return self.salm.warm and self.salm.steps >= SETTLED_FROM
+        return self.salm.warm and self.salm.count >= SETTLED_FROM
 
     def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> SALM:
         """eta = 1/mu_G, rho = 1/gamma2, capped by 1/L_w and L_w/||J||^2."""
@@ -166,8 +186,8 @@ class SampledInner(AbstractInner):
         stiff = (curved > tiny) & (square > tiny)
         return dataclasses.replace(
             salm,
-            eta=given(salm.eta, 1 / weakest, dtype),
-            rho=given(salm.rho, 1 / gammas.gamma2, dtype),
+            eta=salm.eta if callable(salm.eta) else given(salm.eta, 1 / weakest, dtype),
+            rho=salm.rho if callable(salm.rho) else given(salm.rho, 1 / gammas.gamma2, dtype),
             eta_max=given(salm.eta_max, 1 / curved, dtype),
             rho_max=given(salm.rho_max, jnp.where(stiff, curved / jnp.where(stiff, square, 1.0), 1.0), dtype),
         )
@@ -182,9 +202,9 @@ class SampledInner(AbstractInner):
         self, problem: Problem, at: InnerStart, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
     ) -> tuple[InnerSolution, Array | int]:
         begin = at.w if self.salm.warm else at.y
-        return self.salm.solve(problem, at.x, at.z, begin, at.lam, plan, *gammas), SOLVED
+        return self.salm.solve(problem, at.x, at.z, begin, at.lam, plan, *gammas, at.k), SOLVED
 
-    def stiffness(self, gammas: Gammas) -> Scalar:
+    def stiffness(self, gammas: Gammas) -> Scalar | float:
         return joint_gamma(gammas.gamma1, gammas.gamma2) if self.salm.dual_free else gammas.gamma1
 
     def shortened(self, share: Scalar) -> "SampledInner":
@@ -198,21 +218,23 @@ class SampledInner(AbstractInner):
         return jax.tree.map(jnp.zeros_like, w)
 
     def repaired(
-        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gamma1: Scalar, state: Countable
-    ) -> PyTree:
+        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gammas: Gammas, state: Countable
+    ) -> tuple[PyTree, Rows]:
         solver = dataclasses.replace(self.salm, steps=steps, warm=True, dual_free=False)
-        plan = samples.plan(problem.xi, jax.random.fold_in(state.key, 2), state.step, steps, solver.batch or 1)
-        return solver.solve(problem, x, lam, y, lam, plan, gamma1, jnp.zeros_like(gamma1)).w
+        size = size_at(solver.batch, 0) or 1
+        plan = samples.plan(problem.xi, jax.random.fold_in(state.key, 2), state.step, steps, size)
+        none = jnp.zeros_like(gammas.gamma2)
+        found = solver.solve(problem, x, lam, y, lam, plan, gammas.gamma1, none, state.step)
+        return found.w, found.lam
 
     def unset(self) -> SALM:
         return dataclasses.replace(self.salm, eta=None, rho=None, eta_max=None, rho_max=None)
 
     def step_limits(self, able: object) -> dict[str, tuple[Scalar, Scalar]]:
         assert isinstance(able, SALM)
-        first = self.salm.eta / (1 + self.salm.offset)
-        if self.salm.rule == "capped":
-            first = jnp.minimum(first, self.salm.eta_max)
-        return {f"first lower step eta/{1 + self.salm.offset:g}": (first, 2 * able.eta_max)}
+        first, _ = self.salm.rates(0, jnp.zeros_like(able.eta_max))
+        name = "eta(0, 0)" if callable(self.salm.eta) else f"eta/{1 + self.salm.offset:g}"
+        return {f"first lower step {name}": (first, 2 * able.eta_max)}
 
 
 class ExactInner(AbstractInner):
@@ -228,7 +250,7 @@ class ExactInner(AbstractInner):
     def check(self, gamma2: Number, repair: object) -> None:
         """gamma2 is 0, and a repair by steps of SALM needs SALM."""
         name = type(self.lower).__name__
-        if gamma2 is not None and not eqx.is_array(gamma2):
+        if gamma2 is not None and not eqx.is_array(gamma2) and not (is_number(gamma2) and float(gamma2) == 0.0):
             raise InputError(f"SALVF(gamma2={gamma2}): with inner={name}() gamma2 is 0; leave it unset.")
         if isinstance(repair, int) and repair:
             raise InputError(f"SALVF(repair={repair}): steps need inner=hx.SALM(); give repair=hx.{name}().")

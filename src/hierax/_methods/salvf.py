@@ -8,102 +8,42 @@ envelope is the value function itself: it does not depend on z, the z block is d
 """
 
 import dataclasses
+import math
 import warnings
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import HieraxWarning, InputError
-from hierax._base.settings import (
-    AT_MOST_ONE,
-    POSITIVE,
-    TRUE_FALSE_OR_UNSET,
-    Rule,
-    check_setting,
-    check_settings,
-    instance_of,
-    is_whole,
-    one_of,
-)
-from hierax._base.trees import Number, dtype_of, largest, select
+from hierax._base.settings import AT_MOST_ONE, POSITIVE, TRUE_FALSE_OR_UNSET, Rule, check_settings, one_of
+from hierax._base.staircase import SIZE, size_at, stage_of, values_of
+from hierax._base.trees import INFINITE, Number, dtype_of, select
 from hierax._judge.psi import Penalty
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM
 from hierax._math import curvature as estimate
 from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import (
-    Inner,
-    Point,
-    Weights,
-    all_constraints,
-    gradient_mapping,
-    psi_gradient,
-    push,
-    updated_nu,
-    violation,
-)
+from hierax._math.psi import Inner, Point, Weights, all_constraints, psi_gradient, push, updated_nu
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
-from hierax._methods.pace import Below, Pace, paced, within_reach
+from hierax._methods.pace import Below, within_reach
 from hierax._methods.salvf_defaults import below_curvature, filled
+from hierax._methods.salvf_settings import ADAPT, GAMMA1, REPAIR, check_direction
+from hierax._methods.salvf_step import MultiplierSet, SALVFState, alphas, followed, paced_after, step_metrics, top_of_z
 from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, is_transformation, rate
-from hierax._methods.watch import Watch, first_watch, looked
-from hierax._problem import samples, sets
+from hierax._methods.watch import first_watch, looked
+from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
-from hierax._problem.sets import AbstractSet
-from hierax._run.batches import Batches, look_at
+from hierax._run.batches import Batches, default_size, look_at
 from hierax._run.reports import Advice, Begun, Costs, Metrics, Residual, RunCosts
-
-
-class SALVFState(NamedTuple):
-    """Everything that changes from step to step.
-
-    Attributes:
-        point: x, y, the envelope's centre z and the outer multiplier nu.
-        w: the inner solver's last w.
-        lam: its last lam, of the scaled constraints.
-        memory: what the direction remembers (Storm).
-        rules: states of the three step rules.
-        watch: what corrects the estimated steps on the way.
-        step: outer steps made.
-        key: of all samples of the run.
-    """
-
-    point: Point
-    w: PyTree
-    lam: Rows
-    memory: PyTree
-    rules: tuple[PyTree, PyTree, PyTree]
-    watch: Watch
-    step: Int[Array, ""]
-    key: PRNGKeyArray
-
-
-class _MultiplierCone(AbstractSet):
-    """The cone of z: z >= 0 for inequalities, free for equalities."""
-
-    def project(self, tree: Rows) -> Rows:
-        return nonnegative(tree)
-
-
-REPAIR = Rule(
-    lambda value: isinstance(value, AbstractLowerSolver) or (is_whole(value) and value >= 0),
-    "needs a number of steps, which cannot be negative, or a solver, hx.Exact() or hx.Conic()",
-)
-
-
-ADAPT = Rule(
-    lambda value: value is None or (isinstance(value, tuple) and set(value) <= {"x", "y", "inner"}),
-    'needs a tuple of names out of "x", "y" and "inner", or None for all steps that are not given',
-)
 
 
 class SALVF(FromLowerSolution, WithSmoothness):
@@ -112,14 +52,14 @@ class SALVF(FromLowerSolution, WithSmoothness):
     Args:
         c1: weight of the value-function gap G - E; the bias of y along the constraints is about |F_y|/(c1 mu_G).
         c2: weight of the outer constraint term.
-        gamma1: penalty parameter of the augmented Lagrangian.
-        gamma2: proximal parameter of the envelope.
+        gamma1: penalty parameter of the augmented Lagrangian; inf: the plain Lagrangian.
+        gamma2: proximal parameter of the envelope; 0 where the inner solver is exact, and only there.
         tau: step of the outer multiplier nu, in (0, 1].
         penalty: "multiplier" (default) or the paper's "quadratic", whose bias is c1 |lam| / c2 in y and, in x, that of
             phi(x) - c1^2 |lam*(x)|^2 / (2 c2).
         steps: `Steps(x=, y=, z=)`; each a number, a schedule or an optax transformation.
-        batch_zeta: samples of zeta per outer step (the paper's r).
-        batch_xi: samples of xi~ per outer step (the paper's q).
+        batch_zeta: samples of zeta per outer step (the paper's r_k): a number, or a `Staircase` over the outer steps.
+        batch_xi: samples of xi~ per outer step (the paper's q_k), likewise.
         inner: the inner solver: `SALM()`, or one that is exact, `Exact()` or `Conic()`; these see all of xi (a fixed
             sample where it is a `Sampler` without `exact`).
         direction: `Plain()` or `Storm()` (variance reduction).
@@ -131,14 +71,16 @@ class SALVF(FromLowerSolution, WithSmoothness):
             waits for an inner loop that does not keep up.
         start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
             z = 0, as in the paper.
-        repair: steps of a final SALM run with gamma2 = 0 that makes y feasible (the paper's eq. 15), or a solver,
-            `Exact()` or `Conic()`, whose answer y*(x) is returned as y; 0: none.
+        repair: steps of a final SALM run with gamma2 = 0 whose (y', z'), nearly feasible, is returned as y and lam (the
+            paper's eq. 15), or a solver, `Exact()` or `Conic()`, whose answer (y*(x), lam*(x)) is; 0: none.
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
-            gamma1 or gamma2 is given (they carry the constraints' units).
+            gamma1, gamma2 or bound is given (they carry the constraints' units).
         smoothness: the L_Psi of the stationarity measure; None: estimated.
         adapt: which of the estimated steps are corrected on the way, of "x", "y" and "inner": shortened where the
             curvature of the lower level grows, and that of x lengthened while x moves straight on. None: all that are
             not given; (): none. A step that is given is never changed.
+        bound: B of the paper's Z = [0, B/sqrt(p)]^p, the set of z with p constraints; None: z >= 0 alone. A B below
+            sqrt(p) max lam*(x) keeps z from lam* without further notice.
 
     Examples:
         >>> import hierax as hx
@@ -158,7 +100,11 @@ class SALVF(FromLowerSolution, WithSmoothness):
     follow: bool | None = eqx.field(static=True, default=None)
     repair: int | AbstractLowerSolver = eqx.field(static=True, default=0)
     adapt: tuple[str, ...] | None = eqx.field(static=True, default=None)
+    bound: Number = None
+    # The outer step whose sizes are in use, where some size is a `Staircase`: set by the run (`staged`).
+    stage: int = eqx.field(static=True, default=0, kw_only=True, repr=False)
 
+    size_rule: ClassVar[Rule] = SIZE
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="a larger c1 brings it closer",
         shorten_steps="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
@@ -170,13 +116,15 @@ class SALVF(FromLowerSolution, WithSmoothness):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        rules = dict.fromkeys(("c1", "c2", "gamma1", "tau"), POSITIVE)
-        check_settings(self, rules | {"penalty": one_of("multiplier", "quadratic")})
+        rules = dict.fromkeys(("c1", "c2", "tau", "bound"), POSITIVE)
+        check_settings(self, rules | {"gamma1": GAMMA1, "penalty": one_of("multiplier", "quadratic")})
         check_settings(self, {"tau": AT_MOST_ONE, "repair": REPAIR})
         check_settings(self, dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET) | {"adapt": ADAPT})
         check_steps("SALVF", self.steps)
         inner_of(self.inner).check(self.gamma2, self.repair)
-        _check_direction(self)
+        check_direction(self)
+        if isinstance(self.gamma1, float) and self.gamma1 == math.inf:
+            self.gamma1 = INFINITE
 
     def check(self, problem: Problem) -> None:
         """A repair draws anew, which a Stream cannot; the printed schedule of beta is unstable."""
@@ -192,7 +140,12 @@ class SALVF(FromLowerSolution, WithSmoothness):
 
     @property
     def _inner(self) -> AbstractInner:
-        return inner_of(self.inner)
+        return inner_of(self.inner).at(self.stage)
+
+    def staged(self, step: int) -> tuple["SALVF", int]:
+        """With the sizes s_k, r_k and q_k of an outer step, and the next step at which one of them changes."""
+        stage, until = stage_of((self.batch_zeta, self.batch_xi, *inner_of(self.inner).sizes), step)
+        return (self if stage == self.stage else dataclasses.replace(self, stage=stage)), until
 
     @property
     def exact(self) -> bool:
@@ -203,11 +156,18 @@ class SALVF(FromLowerSolution, WithSmoothness):
 
     def batches(self, problem: Problem) -> Batches:
         """Those of the outer step and of the inner loop."""
-        outer = super().batches(problem)
-        inner = self._inner.costs(outer.xi)
-        asked = outer.asked if inner.asked is None else (*outer.asked, ("xi", inner.asked))
-        return outer._replace(
-            inner=inner.steps, inner_size=inner.size, start=inner.start, needs_all_xi=self.exact, asked=asked
+        xi = default_size(problem.xi, size_at(self.batch_xi, self.stage))
+        inner = self._inner.costs(xi)
+        asked = (("zeta", self.batch_zeta), ("xi", self.batch_xi), ("xi", getattr(self.inner, "batch", None)))
+        return Batches(
+            zeta=default_size(problem.zeta, size_at(self.batch_zeta, self.stage)),
+            xi=xi,
+            inner=inner.steps,
+            inner_size=inner.size,
+            start=inner.start,
+            needs_all_xi=self.exact,
+            asked=tuple((name, n) for name, size in asked for n in values_of(size)),
+            stage=self.stage,
         )
 
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
@@ -255,13 +215,13 @@ class SALVF(FromLowerSolution, WithSmoothness):
         problem = scaled(problem, self.scales)
         point, weights = state.point, Weights(self.c1, self.c2, self.gamma1, self.gamma2)
         # 1. The inner problem at (x_k, z_k).
-        at = InnerStart(point.x, point.y, point.z, state.w, state.lam)
+        at = InnerStart(point.x, point.y, point.z, state.w, state.lam, state.step)
         watch, adapt = state.watch, self.adapt or ()
         solver = self._inner.shortened(watch.share) if "inner" in adapt else self._inner
         solved, lower_status = solver.solve(problem, at, tickets.inner, state.key, self._gammas)
         inner = Inner(solved.w, solved.lam)
         if self.follow:
-            point = _followed(self, problem, state, inner)
+            point = followed(self, problem, state, inner)
         # 2. The direction, on fresh batches.
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
         control = self._inner.control_step(self.smoothness) if self.control_variate else None
@@ -270,7 +230,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
         factors = watch.x_factor if "x" in adapt else 1.0, watch.share if "y" in adapt else 1.0
-        alpha, fastest = _alpha(self, state.step, factors, dtype_of(point.x, point.y))
+        alpha, fastest = alphas(self, state.step, factors, dtype_of(point.x, point.y))
         d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
         if watch.pace is not None:
             far = factors[0] * rate(self.steps.x, state.step, watch.share.dtype) * optax.tree.norm(d.x)
@@ -280,16 +240,16 @@ class SALVF(FromLowerSolution, WithSmoothness):
         y, y_rule = apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factors[1])
         z, z_rule = solved.lam, state.rules[2]
         if not self.exact:
-            z, z_rule = apply_rule(self.steps.z, z_rule, _MultiplierCone(), point.z, d.z, state.step)
+            z, z_rule = apply_rule(self.steps.z, z_rule, MultiplierSet(top_of_z(self)), point.z, d.z, state.step)
         values = all_constraints(problem, x, y)
         nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
         new = Point(x, y, z, nu)
         rules = (x_rule, y_rule, z_rule)
         watch = looked(watch, problem, point.x, inner, self._inner.stiffness(self._gammas), xi)
         if watch.pace is not None:
-            watch = watch._replace(pace=_paced(self, state, factors[0], point, x, inner))
+            watch = watch._replace(pace=paced_after(self, state, factors[0], point, x, inner))
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
-        metrics = _metrics(self, problem, point, new, d, values)
+        metrics = step_metrics(self, problem, point, new, d, values)
         residual = metrics.residual._replace(inner=solved.residual)
         distance = optax.tree.norm(optax.tree.sub(y, solved.w))
         return after, metrics._replace(residual=residual, distance=distance, weight=alpha, lower_status=lower_status)
@@ -324,7 +284,9 @@ class SALVF(FromLowerSolution, WithSmoothness):
             y, lam = select(solved, (found.y, found.multipliers), (y, Rows(*kept[:2])))
             return x, y, kept._replace(**lam._asdict())
         if self.repair:
-            y = self._inner.repaired(scaled(problem, self.scales), x, y, state.lam, self.repair, self.gamma1, state)
+            rescaled = scaled(problem, self.scales)
+            y, lam = self._inner.repaired(rescaled, x, y, state.lam, self.repair, self._gammas, state)
+            kept = kept._replace(**jax.tree.map(jnp.divide, lam, Rows(*self.scales[:2]))._asdict())
         return x, y, kept
 
     def step_limits(self, problem: Problem, state: SALVFState) -> dict[str, tuple[Scalar, Scalar]]:
@@ -343,7 +305,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
     def psi_penalty(self, state: SALVFState) -> Penalty:
         """What Psi was made of at a state, for the certificate of a run."""
         weights = Weights(self.c1, self.c2, self.gamma1, self.gamma2)
-        return Penalty(weights, self.scales, self.smoothness, state.point.z, state.point.nu)
+        return Penalty(weights, self.scales, self.smoothness, state.point.z, state.point.nu, top_of_z(self))
 
     def costs(self, problem: Problem) -> RunCosts:
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
@@ -377,24 +339,9 @@ class SALVF(FromLowerSolution, WithSmoothness):
         )
 
 
-def _check_direction(method: SALVF) -> None:
-    check_settings(method, {"direction": instance_of((Plain, Storm), "hx.Plain() or hx.Storm()")})
-    direction = method.direction
-    if isinstance(direction, Plain):
-        return
-    check_settings(direction, {"schedule": one_of(None, "paper"), "kappa": POSITIVE, "beta": POSITIVE})
-    check_setting("Storm", "beta", None if direction.schedule else direction.beta, AT_MOST_ONE)
-    hidden = method.steps is not None and is_transformation(method.steps.y)
-    if hidden and (direction.beta is None or direction.schedule == "paper"):
-        raise InputError(
-            "Storm with an optax transformation as steps.y: alpha_k is hidden inside it, so beta_k cannot be "
-            "formed. Give a constant, hx.Storm(beta=0.1), or use a number or schedule for steps.y."
-        )
-
-
 def structured(method: SALVF, problem: Problem) -> SALVF:
     """With batch sizes, control variate and follow filled in: they are structure, and so never traced."""
-    sizes, inner, control = method.batches(problem), inner_of(method.inner), method.control_variate
+    sizes, inner, control = method.batches(problem), method._inner, method.control_variate
     adapt = _unset(method) if method.adapt is None else method.adapt
     if control is None:
         control = problem.xi is not None and inner.settles()
@@ -402,9 +349,9 @@ def structured(method: SALVF, problem: Problem) -> SALVF:
     keeps_up = inner.exact or (problem.xi is None and {"x", "inner"} <= set(adapt))
     return dataclasses.replace(
         method,
-        batch_zeta=sizes.zeta,
-        batch_xi=sizes.xi,
-        inner=inner.with_batch(sizes.inner_size),
+        batch_zeta=method.batch_zeta or sizes.zeta,
+        batch_xi=method.batch_xi or sizes.xi,
+        inner=inner_of(method.inner).with_batch(method.batch_xi or sizes.xi),
         control_variate=bool(control),
         follow=keeps_up if method.follow is None else method.follow,
         adapt=adapt,
@@ -422,7 +369,8 @@ def _scales(method: SALVF, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKe
     """Divisors of the constraints; c2, gamma1 and gamma2 carry the constraints' units and leave them as they are."""
     if method.scales is not None:
         return method.scales
-    if any(value is not None for value in (method.c2, method.gamma1, method.gamma2)):
+    gamma2 = None if method.exact else method.gamma2  # an explicit 0 has no units
+    if any(value is not None for value in (method.c2, method.gamma1, gamma2, method.bound)):
         return estimate.unit_scales(problem, x0, y0)
     return estimate.constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
 
@@ -440,70 +388,12 @@ def first_state(
     upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
     scale = method.c1 if method.penalty == "multiplier" else jnp.zeros_like(method.c1)
     weighted = jax.tree.map(lambda a: scale * a, lam)
-    point = Point(x, y, lam, Multipliers(weighted.inequalities, weighted.equalities, upper))
+    top = top_of_z(method)
+    z = lam if top is None else nonnegative(lam, top)
+    point = Point(x, y, z, Multipliers(weighted.inequalities, weighted.equalities, upper))
     rules = init_rules(method.steps, x, y, lam)
     watch = first_watch(method.adapt or (), curved, x, Below(y, lam))
     return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
-
-
-def _paced(method: SALVF, state: SALVFState, factor: Scalar | float, before: Point, x: PyTree, inner: Inner) -> Pace:
-    """The pace of the x-step after the step from `before` to x, `factor` times as long as estimated."""
-    assert state.watch.pace is not None
-    length = factor * rate(method.steps.x, state.step, state.watch.share.dtype)
-    way = optax.tree.sub(before.x, x)
-    taken = jax.tree.map(lambda a: a / length.astype(a.dtype), way)
-    forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
-    return paced(state.watch.pace, taken, optax.tree.norm(way), Below(before.y, forced), Below(*inner))
-
-
-def _metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers) -> Metrics:
-    """The report of a step, but for what the inner solver and the schedule know."""
-    dtype = dtype_of(new.x, new.y)
-    beyond = violation(values)
-    landed = nonnegative(jax.tree.map(lambda a, b: a - b / method.smoothness, old.z, d.z))
-    return Metrics(
-        upper=d.upper,
-        lower=d.lower,
-        violation=largest(jax.tree.map(jnp.multiply, beyond, method.scales), dtype),
-        step_x=optax.tree.norm(optax.tree.sub(new.x, old.x)),
-        step_y=optax.tree.norm(optax.tree.sub(new.y, old.y)),
-        residual=Residual(
-            gradient_mapping(problem.x_set, old.x, d.x, 1 / method.smoothness),
-            gradient_mapping(problem.y_set, old.y, d.y, 1 / method.smoothness),
-            jax.tree.map(lambda a, b: method.smoothness * (a - b), old.z, landed),
-        ),
-        raw_x=optax.tree.norm(d.x),
-        raw_y=optax.tree.norm(d.y),
-        push=method.c2 * largest(beyond, dtype),
-        distance=jnp.zeros((), dtype),
-        weight=jnp.ones((), dtype),
-    )
-
-
-def _followed(method: SALVF, problem: Problem, state: SALVFState, inner: Inner) -> Point:
-    """y and nu moved as the inner solution has moved since the last step."""
-    point = state.point
-    y = jax.tree.map(lambda a, new, old: a + (new - old), point.y, inner.w, state.w)
-    if method.penalty != "multiplier":
-        return point._replace(y=sets.project(problem.y_set, y))
-    rows = jax.tree.map(lambda a, new, old: a + method.c1 * (new - old), Rows(*point.nu[:2]), inner.lam, state.lam)
-    nu = point.nu._replace(**nonnegative(rows)._asdict())
-    return point._replace(y=sets.project(problem.y_set, y), nu=nu)
-
-
-def _alpha(
-    method: SALVF, step: Array, factors: tuple[Scalar | float, Scalar | float], dtype: jnp.dtype
-) -> tuple[Array, Array]:
-    """alpha_k of the y block, and the longest of the x and y steps, which is what Storm's beta_k must keep up with.
-
-    An optax transformation hides its step: iterates then weigh the same, and Storm has a constant beta.
-    """
-    if is_transformation(method.steps.y):
-        return jnp.ones((), dtype), jnp.ones((), dtype)
-    alpha = rate(method.steps.y, step, dtype) * factors[1]
-    if is_transformation(method.steps.x) or getattr(method.direction, "schedule", None) == "paper":
-        return alpha, alpha
-    return alpha, jnp.maximum(alpha, rate(method.steps.x, step, dtype) * factors[0])
 
 
 def SALVF_VR(**settings: Any) -> SALVF:

@@ -13,6 +13,7 @@ from jaxtyping import Scalar
 
 from hierax._base.trees import given
 from hierax._math.curvature import Curvature
+from hierax._math.lagrangian import is_plain
 from hierax._math.psi import Weights
 from hierax._methods.common import as_arrays, upper_curvature
 from hierax._methods.directions import Plain, Storm
@@ -49,6 +50,7 @@ def filled(method: SALVF, at: Curvature, scales: Multipliers, dtype: jnp.dtype) 
         direction=_direction(method, at, weights.gamma1, steps, dtype),
         scales=as_arrays(scales, dtype),
         smoothness=given(method.smoothness, jnp.maximum(smooth_x, smooth_y), dtype),
+        bound=None if method.bound is None else given(method.bound, 0.0, dtype),
     )
 
 
@@ -70,7 +72,7 @@ def _weights(method: SALVF, at: Curvature, dtype: jnp.dtype) -> Weights:
     lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
     steepest = jnp.maximum(at.jacobian_y, at.outer_y)
     natural = _ratio(steepest**2, lower)  # the gamma at which penalty and objective are equally curved
-    gamma1 = given(method.gamma1, GAMMA_FACTOR * natural, dtype)
+    gamma1 = method.gamma1 if is_plain(method.gamma1) else given(method.gamma1, GAMMA_FACTOR * natural, dtype)
     gamma2 = jnp.zeros((), dtype) if method.exact else given(method.gamma2, GAMMA_FACTOR * natural, dtype)
     c1 = given(method.c1, _gap_weight(at, lower, weakest, bool(method.follow)), dtype)
     c2 = given(method.c2, C2_FACTOR[method.penalty] * c1 / natural, dtype)
@@ -110,7 +112,7 @@ def _steps(method: SALVF, weights: Weights, smooth_x: Scalar, smooth_y: Scalar, 
     )
 
 
-def _direction(method: SALVF, at: Curvature, gamma1: Scalar, steps: Steps, dtype: jnp.dtype) -> Plain | Storm:
+def _direction(method: SALVF, at: Curvature, gamma1: Scalar | float, steps: Steps, dtype: jnp.dtype) -> Plain | Storm:
     """Storm with its numbers filled in; `Plain` has none."""
     direction = method.direction
     if not isinstance(direction, Storm):

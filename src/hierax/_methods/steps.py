@@ -1,6 +1,5 @@
 """Step sizes of the blocks x, y and z: numbers, schedules or optax transformations, and how a block moves by one."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +10,8 @@ import optax
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.settings import NOT_NEGATIVE, POSITIVE_GIVEN, check_settings, is_number
+from hierax._base.schedules import check_schedule
+from hierax._base.settings import NOT_NEGATIVE, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number, move, relaxed_promotion
 from hierax._problem import sets
 
@@ -74,22 +74,11 @@ def check_rule(name: str, rule: StepRule) -> None:
     if rule is None or is_transformation(rule) or isinstance(rule, Decay | jax.core.Tracer):
         return
     if callable(rule):
-        _check_schedule(name, rule)
+        check_schedule(name, rule, ((step,) for step in LOOKED_AT))
         return
     number = isinstance(rule, int | float | np.ndarray | np.generic | jax.Array) and not isinstance(rule, bool)
     if not number or not bool(np.all(np.asarray(rule) > 0)) or (np.ndim(rule) and not isinstance(rule, jax.Array)):
         raise InputError(f"{name}: needs a positive number, a schedule or an optax transformation, got {rule!r}.")
-
-
-def _check_schedule(name: str, rule: Callable[[Array], Any]) -> None:
-    """Refuse a schedule that gives something else than a step length at some steps early and late."""
-    for step in LOOKED_AT:
-        try:
-            length = rule(jnp.asarray(step))
-        except Exception as error:
-            raise InputError(f"{name}: the schedule failed at step {step}: {type(error).__name__}: {error}") from error
-        if not isinstance(length, jax.core.Tracer) and not (is_number(length) and 0 <= float(length) < np.inf):
-            raise InputError(f"{name}: a schedule must return a number >= 0, got {length!r} at step {step}.")
 
 
 def is_transformation(rule: object) -> bool:

@@ -54,7 +54,7 @@ def first_watch(adapt: tuple[str, ...], curved: Scalar | None, x: PyTree, below:
     )
 
 
-def looked(watch: Watch, problem: Problem, x: PyTree, inner: Inner, gamma: Scalar, xi: PyTree) -> Watch:
+def looked(watch: Watch, problem: Problem, x: PyTree, inner: Inner, gamma: Scalar | float, xi: PyTree) -> Watch:
     """With one more product, on the batch of the step."""
     if watch.vector is None:
         return watch

@@ -18,6 +18,7 @@ from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, Tickets
 
 NUMBERS, STEPS = 4096, 64  # drawn at once per start: at most so many numbers, for at most so many steps
+STAGES = 1000  # beyond the small numbers by which a run's key is folded for other ends
 LOOK_AHEAD = 8  # batches of zeta that the estimate before the first step shares with the first steps
 
 
@@ -41,6 +42,8 @@ class Batches(NamedTuple):
         start: how many batches of that size the first lower solve takes.
         needs_all_xi: whether the lower level is solved on all of xi, which a Stream never shows.
         asked: the sizes that the user set, each with the source it belongs to.
+        stage: which of several sizes of a run these are (0: the first). Every stage has draws of its own: blocks of
+            steps are numbered by their length, so that those of two stages could be the same.
     """
 
     zeta: int = 1
@@ -50,6 +53,7 @@ class Batches(NamedTuple):
     start: int = 0
     needs_all_xi: bool = True
     asked: tuple[tuple[str, int], ...] = ()
+    stage: int = 0
 
     @property
     def one_draw(self) -> bool:
@@ -66,6 +70,7 @@ class Batches(NamedTuple):
 
         Rows, because a generator fused with a reshape to many small axes is four times slower.
         """
+        key = jax.random.fold_in(key, STAGES + self.stage) if self.stage else key
         zeta_key, xi_key, inner_key = samples.streams(key)
         zeta = samples.plan(problem.zeta, zeta_key, block, steps, self.zeta)
         xi = None if self.one_draw else samples.plan(problem.xi, xi_key, block, steps, self.xi)

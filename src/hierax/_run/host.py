@@ -25,6 +25,7 @@ from hierax._run.progress import progress_bar
 from hierax._run.records import Records
 from hierax._run.reports import Costs
 from hierax._run.solution import Counts, Solution, Solutions
+from hierax._run.spending import Spending
 from hierax._run.status import Reason
 from hierax._run.streams import Exhausted
 
@@ -50,21 +51,24 @@ class Host:
         self.prepared, self.before, self.call, self.spread = prepared, state, call, spread
         self.watch, self.interrupt = watch, interrupt
         self.runs = state.run
-        self.costs = state.method.costs(prepared.bound.problem)
         self.begin = Begin.of(state.run)
         self.done = 0
         self.records = Records()
-        self.feeding = Feeding(prepared.feeders, state.method.batches(prepared.bound.problem))
-
-    @property
-    def method(self) -> AbstractMethod:
-        """The method with every value filled in."""
-        return self.before.method
+        self.spending = Spending(state.spent)
+        self._open_stage()
 
     @property
     def step(self) -> int:
         """Outer steps made, those of earlier calls included."""
         return self.begin.step + self.done
+
+    def _open_stage(self) -> None:
+        """The method, every value filled in, with the batch sizes of the next steps; `stage_end`: where they change."""
+        problem = self.prepared.bound.problem
+        self.method: AbstractMethod
+        self.method, self.stage_end = self.before.method.staged(self.step)
+        self.feeding = Feeding(self.prepared.feeders, self.method.batches(problem))
+        self.spending.begin(self.step, self.method.costs(problem).step)
 
     def drive(self) -> Outcome:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
@@ -132,8 +136,10 @@ class Host:
 
     def _chunk(self, asked: int) -> int:
         """Compile (once) and run one chunk; returns its number of steps."""
+        if self.step == self.stage_end:
+            self._open_stage()
         period = self.call.period
-        asked = self.feeding.available(min(asked, self.call.steps - self.done))
+        asked = self.feeding.available(min(asked, self.call.steps - self.done, self.stage_end - self.step))
         to_record = period - self.step % period
         lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
         if asked >= to_record:
@@ -186,17 +192,17 @@ class Host:
         )
         seconds = self.before.seconds + self.watch.elapsed
         total = int(np.max(np.asarray(self.runs.state.step)))  # a chunk ends early where every start has stopped
-        parts = zip(self.before.spent, self.costs.step, self.costs.end, strict=True)
-        spent = Costs(*(a + (total - self.begin.step) * b + c for a, b, c in parts))
+        end = self.method.costs(bound.problem).end
+        spent = Costs(*(int(a) + b for a, b in zip(self.spending.until(total).values(), end, strict=True)))
         x, y = prepared.whole(x, y)
         told: dict[str, Any] = {
             "x": x,
             "y": y,
             "multipliers": multipliers,
-            "history": self.records.history(self.before.spent, self.costs.step, self.begin.step, self.spread != "one"),
+            "history": self.records.history(self.spending, self.spread != "one"),
             "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=self.watch.compiling),
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
-            "method": self.method,
+            "method": self.before.method,
             "problem": prepared.problem,
         }
         statuses = outcome.statuses()

@@ -1,4 +1,4 @@
-"""The protocol of a method: what `solve` asks of it, and nothing else. Ten methods, four of which must be written.
+"""The protocol of a method: what `solve` asks of it, and nothing else. Eleven methods, four of which must be written.
 
 A method is an immutable module of settings. Its state is a NamedTuple of arrays with at least `point` (whose first
 fields are x and y), `step` and `key`. How samples are planned (`batches.py`), settings checked (`_base.settings`) and
@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
-from hierax._base.settings import COUNT, check_settings
+from hierax._base.settings import COUNT, Rule, check_settings
+from hierax._base.staircase import NEVER
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Tickets
 from hierax._run.batches import Batches, default_size
@@ -47,10 +48,11 @@ class AbstractMethod(AbstractSolver):
     advice: ClassVar[Advice] = Advice()
     # Settings that decide what a state holds, each with what it is where it is unset: a run goes on with its own kind.
     state_settings: ClassVar[dict[str, str]] = {}
+    size_rule: ClassVar[Rule] = COUNT
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right; a subclass adds its own rules and calls this."""
-        check_settings(self, {"batch_zeta": COUNT, "batch_xi": COUNT})
+        check_settings(self, dict.fromkeys(("batch_zeta", "batch_xi"), self.size_rule))
         for name in ("batch_zeta", "batch_xi"):
             if isinstance(getattr(self, name), np.integer):
                 setattr(self, name, int(getattr(self, name)))
@@ -88,6 +90,10 @@ class AbstractMethod(AbstractSolver):
         return Batches(
             zeta=default_size(problem.zeta, self.batch_zeta), xi=default_size(problem.xi, self.batch_xi), asked=asked
         )
+
+    def staged(self, step: int) -> tuple[Any, int]:
+        """The method with the batch sizes of an outer step, and the next step at which they change."""
+        return self, NEVER
 
     def zero_residual(self, state: Any) -> Residual:
         """Zeros in the structure of `Metrics.residual`."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from hierax._base.lazy import lazy
 from hierax._run.device import Record
-from hierax._run.reports import Costs
+from hierax._run.spending import Spending
 
 pandas = lazy("pandas")
 
@@ -121,8 +121,8 @@ class Records:
                 before = at
         return length
 
-    def history(self, spent: Costs, per_step: Costs, first: int, many: bool) -> History:
-        """All records, with the costs up to each: `spent` before step `first`, `per_step` with every step."""
+    def history(self, spending: Spending, many: bool) -> History:
+        """All records, with the costs up to each."""
         names = [name for name in Record._fields if name not in FOR_MESSAGES]
         tables = [table for table, _ in self._tables]
         columns = {
@@ -133,6 +133,4 @@ class Records:
             columns["step"] = columns["step"].max(axis=1)
         columns["seconds"] = np.concatenate([times for _, times in self._tables]) if tables else np.zeros((0,))
         steps = columns["step"].astype(int)
-        for name in Costs._fields:
-            columns[name] = getattr(spent, name) + (steps - first) * getattr(per_step, name)
-        return History(columns)
+        return History(columns | spending.until(steps))

@@ -38,7 +38,7 @@ SEGMENT = 500  # steps per compiled call: runs of all lengths share one program
 TAIL = 0.1  # S is averaged over this last part of a run
 NEWTON_STEPS = 12  # from y; 3 to 5 are needed near the solution, where w* is close to y
 Numbers = Float64[np.ndarray, "..."]
-EnvelopePoint = Callable[[Problem, PyTree, Rows, PyTree, Scalar, Scalar], PyTree]
+EnvelopePoint = Callable[[Problem, PyTree, Rows, PyTree, Scalar | float, Scalar], PyTree]
 
 
 class Noise(NamedTuple):
@@ -74,7 +74,7 @@ class Case(NamedTuple):
 def toy_case() -> Case:
     """The toy, whose w* has a closed form."""
 
-    def point(problem: Problem, x: Array, z: Rows, w: Array, gamma1: Scalar, gamma2: Scalar) -> Array:
+    def point(problem: Problem, x: Array, z: Rows, w: Array, gamma1: Scalar | float, gamma2: Scalar) -> Array:
         del problem, w
         return toy_inner_solution(x, z.inequalities, gamma1, gamma2)[0]
 
@@ -91,7 +91,7 @@ def synthetic_case(noise: Literal["additive", "multiplicative"] = "additive") ->
     return Case("synthetic", example.problem, x, y, lam, known.x[None], newton_point, 6.0)
 
 
-def newton_point(problem: Problem, x: Array, z: Rows, w: Array, gamma1: Scalar, gamma2: Scalar) -> Array:
+def newton_point(problem: Problem, x: Array, z: Rows, w: Array, gamma1: Scalar | float, gamma2: Scalar) -> Array:
     """w* = argmin G + A_{g'} by Newton's method from w; for problems where no bound of Y is active."""
 
     def value(w: Array) -> Scalar:
@@ -116,11 +116,12 @@ class ExactInner(SALM):
         w: PyTree,
         lam: Rows,
         plan: PyTree,
-        gamma1: Scalar,
+        gamma1: Scalar | float,
         gamma2: Scalar,
+        k: Array | int = 0,
     ) -> InnerSolution:
         """The saddle point at (x, z); samples are not looked at."""
-        del lam, plan
+        del lam, plan, k
         assert self.envelope_point is not None
         w = self.envelope_point(problem, x, z, w, gamma1, gamma2)
         lam = best_multiplier(problem.rows(x, w), z, gamma1, gamma2)

@@ -1,0 +1,26 @@
+"""Schedules that a user gives as functions: tried out before a run, so that a wrong one is named."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hierax._base.errors import InputError
+from hierax._base.settings import is_number
+
+
+def check_schedule(
+    name: str, rule: Callable[..., Any], places: Iterable[tuple[float, ...]], where: str = "step"
+) -> None:
+    """Refuse a schedule that gives something else than a step length at some places, early and late."""
+    for place in places:
+        shown = ", ".join(f"{number:g}" for number in place)
+        try:
+            length = rule(*(jnp.asarray(number) for number in place))
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            raise InputError(f"{name}: the schedule failed at {where} {shown}: {told}") from error
+        if not isinstance(length, jax.core.Tracer) and not (is_number(length) and 0 <= float(length) < np.inf):
+            raise InputError(f"{name}: a schedule must return a number >= 0, got {length!r} at {where} {shown}.")

@@ -1,0 +1,175 @@
+r"""The settings that the paper's theorems ask for, as formulas of the problem's constants; numbers only.
+
+Two columns. *Printed*: Theorem 2 (c1, c2, delta), Lemma 3 (B), Corollary 1 (L_Psi) and the remarks (r, q, s, K) as they
+stand. *Corrected*: what their proofs support, derived in docs/theory.md:
+
+    c1*   = 3 M^2 / (2 mu_G eps)         the proof needs M = sup |grad_y F|, squared, and a third of eps
+    c2    = 3/2 c1^2 B^2 / eps + 2       with the c1 that is used, not with c1*
+    B     = M_G / sigma_0                |lam*| <= |pinv(C)| |grad_y G|; each side of Z is as long
+    L_Psi = L_F + c1 (L_G + L_E) + c2 (M_J^2 + M_+ L_H)
+    L_E   = N + N^2/mu_G                 of grad E, E(x, z) = min_w G + A_g'(x, w, z), 1/g' = 1/gamma1 + 1/gamma2
+
+N bounds the Hessian of G + A_g' in (x, w, z).
+"""
+
+import math
+from typing import NamedTuple
+
+
+class Constants(NamedTuple):
+    """The constants of the paper's assumptions, as far as sampling has seen them (suprema from below).
+
+    Attributes:
+        lipschitz: L, the Lipschitz constant of F(x, .): sup |grad_y F|.
+        upper: L_F, of grad F.
+        lower: L_G, of grad G.
+        rows: L_H, of the gradient of a row H_i.
+        convexity: mu_G, the least curvature of G in y.
+        gradient: M_G1, sup |grad G|.
+        value: M_H0, sup |H_i|.
+        row: M_H1, sup |grad H_i|.
+        jacobian: M_J, sup of the norm of the Jacobian of H.
+        violation: M_+, sup of sum_i [H_i]_+.
+        sigma_0: smallest singular value of the active rows' gradients in y at y*(x); inf: no row was active.
+        upper_noise: sigma_f^2, variance of one sample's grad f.
+        lower_noise: sigma_g^2, variance of one sample's grad g.
+        upper_mean: L_f, the averaged Lipschitz constant of grad f(.; zeta).
+        lower_mean: L_g, of grad g(.; xi).
+        p: number of rows of H.
+    """
+
+    lipschitz: float
+    upper: float
+    lower: float
+    rows: float
+    convexity: float
+    gradient: float
+    value: float
+    row: float
+    jacobian: float
+    violation: float
+    sigma_0: float
+    upper_noise: float
+    lower_noise: float
+    upper_mean: float
+    lower_mean: float
+    p: int
+
+
+class Gammas(NamedTuple):
+    """gamma1 and gamma2, which the theorems take as given."""
+
+    gamma1: float
+    gamma2: float
+
+
+class Asked(NamedTuple):
+    """What the theorems ask for; those of "order" come with the constant 1.
+
+    Attributes:
+        c1: weight of the gap.
+        c2: weight of the constraints.
+        bound: B, a bound on |lam*|.
+        side: of the box Z, B/sqrt(p) as printed.
+        delta: error that the inner loop may have in ell.
+        smoothness: L_Psi.
+        alpha: largest step of SALVF, 1/(2 L_Psi).
+        alpha_vr: largest first step of SALVF-VR, 1/(8 sqrt(L_Psi'^2 + L_Psi^2)).
+        s: inner steps, order.
+        r: samples of zeta per step, order (SALVF-VR: 1).
+        q: samples of xi~ per step, order.
+        steps: K of SALVF, order.
+        steps_vr: K of SALVF-VR, order.
+    """
+
+    c1: float
+    c2: float
+    bound: float
+    side: float
+    delta: float
+    smoothness: float
+    alpha: float
+    alpha_vr: float
+    s: float
+    r: float
+    q: float
+    steps: float
+    steps_vr: float
+
+    def samples(self, reduced: bool) -> tuple[float, float]:
+        """Samples of zeta and of xi in all: K r and K (q + s)."""
+        steps = self.steps_vr if reduced else self.steps
+        return steps * (1.0 if reduced else self.r), steps * (self.q + self.s)
+
+
+def printed(at: Constants, gammas: Gammas, eps: float) -> Asked:
+    """The column as printed; sigma_0^-2 in B as in the appendix (the main text prints sigma_0^2)."""
+    first = 2 * at.lipschitz * _over(at.convexity) / (3 * eps)
+    c1 = first + 2
+    bound = at.p**2 * _over(at.sigma_0) ** 2 * at.row * (at.gradient + at.p * at.row)
+    c2 = _weight(first, bound, eps)
+    root = math.sqrt(max(1, at.p))
+    gap = 3 * at.gradient + root * at.row * (bound + root * at.value * _over(gammas.gamma2))
+    gap += at.p * at.value * at.row + root * at.value
+    smoothness = at.upper + c1 * gap + _times(c2 / 2, at.rows * at.value)
+    reduced = at.upper_mean + _ratio(eps, c1)  # L_f + c1/s at s = c1^2/eps
+    return _asked(c1, c2, bound, _ratio(bound, root), smoothness, reduced, eps)
+
+
+def corrected(at: Constants, gammas: Gammas, eps: float) -> Asked:
+    """The column that the proofs support."""
+    c1 = 3 * at.lipschitz**2 * _over(at.convexity) / (2 * eps) + 2
+    bound = at.gradient * _over(at.sigma_0)
+    c2 = _weight(c1, bound, eps)
+    joint = gammas.gamma2 if math.isinf(gammas.gamma1) else _ratio(gammas.gamma1 * gammas.gamma2, sum(gammas))
+    pushed = at.p * bound + at.violation * _over(joint)  # sum of the multipliers mu that A_g' has at z in Z
+    joined = at.lower + pushed * at.rows + at.jacobian**2 * _over(joint)
+    most = _largest(joined, at.jacobian, joint)
+    outer = _times(c2, at.jacobian**2 + at.violation * at.rows)
+    smoothness = at.upper + c1 * (at.lower + most + most**2 * _over(at.convexity)) + outer
+    frozen = 2 * at.lower_mean + pushed * at.rows + at.jacobian**2 * _over(gammas.gamma1) + gammas.gamma2
+    return _asked(c1, c2, bound, bound, smoothness, at.upper_mean + c1 * frozen + outer, eps)
+
+
+def _asked(c1: float, c2: float, bound: float, side: float, smoothness: float, reduced: float, eps: float) -> Asked:
+    """What follows from the weights and the smoothness alone, alike in both columns."""
+    most = max(c1, c2)
+    return Asked(
+        c1=c1,
+        c2=c2,
+        bound=bound,
+        side=side,
+        delta=_ratio(eps, 6 * c1),
+        smoothness=smoothness,
+        alpha=_over(2 * smoothness),
+        alpha_vr=_over(8 * math.hypot(reduced, smoothness)),
+        s=c1**2 / eps,
+        r=1 / eps,
+        q=c1**2 / eps,
+        steps=most / eps,
+        steps_vr=(most / eps) ** 1.5,
+    )
+
+
+def _weight(c1: float, bound: float, eps: float) -> float:
+    """c2; without multipliers no violation has to be paid for, whatever c1 is."""
+    return 1.5 * (c1 * bound) ** 2 / eps + 2 if bound else 2.0
+
+
+def _largest(a: float, b: float, c: float) -> float:
+    """The largest eigenvalue of [[a, b], [b, c]]."""
+    return (a + c) / 2 + math.hypot((a - c) / 2, b)
+
+
+def _over(value: float) -> float:
+    """One over a number >= 0."""
+    return math.inf if value <= 0 else 1 / value
+
+
+def _times(weight: float, size: float) -> float:
+    """A product in which what is not there costs nothing, whatever its weight."""
+    return weight * size if size else 0.0
+
+
+def _ratio(a: float, b: float) -> float:
+    return a * _over(b) if a else 0.0

@@ -1,0 +1,327 @@
+"""`hx.theory`: what the paper's theorems ask for on a problem, beside what SALVF takes by default (docs/theory.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._base.errors import InputError
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_setting
+from hierax._base.text import text_table
+from hierax._compile.precision import float64
+from hierax._judge.setting import Setting
+from hierax._lower.salm import SALM
+from hierax._methods.directions import Storm
+from hierax._methods.salvf import SALVF
+from hierax._methods.salvf_defaults import GAMMA_FACTOR
+from hierax._methods.steps import Decay, Steps
+from hierax._problem.problem import Problem
+from hierax._run.call import MAX_STEPS, start_keys
+from hierax._run.prepare import prepare
+from hierax._run.start import started
+from hierax._theory.estimates import Below, Curvatures, Noise, below, curvatures, noise, slopes
+from hierax._theory.formulas import Asked, Constants, Gammas, corrected, printed
+from hierax._theory.points import Looks, points_around
+
+FRESH = 1024  # samples that stand for an expectation which is not known
+BENT = 1e-8  # curvature of a row, relative to its largest, below which it counts as not convex
+MOST_SAMPLES = 1e6  # per outer step that `Theory.method` is willing to ask for
+
+Column = Literal["printed", "corrected"]
+
+
+class Assumption(NamedTuple):
+    """An assumption of the theorems: its name in the paper, whether it was seen to hold, and what was seen."""
+
+    name: str
+    holds: bool
+    seen: str
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Theory:
+    """What the theorems ask for; `print` gives three tables: constants, settings, assumptions.
+
+    Attributes:
+        eps: the accuracy.
+        constants: those of the problem, suprema over the points that were looked at.
+        gammas: gamma1 and gamma2, which the theorems take as given: by the rule of SALVF's defaults.
+        printed: settings by the formulas as printed.
+        corrected: settings as the proofs support them.
+        defaults: SALVF with what it would choose at the start.
+        assumptions: of the theorems, each with what was seen of it.
+        multiplier: the largest |lam*(x)| that was seen, which B bounds.
+        sampled: whether there is a zeta, and a xi; without one its samples count nothing.
+        points: how many points were looked at.
+    """
+
+    eps: float
+    constants: Constants
+    gammas: Gammas
+    printed: Asked
+    corrected: Asked
+    defaults: SALVF
+    assumptions: tuple[Assumption, ...]
+    multiplier: float
+    sampled: tuple[bool, bool]
+    points: int
+
+    def method(self, column: Column = "corrected", reduced: bool = False, **settings: Any) -> SALVF:
+        """SALVF (with `reduced`: SALVF-VR) as the theorem has it: Algorithms 1 to 3 with its numbers.
+
+        `settings` replace single ones: the theorem's s, r and q, of order eps^-1 to eps^-3, are often beyond reach.
+
+        Raises:
+            InputError: a number is not finite (an assumption does not hold), or a batch would be too large.
+        """
+        asked: Asked = getattr(self, column)
+        for name in ("c1", "c2", "alpha", "alpha_vr"):
+            if not 0 < getattr(asked, name) < math.inf:
+                raise InputError(f"Theory.method: {name} = {getattr(asked, name):g}; an assumption does not hold.")
+        sizes = {"inner": asked.s, "batch_xi": asked.q, "batch_zeta": 1.0 if reduced else asked.r}
+        for name, number in sizes.items():
+            if name not in settings and number > MOST_SAMPLES:
+                raise InputError(f"Theory.method: the theorem asks for {number:.3g} samples per step; give {name}=.")
+        rule = Decay(asked.alpha_vr, a=1.0) if reduced else 0.99 * asked.alpha
+        numbers = {
+            "c1": asked.c1,
+            "c2": asked.c2,
+            **self.gammas._asdict(),
+            "bound": asked.side * math.sqrt(max(1, self.constants.p)) or None,
+            "penalty": "quadratic",
+            "start": "given",
+            "control_variate": False,
+            "steps": Steps(x=rule, y=rule, z=rule),
+        }
+        if reduced:
+            numbers["direction"] = Storm(schedule="paper", z=True)
+        if "inner" not in settings:
+            numbers["inner"] = SALM(steps=math.ceil(asked.s), batch=1, rule="paper", warm=False)
+        batches = {name: math.ceil(sizes[name]) for name in ("batch_xi", "batch_zeta") if name not in settings}
+        return SALVF(**numbers | batches | settings)
+
+    def __repr__(self) -> str:
+        open_ones = [a.name for a in self.assumptions if not a.holds]
+        return f"Theory(eps={self.eps:g}, c1={self.corrected.c1:.3g}, c2={self.corrected.c2:.3g}, open={open_ones})"
+
+    def __str__(self) -> str:
+        tables = (
+            (f"Constants, seen at {self.points} points", self._constant_rows()),
+            (f"Settings for eps = {self.eps:g}", self._setting_rows()),
+            ("Assumptions", self._assumption_rows()),
+        )
+        return "\n\n".join(text_table(title, rows) for title, rows in tables)
+
+    def _constant_rows(self) -> list[tuple[str, str, str]]:
+        at = self.constants
+        active = "no row was active" if math.isinf(at.sigma_0) else "of the active rows' gradients in y at y*(x)"
+        return [
+            (
+                "L",
+                _text(at.lipschitz),
+                "sup |grad_y F|: the Lipschitz constant of F(x, .)",
+            ),
+            ("L_F, L_G", f"{_text(at.upper)}, {_text(at.lower)}", "Lipschitz constants of grad F and grad G"),
+            ("mu_G", _text(at.convexity), "least curvature of G in y"),
+            ("L_H", _text(at.rows), "Lipschitz constant of a row's gradient; 0: the rows are affine"),
+            ("M_G1", _text(at.gradient), "sup |grad G|"),
+            ("M_H0, M_H1", f"{_text(at.value)}, {_text(at.row)}", "sup |H_i| and sup |grad H_i|"),
+            ("M_J, M_+", f"{_text(at.jacobian)}, {_text(at.violation)}", "sup |J_H| and sup of sum_i [H_i]_+"),
+            ("sigma_0", _text(at.sigma_0), f"smallest singular value {active}"),
+            (
+                "sigma_f^2, sigma_g^2",
+                f"{_text(at.upper_noise)}, {_text(at.lower_noise)}",
+                "variance of one sample's gradient",
+            ),
+            (
+                "L_f, L_g",
+                f"{_text(at.upper_mean)}, {_text(at.lower_mean)}",
+                "averaged Lipschitz constants of grad f, grad g",
+            ),
+            ("p", str(at.p), "rows of the lower level"),
+            (
+                "gamma1, gamma2",
+                f"{_text(self.gammas.gamma1)}, {_text(self.gammas.gamma2)}",
+                "given to the theorems: SALVF's rule",
+            ),
+        ]
+
+    def _setting_rows(self) -> list[tuple[str, str, str, str, str]]:
+        one, two, own = self.printed, self.corrected, self.defaults
+        sizes = _sizes(own)
+        steps = ", ".join(_text(float(rule.scale)) for rule in (own.steps.x, own.steps.y))
+        rows = [("", "printed", "corrected", "default", "")]
+        for name, symbol, default, meaning in (
+            ("c1", "c1", _text(float(own.c1)), "2L/(3 mu_G eps) + 2; 3L^2/(2 mu_G eps) + 2"),
+            ("c2", "c2", _text(float(own.c2)), "3/2 c1*^2 B^2/eps + 2; with c1 for c1*"),
+            ("bound", "B", "inf", f"bounds |lam*|, of which {_text(self.multiplier)} was seen"),
+            ("side", "side of Z", "inf", "B/sqrt(p); M_G1/sigma_0"),
+            ("delta", "delta", "-", "eps/(6 c1), error of the inner loop"),
+            ("smoothness", "L_Psi", _text(float(own.smoothness)), "of grad Psi"),
+            ("alpha", "alpha", steps, "below 1/(2 L_Psi); default: first steps of x, y"),
+            ("alpha_vr", "alpha, VR", steps, "1/(8 sqrt(L_Psi'^2 + L_Psi^2))"),
+            ("s", "s", _text(sizes["s"]), "order, constant 1: c1^2/eps"),
+            ("r", "r", _text(sizes["r"]), "order, constant 1: 1/eps; VR: 1"),
+            ("q", "q", _text(sizes["q"]), "order, constant 1: c1^2/eps"),
+            ("steps", "K", _text(MAX_STEPS), "order, constant 1: c/eps, c = max(c1, c2)"),
+            ("steps_vr", "K, VR", _text(MAX_STEPS), "order, constant 1: (c/eps)^1.5"),
+        ):
+            rows.append((symbol, _text(getattr(one, name)), _text(getattr(two, name)), default, meaning))
+        above, inner = self.sampled
+        spent = MAX_STEPS * sizes["r"] * above, MAX_STEPS * (sizes["q"] + sizes["s"] * sizes["size"]) * inner
+        for reduced, name in ((False, ""), (True, ", VR")):
+            for i, source in enumerate(("zeta", "xi")):
+                first, second = (_text(asked.samples(reduced)[i]) for asked in (one, two))
+                rows.append((f"samples of {source}{name}", first, second, _text(spent[i]), "order, constant 1"))
+        return rows
+
+    def _assumption_rows(self) -> list[tuple[str, str, str]]:
+        return [(a.name, "seen" if a.holds else "NOT SEEN", a.seen) for a in self.assumptions]
+
+
+def theory(
+    problem: Problem, x0: PyTree, y0: PyTree, eps: float, *, points: int = 256, radius: float = 1.0, seed: int = 0
+) -> Theory:
+    """What the paper's theorems ask for on a problem, for an accuracy eps, and which assumptions were seen to hold.
+
+    The constants are suprema over points that are drawn around (x0, y0) within X and Y, so they are seen from below:
+    the theory asks for at least what is shown. Where a set has no bounds, points are drawn from a ball.
+
+    Args:
+        problem: with zeta and xi as `Finite` or `Sampler`.
+        x0: where to begin.
+        y0: likewise.
+        eps: the accuracy of Theorem 2, in units of F.
+        points: at how many points the problem is looked at.
+        radius: of that ball, in lengths 1 + max |x0|.
+        seed: of the points and of the samples.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     lambda x, y, _: (y - 1) ** 2,
+        ...     lambda x, y, _: (y - 2 * x) ** 2,
+        ...     lambda x, y: y - x,
+        ...     x_set=hx.Box(0.0, 3.0),
+        ...     y_set=hx.Box(0.0, 3.0),
+        ... )
+        >>> found = hx.theory(problem, 0.5, 0.5, eps=0.1, points=32)
+        >>> round(found.constants.convexity, 3), round(found.corrected.c1, 1)
+        (2.0, 122.0)
+    """
+    check_setting("theory", "eps", eps, POSITIVE_GIVEN)
+    check_setting("theory", "points", points, COUNT_GIVEN)
+    check_setting("theory", "radius", radius, POSITIVE_GIVEN)
+    setting = Setting.of(problem, x0, y0, FRESH, seed)
+    looks = points_around(setting, points, float(radius), np.random.default_rng(seed))
+    constants, seen = _constants(setting, looks, seed)
+    natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
+    gammas = Gammas(GAMMA_FACTOR * natural, GAMMA_FACTOR * natural)
+    prepared = prepare(problem, x0, y0)
+    own = started(prepared, SALVF(), start_keys(seed, None), "last", "one").method
+    assert isinstance(own, SALVF)
+    return Theory(
+        eps=float(eps),
+        constants=constants,
+        gammas=gammas,
+        printed=printed(constants, gammas, float(eps)),
+        corrected=corrected(constants, gammas, float(eps)),
+        defaults=own,
+        assumptions=_assumptions(setting, looks, seen),
+        multiplier=seen.under.multiplier,
+        sampled=(problem.zeta is not None, problem.xi is not None),
+        points=points,
+    )
+
+
+class _Seen(NamedTuple):
+    """What the estimates leave beside the constants."""
+
+    bent: Curvatures
+    under: Below
+    noises: tuple[Noise | None, Noise | None]
+
+
+def _constants(setting: Setting, looks: Looks, seed: int) -> tuple[Constants, _Seen]:
+    """Suprema over the points, and what else was seen there."""
+    first, second = slopes(setting, looks), curvatures(setting, looks)
+    scale = 1 + np.max(np.abs(first.rows), axis=0, initial=0.0)
+    under = below(setting, looks, scale)
+    with float64():
+        keys = jax.random.split(jax.random.key(seed))
+    above, inner = noise(setting, looks, "upper", keys[0]), noise(setting, looks, "lower", keys[1])
+    constants = Constants(
+        lipschitz=float(np.max(first.upper_y)),
+        upper=second.upper,
+        lower=second.lower,
+        rows=second.rows,
+        convexity=max(0.0, second.convexity),
+        gradient=float(np.max(first.lower)),
+        value=float(np.max(np.abs(first.rows), initial=0.0)),
+        row=float(np.max(first.row_norms, initial=0.0)),
+        jacobian=float(np.max(first.jacobian)),
+        violation=float(np.max(first.violation)),
+        sigma_0=under.sigma_0,
+        upper_noise=0.0 if above is None else above.variance,
+        lower_noise=0.0 if inner is None else inner.variance,
+        # Averaged constants are no smaller than those of the means; they are looked at in fewer points.
+        upper_mean=max(second.upper, 0.0 if above is None else above.lipschitz),
+        lower_mean=max(second.lower, 0.0 if inner is None else inner.lipschitz),
+        p=first.rows.shape[1],
+    )
+    return constants, _Seen(second, under, (above, inner))
+
+
+def _assumptions(setting: Setting, looks: Looks, seen: _Seen) -> tuple[Assumption, ...]:
+    """Each assumption of the theorems, with what was seen of it."""
+    bent, under, noises = seen
+    solved = under.looked - under.unsolved
+    unbounded = " and ".join(name for name, ok in (("X", looks.x_bounded), ("Y", looks.y_bounded)) if not ok)
+    active = "no row was active" if math.isinf(under.sigma_0) else f"sigma_0 = {under.sigma_0:.3g}"
+    extra = [n for n in ("equalities", "upper_constraints") if jax.tree.leaves(setting.shapes(n))]
+    convex_rows = bent.row_convexity >= -BENT * max(1.0, bent.rows)
+    return (
+        Assumption("G strongly convex in y", bent.convexity > 0, f"least curvature {bent.convexity:.3g}"),
+        Assumption("H convex in y", convex_rows, f"least curvature of a row {bent.row_convexity:.3g}"),
+        Assumption(
+            "X and Y compact", not unbounded, f"no bound of {unbounded} was found" if unbounded else "both bounded"
+        ),
+        Assumption(
+            "Slater", under.slater == under.looked, f"a strictly feasible y at {under.slater} of {under.looked} x"
+        ),
+        Assumption(
+            "LICQ, sigma_0 > 0",
+            solved == under.looked and under.sigma_0 > 0,
+            f"{active}, at {solved} of {under.looked} x",
+        ),
+        Assumption(
+            "y*(x) inside Y",
+            not under.on_faces,
+            f"on a face at {under.on_faces} of {solved} x; the proof of B forgets them",
+        ),
+        Assumption(
+            "bounded variances", all(n is None or math.isfinite(n.variance) for n in noises), "of the samples drawn"
+        ),
+        Assumption(
+            "form of the problem",
+            not extra,
+            f"the paper has no {' and '.join(extra)}" if extra else "inequalities below",
+        ),
+    )
+
+
+def _sizes(method: SALVF) -> dict[str, float]:
+    """s, r, q and the samples of an inner step that a filled SALVF has; an exact solver makes no inner steps."""
+    inner = method.inner
+    steps, batch = (inner.steps, inner.batch) if isinstance(inner, SALM) else (0, 1)
+    numbers = {"s": steps, "r": method.batch_zeta, "q": method.batch_xi, "size": batch}
+    return {name: float(number) for name, number in numbers.items()}  # type: ignore[arg-type]
+
+
+def _text(value: float) -> str:
+    return f"{value:.3g}"
