@@ -16,6 +16,7 @@ from hierax._lower.conic import Conic
 from hierax._lower.exact import Exact
 from hierax._lower.maxmin import MaxMin
 from hierax._lower.salm import SALM
+from hierax._methods.barrier import Barrier
 from hierax._methods.blocc import BLOCC
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.gaffa import BiCGAFFA
@@ -46,6 +47,7 @@ __all__ = [
     "AbstractSet",
     "Auto",
     "Ball",
+    "Barrier",
     "BiCGAFFA",
     "Box",
     "Certificate",

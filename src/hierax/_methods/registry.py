@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 
+from hierax._methods.barrier import Barrier
 from hierax._methods.blocc import BLOCC
 from hierax._methods.gaffa import BiCGAFFA
 from hierax._methods.gam import GAM
@@ -19,4 +20,5 @@ METHODS: dict[str, Callable[[], AbstractMethod]] = {
     "lv-hba": LVHBA,
     "bic-gaffa": BiCGAFFA,
     "gam": GAM,
+    "barrier": Barrier,
 }
