@@ -16,6 +16,10 @@ from hierax.problems.toy import local_minimisers
 # A method, and how many steps it takes to come within 1e-3 in x of the minimiser of F(x, y*(x)), with nothing set.
 METHODS: dict[str, tuple[Any, int]] = {
     "Barrier": (hx.Barrier(), 40),
+    "SIGD": (hx.SIGD(), 40),
+    "IGAL": (hx.IGAL(), 40),
+    "Moreau": (hx.Moreau(), 40),
+    "FirstOrderPenalty": (hx.FirstOrderPenalty(), 60),
 }
 EVERY = pytest.mark.parametrize("name", METHODS)
 

@@ -41,7 +41,7 @@ from hierax._math import hypergradient as hyper
 from hierax._math.hull import HULL_STEPS, least_norm_weights
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
 from hierax._math.psi import gradient_mapping
-from hierax._methods import common, line_search
+from hierax._methods import common, line_search, singular_kkt
 from hierax._methods.common import Iterate, StepTaken, WithSmoothness
 from hierax._methods.line_search import LineSearch
 from hierax._methods.steps import (
@@ -63,16 +63,7 @@ from hierax._run.reports import Advice, Begun, Costs, Metrics, Residual, RunCost
 FINER = 0.1  # factor of the activity tolerance at a stall
 SHORT = 0.1  # a failed step that moves y by less than this part of the tolerance is a stall
 
-FLAT = (
-    "GAM: the KKT system of the lower level is singular at the start because the lower objective is flat along the "
-    "active constraints: y*(x) is not unique and has no derivative. Use hx.SALVF(), hx.LVHBA() or hx.BiCGAFFA(), or "
-    "add a small multiple of the squared norm of y to the lower objective."
-)
-DEPENDENT = (
-    "GAM: the KKT system of the lower level is singular at the start because the gradients of its active constraints "
-    "(active bounds of Y included) are linearly dependent: LICQ fails, and multipliers are not unique. Start at "
-    "another x, drop redundant constraints, or use hx.SALVF()."
-)
+FLAT, DEPENDENT = (text.format("GAM") for text in singular_kkt.TEXTS)
 
 
 class Search(NamedTuple):
@@ -149,10 +140,7 @@ class GAM(WithSmoothness):
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """The lower level solved at x0; unless Armijo's rule does without, the step estimated there."""
         if not hyper.fits(problem, x0, y0):
-            raise InputError(
-                f"GAM: the KKT matrix of the lower level is larger than {hyper.MOST} x {hyper.MOST} (entries of y plus "
-                "constraints plus bounds of Y), and GAM factorises it at every step. Use hx.SALVF()."
-            )
+            raise InputError(singular_kkt.too_large("GAM"))
         dtype, xi = dtype_of(x0, y0), samples.whole(problem.xi, key)
         sizes = self.batches(problem)
         method = dataclasses.replace(self, batch_zeta=sizes.zeta, batch_xi=sizes.xi)
@@ -176,11 +164,7 @@ class GAM(WithSmoothness):
         self, problem: Problem, x: PyTree, y: PyTree, found: LowerSolution, xi: PyTree
     ) -> dict[str, Bool[Array, ""]]:
         """Those of the solver, and a KKT system without a solution."""
-        system = hyper.kkt_system(problem, x, found, xi)
-        solved = hyper.adjoint(system, hyper.active_rows(system), jnp.ones_like(system.hessian[0]))
-        singular = solved.singular & (found.status == SOLVED)
-        doubts = {FLAT: singular & solved.flat, DEPENDENT: singular & ~solved.flat}
-        return self.lower.doubts(problem, x, y, xi) | doubts
+        return self.lower.doubts(problem, x, y, xi) | singular_kkt.doubts("GAM", problem, x, found, xi)
 
     def _searches(self, problem: Problem) -> bool:
         """Whether Armijo's rule sets the step: it compares values of F(x, y*(x)), so they must be exact."""

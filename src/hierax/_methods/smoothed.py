@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.trees import Number, dtype_of, given, move, or_one, select
 from hierax._math import curvature as estimate
-from hierax._math.lower_level import INACCURATE, SOLVED
+from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
 from hierax._methods import common, line_search
 from hierax._methods.common import Iterate, StepTaken, WithSmoothness
 from hierax._methods.line_search import LineSearch
@@ -149,6 +149,10 @@ class Smoothed(WithSmoothness):
     def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
         """The gradient of phi_s at x, where `look` was taken."""
 
+    def doubts_at(self, problem: Problem, x: PyTree, look: Look, at: Samples) -> Mapping[str, Bool[Array, ""]]:
+        """Further reasons to refuse, from the first look."""
+        return {}
+
     # -- before the first step --------------------------------------------------------------------------------------
 
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
@@ -168,6 +172,7 @@ class Smoothed(WithSmoothness):
                 eta=filled_rule(self.eta, Decay(1 / curved), dtype),
                 smoothness=given(self.smoothness, curved, dtype),
             )
+        doubts = {**doubts, **method.doubts_at(problem, x0, first, at)}
         line = line_search.first_search(x0, dtype)
         state = SmoothedState(Iterate(x0, first.y), first, line, init_rule(method.eta, x0), none, none, key)
         return Begun(method, state, doubts)
@@ -304,6 +309,13 @@ class Smoothed(WithSmoothness):
         return RunCosts(
             each._replace(lower_solves=start * self.solves), each._replace(zeta=zeta, lower_solves=looks * self.solves)
         )
+
+
+def blank(problem: Problem, x: PyTree, y: PyTree) -> LowerSolution:
+    """What the first solve starts from: y, and multipliers that are zero."""
+    zero, none = jnp.zeros((), dtype_of(x, y)), jnp.zeros((), jnp.int32)
+    own, faces = jax.tree.map(jnp.zeros_like, blocks_at(problem, x, y)).parts()
+    return LowerSolution(y, own, faces, zero, zero, none, none)
 
 
 def value_noise(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, residual: Scalar) -> Scalar:
