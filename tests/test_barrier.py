@@ -42,6 +42,7 @@ def test_faces_of_y_are_rows_of_the_barrier() -> None:
     np.testing.assert_allclose(1 / (2 - y) - 1 / y + 1 / (5 - y), 10.0, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_no_interior_is_recognised() -> None:
     """y <= x and y >= x meet in one point, y <= x and y >= x + 1 nowhere; y <= x and y >= x - 1e-3 hardly."""
     for gap, status in ((0.0, INFEASIBLE), (-1.0, INFEASIBLE), (1e-3, SOLVED)):

@@ -25,6 +25,7 @@ def at_first(method: Any, number: int = 0, problem: hx.Problem = LINE) -> tuple[
     return method, method.look(problem, jnp.asarray(0.5), state.look.inner, this, Samples(None, None)), this
 
 
+@pytest.mark.slow
 def test_the_envelope_and_its_penalised_minimiser_in_closed_form() -> None:
     """With a = 2x: th = (y + 2 g a)/(1 + 2 g), G - v_g = k (y - a)^2, k = 2 g/(1 + 2 g), y = (1 + c k a)/(1 + c k)."""
     method, look, _ = at_first(hx.Moreau(c=7.0, g=0.8, p=2.0), number=1)
@@ -51,6 +52,7 @@ def test_the_penalised_pair_in_closed_form() -> None:
     np.testing.assert_allclose(look.multipliers.inequalities, 2 * m * (z - 0.5), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_weakly_convex_lower_level_gets_a_short_envelope() -> None:
     """G = y^4/4 - y^2/2 has curvature -1 at y = 0: its proximal problem is convex for g < 1."""
     problem = hx.Problem(lambda x, y, _: (y - 1) ** 2 + x**2, lambda x, y, _: y**4 / 4 - y**2 / 2 + 0 * x)

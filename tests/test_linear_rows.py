@@ -46,7 +46,7 @@ def test_rows_that_bend_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["SIGD", "IGAL"])
 def test_what_the_methods_assume_is_looked_at(name: str) -> None:
     case, method = lvhba_toy(3), getattr(hx, name)()
-    with pytest.raises(hx.InputError, match=f"{name}: the lower objective is not strongly convex in y"):
+    with pytest.raises(hx.InputError, match=f"{name}: .*(not strongly convex in y|flat along the active)"):
         hx.solve(case.problem, case.x0, case.y0, method, max_steps=3)
     with pytest.raises(hx.InputError, match=f"{name}: .* LICQ fails"):
         hx.solve(line(constraints=lambda x, y: jnp.stack([y - x, 2 * y - 2 * x])), 0.5, 0.1, method, max_steps=3)
@@ -68,8 +68,9 @@ def test_the_perturbation_is_bounded_fresh_for_a_line_search_and_the_same_within
     assert np.mean((norms / 0.2) ** 4) == pytest.approx(0.5, abs=0.16)
 
 
+@pytest.mark.slow
 def test_sigma_makes_complementarity_strict() -> None:
-    """At x = 1 the row y <= 1 of y = min(x, 1) is weakly active; with q it is active or not, and d one of two values."""
+    """At x = 1 the row y <= 1 of y = min(x, 1) is weakly active; with q it is active or it is not."""
     case = kinked()
     wide = hx.SIGD(sigma=0.1)
     found = [hx.solve(case.problem, 1.0, 1.0, wide, max_steps=1, seed=seed).state.run.state.look for seed in range(4)]
@@ -79,6 +80,7 @@ def test_sigma_makes_complementarity_strict() -> None:
     assert any(slack < -1e-4 for slack, _ in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_augmented_lagrangian_method_against_exact(seed: int) -> None:
     """A planted quadratic program with 20 variables, 10 rows and y >= 0: y, multipliers of rows and of faces."""
@@ -109,6 +111,7 @@ def test_the_augmented_lagrangian_method_knows_equalities_and_units() -> None:
         np.testing.assert_allclose(found.multipliers.equalities, 4.0 / unit, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_sampled_upper_level() -> None:
     """[S]SIGD, on the toy with noise in F: one lower solve per step."""
     noisy = hx.problems.toy(0.1).problem
@@ -127,6 +130,6 @@ def test_a_step_of_armijos_rule_costs_so_many_lower_solves(name: str, solves: in
 @pytest.mark.parametrize("settings", [{"sigma": 0.0}, {"lower": hx.SALM()}, {"tol": 0.0}, {"max_steps": 0}])
 def test_settings_that_make_no_sense_are_refused(method: Any, settings: dict[str, Any]) -> None:
     name = next(iter(settings))
-    if name in {field for field in method.__dataclass_fields__}:
+    if name in set(method.__dataclass_fields__):
         with pytest.raises(hx.InputError, match=name):
             method(**settings)

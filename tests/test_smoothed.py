@@ -24,6 +24,7 @@ METHODS: dict[str, tuple[Any, int]] = {
 EVERY = pytest.mark.parametrize("name", METHODS)
 
 
+@pytest.mark.slow
 @EVERY
 def test_the_toy_with_nothing_set(name: str) -> None:
     """x within 1e-3 of one of the four minimisers of F(x, x), and y near y*(x) = x."""
@@ -53,6 +54,7 @@ def test_a_planted_quadratic_program_with_nothing_set(name: str, seed: int) -> N
     assert float(case.exact.upper(found.x, lower.y, None)) < 1e-4
 
 
+@pytest.mark.slow
 @EVERY
 def test_the_gradient_is_that_of_phi(name: str) -> None:
     """Against central differences, where rows are active, near-active and inactive."""

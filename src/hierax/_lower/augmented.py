@@ -4,8 +4,8 @@ r"""ALM, the lower solver of IG-AL: the classical augmented Lagrangian method wi
     mu <- [mu + rho r(x, y)]_+                                             (equalities: without [.]_+)
 
 The minimisation is Nesterov's method (`accelerated`); it ends when its gradient is small against the last change of mu.
-rho grows where mu settles slowly. First derivatives only, apart from norms. It is meant for rows with constant gradients
-(`Exact` is the general solver).
+rho grows where mu settles slowly. First derivatives only, apart from norms. It is meant for rows whose gradients are
+constant (`Exact` is the general solver).
 """
 
 from typing import NamedTuple

@@ -127,7 +127,9 @@ class FirstOrderPenalty(Smoothed):
             r=given(self.r, R_FACTOR * or_one(common.upper_curvature(seen)) / mean, dtype),
             m=given(self.m, M_FACTOR * top, dtype),
             scales=scales,
-            **{name: jnp.asarray(getattr(self, name), dtype) for name in ("eps", "tau", "eps_last")},
+            eps=jnp.asarray(self.eps, dtype),
+            tau=jnp.asarray(self.tau, dtype),
+            eps_last=jnp.asarray(self.eps_last, dtype),
         )
         return Prepared(method, Inner(y, y, jnp.zeros((), dtype)), {})
 

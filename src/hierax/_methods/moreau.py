@@ -137,9 +137,7 @@ class Moreau(Smoothed):
         terms = jnp.abs(problem.upper(x, y, at.zeta)) + 2 * c * (jnp.abs(lower) + self._push(problem, x, y, at))
         return Look(
             value=value,
-            noise=10
-            * jnp.finfo(value.dtype).eps
-            * (jnp.abs(upper) + 2 * c * (jnp.abs(lower) + self._push(problem, x, y, at))),
+            noise=10 * jnp.finfo(value.dtype).eps * terms,
             y=y,
             multipliers=found.envelope.multipliers,
             inner=found,
