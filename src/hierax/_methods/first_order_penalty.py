@@ -40,6 +40,7 @@ from hierax._run.reports import Advice
 R_FACTOR = 1.0  # r eps in units of (curvature of F) / sqrt(L_G mu_G)
 M_FACTOR = 1e-2  # m eps^2 in units of L_G
 FLATTEST = 1e-3  # mu_G is taken to be at least this part of L_G
+LAST = 1e-3  # eps_last, if the precision allows: rounding enters d multiplied by r m, which grows like eps^-3
 SMOOTH = 3.0  # first L of the inner steps, in units of m: that of one violated row, and of G (doubled where it is more)
 PRECISE = 1e-4  # gradients of the inner problems end at this part of the slope of F over r: d is then off by as much
 
@@ -62,7 +63,8 @@ class FirstOrderPenalty(Smoothed):
         m: m_k = m / eps_k^2, for rows divided by `scales`; None: 0.01 L_G.
         eps: eps_k of the first line search.
         tau: factor of eps_k from one line search to the next, in (0, 1).
-        eps_last: the smallest eps_k; x and y are off by O(eps_last), and constraints are violated by O(eps_last^2).
+        eps_last: the smallest eps_k; x and y are off by O(eps_last), and constraints are violated by O(eps_last^2). None:
+            1e-3, or the fourth root of the rounding unit if that is more (0.02 in single precision).
         inner_steps: accelerated gradient steps per inner problem at most.
         scales: divisors of the constraints; None: the norms of their gradients in y at the start.
         eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
@@ -90,7 +92,7 @@ class FirstOrderPenalty(Smoothed):
     m: Number = None
     eps: Number = 0.1
     tau: Number = 0.5
-    eps_last: Number = 1e-3
+    eps_last: Number = None
     inner_steps: int = eqx.field(static=True, default=20_000)
     scales: PyTree = None
 
@@ -105,7 +107,7 @@ class FirstOrderPenalty(Smoothed):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        rules = {"r": POSITIVE, "m": POSITIVE, "eps": POSITIVE_GIVEN, "eps_last": POSITIVE_GIVEN}
+        rules = {"r": POSITIVE, "m": POSITIVE, "eps": POSITIVE_GIVEN, "eps_last": POSITIVE}
         inside = in_interval(lambda share: 0 < share < 1, "(0, 1)")
         check_settings(self, rules | {"tau": inside, "inner_steps": COUNT_GIVEN, "scales": common.SCALES})
 
@@ -129,7 +131,7 @@ class FirstOrderPenalty(Smoothed):
             scales=scales,
             eps=jnp.asarray(self.eps, dtype),
             tau=jnp.asarray(self.tau, dtype),
-            eps_last=jnp.asarray(self.eps_last, dtype),
+            eps_last=given(self.eps_last, jnp.maximum(LAST, jnp.finfo(dtype).eps ** 0.25), dtype),
         )
         return Prepared(method, Inner(y, y, jnp.zeros((), dtype)), {})
 

@@ -18,7 +18,7 @@ and some steps do not move. Where f is sampled, x <- Proj_X(x - eta_k d).
 early. With Armijo's rule it is divided by 10 whenever x stalls: the hull's point is short against the single gradient,
 or a step too short to leave the kink's surroundings fails. Otherwise it shrinks with eta_k.
 
-The method needs second derivatives and dense matrices; it is the one here that is not Hessian-free.
+The method needs second derivatives and dense matrices, as SIGD, IG-AL and Barrier do.
 """
 
 import dataclasses

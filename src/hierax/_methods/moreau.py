@@ -10,7 +10,7 @@ that its proximal map keeps). v_g is smooth: its gradients are G_x(x, th) + J_x 
     d  = grad_x F + c (G_x(x, y) - G_x(x, th) - J_x H(x, th)' m) + J_x H(x, y)' nu,      x <- Proj_X(x - eta d)
 
 The first line is the step of Gao et al., which linearises -v_g, taken in y alone; x then follows the gradient of phi_c.
-c_k = c (k+1)^p grows from line search to line search; x and y are off by O(1/c_k).
+c_k = min(c (k+1)^p, c_last) grows from line search to line search; x and y are off by O(1/c_k).
 """
 
 import dataclasses
@@ -60,6 +60,8 @@ class Moreau(Smoothed):
         c: weight of the gap in the first line search, c_k = c (k+1)^p; None: 100 times (curvature of F) / sqrt(L_G
             mu_G), both in y at the start.
         p: exponent of its growth; x and y are off by O(1/c_k).
+        c_last: the largest weight; None: 1/sqrt(tolerance of the solver) in the unit of c, where the O(1/c) of the penalty
+            and the solver's error, which enters d multiplied by c, are of one size.
         g: parameter of the envelope; None: 10/mu_G, or 1/(2 |mu_G|) where the smallest curvature mu_G of G in y at the
             start is negative. Larger ones let y settle faster.
         lower: solver of the two inner problems, `Exact()`.
@@ -88,6 +90,7 @@ class Moreau(Smoothed):
 
     c: Number = None
     p: Number = 1.0
+    c_last: Number = None
     g: Number = None
     lower: AbstractLowerSolver = Exact(tol=1e-10)
 
@@ -102,7 +105,7 @@ class Moreau(Smoothed):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        check_settings(self, {"c": POSITIVE, "p": NOT_NEGATIVE, "g": POSITIVE})
+        check_settings(self, {"c": POSITIVE, "p": NOT_NEGATIVE, "c_last": POSITIVE, "g": POSITIVE})
         check_settings(self, {"lower": instance_of(AbstractLowerSolver, "hx.Exact()")})
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
@@ -113,10 +116,12 @@ class Moreau(Smoothed):
         bottom, top = lower_curvatures(problem, x, y, at.xi)
         top = or_one(jnp.abs(top))
         weakest = jnp.maximum(jnp.abs(bottom), FLATTEST * top)
-        curved = or_one(common.upper_curvature(seen))
+        unit = or_one(common.upper_curvature(seen)) / jnp.sqrt(top * weakest)
+        c = given(self.c, C_FACTOR * unit, dtype)
         method = dataclasses.replace(
             self,
-            c=given(self.c, C_FACTOR * curved / jnp.sqrt(top * weakest), dtype),
+            c=c,
+            c_last=given(self.c_last, jnp.maximum(c, unit / jnp.sqrt(self._tolerance(dtype))), dtype),
             p=jnp.asarray(self.p, dtype),
             g=given(self.g, jnp.where(bottom < -FLATTEST * top, WEAK_FACTOR, G_FACTOR) / weakest, dtype),
             lower=as_arrays(self.lower, dtype),
@@ -124,9 +129,13 @@ class Moreau(Smoothed):
         first = blank(problem, x, y)
         return Prepared(method, Pair(first, first), self.lower.doubts(problem, x, y, at.xi))
 
+    def _tolerance(self, dtype: jnp.dtype) -> Scalar:
+        """Of the inner solver, as far as it is known."""
+        return reachable(getattr(self.lower, "tol", 0.0), dtype)
+
     def weight(self, this: Round) -> Scalar:
         """c_k."""
-        return self.c * (1 + this.number.astype(self.c.dtype)) ** self.p
+        return jnp.minimum(self.c * (1 + this.number.astype(self.c.dtype)) ** self.p, self.c_last)
 
     def look(self, problem: Problem, x: PyTree, inner: PyTree, this: Round, at: Samples) -> Look:
         """phi_c at x: th and y in turns until y settles."""
@@ -165,7 +174,7 @@ class Moreau(Smoothed):
 
     def _settled(self, problem: Problem, x: PyTree, start: Pair, c: Scalar, at: Samples) -> Pair:
         """Rounds of (th, y) from the last pair."""
-        tol = SETTLED * reachable(getattr(self.lower, "tol", 0.0), dtype_of(x, start.penalised.y))
+        tol = SETTLED * self._tolerance(dtype_of(x, start.penalised.y))
 
         def solved(pair: Pair, is_envelope: Bool[Array, ""]) -> tuple[Pair, None]:
             """One of the two problems, written as one so that the solver compiles once."""
