@@ -45,6 +45,11 @@ METHODS = {
     "BiCGAFFA": (BiCGAFFA(), 2500, 0, 1),
     "GAM": (GAM(), 200, 1, 2),
     "LVHBA": (LVHBA(c=1.0), 2000, 1, 1),
+    "Barrier": (hx.Barrier(), 200, 1, 2),
+    "SIGD": (hx.SIGD(), 200, 1, 2),
+    "IGAL": (hx.IGAL(), 200, 1, 2),
+    "Moreau": (hx.Moreau(), 200, 2, 4),
+    "FirstOrderPenalty": (hx.FirstOrderPenalty(eps_last=1e-2), 200, 2, 4),
     "Perturbed": (method_of_the_docs(), 400, 2, 1),
 }
 BASELINES = [name for name in METHODS if not name.startswith(("SALVF", "Perturbed"))]

@@ -12,17 +12,23 @@ from hierax._base.staircase import Staircase
 from hierax._compile.kept import cache, cache_where_the_environment_says
 from hierax._judge.certificate import Certificate, certify
 from hierax._judge.check import check
+from hierax._lower.augmented import ALM
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.conic import Conic
 from hierax._lower.exact import Exact
 from hierax._lower.maxmin import MaxMin
 from hierax._lower.salm import SALM
+from hierax._methods.barrier import Barrier
 from hierax._methods.blocc import BLOCC
 from hierax._methods.directions import Plain, Storm
+from hierax._methods.first_order_penalty import FirstOrderPenalty
 from hierax._methods.gaffa import BiCGAFFA
 from hierax._methods.gam import GAM
+from hierax._methods.igal import IGAL
 from hierax._methods.lvhba import LVHBA
+from hierax._methods.moreau import Moreau
 from hierax._methods.salvf import SALVF, SALVF_VR
+from hierax._methods.sigd import SIGD
 from hierax._methods.steps import Decay, Steps
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Finite, Sampler, Stream
@@ -37,17 +43,21 @@ from hierax.solving import solve, solve_many
 __version__ = "0.1.0"
 
 __all__ = [
+    "ALM",
     "BLOCC",
     "GAM",
+    "IGAL",
     "LVHBA",
     "SALM",
     "SALVF",
     "SALVF_VR",
+    "SIGD",
     "AbstractLowerSolver",
     "AbstractMethod",
     "AbstractSet",
     "Auto",
     "Ball",
+    "Barrier",
     "BiCGAFFA",
     "Box",
     "Certificate",
@@ -55,12 +65,14 @@ __all__ = [
     "Decay",
     "Exact",
     "Finite",
+    "FirstOrderPenalty",
     "Free",
     "HieraxWarning",
     "Info",
     "InputError",
     "MaxMin",
     "MissingExtra",
+    "Moreau",
     "Multipliers",
     "NonNegative",
     "Plain",

@@ -53,7 +53,8 @@ def solve(
         x0: start of the upper variable: a number, a list of numbers, an array, or a pytree of them.
         y0: start of the lower variable.
         method: None: `Auto()`, which needs no settings; or a method by name, `SALVF(...)`, `SALVF_VR(...)`,
-            `BLOCC(...)`, `LVHBA(...)`, `BiCGAFFA(...)`, `GAM(...)`, which makes steps as asked below.
+            `BLOCC(...)`, `LVHBA(...)`, `BiCGAFFA(...)`, `GAM(...)`, `Barrier(...)`, `SIGD(...)`, `IGAL(...)`,
+            `Moreau(...)`, `FirstOrderPenalty(...)`, which makes steps as asked below.
         max_steps: outer steps (with `state`: further outer steps); None: 10,000.
         seconds: stop after this long by the clock, compilation included (what is being compiled is finished first).
         seed: a whole number; or a JAX key, to repeat a start of `solve_many`.

@@ -13,7 +13,6 @@ Everything is one loop of Newton steps (an outer step is made within a Newton st
 enough), so that many problems can be mapped over at once without waiting for each other's inner loops.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -22,12 +21,11 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
-from hierax._base.constants import ARMIJO
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
 from hierax._lower.face_multipliers import CLEAR, with_faces
-from hierax._lower.newton import Newton, cholesky, conjugate_gradients, eigenvectors
+from hierax._lower.newton import Newton, armijo, cholesky, conjugate_gradients, eigenvectors
 from hierax._lower.on_host import solved_on_host
 from hierax._math.kkt_residual import Units, reachable, residual, units_at
 from hierax._math.lower_level import (
@@ -51,7 +49,6 @@ PROXIMAL = 1e-4  # first proximal weight, in units of curvature of G
 GROWTH = 10.0  # of the penalty, and decrease of the proximal weight, where an outer step gained less than ...
 GAIN = 0.1  # ... this factor
 INNER = 0.5  # phi is minimised well enough when its gradient is this small against what the outer step will change
-SHORTEST = 2.0**-44  # step below which the line search gives up: phi is minimised as far as rounding allows
 FAR = 1e8  # an iterate this many lengths away has run off
 OUT_OF_SIGHT, NEARLY = 1e20, 1e-2  # beyond this distance rows may be violated by so much of it
 RUNNING = -1  # the status until the loop ends
@@ -362,7 +359,7 @@ def _newton_step(level: Level, state: State, newton: Newton) -> State:
 
     slope, curved, here = jax.linearize(derivative, state.v, has_aux=True)
     direction, failed = newton(curved, slope, state.damping, state.phi.units, state.v)
-    v, stuck = _armijo(value, state.v, here, direction, jnp.vdot(slope, direction))
+    v, stuck = armijo(value, state.v, here, direction, jnp.vdot(slope, direction))
     damping = jnp.where(failed, jnp.maximum(10 * state.damping, 1e-8), 0.1 * state.damping)
     return state._replace(v=v, steps=state.steps + 1, stuck=stuck, damping=damping)
 
@@ -398,36 +395,3 @@ def _gone(v: Vector, start: Vector, violation: RowVector) -> Bool[Array, ""]:
     share = jnp.where(distance > OUT_OF_SIGHT, NEARLY, CLEAR)  # so far out rounding alone moves rows
     feasible = jnp.max(jnp.abs(violation), initial=0.0) <= share * distance
     return far & feasible
-
-
-def _armijo(
-    function: Callable[[Vector], tuple[Scalar, Scalar]],
-    v: Vector,
-    here: tuple[Scalar, Scalar],
-    direction: Vector,
-    slope: Scalar,
-) -> tuple[Vector, Bool[Array, ""]]:
-    """The point after the first of the steps 1, 1/2, 1/4, ... that lowers the function enough, and whether none did.
-
-    `here` is the function at v: its value, and the size of what it was summed from. Close to the minimum the values are
-    too blunt to judge by, as their last digits are noise. Where they differ by less than half their digits the slope
-    after the step decides (Hager and Zhang's approximate rule: both rules agree for quadratic functions). A value that
-    is not a number never passes.
-    """
-    noise = jnp.sqrt(jnp.finfo(v.dtype).eps) * here[1]
-
-    def too_high(carry: tuple[Scalar, Scalar, Scalar]) -> Bool[Array, ""]:
-        length, reached, after = carry
-        lower = reached <= here[0] + ARMIJO * length * slope
-        flatter = (reached <= here[0] + noise) & (after <= (2 * ARMIJO - 1) * slope)
-        return ~(lower | flatter) & (length > SHORTEST)
-
-    def halve(carry: tuple[Scalar, Scalar, Scalar]) -> tuple[Scalar, Scalar, Scalar]:
-        length = 0.5 * carry[0]
-        (reached, _), (after, _) = jax.jvp(function, (v + length * direction,), (direction,))
-        return length, reached, after
-
-    high = jnp.full((), jnp.inf, v.dtype)
-    length, _, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), high, high))
-    stuck = length <= SHORTEST
-    return jnp.where(stuck, v, v + length * direction), stuck

@@ -1,4 +1,4 @@
-"""Directions of Newton's method on the function that `Exact` minimises."""
+"""Directions of Newton's method, and the line search along them, for `Exact` and the central path."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Scalar
 
+from hierax._base.constants import ARMIJO
 from hierax._math.kkt_residual import Units
 from hierax._math.lower_level import Vector
 
 CG_STEPS = 500
+SHORTEST = 2.0**-44  # step below which the line search gives up: minimised as far as rounding allows
 FLOOR = 1e-13  # eigenvalues below this part of the largest count as this
 LONGEST = 10.0  # step along one eigenvector, in sizes of y
 
@@ -62,3 +64,36 @@ def conjugate_gradients(
     )
     downhill = jnp.vdot(direction, slope) < 0
     return jnp.where(downhill, direction, -slope / units.curvature), ~downhill
+
+
+def armijo(
+    function: Callable[[Vector], tuple[Scalar, Scalar]],
+    v: Vector,
+    here: tuple[Scalar, Scalar],
+    direction: Vector,
+    slope: Scalar,
+) -> tuple[Vector, Bool[Array, ""]]:
+    """The point after the first of the steps 1, 1/2, 1/4, ... that lowers the function enough, and whether none did.
+
+    `here` is the function at v: its value, and the size of what it was summed from. Close to the minimum the values are
+    too blunt to judge by, as their last digits are noise. Where they differ by less than half their digits the slope
+    after the step decides (Hager and Zhang's approximate rule: both rules agree for quadratic functions). A value that
+    is not a number never passes.
+    """
+    noise = jnp.sqrt(jnp.finfo(v.dtype).eps) * here[1]
+
+    def too_high(carry: tuple[Scalar, Scalar, Scalar]) -> Bool[Array, ""]:
+        length, reached, after = carry
+        lower = reached <= here[0] + ARMIJO * length * slope
+        flatter = (reached <= here[0] + noise) & (after <= (2 * ARMIJO - 1) * slope)
+        return ~(lower | flatter) & (length > SHORTEST)
+
+    def halve(carry: tuple[Scalar, Scalar, Scalar]) -> tuple[Scalar, Scalar, Scalar]:
+        length = 0.5 * carry[0]
+        (reached, _), (after, _) = jax.jvp(function, (v + length * direction,), (direction,))
+        return length, reached, after
+
+    high = jnp.full((), jnp.inf, v.dtype)
+    length, _, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), high, high))
+    stuck = length <= SHORTEST
+    return jnp.where(stuck, v, v + length * direction), stuck

@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.trees import all_finite, or_one, size
+from hierax._math.lower_level import rows_at
 from hierax._math.scatter import Cube, cover, normal_around, unit_cube
 from hierax._math.spectrum import GOLDEN, extreme_eigenvalues, hessian_product
 from hierax._problem import sets
@@ -167,6 +168,29 @@ def _bends_down(problem: Problem, at: Pair, number: Int[Array, ""]) -> Bool[Arra
     bottom, top = extreme_eigenvalues(hessian_product(weighted, at), at)
     rounding = jnp.finfo(flat.dtype).eps ** 0.5 * optax.tree.norm(jax.grad(weighted)(at))
     return bottom < -(DOWN * jnp.abs(top) + rounding)
+
+
+def affine_rows(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Bool[Array, ""]:
+    """Whether the second derivatives of all rows, faces of Y included, vanish in (x, y) jointly at sampled points.
+
+    Along one random direction per point: the second derivative along it is zero for every affine row, and for no other
+    row except by an accident of probability zero.
+    """
+    flat, tree = jax.flatten_util.ravel_pytree((x, y))
+    sizes = (1 + jnp.abs(flat))[None]
+    draws = sizes * jax.random.normal(key, (2 * LOOKS, flat.size), flat.dtype)
+
+    def bent(away: Array, direction: Array) -> Bool[Array, ""]:
+        at = jax.flatten_util.ravel_pytree(sets.project((problem.x_set, problem.y_set), tree(flat + 0.5 * away)))[0]
+
+        def along(s: Scalar) -> Array:
+            return rows_at(problem, *tree(at + s * direction))
+
+        zero, one = jnp.zeros((), flat.dtype), jnp.ones((), flat.dtype)
+        first, second = jax.jvp(lambda s: jax.jvp(along, (s,), (one,))[1], (zero,), (one,))
+        return jnp.any(jnp.abs(second) > BENT * (jnp.abs(along(zero)) + jnp.abs(first) + jnp.abs(second)))
+
+    return ~jnp.any(jax.vmap(bent)(draws[:LOOKS], draws[LOOKS:]))
 
 
 def _any(flags: PyTree) -> Bool[Array, ""]:

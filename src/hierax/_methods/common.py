@@ -1,8 +1,8 @@
 """What the published methods have in common: shared settings, the look at the start, units, and the report of a step.
 
 Most begin best at the lower level's solution at x0 (from a zero multiplier several of them stop at spurious points) and
-divide the constraints by the norms of their gradients there. The four methods that SALVF is compared with know no
-constraints at the upper level.
+divide the constraints by the norms of their gradients there. The published methods other than SALVF know no constraints
+at the upper level.
 """
 
 from typing import Any, Literal, NamedTuple

@@ -11,16 +11,14 @@ mapping: the weights maximise the concave function
 
 which is -t/2 ||sum_i w_i d_i||^2 where X is the whole space.
 
-**Steps.** Where f is exact, one trial point per outer step: x' = Proj_X(x - t d), one lower solve at x', and x' is
-taken if F(x', y*(x')) <= F(x, y*(x)) - 1e-4 ||x' - x||^2 / t (Armijo), else x stays and t is halved. So a step costs
-exactly one lower solve, and some steps do not move. After a success t is the Barzilai-Borwein length, at most doubled:
-a long first step leaves the basin, so the first one is 1/100 of ||x||. Where f is sampled, x <- Proj_X(x - eta_k d).
+**Steps.** Where f is exact, one trial point per outer step (`line_search`), so a step costs exactly one lower solve,
+and some steps do not move. Where f is sampled, x <- Proj_X(x - eta_k d).
 
 **Tolerance of activity.** It must fit the step: too small, and the steps bounce across a kink; too large, and x stops
 early. With Armijo's rule it is divided by 10 whenever x stalls: the hull's point is short against the single gradient,
 or a step too short to leave the kink's surroundings fails. Otherwise it shrinks with eta_k.
 
-The method needs second derivatives and dense matrices; it is the one here that is not Hessian-free.
+The method needs second derivatives and dense matrices, as SIGD, IG-AL and Barrier do.
 """
 
 import dataclasses
@@ -43,8 +41,9 @@ from hierax._math import hypergradient as hyper
 from hierax._math.hull import HULL_STEPS, least_norm_weights
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
 from hierax._math.psi import gradient_mapping
-from hierax._methods import common
+from hierax._methods import common, line_search, singular_kkt
 from hierax._methods.common import Iterate, StepTaken, WithSmoothness
+from hierax._methods.line_search import LineSearch
 from hierax._methods.steps import (
     Decay,
     StepRule,
@@ -61,41 +60,17 @@ from hierax._problem.samples import Tickets
 from hierax._run.batches import look_at
 from hierax._run.reports import Advice, Begun, Costs, Metrics, Residual, RunCosts
 
-ARMIJO = 1e-4
-FIRST = 1e-2  # length of the first trial step as a share of ||x||
-PROBE = 1e-3  # length of the step that the curvature of F(x, y*(x)) is estimated from, likewise
-GROWTH, FALL = 2.0, 0.1  # bounds on the change of the trial length from one success to the next
 FINER = 0.1  # factor of the activity tolerance at a stall
 SHORT = 0.1  # a failed step that moves y by less than this part of the tolerance is a stall
 
-FLAT = (
-    "GAM: the KKT system of the lower level is singular at the start because the lower objective is flat along the "
-    "active constraints: y*(x) is not unique and has no derivative. Use hx.SALVF(), hx.LVHBA() or hx.BiCGAFFA(), or "
-    "add a small multiple of the squared norm of y to the lower objective."
-)
-DEPENDENT = (
-    "GAM: the KKT system of the lower level is singular at the start because the gradients of its active constraints "
-    "(active bounds of Y included) are linearly dependent: LICQ fails, and multipliers are not unique. Start at "
-    "another x, drop redundant constraints, or use hx.SALVF()."
-)
+FLAT, DEPENDENT = (text.format("GAM") for text in singular_kkt.TEXTS)
 
 
 class Search(NamedTuple):
-    """What Armijo's rule and the activity tolerance remember.
+    """What Armijo's rule remembers, and the tolerance of activity."""
 
-    Attributes:
-        length: the next trial length t.
-        good: the length of the last success.
-        tol: the tolerance of activity.
-        x: where the last step began.
-        d: its direction.
-    """
-
-    length: Scalar
-    good: Scalar
+    line: LineSearch
     tol: Scalar
-    x: PyTree
-    d: PyTree
 
 
 class GAMState(NamedTuple):
@@ -165,10 +140,7 @@ class GAM(WithSmoothness):
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """The lower level solved at x0; unless Armijo's rule does without, the step estimated there."""
         if not hyper.fits(problem, x0, y0):
-            raise InputError(
-                f"GAM: the KKT matrix of the lower level is larger than {hyper.MOST} x {hyper.MOST} (entries of y plus "
-                "constraints plus bounds of Y), and GAM factorises it at every step. Use hx.SALVF()."
-            )
+            raise InputError(singular_kkt.too_large("GAM"))
         dtype, xi = dtype_of(x0, y0), samples.whole(problem.xi, key)
         sizes = self.batches(problem)
         method = dataclasses.replace(self, batch_zeta=sizes.zeta, batch_xi=sizes.xi)
@@ -183,8 +155,7 @@ class GAM(WithSmoothness):
         method = dataclasses.replace(
             method, eta=eta, tol_active=jnp.asarray(self.tol_active, dtype), smoothness=smoothness
         )
-        zero = jnp.zeros((), dtype)
-        search = Search(zero, zero, method.tol_active, x0, jax.tree.map(jnp.zeros_like, x0))
+        search = Search(line_search.first_search(x0, dtype), method.tol_active)
         step = jnp.zeros((), jnp.int32)
         state = GAMState(Iterate(x0, found.y), found, search, init_rule(eta, x0), step, key)
         return Begun(method, state, self._doubts(problem, x0, y0, found, xi))
@@ -193,11 +164,7 @@ class GAM(WithSmoothness):
         self, problem: Problem, x: PyTree, y: PyTree, found: LowerSolution, xi: PyTree
     ) -> dict[str, Bool[Array, ""]]:
         """Those of the solver, and a KKT system without a solution."""
-        system = hyper.kkt_system(problem, x, found, xi)
-        solved = hyper.adjoint(system, hyper.active_rows(system), jnp.ones_like(system.hessian[0]))
-        singular = solved.singular & (found.status == SOLVED)
-        doubts = {FLAT: singular & solved.flat, DEPENDENT: singular & ~solved.flat}
-        return self.lower.doubts(problem, x, y, xi) | doubts
+        return self.lower.doubts(problem, x, y, xi) | singular_kkt.doubts("GAM", problem, x, found, xi)
 
     def _searches(self, problem: Problem) -> bool:
         """Whether Armijo's rule sets the step: it compares values of F(x, y*(x)), so they must be exact."""
@@ -207,12 +174,12 @@ class GAM(WithSmoothness):
         self, problem: Problem, x0: PyTree, y0: PyTree, zeta: PyTree, xi: PyTree
     ) -> tuple[LowerSolution, Scalar]:
         """The lower level's solution at x0, and how fast the gradient of F(x, y*(x)) changes along itself there."""
-        size = _size(x0)
+        size = line_search.size_of(x0)
 
         def look(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, LowerSolution]]:
             found = self.lower.solve(problem, x, y0, xi)
             d = hyper.hypergradient(problem, x, found, zeta, xi).gradient
-            step = PROBE * size / or_one(optax.tree.norm(d))
+            step = line_search.PROBE * size / or_one(optax.tree.norm(d))
             return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
 
         _, (xs, ds, both) = jax.lax.scan(look, x0, None, length=2)  # a loop, so that the solver compiles once
@@ -246,11 +213,10 @@ class GAM(WithSmoothness):
         x, y, search = state.point.x, state.point.y, state.search
         dtype = dtype_of(x, y)
         eps = jnp.finfo(dtype).eps
-        first = search.length == 0
-        ahead = self._direction(problem, state, search.tol, jnp.where(first, 1.0, search.length), None, xi)
-        start = FIRST * _size(x) / or_one(optax.tree.norm(ahead.d))
-        t = jnp.where(first, start, _next_length(search, x, ahead.d))
-        good = jnp.where(first, start, search.good)
+        waiting = search.line.length
+        ahead = self._direction(problem, state, search.tol, jnp.where(waiting == 0, 1.0, waiting), None, xi)
+        line = line_search.trial(search.line, x, ahead.d)
+        t, good = line.length, line.good
 
         trial = sets.project(problem.x_set, move(x, t, ahead.d))
         tried = self.lower.solve(problem, trial, y, xi, state.found.multipliers)
@@ -261,7 +227,7 @@ class GAM(WithSmoothness):
         rough = optax.tree.norm(slope) * ahead.length * (state.found.residual + tried.residual)
         noise = jnp.minimum(rough, jnp.sqrt(eps) * jnp.abs(value)) + 10 * eps * jnp.abs(value)
         sound = (tried.status == SOLVED) | ((tried.status == INACCURATE) & (state.found.status == INACCURATE))
-        taken = sound & (reached <= value - ARMIJO * way**2 / t + noise)
+        taken = sound & line_search.falls_enough(value, reached, way, t, noise)
 
         mapped = optax.tree.norm(gradient_mapping(problem.x_set, x, ahead.d, good))
         alone = optax.tree.norm(gradient_mapping(problem.x_set, x, ahead.single, good))
@@ -269,19 +235,13 @@ class GAM(WithSmoothness):
         stuck = ~taken & (changed <= SHORT * search.tol * ahead.length)
         stalled = (mapped <= search.tol * alone) | stuck
         finest = jnp.sqrt(eps)
-        nowhere = way <= 10 * eps * _size(x)
-        after = Search(
-            length=jnp.where(taken, t, jnp.where(nowhere, good, 0.5 * t)),
-            good=jnp.where(taken & ~nowhere, t, good),
-            tol=jnp.where(stalled, jnp.maximum(FINER * search.tol, jnp.minimum(finest, search.tol)), search.tol),
-            x=x,
-            d=ahead.d,
-        )
+        finer = jnp.maximum(FINER * search.tol, jnp.minimum(finest, search.tol))
+        after = Search(line_search.tried(line, taken, way), jnp.where(stalled, finer, search.tol))
         found = select(taken, tried, state.found)
         point = select(taken, Iterate(trial, tried.y), state.point)
         new = GAMState(point, found, after, state.rule, state.step + 1, state.key)
         # A trial x without a lower solution only shortens the step, unless no step is short enough.
-        hopeless = nowhere & (tried.status > INACCURATE)
+        hopeless = line_search.leads_nowhere(x, way) & (tried.status > INACCURATE)
         here = jnp.where(state.found.status > INACCURATE, state.found.status, found.status)
         status = jnp.where(hopeless, tried.status, here)
         return new, self._metrics(problem, state, new, ahead.d, value, 1 / good, status)
@@ -367,16 +327,3 @@ class GAM(WithSmoothness):
         start = Costs(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes, lower_solves=max(1, probes))
         zeta = common.batch_costs(self, problem).zeta
         return RunCosts(start, Costs(zeta=zeta, grad_upper=2, grad_lower=2, vjp_constraints=2, lower_solves=1))
-
-
-def _next_length(search: Search, x: PyTree, d: PyTree) -> Scalar:
-    """The Barzilai-Borwein length after a step that moved x, within bounds; else the length that is waiting."""
-    s, turned = optax.tree.sub(x, search.x), optax.tree.sub(d, search.d)
-    square, product = optax.tree.norm(s, squared=True), optax.tree.vdot(s, turned)
-    curved = product > 0
-    length = jnp.where(curved, square / jnp.where(curved, product, 1.0), jnp.inf)
-    return jnp.where(square > 0, jnp.clip(length, FALL * search.length, GROWTH * search.length), search.length)
-
-
-def _size(x: PyTree) -> Scalar:
-    return or_one(optax.tree.norm(x))

@@ -1,0 +1,148 @@
+r"""ALM, the lower solver of IG-AL: the classical augmented Lagrangian method with accelerated projected gradients.
+
+    y  <- argmin over y in Y of  G(x, y) + sum_i ([mu_i + rho r_i(x, y)]_+^2 - mu_i^2) / (2 rho)
+    mu <- [mu + rho r(x, y)]_+                                             (equalities: without [.]_+)
+
+The minimisation is Nesterov's method (`accelerated`); it ends when its gradient is small against the last change of mu.
+rho grows where mu settles slowly. First derivatives only, apart from norms. It is meant for rows whose gradients are
+constant (`Exact` is the general solver).
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, PyTree, Scalar
+
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
+from hierax._base.trees import Number, or_one
+from hierax._lower.accelerated import accelerated
+from hierax._lower.base import AbstractLowerSolver, compiled_where_called
+from hierax._lower.face_multipliers import with_faces
+from hierax._math.kkt_residual import reachable
+from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, RowVector, Vector, level_at
+from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteration
+from hierax._problem import sets
+from hierax._problem.problem import Problem, Rows
+
+PENALTY = 10.0  # first rho, in units of L_G / ||J||^2: L of the augmented Lagrangian is then 11 L_G
+GROWTH, SLOW = 4.0, 0.25  # factor of rho where the change of mu fell by less than the second number
+INNER = 0.1  # the minimisation ends where its gradient is this small against the last change of mu, as lengths
+
+
+class _State(NamedTuple):
+    """The iterate, its multipliers, rho, the last change of mu as a length, the residual, and the gradient steps."""
+
+    v: Vector
+    mu: RowVector
+    rho: Scalar
+    missed: Scalar
+    residual: Scalar
+    steps: Int[Array, ""]
+
+
+class ALM(AbstractLowerSolver):
+    """Augmented Lagrangian method with a first-order core, for convex lower levels with affine rows.
+
+    It never says INFEASIBLE or UNBOUNDED, only that it did not arrive.
+
+    Args:
+        tol: SOLVED where both the gradient mapping over the curvature of G and the violation, as lengths, are at most
+            this share of the size of y; in single precision at least 200 times the rounding unit.
+        max_steps: bound on the number of gradient steps.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: y**2, lower=lambda x, y, xi: (y - 2.0 * x) ** 2, constraints=lambda x, y: y - x
+        ... )
+        >>> found = hx.ALM(tol=1e-6).solve(problem, 1.0, 0.0)
+        >>> [round(float(value), 3) for value in (found.y, found.multipliers.inequalities)]
+        [1.0, 2.0]
+    """
+
+    tol: Number = 1e-9
+    max_steps: int = eqx.field(static=True, default=20_000)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense."""
+        check_settings(self, {"tol": POSITIVE_GIVEN, "max_steps": COUNT_GIVEN})
+
+    @compiled_where_called
+    def solve(
+        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
+    ) -> LowerSolution:
+        """y*(x) and its multipliers on the batch xi, from y and, where given, good multipliers."""
+        x, y = jax.tree.map(jnp.asarray, (x, y))
+        level = level_at(problem, x, sets.project(problem.y_set, y), xi)
+        loop = _Loop(problem, level, reachable(self.tol, level.start.dtype))
+        mu = jnp.zeros(level.equal.size, level.start.dtype)
+        if multipliers is not None:
+            mu = level.signed(level.multipliers(multipliers))
+        end, norms = loop.run(mu[loop.own], self.max_steps)
+        full = jnp.zeros_like(mu).at[loop.own].set(end.mu / norms)
+        landed = level_at(problem, x, level.tree(end.v), xi)
+        own, faces = level.split(with_faces(landed, full))
+        return LowerSolution(
+            y=level.tree(end.v),
+            multipliers=own,
+            faces=faces,
+            value=level.objective(end.v),
+            residual=end.residual,
+            status=jnp.where(end.residual <= loop.tol, SOLVED, INACCURATE).astype(jnp.int32),
+            iterations=end.steps,
+        )
+
+
+class _Loop:
+    """The two nested loops of one solve, written as one."""
+
+    def __init__(self, problem: Problem, level: Level, tol: Scalar) -> None:
+        self.problem, self.level, self.tol = problem, level, tol
+        self.own = np.flatnonzero(~level.face)  # the faces of Y are left to its projection
+        self.equal = level.equal[self.own]
+
+    def run(self, mu: RowVector, max_steps: int) -> tuple[_State, RowVector]:
+        """The last iterate, and the norms of the rows, by which rows are divided and multipliers multiplied."""
+        start = self.level.start
+        norms = or_one(jnp.linalg.norm(jax.jacrev(lambda v: self.level.rows(v)[self.own])(start), axis=1))
+        curved, _ = power_iteration(hessian_product(self.level.objective, start), start)
+        curved = or_one(curved)
+        steep = or_one(jacobian_norm(lambda v: self.level.rows(v)[self.own] / norms, start) ** 2)
+        far = jnp.full((), jnp.inf, start.dtype)
+        begin = _State(start, mu * norms, PENALTY * curved / steep, far, far, jnp.zeros((), jnp.int32))
+
+        def body(state: _State) -> _State:
+            return self._round(state, norms, curved, steep, max_steps)
+
+        def unfinished(state: _State) -> Bool[Array, ""]:
+            return (state.residual > self.tol) & (state.steps < max_steps)
+
+        return jax.lax.while_loop(unfinished, body, begin), norms
+
+    def _project(self, v: Vector) -> Vector:
+        return jax.flatten_util.ravel_pytree(sets.project(self.problem.y_set, self.level.tree(v)))[0]
+
+    def _round(self, state: _State, norms: RowVector, curved: Scalar, steep: Scalar, max_steps: int) -> _State:
+        """y for this mu, then the next mu."""
+
+        def shifted(v: Vector) -> RowVector:
+            mu = state.mu + state.rho * self.level.rows(v)[self.own] / norms
+            return jnp.where(self.equal, mu, jnp.maximum(mu, 0.0))
+
+        def value(v: Vector) -> Scalar:
+            return self.level.objective(v) + jnp.sum(shifted(v) ** 2) / (2 * state.rho)
+
+        length = or_one(jnp.linalg.norm(state.v))
+        enough = jnp.maximum(INNER * jnp.minimum(state.missed, length), 0.3 * self.tol * length)
+        smooth = curved + state.rho * steep
+        found = accelerated(value, self._project, state.v, smooth, enough * curved, max_steps)
+        mu = shifted(found.v)
+        missed = jnp.max(jnp.abs(mu - state.mu), initial=0.0) / state.rho
+        slow = (missed > SLOW * state.missed) & (missed > 0.1 * self.tol * length)
+        left = jnp.maximum(found.mapped / curved, missed) / or_one(jnp.linalg.norm(found.v))
+        rho = jnp.where(slow, GROWTH * state.rho, state.rho)
+        return _State(found.v, mu, rho, missed, left, state.steps + found.steps)

@@ -1,0 +1,335 @@
+r"""Descent on a family of smooth functions phi_s(x) that tend to F(x, y*(x)): what five published methods share.
+
+    SIGD      phi_s(x) = F(x, y_q(x)),  y_q of the lower objective plus q'y              s: the draw of q
+    IG-AL     phi(x)   = F(x, y*(x)),   y* by an augmented Lagrangian method             s: none
+    Barrier   phi_t(x) = F(x, y_t(x)),  y_t of the lower objective plus a barrier        s: t, decreasing
+    Moreau    phi_c(x) = min over y of F + c (G - v_g)                                   s: c, increasing
+    penalty   phi_r(x) = min over y of F + r (G_m(x, y) - min over z of G_m(x, z))       s: r and m, increasing
+
+A method says how phi_s and its gradient are evaluated (`look`, `slope`); s is a function of the number of the line
+search, so that it stays the same within one. Where f is exact x moves by Armijo's rule (`line_search`), one trial point
+per outer step; where it is sampled by x <- Proj_X(x - eta_k d) with d on the step's batch of zeta. The lower level is
+solved on all of xi: y*(x) of a batch would be the solution of another problem.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
+
+from hierax._base.trees import Number, dtype_of, given, move, or_one, select
+from hierax._math import curvature as estimate
+from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
+from hierax._methods import common, line_search
+from hierax._methods.common import Iterate, StepTaken, WithSmoothness
+from hierax._methods.line_search import LineSearch
+from hierax._methods.steps import Decay, StepRule, apply_rule, check_rule, filled_rule, init_rule
+from hierax._problem import samples, sets
+from hierax._problem.problem import Multipliers, Problem, Rows
+from hierax._problem.samples import Tickets
+from hierax._run.batches import look_at
+from hierax._run.reports import Advice, Begun, Costs, Metrics, Residual, RunCosts
+
+
+class Round(NamedTuple):
+    """Which phi_s: the number of the line search (where f is sampled: of the step), and the run's key."""
+
+    number: Int[Array, ""]
+    key: PRNGKeyArray
+
+
+class Samples(NamedTuple):
+    """The batch of zeta of this step, and all of xi."""
+
+    zeta: PyTree
+    xi: PyTree
+
+
+class Look(NamedTuple):
+    """What solving the inner problems at one x gave.
+
+    Attributes:
+        value: phi_s(x).
+        noise: what rounding and the solvers' residuals may make of it.
+        y: the y that the run reports.
+        multipliers: of the lower level, in the user's units.
+        inner: what the next solve starts from.
+        lower: G(x, y).
+        distance: how far the method knows y to be from the lower level's solution.
+        residual: of the inner solves.
+        status: how they ended, as in `LowerSolution`.
+    """
+
+    value: Scalar
+    noise: Scalar
+    y: PyTree
+    multipliers: Rows
+    inner: PyTree
+    lower: Scalar
+    distance: Scalar
+    residual: Scalar
+    status: Int[Array, ""]
+
+
+class SmoothedState(NamedTuple):
+    """Everything that changes from step to step; `look` belongs to the point."""
+
+    point: Iterate
+    look: Look
+    line: LineSearch
+    rule: PyTree
+    round: Int[Array, ""]
+    step: Int[Array, ""]
+    key: PRNGKeyArray
+
+
+class Tried(NamedTuple):
+    """Where a trial led: the point, what the next solve starts from, the round, and whether it was a success."""
+
+    x: PyTree
+    inner: PyTree
+    round: Int[Array, ""]
+    taken: Bool[Array, ""]
+
+
+class Prepared(NamedTuple):
+    """The method with its own numbers filled in, what the first look starts from, and reasons to refuse."""
+
+    method: "Smoothed"
+    inner: PyTree
+    doubts: Mapping[str, Bool[Array, ""]]
+
+
+class Smoothed(WithSmoothness):
+    """Base of the methods above. A subclass writes `prepared`, `look` and `slope`.
+
+    Args:
+        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
+            step eta_k = min(1, 1.5 (k+1)^(-1/3)) / L where it is sampled, L the curvature of phi met along its gradient
+            at the start (at least ||d||/||x||).
+    """
+
+    eta: StepRule = dataclasses.field(default=None, kw_only=True)
+
+    solves: ClassVar[int] = 1  # lower solves of a look
+    changes: ClassVar[bool] = True  # whether phi differs from line search to line search
+    sees_zeta: ClassVar[bool] = False  # whether the inner problems contain F
+    advice: ClassVar[Advice] = Advice(
+        bring_y_closer="as near as the inner solver's tolerance and the smoothing bring it",
+        shorten_steps="Give a smaller eta, or leave it unset.",
+        lengthen_x_step="lengthen its step, eta=...",
+    )
+    state_settings: ClassVar[dict[str, str]] = {"eta": "Armijo's"}
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no problem could make right."""
+        super().__post_init__()
+        check_rule("eta", self.eta)
+
+    def check(self, problem: Problem) -> None:
+        """No constraints at the upper level."""
+        common.refuse_upper_constraints(type(self).__name__, problem)
+
+    # -- what a method writes ---------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+        """Estimate what is unset at (x0, y0) and say what does not fit."""
+
+    @abc.abstractmethod
+    def look(self, problem: Problem, x: PyTree, inner: PyTree, this: Round, at: Samples) -> Look:
+        """phi_s at x, warm from `inner`."""
+
+    @abc.abstractmethod
+    def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
+        """The gradient of phi_s at x, where `look` was taken."""
+
+    def doubts_at(self, problem: Problem, x: PyTree, look: Look, at: Samples) -> Mapping[str, Bool[Array, ""]]:
+        """Further reasons to refuse, from the first look."""
+        return {}
+
+    # -- before the first step --------------------------------------------------------------------------------------
+
+    def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
+        """The first look at x0; unless Armijo's rule does without, the step estimated there."""
+        dtype, sizes = dtype_of(x0, y0), self.batches(problem)
+        look = sizes.first_look(problem, key) if look is None else look
+        at = Samples(look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key))
+        sized = dataclasses.replace(self, batch_zeta=sizes.zeta, batch_xi=sizes.xi)
+        method, inner, doubts = sized.prepared(problem, x0, y0, at, key)
+        none = jnp.zeros((), jnp.int32)
+        if self._searches(problem):
+            first = method.look(problem, x0, inner, Round(none, key), at)
+        else:
+            first, curved = method._probed(problem, x0, inner, Round(none, key), at)
+            method = dataclasses.replace(
+                method,
+                eta=filled_rule(self.eta, Decay(1 / curved), dtype),
+                smoothness=given(self.smoothness, curved, dtype),
+            )
+        doubts = {**doubts, **method.doubts_at(problem, x0, first, at)}
+        line = line_search.first_search(x0, dtype)
+        state = SmoothedState(Iterate(x0, first.y), first, line, init_rule(method.eta, x0), none, none, key)
+        return Begun(method, state, doubts)
+
+    def _searches(self, problem: Problem) -> bool:
+        """Whether Armijo's rule sets the step: it compares values of phi, so they must be exact."""
+        return self.eta is None and problem.zeta is None
+
+    def _probed(self, problem: Problem, x0: PyTree, inner: PyTree, this: Round, at: Samples) -> tuple[Look, Scalar]:
+        """The look at x0, and how fast the gradient of phi changes along itself there."""
+        size = line_search.size_of(x0)
+
+        def visit(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, Look]]:
+            found = self.look(problem, x, inner, this, at)
+            d = self.slope(problem, x, found, this, at)
+            step = line_search.PROBE * size / or_one(optax.tree.norm(d))
+            return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
+
+        _, (xs, ds, both) = jax.lax.scan(visit, x0, None, length=2)  # a loop, so that the solver compiles once
+        moved, turned = (optax.tree.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
+        steep = optax.tree.norm(jax.tree.map(lambda a: a[0], ds))
+        curved = or_one(jnp.maximum(turned / or_one(moved), steep / size))
+        return jax.tree.map(lambda a: a[0], both), curved
+
+    # -- a step -----------------------------------------------------------------------------------------------------
+
+    def step(self, problem: Problem, state: SmoothedState, tickets: Tickets) -> tuple[SmoothedState, Metrics]:
+        """One trial point (Armijo's rule), or one step of the given rule."""
+        at = Samples(samples.fetch(problem.zeta, tickets.zeta), samples.whole(problem.xi, state.key))
+        if self._searches(problem):
+            return self._try(problem, state, at)
+        x, this = state.point.x, Round(state.round, state.key)
+        here = self.look(problem, x, state.look.inner, this, at) if self.sees_zeta else state.look
+        d = self.slope(problem, x, here, this, at)
+        moved, rule = apply_rule(self.eta, state.rule, problem.x_set, x, d, state.step)
+        upper = problem.upper(x, here.y, at.zeta)
+        following = this._replace(number=state.round + 1)
+        after = here if self.sees_zeta else self.look(problem, moved, here.inner, following, at)
+        new = SmoothedState(
+            Iterate(moved, after.y), after, state.line, rule, following.number, state.step + 1, state.key
+        )
+        return new, self._metrics(problem, state, new, d, upper, here.lower, self.smoothness, after.status)
+
+    def _try(self, problem: Problem, state: SmoothedState, at: Samples) -> tuple[SmoothedState, Metrics]:
+        """A trial point of Armijo's rule; after a success, or the last digit, phi_s is the next one."""
+        x, here = state.point.x, state.look
+        d = self.slope(problem, x, here, Round(state.round, state.key), at)
+        line = line_search.trial(state.line, x, d)
+        target = sets.project(problem.x_set, move(x, line.length, d))
+        way = optax.tree.norm(optax.tree.sub(target, x))
+
+        def visit(reached: Tried, first: Bool[Array, ""]) -> tuple[Tried, Look]:
+            """The look at the trial point, and what follows from it; then the next phi_s at the point reached."""
+            place, inner = select(first, (target, here.inner), (reached.x, reached.inner))
+            found = self.look(problem, place, inner, Round(reached.round, state.key), at)
+            sound = (found.status == SOLVED) | ((found.status == INACCURATE) & (here.status == INACCURATE))
+            noise = here.noise + found.noise
+            taken = sound & line_search.falls_enough(here.value, found.value, way, line.length, noise)
+            # Where nothing is left to gain from this phi_s but rounding errors, its line search is over too.
+            over = taken | (way <= jnp.sqrt(jnp.finfo(way.dtype).eps) * line_search.size_of(x))
+            landed, warm = select(taken, (target, found.inner), (x, here.inner))
+            after = Tried(landed, warm, state.round + over.astype(jnp.int32), taken)
+            return select(first, after, reached), found
+
+        begin = Tried(x, here.inner, state.round, jnp.array(False))
+        # A loop, so that the solver compiles once.
+        end, looks = jax.lax.scan(visit, begin, jnp.arange(1 + self.changes) == 0)
+        there = jax.tree.map(lambda a: a[0], looks)
+        after = jax.tree.map(lambda a: a[1], looks) if self.changes else select(end.taken, there, here)
+        new = SmoothedState(
+            Iterate(end.x, after.y),
+            after,
+            line_search.tried(line, end.taken, way),
+            state.rule,
+            end.round,
+            state.step + 1,
+            state.key,
+        )
+        # A trial x without a lower solution only shortens the step, unless no step is short enough.
+        hopeless = line_search.leads_nowhere(x, way) & (there.status > INACCURATE)
+        kept = jnp.where(here.status > INACCURATE, here.status, after.status)
+        status = jnp.where(hopeless, there.status, kept)
+        upper = problem.upper(x, here.y, at.zeta)
+        return new, self._metrics(problem, state, new, d, upper, here.lower, 1 / new.line.good, status)
+
+    def _metrics(
+        self,
+        problem: Problem,
+        old: SmoothedState,
+        new: SmoothedState,
+        d: PyTree,
+        upper: Scalar,
+        lower: Scalar,
+        smoothness: Scalar,
+        status: Int[Array, ""],
+    ) -> Metrics:
+        taken = StepTaken(
+            old=old.point,
+            new=new.point,
+            d_x=d,
+            d_y=(),
+            upper=upper,
+            lower=lower,
+            distance=new.look.distance,
+            inner=new.look.residual,
+            status=status,
+        )
+        smoothness = smoothness if self.smoothness is None else self.smoothness
+        return common.step_metrics(problem, estimate.unit_scales(problem, *new.point[:2]), taken, smoothness)
+
+    # -- what the loop asks -----------------------------------------------------------------------------------------
+
+    def zero_residual(self, state: SmoothedState) -> Residual:
+        """Zeros like x; y has no residual of its own, and that of the inner solves is a number."""
+        return jax.tree.map(jnp.zeros_like, Residual(state.point.x, inner=state.look.residual))
+
+    def multipliers(self, problem: Problem, state: SmoothedState) -> Multipliers:
+        """Those of the lower level."""
+        upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(*state.point[:2]))
+        return Multipliers(*state.look.multipliers, upper)
+
+    def moved_to(self, state: SmoothedState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SmoothedState:
+        """The state at another point of the run."""
+        own = Rows(multipliers.inequalities, multipliers.equalities)
+        return state._replace(point=Iterate(x, y), look=state.look._replace(y=y, multipliers=own))
+
+    def costs(self, problem: Problem) -> RunCosts:
+        """In lower solves, which are nearly all of it; second derivatives are not counted."""
+        searches = self._searches(problem)
+        looks = 1 + self.changes if searches else 1
+        start = 1 if searches else 2
+        zeta = common.batch_costs(self, problem).zeta
+        each = Costs(grad_upper=2, grad_lower=2, vjp_constraints=2)
+        return RunCosts(
+            each._replace(lower_solves=start * self.solves), each._replace(zeta=zeta, lower_solves=looks * self.solves)
+        )
+
+
+def blank(problem: Problem, x: PyTree, y: PyTree) -> LowerSolution:
+    """What the first solve starts from: y, and multipliers that are zero."""
+    zero, none = jnp.zeros((), dtype_of(x, y)), jnp.zeros((), jnp.int32)
+    own, faces = jax.tree.map(jnp.zeros_like, blocks_at(problem, x, y)).parts()
+    return LowerSolution(y, own, faces, zero, zero, none, none)
+
+
+def value_noise(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, residual: Scalar) -> Scalar:
+    """What rounding, and a y that is off by `residual` of its size, make of F: without it the last digits never pass.
+
+    F may be a small sum of large terms, so its slope times the size of y counts as one of them.
+    """
+    value, slope = jax.value_and_grad(problem.upper, 1)(x, y, zeta)
+    length = or_one(optax.tree.norm(y)) * optax.tree.norm(slope)
+    eps = jnp.finfo(value.dtype).eps
+    terms = jnp.abs(value) + length
+    return jnp.minimum(length * residual, jnp.sqrt(eps) * terms) + 10 * eps * terms
+
+
+def power_of(number: Array, base: Number, factor: Number) -> Scalar:
+    """base * factor^number."""
+    return base * factor ** number.astype(base.dtype)

@@ -1,0 +1,90 @@
+"""What the five methods on smooth phi_s(x) have in common: with nothing set each reaches its known answers."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import EXACT
+
+import hierax as hx
+from hierax._methods.smoothed import Round, Samples
+from hierax.experiments.bench.medium_planted import planted_numbers, planted_qp
+from hierax.problems.toy import local_minimisers
+
+# A method, and how many steps it takes to come within 1e-3 in x of the minimiser of F(x, y*(x)), with nothing set.
+METHODS: dict[str, tuple[Any, int]] = {
+    "Barrier": (hx.Barrier(), 40),
+    "SIGD": (hx.SIGD(), 40),
+    "IGAL": (hx.IGAL(), 40),
+    "Moreau": (hx.Moreau(), 40),
+    "FirstOrderPenalty": (hx.FirstOrderPenalty(), 60),
+}
+EVERY = pytest.mark.parametrize("name", METHODS)
+
+
+@pytest.mark.slow
+@EVERY
+def test_the_toy_with_nothing_set(name: str) -> None:
+    """x within 1e-3 of one of the four minimisers of F(x, x), and y near y*(x) = x."""
+    method, steps = METHODS[name]
+    starts = np.array([0.1, 0.8, 1.3, 2.95])
+    found = hx.solve_many(EXACT.problem, starts, starts, method, max_steps=steps)
+    away = np.abs(np.asarray(found.x)[:, None] - local_minimisers())
+    assert away.min(axis=1).max() < 1e-3
+    assert len(set(away.argmin(axis=1))) == 3  # 0.149, 0.986 twice, 2.991
+    np.testing.assert_allclose(found.y, found.x, atol=1e-2)
+
+
+@pytest.mark.slow
+@EVERY
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_planted_quadratic_program_with_nothing_set(name: str, seed: int) -> None:
+    """5 + 20 variables, 10 rows, y >= 0; judged by x alone, because y is what the lower level makes of it.
+
+    These seeds are ones from whose start descent leads to the planted minimiser; with others (0, 2, 3, 6) it ends at
+    another local minimiser.
+    """
+    method, steps = METHODS[name]
+    numbers, case = planted_numbers(5, 20, 10, seed), planted_qp(5, 20, 10, seed)
+    found = hx.solve(case.exact, case.x0, case.y0, method, max_steps=steps)
+    np.testing.assert_allclose(found.x, numbers["x"], atol=1e-3)
+    lower = hx.Exact().solve(case.exact, found.x, found.y)
+    assert float(case.exact.upper(found.x, lower.y, None)) < 1e-4
+
+
+@pytest.mark.slow
+@EVERY
+def test_the_gradient_is_that_of_phi(name: str) -> None:
+    """Against central differences, where rows are active, near-active and inactive."""
+    rng = np.random.default_rng(3)
+    mixed, rows, point = rng.normal(size=(3, 2)), rng.normal(size=(4, 3)), np.array([0.4, -0.7])
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum(jnp.sin(y)) + x[0] * y[1] + jnp.sum(x**2),
+        lower=lambda x, y, xi: jnp.sum((y - mixed @ x) ** 2) + 0.1 * jnp.sum(y**4),
+        constraints=lambda x, y: rows @ y - 0.3 * x[0] - 0.2,
+        y_set=hx.Box(-0.5, 0.5),
+    )
+    x, y = jnp.asarray(point), jnp.zeros(3)
+    method, state, _ = METHODS[name][0].begin(problem, x, y, jax.random.key(0))
+    at, this = Samples(None, None), Round(jnp.asarray(3, jnp.int32), state.key)
+
+    @jax.jit
+    def value(x: jax.Array) -> jax.Array:
+        return method.look(problem, x, state.look.inner, this, at).value
+
+    @jax.jit
+    def slope(x: jax.Array) -> jax.Array:
+        return method.slope(problem, x, method.look(problem, x, state.look.inner, this, at), this, at)
+
+    step = 1e-5
+    numeric = [(value(x + step * unit) - value(x - step * unit)) / (2 * step) for unit in jnp.eye(2)]
+    np.testing.assert_allclose(slope(x), np.array(numeric), rtol=1e-4, atol=1e-5)
+
+
+@EVERY
+def test_upper_constraints_are_refused(name: str) -> None:
+    above = hx.Problem(lambda x, y, _: x**2 + y, lambda x, y, _: (y - x) ** 2, upper_constraints=lambda x, y: y - 1)
+    with pytest.raises(hx.InputError, match=f"{name}: the published method has no constraints at the upper level"):
+        hx.solve(above, 1.0, 1.0, METHODS[name][0], max_steps=3)
