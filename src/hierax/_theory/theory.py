@@ -21,7 +21,7 @@ from hierax._methods.salvf import SALVF
 from hierax._methods.salvf_defaults import GAMMA_FACTOR
 from hierax._methods.steps import Decay, Steps
 from hierax._problem.problem import Problem
-from hierax._run.call import MAX_STEPS, start_keys
+from hierax._run.call import MAX_STEPS
 from hierax._run.prepare import prepare
 from hierax._run.start import started
 from hierax._theory.estimates import Below, Curvatures, Noise, below, curvatures, noise, slopes
@@ -223,7 +223,7 @@ def theory(
     natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
     gammas = Gammas(GAMMA_FACTOR * natural, GAMMA_FACTOR * natural)
     prepared = prepare(problem, x0, y0)
-    own = started(prepared, SALVF(), start_keys(seed, None), "last", "one").method
+    own = started(prepared, SALVF(), seed, "last", "one").method
     assert isinstance(own, SALVF)
     return Theory(
         eps=float(eps),
