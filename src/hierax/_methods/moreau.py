@@ -60,8 +60,8 @@ class Moreau(Smoothed):
         c: weight of the gap in the first line search, c_k = c (k+1)^p; None: 100 times (curvature of F) / sqrt(L_G
             mu_G), both in y at the start.
         p: exponent of its growth; x and y are off by O(1/c_k).
-        c_last: the largest weight; None: 1/sqrt(tolerance of the solver) in the unit of c, where the O(1/c) of the penalty
-            and the solver's error, which enters d multiplied by c, are of one size.
+        c_last: the largest weight; None: 1/sqrt(tolerance of the solver) in the unit of c, where the O(1/c) of the
+            penalty and the solver's error, which enters d multiplied by c, are of one size.
         g: parameter of the envelope; None: 10/mu_G, or 1/(2 |mu_G|) where the smallest curvature mu_G of G in y at the
             start is negative. Larger ones let y settle faster.
         lower: solver of the two inner problems, `Exact()`.
