@@ -77,8 +77,9 @@ MethodName = Annotated[
     str | None,
     typer.Option(
         parser=_solver_name,
-        metavar=f"[{'|'.join(SOLVERS)}]",
-        help="The method; unset: auto, or that of the run to resume.",
+        metavar="NAME",
+        # Among the words of the help, which are never broken; a metavar as long as this list would be, anywhere.
+        help=f"The method: {', '.join(SOLVERS)}; unset: auto, or that of the run to resume.",
         show_default=False,
     ),
 ]

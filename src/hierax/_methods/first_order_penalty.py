@@ -63,8 +63,8 @@ class FirstOrderPenalty(Smoothed):
         m: m_k = m / eps_k^2, for rows divided by `scales`; None: 0.01 L_G.
         eps: eps_k of the first line search.
         tau: factor of eps_k from one line search to the next, in (0, 1).
-        eps_last: the smallest eps_k; x and y are off by O(eps_last), constraints violated by O(eps_last^2). None:
-            1e-3, or the fourth root of the rounding unit if that is more (0.02 in single precision).
+        eps_last: the smallest eps_k; x and y are off by O(eps_last), and constraints are violated by O(eps_last^2).
+            None: 1e-3, or the fourth root of the rounding unit if that is more (0.02 in single precision).
         inner_steps: accelerated gradient steps per inner problem at most.
         scales: divisors of the constraints; None: the norms of their gradients in y at the start.
         eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
