@@ -47,7 +47,11 @@ class Record(TypedDict):
 
 
 class Run(TypedDict):
-    """A run as results.json has it; `refused` is the method's reason not to begin, `status` how it ended."""
+    """A run as results.json has it; `refused` is the method's reason not to begin, `status` how it ended.
+
+    `levels` are the records at which each of `LEVELS` was reached, `end` is the last one. The stored results of the
+    benchmark have no `records`.
+    """
 
     problem: str
     kind: str
@@ -57,6 +61,8 @@ class Run(TypedDict):
     seed: int
     refused: str
     status: str
+    levels: list[Record | None]
+    end: Record | None
     records: list[Record]
 
 
@@ -151,6 +157,8 @@ def _run(judge: Judge, method: str, seed: int, ended: _Ended) -> Run:
         "seed": seed,
         "refused": ended.refused,
         "status": ended.status,
+        "levels": [reached(ended.records, level) for level in LEVELS],
+        "end": ended.records[-1] if ended.records else None,
         "records": ended.records,
     }
 

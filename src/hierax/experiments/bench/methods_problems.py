@@ -19,11 +19,9 @@ from hierax.experiments.bench.medium_case import Bounds, Functions, MediumCase
 from hierax.experiments.bench.medium_planted import (
     ellipsoid_numbers,
     ellipsoids,
-    planted_numbers,
-    planted_qp,
     with_samples,
 )
-from hierax.problems import gaffa_toy, kinked, lvhba_toy, random_qp, synthetic, toy
+from hierax.problems import gaffa_toy, kinked, random_qp, synthetic, toy
 from hierax.problems.example import Example
 from hierax.problems.random_qp import X_BOUND
 from hierax.problems.synthetic import Y_BOUND
@@ -131,23 +129,9 @@ def moving_ellipsoids(seed: int, nx: int, ny: int, p: int) -> TableCase:
     return _of_example(example, *bounds, rows=True)
 
 
-def planted_rows(n: int, m: int, rows: int) -> TableCase:
-    """`planted_qp` of `hierax bench medium`."""
-    return TableCase(planted_qp(n, m, rows), planted_numbers(n, m, rows)["x"])
-
-
 def planted_bodies(n: int, m: int, rows: int) -> TableCase:
     """`ellipsoids` of `hierax bench medium`."""
     return TableCase(ellipsoids(n, m, rows), ellipsoid_numbers(n, m, rows)["x"])
-
-
-def free_halves(n: int) -> TableCase:
-    """`lvhba_toy`: y1 = x + 1, and of all y2 with sum s = -n - 2 sum x the closest to x is x + (s - sum x) / n."""
-
-    def best(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([x + 1.0, x + (-n - 3.0 * x.sum()) / n])
-
-    return _of_example(lvhba_toy(n), Bounds.free(n), Bounds.free(2 * n), lower_solution=best)
 
 
 def free_cubes(n: int) -> TableCase:
@@ -249,7 +233,7 @@ ENTRIES: dict[str, Entry] = {
     "toy, other units": Entry("toy", partial(toy_from, TOY_START, 10.0)),
     "toy, samples": Entry("toy", partial(toy_from, TOY_START), 0.1),
     "rows 5+8": Entry("linear", partial(affine, 0, 5, 8, 6, 0)),
-    "rows 10+90": Entry("linear", partial(planted_rows, 10, 90, 45)),
+    "rows 20+80": Entry("linear", partial(affine, 0, 20, 80, 40, 0)),
     "rows 5+8, samples": Entry("linear", partial(affine, 0, 5, 8, 6, 0), 0.2),
     "ellipsoids 10+20": Entry("nonlinear", partial(moving_ellipsoids, 0, 10, 20, 5)),
     "ellipsoids 20+130": Entry("nonlinear", partial(planted_bodies, 20, 130, 8)),
@@ -257,7 +241,6 @@ ENTRIES: dict[str, Entry] = {
     "equalities 5+8": Entry("equality", partial(affine, 0, 5, 8, 0, 4)),
     "equalities 100+400": Entry("equality", partial(affine, 0, 100, 400, 0, 50)),
     "equalities 5+8, samples": Entry("equality", partial(affine, 0, 5, 8, 0, 4), 0.2),
-    "free halves 30+60": Entry("non-unique", partial(free_halves, 30)),
     "free cubes 10+20": Entry("non-unique", partial(free_cubes, 10)),
     "valley 1+9": Entry("non-unique", partial(flat_valley, 9)),
     "valley 1+9, samples": Entry("non-unique", partial(flat_valley, 9), 0.1),

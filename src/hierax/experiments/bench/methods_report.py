@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 from rich.console import Console
 
-from hierax.experiments.bench.methods_measure import LEVELS, Record, Run, reached
+from hierax.experiments.bench.methods_measure import LEVELS, Record, Run
 from hierax.experiments.bench.methods_problems import KINDS
 from hierax.experiments.reproduce.comparison import COLOURS, headed
 from hierax.report import new_figure, save_figure
@@ -38,7 +38,7 @@ def cell(runs: list[Run]) -> list[str]:
     tried = [run for run in runs if not run["refused"]]
     if not tried:
         return ["refuses"]
-    at = [[found for run in tried if (found := reached(run["records"], level))] for level in LEVELS]
+    at = [[found for run in tried if (found := run["levels"][i])] for i in range(len(LEVELS))]
     lines = [f"{len(at[0])}, {len(at[1])} of {len(runs)}" + (" (refuses some)" if len(tried) < len(runs) else "")]
     if at[0]:
         lines.append(_cost(at[0]))
@@ -61,8 +61,7 @@ def kinds_solved(runs: Iterable[Run], method: str) -> list[str]:
     return [
         kind
         for kind in KINDS
-        if (of_kind := [run for run in mine if run["kind"] == kind])
-        and all(reached(run["records"], LEVELS[0]) for run in of_kind)
+        if (of_kind := [run for run in mine if run["kind"] == kind]) and all(run["levels"][0] for run in of_kind)
     ]
 
 
@@ -101,10 +100,10 @@ def failures(runs: list[Run], method: str) -> list[str]:
     """A line for every problem of which a run of the method did not reach the first level, and why."""
     lines = {}
     for run in runs:
-        if run["method"] != method or reached(run["records"], LEVELS[0]):
+        if run["method"] != method or run["levels"][0]:
             continue
         reason = run["refused"] or run["status"]
-        end = "" if not run["records"] else f", ends at {run['records'][-1]['gap']:.2g} of the start"
+        end = f", ends at {run['end']['gap']:.2g} of the start" if run["end"] else ""
         word = "refuses: " if run["refused"] else ""
         lines[run["problem"]] = f"{run['problem']}: {word}{' '.join(reason.split())[:REASON]}{end}"
     return list(lines.values())
@@ -134,7 +133,7 @@ def profile(runs: list[Run], level: float, cost: str) -> dict[str, np.ndarray]:
     """
     spent: dict[tuple[str, int], dict[str, float]] = {}
     for run in runs:
-        found = reached(run["records"], level)
+        found = run["levels"][LEVELS.index(level)]
         value = float(found[cost]) if found else np.inf  # type: ignore[literal-required]  # one of COSTS
         spent.setdefault((run["problem"], run["seed"]), {})[run["method"]] = value
     counted = [name for name in names(runs) if all(of.get(name) != 0 for of in spent.values())]
