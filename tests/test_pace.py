@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._auto.repair import nearest_kept
+from hierax._judge.keeping import nearest_kept
 from hierax._methods.pace import REACH, SHORTEN, Below, first_pace, paced, within_reach
 from hierax._problem.problem import Rows
 
@@ -57,6 +57,26 @@ def test_a_lengthened_step_is_kept_within_reach():
     np.testing.assert_allclose(within_reach(pace, jnp.asarray(30.0)), REACH / 30.0, rtol=1e-6)
     assert float(within_reach(pace, jnp.asarray(2.0))) == 1
     assert float(within_reach(pace._replace(factor=jnp.ones(())), jnp.asarray(30.0))) == 1
+
+
+def test_after_a_standstill_a_step_is_no_longer_than_estimated():
+    """x stood still to the last digit: nothing is usual, and the lengthened step is not let loose."""
+    pace = run([(1.0, 0.0)] * 60)
+    still = pace._replace(moved=jnp.zeros(2))
+    np.testing.assert_allclose(within_reach(still, jnp.asarray(30.0)), 1 / float(pace.factor), rtol=1e-6)
+    assert float(within_reach(first_pace(jnp.zeros(2), Below(jnp.zeros(1), Rows(None, None))), jnp.asarray(30.0))) == 1
+
+
+def test_a_bound_that_holds_x_back_neither_stops_the_rest_of_it_nor_throws_it_away():
+    """One entry of x* is on its bound with a slope of 0.5 and more: SALVF settles, and stays where it has settled.
+
+    The length of a step is what is left of it after the projection. Measured before it, the slope at the bound made
+    every lengthened step look far too long; the other entries stood still, and at last went off with the whole factor.
+    """
+    example = hx.problems.random_qp(0, 5, 8, 0, 4)
+    sol = hx.solve(example.problem, example.x0, example.y0, hx.SALVF(), max_steps=10_000)
+    assert float(sol.history["stationarity"][-1]) < 1e-8
+    assert np.linalg.norm(sol.x - example.solutions[0].x) < 0.3 * np.linalg.norm(example.x0 - example.solutions[0].x)
 
 
 STEEPENING = hx.Problem(

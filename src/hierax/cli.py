@@ -4,10 +4,7 @@ Thin: it parses, calls and prints. What every command shares is here too: float6
 and mistakes of the user told in one line.
 """
 
-import importlib.util
 import json
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +28,7 @@ from hierax._run import checkpoint
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
-from hierax.experiments import commands
+from hierax.experiments import commands, user_file
 from hierax.experiments.commands import Out
 from hierax.solving import solve as run_solver
 
@@ -141,12 +138,12 @@ def solve(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the state saved in the folder.")] = False,
 ) -> None:
     """Solve a problem stated in a Python file; results go to a folder (out/NAME unless set)."""
-    file, name = _split(target)
+    file, name = user_file.split(target)
     folder = out or Path("out") / name
     chosen = method if method else _earlier_method(folder) if resume else "auto"
     if chosen == "auto" and max_steps is not None:
         raise InputError("--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds.")
-    stated = _stated(_loaded(file), file, name)
+    stated = _stated(user_file.loaded(file), file, name)
     with interruptible():  # Ctrl-C ends the run, and what it has is written
         state = _saved_state(folder, stated, chosen, seed) if resume else None
         solution = run_solver(
@@ -169,31 +166,6 @@ def _write(folder: Path, solution: Solution, settings: Mapping[str, object], res
         report.draw_or_say(lambda: report.draw_history(folder), print)
 
 
-def _split(target: str) -> tuple[Path, str]:
-    file, colon, name = target.rpartition(":")
-    if not colon or not file or not name.isidentifier():
-        raise InputError(f"{target!r}: needs a file and a name in it, FILE.py:NAME, for example model.py:problem.")
-    if not Path(file).is_file():
-        raise InputError(f"{file}: there is no such file.")
-    return Path(file), name
-
-
-def _loaded(file: Path) -> ModuleType:
-    """Import a user's file as Python would run it: its own folder comes first in the search path."""
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{file}: is not a Python file (its name must end in .py).")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(file.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise InputError(f"{file}{_line_in(file, error)}: {_shown(error)}") from error
-    finally:
-        sys.path.pop(0)
-    return module
-
-
 def _stated(module: ModuleType, file: Path, name: str) -> Stated:
     found = getattr(module, name, None)
     if found is None:
@@ -210,7 +182,9 @@ def _stated(module: ModuleType, file: Path, name: str) -> Stated:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{file}{_line_in(file, error)}: {name}() failed: {_shown(error)}") from error
+        raise InputError(
+            f"{file}{user_file.line_in(file, error)}: {name}() failed: {user_file.shown(error)}"
+        ) from error
     if not isinstance(answer, tuple) or len(answer) < 3 or not isinstance(answer[0], Problem):
         raise InputError(f"{file}: {name}() must return (problem, x0, y0), got {type(answer).__name__}.")
     return Stated(*answer[:3])  # an Example has further fields
@@ -223,17 +197,6 @@ def _candidates(module: ModuleType) -> list[str]:
         if not name.startswith("_")
         and (isinstance(value, Problem) or (callable(value) and getattr(value, "__module__", None) == module.__name__))
     ]
-
-
-def _shown(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def _line_in(file: Path, error: Exception) -> str:
-    """`, line N` of the user's file, as deep in the traceback as it is on it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
-    return f", line {lines[-1]}" if lines else ""
 
 
 def _earlier_method(folder: Path) -> str:

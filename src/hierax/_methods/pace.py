@@ -85,11 +85,13 @@ def first_pace(x: PyTree, below: Below) -> Pace:
 def within_reach(pace: Pace, length: Scalar) -> Scalar:
     """The part of a step of the given length that is made: all, unless it is lengthened and far longer than usual.
 
-    A single entry of x can run away within a few steps, before any mean direction shows it.
+    A single entry of x can run away within a few steps, before any mean direction shows it. No step is cut below the
+    estimated one: x may have stood still, to rounding, in the window before, and then nothing is usual.
     """
     limit = REACH * pace.moved[1]
-    bound = (pace.factor > 1) & (limit > 0) & (length > limit)
-    return jnp.where(bound, limit / or_one(length), 1.0).astype(pace.factor.dtype)
+    bound = (pace.factor > 1) & (length > limit)
+    part = jnp.maximum(limit / or_one(length), 1 / pace.factor)
+    return jnp.where(bound, part, 1.0).astype(pace.factor.dtype)
 
 
 def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below) -> Pace:

@@ -233,7 +233,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
         alpha, fastest = alphas(self, state.step, factors, dtype_of(point.x, point.y))
         d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
         if watch.pace is not None:
-            far = factors[0] * rate(self.steps.x, state.step, watch.share.dtype) * optax.tree.norm(d.x)
+            x, _ = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
+            far = optax.tree.norm(optax.tree.sub(x, point.x))  # after the projection: a bound may hold x back
             factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
         # 3. One projected step per block; nu follows the constraints at the new point.
         x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])

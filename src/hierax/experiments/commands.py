@@ -15,10 +15,11 @@ from rich.table import Table
 from hierax._base.errors import InputError
 from hierax._run.status import Kind
 from hierax.experiments import datasets
-from hierax.experiments.bench import cold, external, fuzz, medium, sampled
+from hierax.experiments.bench import cold, external, fuzz, medium, methods, sampled
 from hierax.experiments.bench.cold_calls import CALLS as COLD_CALLS
 from hierax.experiments.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
 from hierax.experiments.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
+from hierax.experiments.bench.methods_problems import ENTRIES as METHOD_PROBLEMS
 from hierax.experiments.reproduce import decay_run, rates_run, svm_run, toy_run
 from hierax.experiments.reproduce import demo as toy_demo
 from hierax.problems import bolib
@@ -32,6 +33,13 @@ BENCH_WIDTH = 140  # characters that the tables of the benchmarks need, also whe
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
 DataDir = Annotated[Path | None, typer.Option(help="Folder with data sets; unset: HIERAX_DATA.")]
+
+TableProblems = Annotated[
+    list[str] | None, typer.Option("--problem", help="A problem, may be given again; unset: all.", show_default=False)
+]
+TableMethods = Annotated[
+    list[str] | None, typer.Option("--method", help="A method, may be given again; unset: all.", show_default=False)
+]
 
 
 class Experiment(StrEnum):
@@ -184,6 +192,38 @@ def bench_medium(
     problems = _known("--problem", problem, MEDIUM_PROBLEMS)
     solvers = _known("--solver", solver, list(MEDIUM_SOLVERS))
     medium.run(_wide_console(), problems, solvers, seconds, seeds, data_dir, out or Path("out") / "medium")
+
+
+@bench_app.command("methods")
+def bench_methods(problem: TableProblems = None, method: TableMethods = None, out: Out = None) -> None:
+    """Run every method with nothing set on known-answer problems of six kinds, judged from outside; one table."""
+    problems = _known("--problem", problem, list(METHOD_PROBLEMS))
+    chosen = _known("--method", method, methods.NAMES)
+    methods.run(_wide_console(), problems, chosen, out or Path("out") / "methods")
+
+
+@bench_app.command("run")
+def bench_run(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:NAME",
+            help="A subclass of hx.AbstractMethod in a Python file. The file is executed: run only what you trust.",
+        ),
+    ],
+    problem: TableProblems = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            help="Stored results; unset: out/methods/results.json, else benchmarks/results/methods.json.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Run a method of your own through the table of `bench methods`. FILE.py is executed."""
+    problems = _known("--problem", problem, list(METHOD_PROBLEMS))
+    methods.run_own(_wide_console(), target, problems, beside, out or Path("out") / "own-method")
 
 
 @bench_app.command("cold")

@@ -155,16 +155,19 @@ def ellipsoids(n: int, m: int, rows: int, seed: int = 0) -> MediumCase:
 
 
 def noisy_quadratic(n: int = 50, m: int = 50, rows: int = 5, sigma: float = 0.5, seed: int = 0) -> MediumCase:
-    """`ellipsoids` with samples: f = F + <zeta, (x, y)> and g = G + <xi, (x, y)>, zeta and xi of N(0, sigma^2 I).
+    """`ellipsoids`, of which nothing but samples can be seen."""
+    return with_samples(ellipsoids(n, m, rows, seed), sigma)
 
-    The sources have no `exact`: nothing but samples can be seen of F and G.
+
+def with_samples(case: MediumCase, sigma: float) -> MediumCase:
+    """The case with samples: f = F + <zeta, (x, y)> and g = G + <xi, (x, y)>, zeta and xi of N(0, sigma^2 I).
+
+    The sources have no `exact`: nothing but samples can be seen of F and G. x and y must be arrays.
     """
-    case = ellipsoids(n, m, rows, seed)
+    exact, entries = case.exact, np.size(case.x0) + np.size(case.y0)
 
     def draw(key: jax.Array, count: int) -> jax.Array:
-        return sigma * jax.random.normal(key, (count, n + m), float)
-
-    exact = case.exact
+        return sigma * jax.random.normal(key, (count, entries), float)
 
     def upper(x: jax.Array, y: jax.Array, zeta: jax.Array) -> jax.Array:
         return exact.upper(x, y, None) + linear_term(zeta, x, y)
