@@ -35,11 +35,12 @@ def print_tables(
     solvers = "; ".join(f"{entry.name}: {entry.lower}" for entry in ENTRIES)
     console.print(f"lower level by {solvers}\n", highlight=False)
     for name, table in summaries.items():
-        console.print(_table(name, table, plain[name]))
+        console.print(method_table(name, table, plain[name]))
     print_judgement(console, judged, statements)
 
 
-def _table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Table:
+def method_table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Table:
+    """What the methods did on one data set, and the yardsticks."""
     table = headed(
         name,
         "c, step",
@@ -86,8 +87,16 @@ COLUMNS = (
 )
 
 
-def draw(folder: Path, every: dict[str, dict[str, MethodResult]], plain: dict[str, dict[str, float]]) -> list[Path]:
-    """Per data set: test accuracy and hyper-objective against seconds, iterations and samples."""
+def draw(
+    folder: Path,
+    every: dict[str, dict[str, MethodResult]],
+    plain: dict[str, dict[str, float]],
+    levels: dict[str, dict[str, float]] | None = None,
+) -> list[Path]:
+    """Per data set: test accuracy and hyper-objective against seconds, iterations and samples.
+
+    `levels`: by data set, further accuracies to draw as horizontal lines.
+    """
     return [
         draw_panels(
             folder / f"{name}.png",
@@ -95,7 +104,7 @@ def draw(folder: Path, every: dict[str, dict[str, MethodResult]], plain: dict[st
             {method: result["curves"] for method, result in every[name].items()},
             ROWS,
             COLUMNS,
-            {"accuracy": {"plain linear SVM": plain[name]["accuracy"]}},
+            {"accuracy": {"plain linear SVM": plain[name]["accuracy"]} | (levels or {}).get(name, {})},
         )
         for name in every
     ]
