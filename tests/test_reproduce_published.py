@@ -196,7 +196,8 @@ def test_weight_decay_at_small_size():
 
 def test_a_run_that_fails_counts_as_not_finite():
     nans = np.full(3, math.nan)
-    final = {"status": "nonfinite", "bound": 20.0, "gradients": 1, "seconds": 1.0, "compile_seconds": 0.0}
+    final = {"status": "nonfinite", "start": 20.0, "bound": 20.0}
+    final |= {"gradients": 1, "seconds": 1.0, "compile_seconds": 0.0}
     curve = decay_published_runs.Curve(np.arange(3), nans, nans, np.array([20.0, 20.0, math.nan]), nans, final)
     trained = dict.fromkeys((decay_published.NONE, decay_published.MORE), np.full((1, 3, 2), 0.9))
     row = decay_published.summary({"SALVF": [curve]}, trained, {"SALVF": np.array([0.9])})["SALVF"]

@@ -124,7 +124,7 @@ def summary(every: dict[str, list[Curve]], trained: dict[str, np.ndarray], judge
         rows[name] = _accuracies(np.stack([curve.accuracy for curve in curves]), none) | {
             "norm": _mean([curve.norms[-1] for curve in curves]),
             "bound": _mean([curve.final["bound"] for curve in curves]),
-            "bound_moved": max(abs(curve.final["bound"] - curve.bounds[0]) for curve in curves),
+            "bound_moved": max(abs(curve.final["bound"] - curve.final["start"]) for curve in curves),
             "closest": _mean([np.nanmax(curve.norms - curve.bounds, initial=-np.inf) for curve in curves]),
             "finite": sum(finite),
             "runs": len(finite),
@@ -164,7 +164,7 @@ def verdicts(rows: dict[str, Row]) -> list[Verdict]:
     gains = [
         f"{name}: y {rows[name]['gain']:+.4f} +- {rows[name]['gain_se']:.4f} over no weight decay; retrained under its "
         f"C {rows[name]['judged_gain']:+.4f} +- {rows[name]['judged_gain_se']:.4f}; C moved by at most "
-        f"{rows[name]['bound_moved']:.2g}, the norm of y comes to {rows[name]['closest']:+.2f} of C"
+        f"{rows[name]['bound_moved']:.2g}, the norm of y reaches C {rows[name]['closest']:+.2f}"
         for name in published_names
     ]
     gains.append(f"{MORE}: {rows[MORE]['gain']:+.4f} +- {rows[MORE]['gain_se']:.4f} over training rows alone")

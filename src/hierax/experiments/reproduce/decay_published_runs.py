@@ -176,6 +176,7 @@ def _run(given: Published, parts: Split, seed: int, epochs: int) -> Curve:
         seconds=counts.seconds * np.arange(1, epochs + 1) / epochs,
         final={
             "status": solution.status.name,
+            "start": given.start,
             "bound": float(np.asarray(solution.x)[0]),
             "gradients": counts.grad_lower + counts.grad_upper,
             "seconds": counts.seconds,

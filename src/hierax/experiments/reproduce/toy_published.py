@@ -254,7 +254,7 @@ def verdicts(results: dict[str, Result]) -> list[Verdict]:
     shares = [result.metrics["near_global"] for result in pair]
     close = Verdict(
         "the converged points are close to the global optimal solution",
-        "yes" if min(shares) >= 0.95 else f"no: {min(shares):.0%} to {max(shares):.0%} of the starts are",
+        "yes" if min(shares) >= 0.95 else f"no: at most {max(shares):.0%} of the starts are",
         [
             f"{r.row.label}: x = {r.metrics['x_mean']:.3f} +- {r.metrics['x_sd']:.3f}, y - x off by "
             f"{r.metrics['gap']:.3f}; the global minimiser is {local_minimisers()[GLOBAL]:.3f}"
