@@ -3,6 +3,7 @@
 The legend that the tables begin with says what each column is. No numbers are computed here.
 """
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -56,10 +57,10 @@ def method_table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Ta
     )
     for method, row in rows.items():
         steps = row["zeta"] / BATCH
-        weight = row["setting"]["weight"]
+        given = (row["setting"][name] for name in ("weight", "step"))
         table.add_row(
             method,
-            f"{'-' if weight is None else f'{weight:g}'}, {row['setting']['step']:g}",
+            ", ".join("-" if number is None or math.isnan(number) else f"{number:g}" for number in given),
             f"{row['decrease']:.4f} +- {row['decrease_se']:.4f}",
             f"{row['accuracy']:.3f} +- {row['accuracy_se']:.3f}",
             f"{row['accuracy_exact']:.3f} +- {row['accuracy_exact_se']:.3f}",

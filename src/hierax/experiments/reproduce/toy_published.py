@@ -26,7 +26,7 @@ from hierax._run.device import Output
 from hierax._run.solution import Solutions
 from hierax.experiments.reproduce import published
 from hierax.experiments.reproduce.comparison import headed, report_console
-from hierax.experiments.reproduce.published import CODE, OURS, PAPER, Given
+from hierax.experiments.reproduce.published import CHANGED, CODE, OURS, PAPER, Given
 from hierax.experiments.reproduce.toy_claims import FEWEST, GLOBAL, normality
 from hierax.experiments.reproduce.toy_rows import Numbers
 from hierax.experiments.reproduce.toy_run import SIGMA, bootstrap_interval
@@ -53,6 +53,7 @@ SETTINGS = (
     Given("gamma1, gamma2", f"{GAMMA1:g}, {GAMMA2:g}", CODE),
     Given("alpha, one step for x, y and z", f"{ALPHA:g}", CODE),
     Given("SALVF-VR: alpha_k, beta_(k+1)", "alpha (k+1)^(-1/3), (k+1)^(-2/3)", PAPER),
+    Given("z-gradient", "c1 gamma2 (z - lam): the printed sign is reversed", CHANGED),
     Given("penalty, lam_0 of the inner loop", "quadratic, 0", PAPER),
     Given("eta_j, rho_j", f"{ETA:g}/(j+1), {RHO:g}/(j+1): the theorem's least, 1/mu_G and 1/gamma2", PAPER),
     Given("s, q, z_0, w_0 of the inner loop", f"{S}, {Q}, 0, y_k", OURS),
