@@ -9,7 +9,7 @@ from hierax import problems
 from hierax._base.errors import InputError
 from hierax.experiments.reproduce import decay_training as training
 from hierax.experiments.reproduce.decay_data import split
-from hierax.problems.weight_decay import cross_entropy, group_norms, perceptron, weight_decay, within
+from hierax.problems.weight_decay import class_scores, cross_entropy, group_norms, perceptron, weight_decay, within
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +86,15 @@ def test_training_keeps_its_bounds_and_learns(parts, network):
     assert scores.loss[1] < scores.loss[0] < np.log(10.0)
     alone = training.score(jax.tree.map(lambda leaf: leaf[1:], networks), parts.test)
     assert 0.2 < alone.accuracy[0] < 1.0
+
+
+def test_activation_of_the_network(parts, network):
+    """By hand, with NumPy."""
+    features = parts.train[0][:5]
+    hidden, output = ({name: np.asarray(leaf) for name, leaf in network[layer].items()} for layer in network)
+    inside = features @ hidden["weight"] + hidden["bias"]
+    for activation, bent in (("tanh", np.tanh(inside)), ("relu", np.maximum(inside, 0.0))):
+        known = bent @ output["weight"] + output["bias"]
+        np.testing.assert_allclose(class_scores(network, features, activation), known, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="activation"):
+        weight_decay(parts.train, parts.validation, activation="sine")

@@ -20,7 +20,15 @@ from hierax.experiments.bench.cold_calls import CALLS as COLD_CALLS
 from hierax.experiments.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
 from hierax.experiments.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax.experiments.bench.methods_problems import ENTRIES as METHOD_PROBLEMS
-from hierax.experiments.reproduce import decay_run, rates_run, svm_run, toy_run
+from hierax.experiments.reproduce import (
+    decay_published,
+    decay_run,
+    rates_run,
+    svm_published,
+    svm_run,
+    toy_published,
+    toy_run,
+)
 from hierax.experiments.reproduce import demo as toy_demo
 from hierax.problems import bolib
 from hierax.problems.svm import Weights
@@ -52,6 +60,13 @@ class Experiment(StrEnum):
     all = "all"
 
 
+class ExperimentSetting(StrEnum):
+    """By whose settings an experiment runs."""
+
+    ours = "ours"
+    published = "published"
+
+
 class SampleWeights(StrEnum):
     """How the SVM experiment turns c into weights."""
 
@@ -80,12 +95,19 @@ def reproduce(
         SampleWeights | None,
         typer.Option(help="svm: sample weights softmax(c), or exp(c) unnormalised.", show_default=False),
     ] = None,
+    setting: Annotated[
+        ExperimentSetting,
+        typer.Option(help="Our settings, or the paper's with the algorithms as printed (toy, svm, weight-decay)."),
+    ] = ExperimentSetting.ours,
 ) -> None:
     """Run an experiment of the paper and say which of its statements hold."""
     every = [name for name in Experiment if name is not Experiment.all]
     names = every if experiment is Experiment.all else [experiment]
     if weights and Experiment.svm not in names:
         raise InputError(f"--weights belongs to the experiment svm, not to {experiment}.")
+    if setting is ExperimentSetting.published:
+        _reproduce_published(experiment, quick, seeds, out, data_dir, weights)
+        return
     chosen: Weights = "exp" if weights is SampleWeights.exp else "softmax"
     for name in names:
         folder = out / name
@@ -98,6 +120,28 @@ def reproduce(
                 svm_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir, weights=chosen)
             case Experiment.weight_decay:
                 decay_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
+
+
+def _reproduce_published(
+    experiment: Experiment,
+    quick: bool,
+    seeds: int | None,
+    out: Path,
+    data_dir: Path | None,
+    weights: SampleWeights | None,
+) -> None:
+    """`reproduce --setting published`; the theory's rates have no published run."""
+    runs = {
+        Experiment.toy: toy_published.run,
+        Experiment.svm: svm_published.run,
+        Experiment.weight_decay: decay_published.run,
+    }
+    if weights is not None:
+        raise InputError("--weights belongs to --setting ours: the published weights are softmax(c).")
+    if experiment is not Experiment.all and experiment not in runs:
+        raise InputError(f"--setting published: there is none of {experiment}, only of {', '.join(runs)}.")
+    for name in runs if experiment is Experiment.all else [experiment]:
+        runs[name](out / f"{name}-published", quick=quick, seeds=seeds, data_dir=data_dir)
 
 
 @app.command("datasets")

@@ -21,6 +21,7 @@ SOURCE = (
     "bilevel optimization, weight decay tuning."
 )
 Bounds = Literal["all", "layers", "tensors"]
+Activation = Literal["tanh", "relu"]
 Values = Array | np.ndarray
 Images = tuple[Values, Values]  # features (rows, d) and labels (rows,)
 Network = dict[str, dict[str, Array]]
@@ -37,16 +38,17 @@ def perceptron(key: PRNGKeyArray, features: int, hidden: int, classes: int) -> N
     return {"hidden": layer(first, features, hidden), "output": layer(second, hidden, classes)}
 
 
-def class_scores(network: Network, features: Values) -> Float[Array, "rows classes"]:
-    """The outputs of the network, tanh between two affine maps, for features of shape (rows, d)."""
+def class_scores(network: Network, features: Values, activation: Activation = "tanh") -> Float[Array, "rows classes"]:
+    """The outputs of the network, tanh or max(0, .) between two affine maps, for features of shape (rows, d)."""
     hidden, output = network["hidden"], network["output"]
-    return jnp.tanh(features @ hidden["weight"] + hidden["bias"][None]) @ output["weight"] + output["bias"][None]
+    bent = {"tanh": jnp.tanh, "relu": jax.nn.relu}[activation]
+    return bent(features @ hidden["weight"] + hidden["bias"][None]) @ output["weight"] + output["bias"][None]
 
 
-def cross_entropy(network: Network, images: Images) -> Float[Array, ""]:
+def cross_entropy(network: Network, images: Images, activation: Activation = "tanh") -> Float[Array, ""]:
     """Mean over the images."""
     features, labels = images
-    likely = jax.nn.log_softmax(class_scores(network, features))
+    likely = jax.nn.log_softmax(class_scores(network, features, activation))
     return -jnp.mean(jnp.take_along_axis(likely, labels[:, None], axis=1))
 
 
@@ -71,6 +73,7 @@ def weight_decay(
     start: float | None = None,
     box: tuple[float, float] = (0.5, 40.0),
     seed: int = 0,
+    activation: Activation = "tanh",
 ) -> Example:
     r"""Norm bounds C under which a trained network is good on a validation set; n_x = p.
 
@@ -88,12 +91,15 @@ def weight_decay(
         start: C at the start, for every bound; None: the norms of the initial network (1 where that is less).
         box: smallest and largest C.
         seed: of the initial network.
+        activation: between the two layers, "tanh" or "relu".
 
     Returns:
         The example, without solutions; y0 is the initial network, in float32, scaled into its bounds.
     """
     if bounds not in get_args(Bounds):
         raise InputError(f'bounds={bounds!r} is not one of "all", "layers", "tensors"')
+    if activation not in get_args(Activation):
+        raise InputError(f'activation={activation!r} is not one of "tanh", "relu"')
     parts = [_checked("train", train), _checked("validation", validation)]
     features = parts[0][0].shape[1]
     if parts[1][0].shape[1] != features:
@@ -109,11 +115,11 @@ def weight_decay(
 
     def upper(x: Array, y: Network, zeta: Images) -> Array:
         del x
-        return cross_entropy(y, zeta)
+        return cross_entropy(y, zeta, activation)
 
     def lower(x: Array, y: Network, xi: Images) -> Array:
         del x
-        return cross_entropy(y, xi)
+        return cross_entropy(y, xi, activation)
 
     def constraints(x: Array, y: Network) -> Array:
         return group_norms(y, bounds) - x

@@ -16,7 +16,7 @@ from hierax.experiments.reproduce.verdict import Verdict
 from hierax.report import new_figure, save_figure
 
 COLOURS = ("#1f6fb4", "#d1602b", "#3a9a5b", "#8b5fbf", "#b8860b", "#555555", "#c2185b")
-LINES = ("--", ":")
+LINES = ("--", ":", "-.", (0, (1, 4)), (0, (5, 5)))
 WIDTH = 140  # characters of the tables where the output is a file
 
 Row = dict[str, Any]  # what is written about one method, by name: numbers, texts and lists, as metrics.json has it
@@ -63,6 +63,11 @@ def print_judgement(console: Console, judged: list[TargetRow] | None, statements
             mark = "[green]met[/green]" if row["met"] else "[red]not met[/red]"
             table.add_row(row["set"], row["target"], row["measured"], mark)
         console.print(table)
+    print_verdicts(console, statements)
+
+
+def print_verdicts(console: Console, statements: Sequence[Verdict]) -> None:
+    """The paper's statements, each with its evidence."""
     for statement in statements:
         console.print(f'"{statement.statement}": {statement.holds}', highlight=False, style="bold", soft_wrap=True)
         for line in statement.evidence:

@@ -3,6 +3,7 @@
 The legend that the tables begin with says what each column is. No numbers are computed here.
 """
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +36,12 @@ def print_tables(
     solvers = "; ".join(f"{entry.name}: {entry.lower}" for entry in ENTRIES)
     console.print(f"lower level by {solvers}\n", highlight=False)
     for name, table in summaries.items():
-        console.print(_table(name, table, plain[name]))
+        console.print(method_table(name, table, plain[name]))
     print_judgement(console, judged, statements)
 
 
-def _table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Table:
+def method_table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Table:
+    """What the methods did on one data set, and the yardsticks."""
     table = headed(
         name,
         "c, step",
@@ -55,10 +57,10 @@ def _table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Table:
     )
     for method, row in rows.items():
         steps = row["zeta"] / BATCH
-        weight = row["setting"]["weight"]
+        given = (row["setting"][name] for name in ("weight", "step"))
         table.add_row(
             method,
-            f"{'-' if weight is None else f'{weight:g}'}, {row['setting']['step']:g}",
+            ", ".join("-" if number is None or math.isnan(number) else f"{number:g}" for number in given),
             f"{row['decrease']:.4f} +- {row['decrease_se']:.4f}",
             f"{row['accuracy']:.3f} +- {row['accuracy_se']:.3f}",
             f"{row['accuracy_exact']:.3f} +- {row['accuracy_exact_se']:.3f}",
@@ -86,8 +88,16 @@ COLUMNS = (
 )
 
 
-def draw(folder: Path, every: dict[str, dict[str, MethodResult]], plain: dict[str, dict[str, float]]) -> list[Path]:
-    """Per data set: test accuracy and hyper-objective against seconds, iterations and samples."""
+def draw(
+    folder: Path,
+    every: dict[str, dict[str, MethodResult]],
+    plain: dict[str, dict[str, float]],
+    levels: dict[str, dict[str, float]] | None = None,
+) -> list[Path]:
+    """Per data set: test accuracy and hyper-objective against seconds, iterations and samples.
+
+    `levels`: by data set, further accuracies to draw as horizontal lines.
+    """
     return [
         draw_panels(
             folder / f"{name}.png",
@@ -95,7 +105,7 @@ def draw(folder: Path, every: dict[str, dict[str, MethodResult]], plain: dict[st
             {method: result["curves"] for method, result in every[name].items()},
             ROWS,
             COLUMNS,
-            {"accuracy": {"plain linear SVM": plain[name]["accuracy"]}},
+            {"accuracy": {"plain linear SVM": plain[name]["accuracy"]} | (levels or {}).get(name, {})},
         )
         for name in every
     ]

@@ -43,7 +43,7 @@ def _gaussian(results: dict[str, Result]) -> Verdict:
     for name in ("SALVF", "SALVF-VR"):
         x = results[f"quadratic/given/{name}"].x
         inside = x[np.abs(x[:, None] - local_minimisers()).argmin(axis=1) == GLOBAL]
-        everywhere, within = _normality(x), _normality(inside)
+        everywhere, within = normality(x), normality(inside)
         all_fine.append(everywhere >= 0.01)
         inside_fine.append(within >= 0.01)
         evidence.append(
@@ -62,7 +62,8 @@ def _gaussian(results: dict[str, Result]) -> Verdict:
     return Verdict("they form an approximate Gaussian distribution (Shapiro-Wilk at 1 %)", holds, evidence)
 
 
-def _normality(values: Numbers) -> float:
+def normality(values: Numbers) -> float:
+    """p of Shapiro and Wilk's test; nan where the values do not differ or are too few."""
     return float(stats.shapiro(values).pvalue) if len(values) >= 3 and np.ptp(values) > 0 else float("nan")
 
 
