@@ -203,10 +203,11 @@ def smd_case(number: int, p: int = 3, q: int | None = None, r: int = 2, s: int |
 def smd(number: int, p: int = 3, q: int | None = None, r: int = 2, s: int | None = None) -> Example:
     """SMD`number` of Sinha, Malo and Deb with p + r upper and q + s + r lower variables (5 + 5 unless given).
 
-    F* = f* = 0 for SMD1 to SMD8. The others have, at 5 + 5, F* = 12.75 (SMD10), -1 (SMD11) and 12.1160 (SMD12). What is hard: the levels disagree (all but SMD1 and SMD3); many local solutions below (SMD3, SMD4); a flat
-    valley below (SMD5, SMD8); infinitely many solutions below (SMD6, SMD11, SMD12), of which the best for the upper
-    level is meant; many local minimisers above (SMD7, SMD8); kinks of F (SMD4, SMD5, SMD8, SMD12); constraints (SMD10
-    to SMD12). tan and log are infinite at the ends of some of the paper's open intervals: bounds are 1e-5 inside.
+    F* = f* = 0 for SMD1 to SMD8. The others have, at 5 + 5, F* = 12.75 (SMD10), -1 (SMD11) and 12.1160 (SMD12). What is
+    hard: the levels disagree (all but SMD1 and SMD3); many local solutions below (SMD3, SMD4); a flat valley below
+    (SMD5, SMD8); infinitely many solutions below (SMD6, SMD11, SMD12), of which the best for the upper level is meant;
+    many local minimisers above (SMD7, SMD8); kinks of F (SMD4, SMD5, SMD8, SMD12); constraints (SMD10 to SMD12). tan
+    and log are infinite at the ends of some of the paper's open intervals: bounds are 1e-5 inside.
 
     The solution of **SMD12** that the paper gives, tan z_j = t - 1/sqrt(r) with t = 1/sqrt(p + r - 1), is not optimal
     where p and r exceed 1: all y with |v - tan z| = 1 solve the lower level, F adds sum |tan z_j|, and that sum is
