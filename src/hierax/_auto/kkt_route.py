@@ -6,8 +6,6 @@ value becomes a cut f <= v_j(x), and the search goes on from the start, from the
 second search, against the value function alone, needs no multipliers. The best validated point wins.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from hierax._auto.candidates import Candidate, SearchResult, Way, judge, select, shown
@@ -36,7 +34,6 @@ from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.phase_one import feasible_points
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.space import Space
-from hierax._judge.scanning import lowest_on_line, scan_points
 from hierax._judge.vectors import Point, VectorProblem
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.progress import Show
@@ -69,8 +66,6 @@ class SmallSearch:
             if self.deadline.passed or self._all_agree(number):
                 break
             self._search_kkt_points(first, number)
-            if number == 0:
-                self._look_along()
             self.tried = number + 1
             show(self.tried, shown(self.candidates))
         for number in self._starts_for_values(np.flatnonzero(statuses == SOLVED).tolist()):
@@ -218,36 +213,6 @@ class SmallSearch:
             feasible = self.vectors.violation(first.x, first.y, values) <= ACCEPTED_VIOLATION
             if values.upper < best.upper and feasible:
                 self._search_below_values(first, best.start)
-
-    def _upper_at(self, y: np.ndarray) -> Callable[[np.ndarray], float]:
-        """F as a function of x alone."""
-        none = np.zeros(self.vectors.layout.rows)
-        return lambda x: float(self.vectors.values(x, y, none).upper)
-
-    def _look_along(self) -> None:
-        """Look along every coordinate of x, with y as it is, for deeper valleys of F, and go on from the deepest.
-
-        y follows at the best place of each line; a place counts where F(x, y*(x)) is lower.
-        """
-        best, limits = select(self.candidates), self.vectors.x_limits
-        if best is None or not scan_points(self.vectors.layout.nx):
-            return
-        cover = np.min(self.space.xs, axis=0), np.max(self.space.xs, axis=0)
-        low, high = (np.where(np.isfinite(end), end, reach) for end, reach in zip(limits, cover, strict=True))
-        point, least = best.point, best.upper
-        for i in range(point.x.size):
-            if self.deadline.passed:
-                return
-            x = lowest_on_line(self._upper_at(point.y), point.x, i, low[i], high[i])
-            if np.array_equal(x, point.x):
-                continue
-            there, status = solved_below(self.vectors, x, point.y)
-            values = self.vectors.values(*there)
-            feasible = self.vectors.violation(there.x, there.y, values) <= ACCEPTED_VIOLATION
-            if status == SOLVED and feasible and values.upper < least:
-                point, least = there, float(values.upper)
-        if point is not best.point:
-            self._search_kkt_points(point, best.start)
 
     def _refine(self) -> None:
         """Once more from the best point, to the last digits."""

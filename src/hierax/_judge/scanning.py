@@ -29,18 +29,12 @@ def lowest_on_lines(
         >>> lowest_on_lines(valleys, np.array([2.0, -1.0]), np.full(2, -3.0), np.full(2, 3.0)).round(3)
         array([0., 0.])
     """
+    best, least = point, value(point)
     for i in range(point.size):
-        point = lowest_on_line(value, point, i, low[i], high[i])
-    return point
-
-
-def lowest_on_line(
-    value: Callable[[np.ndarray], float], point: np.ndarray, i: int, low: float, high: float
-) -> np.ndarray:
-    """The point, or the best of a grid along its i-th entry where that is lower."""
-    grid = np.repeat(point[None], max(scan_points(point.size), 1), axis=0)
-    grid[:, i] = np.linspace(low, high, len(grid))
-    values = np.array([value(there) for there in grid])
-    values = np.where(np.isfinite(values), values, np.inf)
-    best = int(np.argmin(values))
-    return grid[best] if values[best] < value(point) else point
+        for entry in np.linspace(low[i], high[i], scan_points(point.size)):
+            there = best.copy()
+            there[i] = entry
+            found = value(there)
+            if found < least:
+                best, least = there, found
+    return best

@@ -127,7 +127,8 @@ class VectorProblem:
     def branches(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None) -> Branches:
         """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all.
 
-        The solution of a convex lower level that is unique is the only one, from wherever it was found.
+        The solution of a convex lower level that is unique is the only one, from wherever it was found. Without mu, y is
+        no solution that is followed: then one of the points is the best on lines through Y.
         """
         multipliers = np.zeros(self.layout.rows) if mu is None else mu
         follower = self.follower
@@ -135,7 +136,8 @@ class VectorProblem:
             found = follower.solve(x, y, multipliers)
             if found is not None and follower.unique(found) and self._convex_at(found):
                 return self._branch(found)
-        points = np.concatenate([y[None], *self._scanned(x, y), self.lower_starts])[: self.starts_below]
+        scanned = [] if mu is not None else self._scanned(x, y)
+        points = np.concatenate([y[None], *scanned, self.lower_starts])[: self.starts_below]
         every = np.zeros((len(points), self.layout.rows))
         every[0] = multipliers
         return self.followed(x, points, every)
