@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-LOOKS = 400  # evaluations of a scan in all
-FEWEST, MOST = 15, 101  # points of a line: with fewer a scan sees no valleys, more are not needed
+LOOKS = 200  # evaluations of a scan in all: 10 to 20 ms
+FEWEST, MOST = 15, 41  # points of a line: with fewer a scan sees no valleys, more are not needed
 
 
 def scan_points(coordinates: int) -> int:

@@ -127,8 +127,8 @@ class VectorProblem:
     def branches(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None) -> Branches:
         """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all.
 
-        The solution of a convex lower level that is unique is the only one, from wherever it was found. Without mu, y is
-        no solution that is followed: then one of the points is the best on lines through Y.
+        The solution of a convex lower level that is unique is the only one, from wherever it was found. Without mu, y
+        is no solution that is followed: then one of the points is the best on lines through Y.
         """
         multipliers = np.zeros(self.layout.rows) if mu is None else mu
         follower = self.follower
