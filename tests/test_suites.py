@@ -52,18 +52,21 @@ def test_the_page(cli, tmp_path):
     assert "has no SUITE/results.json" in cli("bench", "leaderboard").stderr
     smds = [small("SMD1", 0), small("SMD1", 1), small("SMD12", 0), small("SMD12", 1, solved=False, gap=0.1, upper=12.0)]
     smds.append(small("SMD1", 0, solver="SLSQP", solved=False))
+    del smds[-1]["compiled"]
     qpecs = [larger("qpec-100-4"), larger("qpec-100-4", solver="BLOCC", violation=1.0, upper=-9.0)]
     qpecs.append(larger("qpec-100-1", known=0.099, upper=0.0990028))
     qpecs.append(larger("qpec-100-1", known=0.099, solver="trust-constr-KKT", not_run="too large"))
     for name, rows in (("smd", smds), ("qpec", qpecs)):
         (tmp_path / "found" / name).mkdir(parents=True)
         (tmp_path / "found" / name / "results.json").write_text(json.dumps(rows))
+    (tmp_path / "found" / "notes.md").write_text("Made by hand.\n")
     assert cli("bench", "leaderboard", "found", "--page", "page.md").exit_code == 0
     page = (tmp_path / "page.md").read_text()
     assert "| Auto | 2, 1 | 2 | 2.00 | 0.50 | SMD12 |" in page
-    assert "| SLSQP | 0 | 1 | 2.00 | 0.50 | SMD1 |" in page
+    assert "| SLSQP | 0 | 1 | 2.00 | - | SMD1 |" in page
     assert "| Auto | 2 | 2 | 9.00 | 3.00 |  |" in page and "| BLOCC | 0 | 1 |" in page
     assert "trust-constr-KKT" not in page and "## bolib" not in page
+    assert page.endswith("Made by hand.\n")
     beaten = page.split("## Better than published")[1]
     assert "**SMD12** (Auto): F = 12.11603, published 12.16421." in beaten
     assert "**qpec-100-4** (Auto): F = -4.0453, published -3.98212." in beaten and "x = (0.25, 0.3333333333)" in beaten

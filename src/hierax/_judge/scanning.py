@@ -29,12 +29,20 @@ def lowest_on_lines(
         >>> lowest_on_lines(valleys, np.array([2.0, -1.0]), np.full(2, -3.0), np.full(2, 3.0)).round(3)
         array([0., 0.])
     """
-    best, least = point, value(point)
     for i in range(point.size):
-        for entry in np.linspace(low[i], high[i], scan_points(point.size)):
-            there = best.copy()
-            there[i] = entry
-            found = value(there)
-            if found < least:
-                best, least = there, found
+        point = lowest_on_line(value, point, i, low[i], high[i])
+    return point
+
+
+def lowest_on_line(
+    value: Callable[[np.ndarray], float], point: np.ndarray, i: int, low: float, high: float
+) -> np.ndarray:
+    """The point itself, or with its i-th entry from a grid between the two ends where that is lower."""
+    best, least = point, value(point)
+    for entry in np.linspace(low, high, scan_points(point.size)):
+        there = point.copy()
+        there[i] = entry
+        found = value(there)
+        if found < least:
+            best, least = there, found
     return best

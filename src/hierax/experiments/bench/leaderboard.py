@@ -19,6 +19,7 @@ from hierax.experiments.bench.outside_judge import GAP, VIOLATION
 from hierax.experiments.bench.suites import MEDIUM, PROBLEMS
 from hierax.problems.smd import smd12_as_published
 
+NOTES = "notes.md"  # of the folder: how its results were made, put at the end of the page
 DIGITS = 10  # of a point: F to more digits than anything is compared at
 BEATEN = 1e-3  # by which a published value must be undercut, relative to 1 + |F|
 WHAT = {
@@ -29,7 +30,7 @@ WHAT = {
 }
 HEAD = """# Leaderboard
 
-Written by `hierax bench leaderboard` from the results of `hierax bench suite NAME`; nothing here is typed by hand.
+Written by `hierax bench leaderboard` from the results of `hierax bench suite NAME` (and, at the end, their notes).
 Every answer was judged by solvers that are no part of hierax: SciPy's SLSQP from many starts (bolib, smd), Clarabel
 (qpec, portfolio). Small problems count as solved where the point is feasible and y optimal below up to 1e-5 and F is
 within 1e-3 (1 + |F*|) of the best value known; the others as docs/auto.md says. Seconds are CPU seconds of the first
@@ -71,7 +72,8 @@ def write_page(folder: Path, page: Path) -> None:
         parts.append(_table(suite, _rows(suite, records)))
         beaten += _beaten(suite, records)
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text("\n".join([*parts, _points(beaten)]))
+    notes = folder / NOTES
+    page.write_text("\n".join([*parts, _points(beaten), *([notes.read_text()] if notes.is_file() else [])]))
 
 
 def _grouped(records: list[dict[str, Any]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
@@ -103,7 +105,9 @@ def _rows(suite: str, records: list[dict[str, Any]]) -> list[Row]:
         seeds = min(len(mark) for mark in marks.values())
         solved = [sum(mark[seed] for mark in marks.values()) for seed in range(seeds)]
         missed = [name for name, mark in marks.items() if not all(mark)]
-        seconds = [float(np.median([runs[0][field] for runs in made.values()])) for field in (cold, "compiled")]
+        seconds = [
+            float(np.median([runs[0].get(field, np.nan) for runs in made.values()])) for field in (cold, "compiled")
+        ]
         rows.append(Row(solver, len(made), solved, missed, *seconds))
     return sorted(rows, key=lambda row: -min(row.solved))
 
@@ -114,8 +118,9 @@ def _table(suite: str, rows: list[Row]) -> str:
     lines += ["| --- | --- | --- | --- | --- | --- |"]
     for row in rows:
         counts = ", ".join(map(str, row.solved))
+        compiled = "-" if math.isnan(row.compiled) else f"{row.compiled:.2f}"
         missed = ", ".join(row.missed) if len(row.missed) <= 6 else f"{len(row.missed)} problems"
-        lines.append(f"| {row.solver} | {counts} | {row.problems} | {row.cold:.2f} | {row.compiled:.2f} | {missed} |")
+        lines.append(f"| {row.solver} | {counts} | {row.problems} | {row.cold:.2f} | {compiled} | {missed} |")
     return "\n".join([*lines, ""])
 
 
