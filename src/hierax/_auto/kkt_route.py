@@ -213,7 +213,7 @@ class SmallSearch:
         cover = np.min(self.space.xs, axis=0), np.max(self.space.xs, axis=0)
         low, high = (np.where(np.isfinite(end), end, far) for end, far in zip(vectors.x_limits, cover, strict=True))
         point, least = best.point, best.upper
-        for i in np.flatnonzero(low < high):
+        for i in np.flatnonzero(low < high).tolist():
             if self.deadline.passed:
                 return
             x = lowest_on_line(_upper_at(vectors, point.y), point.x, i, low[i], high[i])
