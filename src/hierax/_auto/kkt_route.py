@@ -6,8 +6,6 @@ value becomes a cut f <= v_j(x), and the search goes on from the start, from the
 second search, against the value function alone, needs no multipliers. The best validated point wins.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from hierax._auto.candidates import Candidate, SearchResult, Way, judge, select, shown
@@ -36,7 +34,6 @@ from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.phase_one import feasible_points
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.space import Space
-from hierax._judge.scanning import lowest_on_line
 from hierax._judge.vectors import Point, VectorProblem
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.progress import Show
@@ -74,7 +71,6 @@ class SmallSearch:
         for number in self._starts_for_values(np.flatnonzero(statuses == SOLVED).tolist()):
             if not self.deadline.passed:
                 self._search_below_values(firsts[number], number)
-        self._look_along()
         self._look_aside()
         self._refine()
         return SearchResult(self.candidates, statuses)
@@ -202,31 +198,6 @@ class SmallSearch:
         branches = max(candidate.branches for candidate in self.candidates)
         return self.vectors.bent is None and branches == 1 and all(c.confirmed for c in self.candidates if c.accepted)
 
-    def _look_along(self) -> None:
-        """Look along every coordinate of x, with y as it is, for deeper valleys of F, and go on from the deepest.
-
-        y follows at the best place of each line; a place counts where F(x, y*(x)) is lower.
-        """
-        best, vectors = select(self.candidates), self.vectors
-        if best is None:
-            return
-        cover = np.min(self.space.xs, axis=0), np.max(self.space.xs, axis=0)
-        low, high = (np.where(np.isfinite(end), end, far) for end, far in zip(vectors.x_limits, cover, strict=True))
-        point, least = best.point, best.upper
-        for i in np.flatnonzero(low < high).tolist():
-            if self.deadline.passed:
-                return
-            x = lowest_on_line(_upper_at(vectors, point.y), point.x, i, low[i], high[i])
-            if x is point.x:
-                continue
-            there, status = solved_below(vectors, x, point.y)
-            values = vectors.values(*there)
-            feasible = vectors.violation(there.x, there.y, values) <= ACCEPTED_VIOLATION
-            if status == SOLVED and feasible and values.upper < least - SAME_END * (1 + abs(least)):
-                point, least = there, float(values.upper)
-        if point is not best.point:
-            self._search_kkt_points(point, best.start)
-
     def _look_aside(self) -> None:
         """Look at both sides of the best point, where F may have an inflection, and go on from where it is lower."""
         best = select(self.candidates)
@@ -261,12 +232,6 @@ def solved_below(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> tuple[
         status = INFEASIBLE if (found.status == INFEASIBLE).all() else int(np.max(found.status))
         return Point(x, y, np.zeros(vectors.layout.rows)), status
     return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
-
-
-def _upper_at(vectors: VectorProblem, y: np.ndarray) -> Callable[[np.ndarray], float]:
-    """F as a function of x alone."""
-    none = np.zeros(vectors.layout.rows)
-    return lambda x: float(vectors.values(x, y, none).upper)
 
 
 def _needs_a_cut(candidate: Candidate) -> bool:
