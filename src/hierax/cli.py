@@ -1,4 +1,4 @@
-"""The command line: `hierax solve`, and the commands of the experiments, which are mounted here.
+"""The command line: `hierax solve` and `hierax verify`, and the commands of the experiments, which are mounted here.
 
 Thin: it parses, calls and prints. What every command shares is here too: float64, compiled programs kept between calls,
 and mistakes of the user told in one line.
@@ -24,16 +24,20 @@ from hierax._base.interrupt import interruptible
 from hierax._compile.kept import cache
 from hierax._methods.registry import METHODS
 from hierax._problem.problem import Problem
-from hierax._run import checkpoint
+from hierax._run import answers, checkpoint
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
+from hierax._run.verifying import Verification, verify
 from hierax.experiments import commands, user_file
 from hierax.experiments.commands import Out
 from hierax.solving import solve as run_solver
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
 STATE, SETTINGS = "state.npz", "run.json"  # what a run leaves in its folder for --resume
+ANSWER = "answer.json"  # and for `hierax verify`
+VERIFIED = {"yes": 0, "no": 1, "unknown": 2}  # exit codes of `hierax verify`
+BAD_INPUT = 3
 
 SOLVERS: dict[str, Callable[[], AbstractMethod | Auto]] = {"auto": Auto, **METHODS}
 
@@ -46,11 +50,15 @@ class OneLineErrors(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except (InputError, RunFailed, MissingExtra, OSError) as error:
-            Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            _print_error(error)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             Console(stderr=True).print("interrupted")
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _print_error(error: Exception) -> None:
+    Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 app = typer.Typer(
@@ -118,15 +126,18 @@ def _keep_programs() -> None:
 # -- solve ------------------------------------------------------------------------------------------------------------
 
 
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py:NAME",
+        help="A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0.",
+    ),
+]
+
+
 @app.command()
 def solve(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE.py:NAME",
-            help="A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0.",
-        ),
-    ],
+    target: Target,
     method: MethodName = None,
     max_steps: Annotated[
         int | None,
@@ -161,6 +172,7 @@ def solve(
 def _write(folder: Path, solution: Solution, settings: Mapping[str, object], resume: bool) -> None:
     """Everything that a run leaves in its folder."""
     report.write_run(folder, solution, settings, resume)
+    report.write_json(folder / ANSWER, answers.content_of(solution))
     if isinstance(solution.method, AbstractMethod) and solution.state is not None:
         checkpoint.save(folder / STATE, solution.state)
         report.draw_or_say(lambda: report.draw_history(folder), print)
@@ -230,3 +242,38 @@ def _print_solution(solution: Solution, folder: Path) -> None:
     print(solution)
     resumes = "" if isinstance(solution.method, Auto) else " (go on with --resume)"
     print(f"Written to {folder}{resumes}")
+
+
+# -- verify -----------------------------------------------------------------------------------------------------------
+
+
+@app.command("verify")
+def verify_answer(
+    target: Target,
+    answer: Annotated[Path, typer.Argument(metavar="ANSWER.json", help="x and y, as `hierax solve` writes them.")],
+) -> None:
+    """Check somebody's answer to a problem.
+
+    Exit code: 0: the certificate says yes; 1: it says no, or F or the problem is not as claimed; 2: it is not decided;
+    3: the problem or the answer cannot be read.
+    """
+    try:
+        file, name = user_file.split(target)
+        stated = _stated(user_file.loaded(file), file, name)
+        given = answers.read(answer, *stated)
+        found = verify(stated.problem, given)
+    except (InputError, OSError) as error:
+        _print_error(error)
+        raise typer.Exit(BAD_INPUT) from None
+    _print_verification(found, given)
+    raise typer.Exit(VERIFIED[found.verdict])
+
+
+def _print_verification(found: Verification, given: answers.Answer) -> None:
+    print(found.certificate)
+    print(f"F        {found.upper:.10g}" + ("" if given.claimed is None else f" (claimed: {given.claimed:.10g})"))
+    print(f"problem  {found.problem.sha256 or f'no hash: {found.problem.why}'}")
+    print(f"answer   {given.sha256}")
+    for line in (*found.objections, *found.remarks):
+        print(line)
+    print(f"verdict  {found.verdict}")

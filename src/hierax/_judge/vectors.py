@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
-from hierax._judge.branches import Branches
+from hierax._judge.branches import FEASIBLE, Branches
 from hierax._judge.following import Follower
 from hierax._judge.programs import Layout, Limits, Programs, Values, raveled
+from hierax._judge.scanning import lowest_on_lines, scan_points
 from hierax._judge.setting import HostProgram
 from hierax._judge.table import Table
 from hierax._judge.units import Units
@@ -132,7 +133,8 @@ class VectorProblem:
     def branches(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None) -> Branches:
         """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all.
 
-        The solution of a convex lower level that is unique is the only one, from wherever it was found.
+        The solution of a convex lower level that is unique is the only one, from wherever it was found. Without mu, y
+        is no solution that is followed: then one of the points is the best on lines through Y.
         """
         multipliers = np.zeros(self.layout.rows) if mu is None else mu
         follower = self.follower
@@ -140,10 +142,29 @@ class VectorProblem:
             found = follower.solve(x, y, multipliers)
             if found is not None and follower.unique(found) and self._convex_at(found):
                 return self._branch(found)
-        points = np.concatenate([y[None], self.lower_starts])[: self.starts_below]
+        scanned = [] if mu is not None else self._scanned(x, y)
+        points = np.concatenate([y[None], *scanned, self.lower_starts])[: self.starts_below]
         every = np.zeros((len(points), self.layout.rows))
         every[0] = multipliers
         return self.followed(x, points, every)
+
+    def _scanned(self, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+        """Another point to solve a lower level from that is not convex: the best on lines through Y, from y on."""
+        if self.bent is None or not scan_points(self.layout.ny):
+            return []
+        none = np.zeros(self.layout.rows)
+        allowed = max(float(np.max(beyond(self.values(x, y, none), self.layout), initial=0.0)), FEASIBLE)
+
+        def value(there: np.ndarray) -> float:
+            values = self.values(x, there, none)
+            fine = np.max(beyond(values, self.layout), initial=0.0) <= allowed and np.isfinite(values.lower)
+            return float(values.lower) if fine else np.inf
+
+        ends = self.y_limits.low, self.y_limits.high
+        cover = np.min(self.lower_starts, axis=0), np.max(self.lower_starts, axis=0)
+        low, high = (np.where(np.isfinite(end), end, reach) for end, reach in zip(ends, cover, strict=True))
+        found = lowest_on_lines(value, y, low, high)
+        return [] if np.array_equal(found, y) else [found[None]]
 
     @property
     def follower(self) -> Follower | None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from hierax._base.errors import InputError
 from hierax._run.status import Kind
 from hierax.experiments import datasets
-from hierax.experiments.bench import cold, external, fuzz, medium, methods, sampled
+from hierax.experiments.bench import cold, external, fuzz, leaderboard, medium, methods, sampled, suites
 from hierax.experiments.bench.cold_calls import CALLS as COLD_CALLS
 from hierax.experiments.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
 from hierax.experiments.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
@@ -268,6 +268,32 @@ def bench_run(
     """Run a method of your own through the table of `bench methods`. FILE.py is executed."""
     problems = _known("--problem", problem, list(METHOD_PROBLEMS))
     methods.run_own(_wide_console(), target, problems, beside, out or Path("out") / "own-method")
+
+
+@bench_app.command("suite")
+def bench_suite(
+    name: Annotated[str, typer.Argument(metavar=f"[{'|'.join(suites.PROBLEMS)}]", help="Which collection.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
+    solver: Annotated[
+        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    out: Out = None,
+) -> None:
+    """Solve a public collection of problems with Auto and the other solvers; every answer is judged outside hierax."""
+    _known("suite", [name], list(suites.PROBLEMS))
+    solvers = _known("--solver", solver, suites.solvers_of(name))
+    suites.run(_wide_console(), name, seeds, solvers, data_dir, out or Path("out") / "suites" / name)
+
+
+@bench_app.command("leaderboard")
+def bench_leaderboard(
+    folder: Annotated[Path, typer.Argument(help="Folder with SUITE/results.json.")] = Path("out") / "suites",
+    page: Annotated[Path, typer.Option(help="The page to write.")] = Path("out") / "leaderboard.md",
+) -> None:
+    """Write a page with every solver's figures in every suite that was run, and points that beat published values."""
+    leaderboard.write_page(folder, page)
+    Console().print(f"Written to {page}", highlight=False, soft_wrap=True)
 
 
 @bench_app.command("cold")

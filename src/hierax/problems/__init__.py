@@ -16,6 +16,7 @@ from hierax.problems.example import Example as Example
 from hierax.problems.example import Known as Known
 from hierax.problems.kinked import kinked as kinked
 from hierax.problems.random_qp import random_qp as random_qp
+from hierax.problems.smd import smd as smd
 from hierax.problems.svm import svm as svm
 from hierax.problems.synthetic import synthetic as synthetic
 from hierax.problems.toy import toy as toy
@@ -31,6 +32,7 @@ __all__ = [
     "kinked",
     "lvhba_toy",
     "random_qp",
+    "smd",
     "svm",
     "svm_hypergradient",
     "svm_reference",

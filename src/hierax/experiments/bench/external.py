@@ -1,4 +1,4 @@
-"""`hierax bench bolib`: solvers against the 71 problems of BOLIB.
+"""`hierax bench bolib` and `hierax bench suite smd`: solvers against small problems with known solutions.
 
 Every answer is judged by `outside_judge`, which uses a solver that is not hierax's own; the solvers that are compared
 are in `solvers`. The tables, the targets and results.json are made here.
@@ -19,7 +19,12 @@ from hierax.experiments.bench.solvers import SOLVERS, clear_programs
 from hierax.experiments.reproduce.comparison import headed
 from hierax.experiments.reproduce.workers import Name, Task, run_tasks
 from hierax.problems import bolib
+from hierax.problems.bolib.case import Case
+from hierax.problems.smd import NUMBERS, smd_case
 
+SMD = {f"SMD{number}": number for number in NUMBERS}
+SMD_WANTED = 9  # of them that Auto should solve
+NAMES = {"bolib": list(bolib.CASES), "smd": list(SMD)}  # of the problems, by suite
 CLASSES = {
     "strongly convex": ("strongly convex",),
     "convex or linear": ("convex", "linear"),
@@ -31,6 +36,7 @@ class Record(TypedDict):
     """A run of a solver on a problem: the judgement, how it ended, CPU seconds with and without compilation.
 
     The first five fields are those of `outside_judge.Judgement`; "compiled" is measured for the first seed only.
+    `known` is the upper objective at the best point known, `x` and `y` are the point.
     """
 
     upper: float
@@ -38,6 +44,9 @@ class Record(TypedDict):
     gap: float
     solved: bool
     better: bool
+    known: float
+    x: list[float]
+    y: list[float]
     seed: int
     ended: str
     seconds: float
@@ -48,12 +57,18 @@ Timing = Literal["seconds", "compiled"]
 Found = dict[Name, list[Record]]  # by solver and problem, one record per seed
 
 
+def load(name: str) -> Case:
+    """The problem of that name, of either suite."""
+    return smd_case(SMD[name]) if name in SMD else bolib.load(name)
+
+
 def measure(name: str, solver: str, seeds: int) -> list[Record]:
     """Run a solver on a case with every seed: judgement, CPU seconds (the first run is cold), how it ended.
 
     The first seed is run again at the end, so that there is always a run with everything compiled.
     """
-    case, judge = bolib.load(name), Judge(bolib.load(name))
+    case = load(name)
+    judge = Judge(case)
     clear_programs()
     records: list[Record] = []
     for seed in [*range(seeds), 0]:
@@ -72,6 +87,9 @@ def measure(name: str, solver: str, seeds: int) -> list[Record]:
                 gap=gap,
                 solved=solved,
                 better=better,
+                known=case.values[0],
+                x=np.ravel(x).tolist(),
+                y=np.ravel(y).tolist(),
                 seed=seed,
                 ended=ended,
                 seconds=seconds,
@@ -122,13 +140,15 @@ def _range(counts: list[int]) -> str:
 
 
 def _of_class(names: list[str], classes: tuple[str, ...]) -> list[str]:
-    return [name for name in names if bolib.load(name).lower_class in classes]
+    return [name for name in names if load(name).lower_class in classes]
 
 
 def _by_class(found: Found, solvers: list[str], names: list[str]) -> Table:
     table = headed("solved, over the seeds", "problems", *solvers)
     for title, classes in [*CLASSES.items(), ("all", sum(CLASSES.values(), ()))]:
         some = _of_class(names, classes)
+        if not some:
+            continue
         table.add_row(title, str(len(some)), *(_range(_solved(found, solver, some)) for solver in solvers))
     fields: tuple[tuple[str, Timing], ...] = (
         ("median CPU s, cold", "seconds"),
@@ -152,7 +172,7 @@ def _by_problem(found: Found, names: list[str]) -> Table:
         first = rows[0]
         table.add_row(
             name,
-            f"{bolib.load(name).values[0]:.6g}",
+            f"{first['known']:.6g}",
             f"{first['upper']:.6g}",
             f"{first['violation']:.1e}",
             f"{first['gap']:.1e}",
@@ -166,6 +186,11 @@ def _by_problem(found: Found, names: list[str]) -> Table:
 
 def _targets(found: Found, solvers: list[str], names: list[str], seeds: int) -> list[tuple[str, str, bool]]:
     """The targets that a whole run is judged by."""
+    if set(names) == set(SMD) and "Auto" in solvers:
+        counts = _solved(found, "Auto", names)
+        return [
+            (f"Auto: at least {SMD_WANTED} of {len(SMD)} for every seed", _range(counts), min(counts) >= SMD_WANTED)
+        ]
     if len(names) < len(bolib.CASES):
         return []
     targets = []

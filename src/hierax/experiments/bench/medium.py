@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from rich.console import Console
 
 from hierax.experiments.bench.medium_case import Functions
@@ -68,6 +69,7 @@ def _record(functions: Functions, judge: Judge, answer: Answer, start: float | N
         "certificate": certified.verdict,
         "slope": certified.slope,
         "standard_error": certified.standard_error,
+        "x": np.ravel(answer.x).tolist(),
     }
 
 

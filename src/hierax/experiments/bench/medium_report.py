@@ -29,7 +29,7 @@ class Record(TypedDict):
     """A run of a solver on a problem, as results.json has it; fields after `not_run` are those of runs that were made.
 
     `upper` is F(x, y*(x)), `descent` what the judge could lower it by close by (of claims only), `slope` the
-    certificate's, in units of F's scale; `cold` and `compiled` are CPU seconds.
+    certificate's, in units of F's scale; `cold` and `compiled` are CPU seconds, `x` is the answer's, flat.
     """
 
     sizes: str
@@ -52,6 +52,7 @@ class Record(TypedDict):
     certificate: NotRequired[str]
     slope: NotRequired[float | None]
     standard_error: NotRequired[bool]
+    x: NotRequired[list[float]]
 
 
 Found = dict[Name, list[Record]]  # by problem and solver, one record per seed

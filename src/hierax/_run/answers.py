@@ -1,0 +1,194 @@
+"""Answers as files: `answer.json`, which `hierax solve` writes and `hierax verify` judges. JSON only, nothing is run.
+
+    {"format": "hierax answer 1", "x": ..., "y": ..., "multipliers": {"inequalities": ..., ...}, "F": 0.0909,
+     "problem": {"sha256": "...", "jax": "0.10.2"}}
+
+A variable that is one array is a number or nested lists; a tree is an object with one entry for each array, by its path
+("layers.0.weight"). Only x and y must be there. docs/verify.md tells the rest.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._base.errors import InputError
+from hierax._base.trees import split_variable
+from hierax._compile.fingerprint import fingerprint
+from hierax._compile.precision import float64
+from hierax._problem.problem import Multipliers, Problem
+from hierax._run.solution import Solution
+
+FORMAT = "hierax answer 1"
+FIELDS = ("format", "x", "y", "multipliers", "F", "problem")
+
+
+class Answer(NamedTuple):
+    """Somebody's answer to a problem.
+
+    Attributes:
+        x: upper variable, in the structure of the problem's own start.
+        y: lower variable, likewise.
+        multipliers: None where the file has none.
+        claimed: F as the file has it; None: not stated.
+        problem_hash: hash of the problem that it answers; None: not stated.
+        jax: version of JAX that this hash was made with.
+        sha256: hash of the answer: of its JSON with sorted keys and without spaces.
+    """
+
+    x: PyTree
+    y: PyTree
+    multipliers: Multipliers | None
+    claimed: float | None
+    problem_hash: str | None
+    jax: str | None
+    sha256: str
+
+
+def content_of(solution: Solution) -> dict[str, Any]:
+    """What `answer.json` holds for a solution."""
+    found = fingerprint(solution.problem, solution.x, solution.y)
+    return {
+        "format": FORMAT,
+        "x": _by_path(solution.x),
+        "y": _by_path(solution.y),
+        "multipliers": {name: _by_path(tree) for name, tree in solution.multipliers._asdict().items()},
+        "F": solution.value,
+        "problem": {"sha256": found.sha256, "jax": jax.__version__},
+    }
+
+
+def read(path: Path, problem: Problem, x0: PyTree, y0: PyTree) -> Answer:
+    """The answer in a file, in the structure of the problem's start; InputError says what does not fit."""
+    try:
+        content = json.loads(path.read_text("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is not JSON ({error}).") from error
+    if not isinstance(content, dict) or "x" not in content or "y" not in content:
+        raise InputError(f"{path}: needs an object with x and y.")
+    unknown = sorted(set(content) - set(FIELDS))
+    if unknown or content.get("format", FORMAT) != FORMAT:
+        odd = f"field {unknown[0]!r}" if unknown else f"format {content['format']!r}"
+        raise InputError(f"{path}: unknown {odd}; this version reads {FORMAT!r} with {', '.join(FIELDS)}.")
+    x, y = _variable("x", content["x"], x0), _variable("y", content["y"], y0)
+    stated = _object("problem", content.get("problem"))
+    for name in ("sha256", "jax"):
+        if not isinstance(stated.get(name), str | None):
+            raise InputError(f"problem.{name}: needs a text.")
+    claimed = content.get("F")
+    return Answer(
+        x,
+        y,
+        _multipliers(content.get("multipliers"), problem, x, y),
+        None if claimed is None else float(_numbers("F", claimed, ())),
+        stated.get("sha256"),
+        stated.get("jax"),
+        answer_hash(content),
+    )
+
+
+def answer_hash(content: dict[str, Any]) -> str:
+    """The hash of an answer's JSON, whatever the order of its keys and its spaces.
+
+    Examples:
+        >>> answer_hash({"x": 1.0, "y": [2.0]}) == answer_hash({"y": [2.0], "x": 1.0})
+        True
+    """
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _paths(tree: PyTree) -> dict[str, Any]:
+    """Every array of a tree by its path."""
+    named = [
+        (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        if isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
+    ]
+    if len(dict(named)) < len(named):
+        raise InputError("two arrays of a variable have the same path: a key holds a dot. Rename it.")
+    return dict(named)
+
+
+def _by_path(tree: PyTree) -> Any:
+    found = {path: np.asarray(leaf, np.float64).tolist() for path, leaf in _paths(tree).items()}
+    return found[""] if set(found) == {""} else found
+
+
+def _variable(name: str, given: object, like: PyTree) -> PyTree:
+    """A variable in the structure of its start."""
+    with float64():
+        arrays, rest = split_variable(f"{name}0", like)
+    return eqx.combine(_filled(name, given, arrays), rest)
+
+
+def _filled(name: str, given: object, like: PyTree) -> PyTree:
+    """The numbers of a file in the structure of `like`, whose leaves have shapes."""
+    wanted = _paths(like)
+    if set(wanted) == {""}:
+        found = {"": given}
+    else:
+        found = _object(name, given)
+    if set(found) != set(wanted):
+        odd = sorted(set(found) ^ set(wanted))[0]
+        raise InputError(f"{name}: {'has no' if odd in wanted else 'does not know'} {odd!r}; needs {sorted(wanted)}.")
+    leaves = [
+        _numbers(f"{name}.{path}" if path else name, found[path], tuple(leaf.shape)) for path, leaf in wanted.items()
+    ]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _multipliers(given: object, problem: Problem, x: PyTree, y: PyTree) -> Multipliers | None:
+    if given is None:
+        return None
+    found, trees = _object("multipliers", given), []
+    functions = {
+        "inequalities": problem.constraints,
+        "equalities": problem.equalities,
+        "upper": problem.upper_constraints,
+    }
+    if set(found) - set(functions):
+        raise InputError(f"multipliers: does not know {sorted(set(found) - set(functions))[0]!r}.")
+    for name, function in functions.items():
+        with float64():
+            shapes = eqx.filter_eval_shape(function, x, y)
+        trees.append(_filled(f"multipliers.{name}", found.get(name, {}), shapes))
+    return Multipliers(*trees)
+
+
+def _object(name: str, given: object) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise InputError(f"{name}: needs an object with a name for every entry.")
+    return given
+
+
+def _numbers(name: str, given: object, shape: tuple[int, ...]) -> np.ndarray:
+    """Nested lists of numbers as an array of that shape."""
+    if not _is_numbers(given):
+        raise InputError(f"{name}: needs numbers, or nested lists of them.")
+    try:
+        array = np.asarray(given, np.float64)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{name}: is no array ({error}).") from error
+    if array.shape != shape:
+        raise InputError(f"{name}: has shape {array.shape}, the problem's has {shape}.")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name}: has entries that are not finite.")
+    return array
+
+
+def _is_numbers(given: object) -> bool:
+    if isinstance(given, list):
+        return all(_is_numbers(entry) for entry in given)
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
