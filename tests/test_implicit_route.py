@@ -13,6 +13,7 @@ from hierax._judge.following import Follower
 from hierax._judge.matrix_free import FreeFollower
 from hierax._judge.programs import Programs
 from hierax._judge.setting import Setting
+from hierax._judge.table import Table
 from hierax._lower.krylov import KrylovSystem, OutOfTime, Sizes
 
 
@@ -143,7 +144,7 @@ def test_agreement_with_the_dense_follower():
     problem, x = curved_problem(), np.array([0.3, -0.2])
     setting = Setting.of(problem, x, np.zeros(30), 4096, 0)
     free, programs = FreeFollower(setting), Programs(setting)
-    dense = Follower(programs, programs.raw)
+    dense = Follower(programs, programs.raw, Table(programs, programs.raw))
     none = np.zeros(free.layout.rows)
     ours = free.solve(x, np.zeros(30), none)
     theirs = dense.solve(x, ours.y, ours.mu)

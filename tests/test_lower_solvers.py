@@ -30,7 +30,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noted(cache: Any, key: Any, value: Any) -> None:
         if cache is programs._programs:
-            names.append(key[1])
+            names.append(key[2])
         remember(cache, key, value)
 
     monkeypatch.setattr(programs, "_remember", noted)

@@ -79,7 +79,7 @@ class LargeRoute:
         self.starts = 1 if self.referee is None else auto.starts or _default_starts(prepared, self.referee)
         self.stages = Stages()
         self.stages_until = math.inf  # seconds after which something else begins
-        self.ran_off = self.stopped = False
+        self.ran_off = self.stopped = self.cut_short = False
         if self.referee is not None and self.referee.not_convex is not None:
             log.append(
                 f"The lower level is {self.referee.not_convex}: y is the best of {LOWER_STARTS} solves at every x."
@@ -109,6 +109,7 @@ class LargeRoute:
 
         limits = Limits(lambda: self._enough_trained, lambda: self.budget.over or self.interrupt.asked)
         found = search_by_training(referee, limits, met, None if ahead is None else ahead.end.x, self.certifier.tol)
+        self.cut_short = self._enough_trained
         if found is not None:
             self.stages.best, self.log = found.stage, [*self.log, *found.log]
             self.certifier.know(found.stage, found.certificate)
@@ -344,9 +345,10 @@ def _reason(route: LargeRoute, best: Stage) -> Reason:
         return Reason.STAGES_STOPPED
     if route.call.max_steps is not None and len(route.stages) >= route.call.max_steps:
         return Reason.STAGES_ENOUGH
-    if not route.budget.spent:
+    if not (route.budget.spent or route.cut_short):
         return Reason.STAGES_WITHOUT_PROOF
-    return Reason.STAGES_OUT_OF_TIME if route.budget.out_of_time else Reason.STAGES_OUT_OF_SAMPLES
+    out_of_time = route.budget.out_of_time or route.cut_short
+    return Reason.STAGES_OUT_OF_TIME if out_of_time else Reason.STAGES_OUT_OF_SAMPLES
 
 
 def _certificate_text(route: LargeRoute, best: Stage) -> str:
