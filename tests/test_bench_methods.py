@@ -208,6 +208,7 @@ def _method_of_the_docs(folder):
     return f"{file}:Perturbed"
 
 
+@pytest.mark.slow
 def test_a_method_of_the_users_own_beside_stored_results(tmp_path, monkeypatch):
     monkeypatch.setattr(methods_measure, "STEPS", (1, 11, 30))
     beside = tmp_path / "stored.json"

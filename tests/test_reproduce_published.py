@@ -160,6 +160,7 @@ def test_the_toy_at_small_size():
     assert "released code" in text
 
 
+@pytest.mark.slow
 def test_the_svm_at_small_size(monkeypatch):
     monkeypatch.setattr(svm_data, "SIZES", {"breast-cancer": (60, 40)})
     entry = svm_published.entries()["SALVF"]
