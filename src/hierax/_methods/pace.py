@@ -33,6 +33,8 @@ CIRCLING = 0.25  # the same part, where directions that hardly change from step 
 SMOOTH, TURNING = 0.5, -0.25  # mean cosine of consecutive directions: they hardly change, they undo each other
 FAST = 0.05  # part of the distance between y and w by which w may move per step
 REACH = 3.0  # a lengthened step is at most this many times as long as those of the window before
+BEGINNING = 1e-3  # part of a step whose length after the projection tells how far x would go without meeting a bound
+STILL = 1e-6  # a window whose steps were this much shorter than the estimated one moved by rounding alone
 KNOWN, FORGOTTEN = 0.5, 1.1  # a factor above this part of one that was too long is avoided; how that fades per window
 UNLIMITED = 1e12
 
@@ -85,12 +87,13 @@ def first_pace(x: PyTree, below: Below) -> Pace:
 def within_reach(pace: Pace, length: Scalar) -> Scalar:
     """The part of a step of the given length that is made: all, unless it is lengthened and far longer than usual.
 
-    A single entry of x can run away within a few steps, before any mean direction shows it. No step is cut below the
-    estimated one: x may have stood still, to rounding, in the window before, and then nothing is usual.
+    A single entry of x can run away within a few steps, before any mean direction shows it. Where x has stood still in
+    the window before, to rounding, nothing is usual: the step is the estimated one.
     """
     limit = REACH * pace.moved[1]
     bound = (pace.factor > 1) & (length > limit)
-    part = jnp.maximum(limit / or_one(length), 1 / pace.factor)
+    stood_still = limit < STILL * length / pace.factor
+    part = jnp.where(stood_still, 1 / pace.factor, limit / or_one(length))
     return jnp.where(bound, part, 1.0).astype(pace.factor.dtype)
 
 

@@ -33,7 +33,7 @@ from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
 from hierax._methods.directions import Plain, Storm
 from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
-from hierax._methods.pace import Below, within_reach
+from hierax._methods.pace import BEGINNING, Below, within_reach
 from hierax._methods.salvf_defaults import below_curvature, filled
 from hierax._methods.salvf_settings import ADAPT, GAMMA1, REPAIR, check_direction
 from hierax._methods.salvf_step import MultiplierSet, SALVFState, alphas, followed, paced_after, step_metrics, top_of_z
@@ -233,8 +233,10 @@ class SALVF(FromLowerSolution, WithSmoothness):
         alpha, fastest = alphas(self, state.step, factors, dtype_of(point.x, point.y))
         d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
         if watch.pace is not None:
-            x, _ = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
-            far = optax.tree.norm(optax.tree.sub(x, point.x))  # after the projection: a bound may hold x back
+            # How far the step goes along what no bound holds back: its beginning, after the projection, in proportion.
+            short = factors[0] * BEGINNING
+            x, _ = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, short)
+            far = optax.tree.norm(optax.tree.sub(x, point.x)) / BEGINNING
             factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
         # 3. One projected step per block; nu follows the constraints at the new point.
         x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
