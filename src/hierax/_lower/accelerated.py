@@ -15,6 +15,10 @@ from jaxtyping import Array, Bool, Int, Scalar
 
 from hierax._math.lower_level import Vector
 
+# Rounding units of the values by which they may miss the bound. Near the minimum values differ by rounding alone, which
+# cancelling terms enlarge; a bound that fails by it doubles L again and again, and the steps die out.
+ROUNDING = 1000
+
 
 class Descent(NamedTuple):
     """The iterate and the one before, the momentum, L, the last gradient mapping's norm, and the number of steps."""
@@ -46,7 +50,7 @@ def accelerated(
         gone = v - ahead
         square, reached = jnp.vdot(gone, gone), function(v)
         bound = here + jnp.vdot(slope, gone) + 0.5 * state.smooth * square
-        fits = reached <= bound + 10 * eps * (jnp.abs(here) + jnp.abs(reached))
+        fits = reached <= bound + ROUNDING * eps * (jnp.abs(here) + jnp.abs(reached))
         uphill = jnp.vdot(gone, v - state.v) < 0
         return Descent(
             v=jnp.where(fits, v, state.v),
