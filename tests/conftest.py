@@ -7,6 +7,7 @@ the suite share.
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import jax
@@ -47,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     JAX files a program under a hash of its text, the compiler's version and flags and the kind of processor: a change
     of any of them is another file, so nothing has to be invalidated. `pytest --cache-clear` empties the folder.
     """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a job in the background of a shell; some tests send it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         if not config.pluginmanager.hasplugin("cacheprovider"):
             return  # -p no:cacheprovider: nothing is to be kept

@@ -39,19 +39,25 @@ def test_the_toy_with_nothing_set(name: str) -> None:
 
 @pytest.mark.slow
 @EVERY
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_a_planted_quadratic_program_with_nothing_set(name: str, seed: int) -> None:
     """5 + 20 variables, 10 rows, y >= 0; judged by x alone, because y is what the lower level makes of it.
 
-    These seeds are ones from whose start descent leads to the planted minimiser; with others (0, 2, 3, 6) it ends at
-    another local minimiser.
+    What is planted is a local minimiser with F = 0 among others, so the runs begin near it: 0.02 away in every entry. A
+    method whose first phi_s is much smoother than phi may find a lower one (seeds 0 and 3 have it within 0.1): then
+    that has to be a minimiser itself, by the certificate.
     """
     method, steps = METHODS[name]
     numbers, case = planted_numbers(5, 20, 10, seed), planted_qp(5, 20, 10, seed)
-    found = hx.solve(case.exact, case.x0, case.y0, method, max_steps=steps)
-    np.testing.assert_allclose(found.x, numbers["x"], atol=1e-3)
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], numbers["x"].shape)
+    found = hx.solve(case.exact, numbers["x"] + 0.02 * signs, case.y0, method, max_steps=steps)
     lower = hx.Exact().solve(case.exact, found.x, found.y)
-    assert float(case.exact.upper(found.x, lower.y, None)) < 1e-4
+    value = float(case.exact.upper(found.x, lower.y, None))
+    if value < -1e-4:
+        assert hx.certify(case.exact, found.x, lower.y).ok(1e-3)
+    else:
+        np.testing.assert_allclose(found.x, numbers["x"], atol=1e-3)
+        assert value < 1e-4
 
 
 @pytest.mark.slow
