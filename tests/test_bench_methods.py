@@ -182,6 +182,7 @@ def test_what_a_method_refuses_and_what_it_breaks_on_are_told_apart(monkeypatch)
     assert not broken["refused"] and broken["status"].startswith("raised ZeroDivisionError")
 
 
+@pytest.mark.slow
 def test_the_bench_on_two_problems_with_two_methods(tmp_path, monkeypatch):
     monkeypatch.setattr(methods_measure, "STEPS", (1, 11, 30, 48))
     console = Console(record=True, width=160)

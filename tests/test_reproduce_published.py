@@ -172,6 +172,7 @@ def test_the_svm_at_small_size(monkeypatch):
     assert curve.phi[-1] != curve.phi[0]  # the upper variable moves
 
 
+@pytest.mark.slow
 def test_weight_decay_at_small_size():
     """The bound of 20 is never met by a network of norm 10: C does not move, and the judge sees no difference."""
     (curve,) = decay_published_runs.run_method("SALVF", 1, 2, None)

@@ -152,6 +152,7 @@ def of_toy():
     return hx.theory(toy(0.1).problem, 0.5, 0.7, eps=0.1)
 
 
+@pytest.mark.slow
 def test_l_psi_bounds_the_curvature_of_psi_and_the_printed_one_does_not(of_toy):
     """On the toy, whose envelope is known in closed form, with the c1 and c2 of each column."""
     problem, gammas = toy(0.0).problem, of_toy.gammas
