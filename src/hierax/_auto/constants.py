@@ -186,6 +186,19 @@ on. Chosen, not measured."""
 PIECE_VARIABLES = 100
 """Entries of x up to which a descent follows kinks: an iteration of SLSQP takes 44 ms at 500."""
 
+CENTRAL_WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-5)
+"""Values of t of descents along the lower level's central path, in units of G. With these, descents from two starts of
+four problems (60 y, 100 to 160 rows, linear levels or levels with many solutions) ended within 1 % of each other, at
+values 20 to 40 % below those of descents on F(x, y*(x)); other sequences were not measured."""
+
+CENTRAL_STEPS, CENTRAL_FLAT, CENTRAL_INSIDE = 60, 1e-5, 0.05
+"""Iterations per t, gradient (in units) at which the next t comes, and distance of the first y from the bounds of Y, as
+a share of their distance. Chosen, not measured."""
+
+CENTRAL_SIZE = 600
+"""Entries of y and rows, faces of Y included, up to which descents follow the central path: with 220 they take 2 to 6 s
+of 150 to 350 points, each a few dense systems of the order of y."""
+
 GLOBALITY_SECONDS, GLOBALITY_SHARE = 10.0, 2.5
 """After the first descent others may take so many seconds, or so many times what the first took. Chosen, not
 measured."""

@@ -4,12 +4,15 @@ For lower levels that look convex with a unique solution. Few evaluations are ne
 as the lower solves are. Without constraints on the upper level but bounds of X it is L-BFGS-B, else SLSQP, in x alone.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hierax._auto.constants import IMPLICIT_STEPS, SQP_CHANGE
 from hierax._auto.pieces import PieceDescent
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Progress, Stop, nowhere, quasi_newton, slsqp
+from hierax._judge.following import Total
 from hierax._judge.vectors import Point
 from hierax._lower.active_set import Found
 from hierax._math.lower_level import SOLVED
@@ -24,20 +27,21 @@ class ImplicitDescent:
         self.follower = self.vectors.follower
         self.warm = start
         self.progress = Progress()
+        self.at_kink = False  # whether it ended on or near a kink
 
     def run(self) -> Point | None:
         """The point it ends with; None where the lower level has no solution at the start, or no unique one."""
-        start, bounds = self.warm.x, self.vectors.x_limits
-        stop = Stop(IMPLICIT_STEPS, SQP_CHANGE, self.space.deadline)
+        start, stop = self.warm.x, Stop(IMPLICIT_STEPS, SQP_CHANGE, self.space.deadline)
         first = self._solved(start)
         if first is None or not (self.follower.unique(first) or self.follower.determined(start, first)):
             return None
-        if self.space.structure.above.any() or self.vectors.layout.above_equal:
-            slsqp(self._evaluated, start, bounds, stop)
-        else:
-            quasi_newton(self._evaluated, start, bounds, stop)
-        best = self.progress.best
-        return None if best is None else PieceDescent(self.space).run(best[1])
+        minimised(self.space, self._evaluated, start, stop)
+        if self.progress.best is None:
+            return None
+        along_kinks = PieceDescent(self.space)
+        ended = along_kinks.run(self.progress.best[1])
+        self.at_kink = along_kinks.at_kink
+        return ended
 
     def _solved(self, x: np.ndarray) -> Found | None:
         """The lower level's solution at x; None where there is none."""
@@ -51,22 +55,39 @@ class ImplicitDescent:
 
     def _evaluated(self, x: np.ndarray) -> Evaluated:
         """phi, the upper constraints, and their gradients in x."""
-        inside, above = self.vectors.landed(x, self.warm.y)[0], self.space.structure.above
+        inside = self.vectors.landed(x, self.warm.y)[0]
         found = self._solved(inside)
         if found is None:
-            return self._nothing(x)
-        total = self.follower.total(inside, found)
+            return told_nothing(self.space, x)
         self.warm = Point(inside, found.y, found.mu)
-        outside = max(np.max(total.above[above], initial=0.0), np.max(np.abs(total.equal), initial=0.0))
-        self.progress.note(total.upper, outside, self.warm)
-        away = x - inside  # outside of X everything goes on along straight lines
-        return Evaluated.of(
-            (total.upper + total.slope @ away, total.slope),
-            (-total.above[above] - total.above_slopes[above] @ away, -total.above_slopes[above]),
-            (total.equal + total.equal_slopes @ away, total.equal_slopes),
-        )
+        return told_of(self.space, self.follower.total(inside, found), x - inside, self.progress, self.warm)
 
-    def _nothing(self, x: np.ndarray) -> Evaluated:
-        """What a search is told where the lower level has no solution."""
-        above, equal = int(self.space.structure.above.sum()), self.vectors.layout.above_equal
-        return nowhere(x.size, above, equal)
+
+def minimised(
+    space: Space, evaluate: Callable[[np.ndarray], Evaluated], start: np.ndarray, stop: Stop, flat: float = 1e-11
+) -> None:
+    """A search over x: SLSQP where the upper level has constraints beside bounds, else L-BFGS-B down to `flat`."""
+    if space.structure.above.any() or space.vectors.layout.above_equal:
+        slsqp(evaluate, start, space.vectors.x_limits, stop)
+    else:
+        quasi_newton(evaluate, start, space.vectors.x_limits, stop, flat)
+
+
+def told_of(space: Space, total: Total, away: np.ndarray, progress: Progress, point: Point) -> Evaluated:
+    """What a search over x is told of the upper level at a point, which `progress` notes.
+
+    `away`: how far x is outside of X, where everything goes on along straight lines.
+    """
+    above = space.structure.above
+    outside = max(np.max(total.above[above], initial=0.0), np.max(np.abs(total.equal), initial=0.0))
+    progress.note(total.upper, outside, point)
+    return Evaluated.of(
+        (total.upper + total.slope @ away, total.slope),
+        (-total.above[above] - total.above_slopes[above] @ away, -total.above_slopes[above]),
+        (total.equal + total.equal_slopes @ away, total.equal_slopes),
+    )
+
+
+def told_nothing(space: Space, x: np.ndarray) -> Evaluated:
+    """What it is told where the lower level has no solution."""
+    return nowhere(x.size, int(space.structure.above.sum()), space.vectors.layout.above_equal)

@@ -18,9 +18,11 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._auto.candidates import Candidate, SearchResult, judge, shown
+from hierax._auto.central_descent import CentralDescent
 from hierax._auto.constants import (
     AGREEING_DESCENTS,
     AL_GROWTH,
+    CENTRAL_SIZE,
     FIRST_AL_WEIGHT,
     GLOBALITY_SECONDS,
     GLOBALITY_SHARE,
@@ -101,6 +103,10 @@ class PenaltySearch:
         self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
         self.candidates: list[Candidate] = []
         self.statuses: list[int] = []
+        self.centring = (
+            False  # whether descents follow the central path too, as one ended at a kink, or they differ in F
+        )
+        self.over_kinks = False  # whether that has led to a lower F than other descents: then it is the only one
 
     def run(self, show: Show) -> SearchResult:
         """Descents on F(x, y*(x)) where the lower level looks convex; where nothing comes of them, the penalty."""
@@ -144,8 +150,7 @@ class PenaltySearch:
             firsts.append(Point(x, y, np.zeros(self.vectors.layout.rows)))
             if best is not None and not found.unbounded and self.vectors.follower is not None:
                 firsts[-1] = Point(x, found.y[best], found.mu[best])
-                ended = ImplicitDescent(self.space, firsts[-1]).run()
-                self._add(firsts[-1] if ended is None else ended, number)
+                self._descend(firsts[-1], number)
             elif not self.candidates:
                 self._add(firsts[-1], number)
             show(number + 1, shown(self.candidates))
@@ -153,6 +158,27 @@ class PenaltySearch:
                 took = time.perf_counter() - begin
                 enough = took + max(GLOBALITY_SECONDS, GLOBALITY_SHARE * took)
         return firsts
+
+    def _descend(self, first: Point, number: int) -> None:
+        """From one start: on F(x, y*(x)), and along the central path once a descent has ended at a kink."""
+        if not self.centring or not self.over_kinks:
+            descent = ImplicitDescent(self.space, first)
+            ended = descent.run()
+            self._add(first if ended is None else ended, number)
+            layout = self.vectors.layout
+            doubtful = ended is None or descent.at_kink or not self._all_at_one_value()
+            self.centring |= doubtful and layout.ny + layout.rows <= CENTRAL_SIZE
+        if self.centring and not self.deadline.passed and self.vectors.follower is not None:
+            lowest = min((one.upper for one in self.candidates if one.accepted), default=np.inf)
+            ended = CentralDescent(self.space, first).run()
+            if ended is not None:
+                found = self._add(ended, number)
+                self.over_kinks |= found.accepted and found.upper < lowest - SAME_END * (1 + abs(lowest))
+
+    def _all_at_one_value(self) -> bool:
+        """Whether all descents so far have ended at the same F."""
+        ends = [candidate.upper if candidate.accepted else np.inf for candidate in self.candidates]
+        return bool(np.isfinite(ends).all() and np.ptp(ends) <= SAME_END * (1 + abs(min(ends))))
 
     def _agree(self) -> bool:
         """Whether enough starts have ended at the lowest F that was found."""

@@ -34,6 +34,7 @@ class PieceDescent:
         self.space, self.vectors = space, space.vectors
         assert self.vectors.follower is not None
         self.follower = self.vectors.follower
+        self.at_kink = False  # whether the start was on or near one
 
     def run(self, start: Point) -> Point:
         """The best point found; the start itself where no piece leads down."""
@@ -41,7 +42,8 @@ class PieceDescent:
         if start.x.size > PIECE_VARIABLES:
             return best
         at = self._at(best)
-        if not np.any(at.radii <= KINK_NEAR):
+        self.at_kink = bool(np.any(at.radii <= KINK_NEAR))
+        if not self.at_kink:
             return best
         active = at.active
         for _ in range(PIECES):

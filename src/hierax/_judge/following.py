@@ -22,6 +22,7 @@ from hierax._judge.setting import Data
 from hierax._judge.table import Table
 from hierax._judge.units import Units, in_units
 from hierax._lower.active_set import Found, Level, Matrices, Slopes, Tracker
+from hierax._lower.centred import Centre, centre
 from hierax._math.lower_level import level_at
 from hierax._problem import sets
 from hierax._problem.problem import Problem
@@ -71,6 +72,11 @@ class Follower:
         with np.errstate(over="ignore", invalid="ignore"):
             return self._tracker.held(self._level(x), y, mu, active)
 
+    def centred(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | None:
+        """The point of the lower level's central path at x and t, from near y and mu; None where it is not reached."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            return centre(self._level(x), y, mu, t)
+
     def _level(self, x: np.ndarray) -> Level:
         return Level(
             self.layout.equal,
@@ -95,8 +101,8 @@ class Follower:
         answers, _ = found.system.solve(in_y.T.copy(), np.zeros((found.mu.size, len(in_y))))
         return bool(np.max(np.abs(answers), initial=0.0) <= FLAT * max(1.0, np.max(np.abs(in_y), initial=0.0)))
 
-    def total(self, x: np.ndarray, found: Found) -> Total:
-        """The upper level at x and y*(x)."""
+    def total(self, x: np.ndarray, found: Found | Centre) -> Total:
+        """The upper level at x and y*(x), or at a point of the central path."""
         values, in_y = self._source.upper(x, found.y)
         pushed = np.flatnonzero(in_y.any(axis=1))
         adjoints = np.zeros((len(in_y), found.y.size + found.mu.size))
@@ -163,7 +169,7 @@ class _FromTable:
         stacked = np.concatenate([slopes.upper[None], slopes.above, slopes.above_equal])
         return np.concatenate([values.upper[None], values.above, values.above_equal]), stacked[:, x.size :]
 
-    def pulled(self, x: np.ndarray, found: Found, weights: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
+    def pulled(self, x: np.ndarray, found: Found | Centre, weights: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         _, slopes = self._table(x, found.y, found.mu)
         stacked = np.concatenate([slopes.upper[None], slopes.above, slopes.above_equal])
         below = np.concatenate([slopes.stationarity, slopes.rows])
@@ -220,7 +226,7 @@ class _FromPrograms:
         table = self._upper(x, y)
         return table[:, 0], table[:, 1:]
 
-    def pulled(self, x: np.ndarray, found: Found, weights: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
+    def pulled(self, x: np.ndarray, found: Found | Centre, weights: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         return self._pulled(x, found.y, found.mu, weights, adjoints)
 
 
