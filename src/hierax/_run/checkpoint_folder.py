@@ -116,6 +116,16 @@ class CheckpointFolder:
         return self.path / f"checkpoint-{number:08d}"
 
 
+def clear(path: Path) -> None:
+    """Remove the checkpoints of a folder that no other run is using; InputError where one is."""
+    if not path.exists():
+        return
+    lock = FolderLock(path)
+    for number in numbers_in(path):
+        remove_folder(path / f"checkpoint-{number:08d}")
+    lock.release()
+
+
 def numbers_in(path: Path) -> list[int]:
     """The numbers of the checkpoints in a folder; none where there is no such folder."""
     with contextlib.suppress(OSError):

@@ -56,6 +56,7 @@ class Host:
         self.runs = state.run
         self.begin = Begin.of(state.run)
         self.done, self._compiled_before = 0, 0.0
+        self._kept_at = -1  # steps made when the checkpoint was told of the run
         self.records = Records()
         self.spending = Spending(state.spent)
         if earlier is not None:
@@ -65,7 +66,7 @@ class Host:
             self._compiled_before = earlier.compile_seconds
         self._open_stage()
         if earlier is not None:
-            self.done = earlier.done
+            self.done = self._kept_at = earlier.done
             while self.stage_end < self.step:
                 self._open_stage(self.stage_end)
 
@@ -121,7 +122,7 @@ class Host:
                 per_step = (self.watch.elapsed - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
-                if self._running and len(self.records) > recorded and self.call.callback is not None and self._callback_stops():
+                if len(self.records) > recorded and self._running and self._callback_stops():
                     return Ending(Reason.CALLBACK)
         return None
 
@@ -132,8 +133,9 @@ class Host:
 
     def _keep(self) -> None:
         """Leave a record of the run as it is now to the checkpoint, where there is one."""
-        if not self.call.notes.kept:
+        if not self.call.notes.kept or self.done == self._kept_at:
             return
+        self._kept_at = self.done
         columns, times = self.records.kept()
         record = RunRecord(
             state=gathered((self.before.method, self.runs)),
@@ -162,7 +164,8 @@ class Host:
         return max(1, int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9)))
 
     def _callback_stops(self) -> bool:
-        assert self.call.callback is not None
+        if self.call.callback is None:
+            return False
         point = self.runs.state.point
         x, y = self.prepared.whole(point.x, point.y)
         x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
