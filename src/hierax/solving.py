@@ -202,8 +202,10 @@ def _kept(prepared: Prepared, asked: AbstractSolver | None, call: Call) -> Itera
     try:
         yield
     finally:
-        journal.write()
-        journal.close()
+        try:
+            journal.write()
+        finally:
+            journal.close()
 
 
 def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Call) -> Solutions:

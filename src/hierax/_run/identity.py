@@ -64,7 +64,7 @@ def differences(found: Checkpoint, now: dict[str, str]) -> list[str]:
         then, here = found.identity.get(name, "not set"), now.get(name, "not set")
         incomparable = UNKNOWN in (then, here) or (name.startswith(FUNCTION) and not same_jax)
         if then != here and not incomparable:
-            plain = not (then.startswith(HASH) or here.startswith(HASH))
+            plain = HASH not in then + here
             odd.append(f"{name} ({then} then, {here} now)" if plain else name)
     return odd
 

@@ -45,8 +45,8 @@ class PlacedBatches:
     def __iter__(self) -> Iterator[tuple[PyTree, Place]]:
         place = self._begin
         iterator, skip = self._opened(place)
+        given = int(place.count > 0)  # the place may be at the end of an epoch: nothing more of that one is no end
         while True:
-            given = 0
             for batch in iterator:
                 given += 1
                 batch = jax.tree.map(np.asarray, batch)
@@ -59,7 +59,7 @@ class PlacedBatches:
                 yield batch, place
             if not self._endless or not given:
                 return
-            iterator = iter(self._iterable)
+            iterator, given = iter(self._iterable), 0
 
     def _opened(self, place: Place) -> tuple[Iterator[Any], int]:
         """An iterator, and how many batches of it are to be skipped."""
