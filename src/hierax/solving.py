@@ -193,7 +193,7 @@ def _run(
 
 @contextmanager
 def _kept(prepared: Prepared, asked: AbstractSolver | None, call: Call) -> Iterator[None]:
-    """Within it the call's folder of checkpoints is open; what the call has done is in it afterwards, however it ends."""
+    """Within it the call's folder of checkpoints is open; afterwards it holds what was done, however the call ended."""
     journal = call.notes.journal
     if journal.path is None or journal.is_open:
         yield

@@ -189,9 +189,7 @@ class StageRunner:
         self._places = kept.places
         return None if kept.stage is None else stage_of(kept.stage, self.prepared)
 
-    def _new_run(
-        self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None, notes: Notes
-    ) -> Stage | None:
+    def _new_run(self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None, notes: Notes) -> Stage | None:
         if self._places:
             self.prepared.move_streams_to(self._places)
             self._places = {}

@@ -88,8 +88,8 @@ class CheckpointFolder:
                 warnings.warn(said, HieraxWarning, stacklevel=2)
         if numbers:
             raise InputError(
-                f"checkpoint={str(self.path)!r}: every checkpoint in this folder is damaged. Remove the folder to begin "
-                "anew, or name another one."
+                f"checkpoint={str(self.path)!r}: every checkpoint in this folder is damaged. Remove the folder to "
+                "begin anew, or name another one."
             )
         return None
 
@@ -173,7 +173,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         if stated != _hash_of(content):
             raise Damaged(f"the hash of {CONTENT} is another one")
         if content["format"] != FORMAT:
-            raise InputError(f"{folder}: has the format {content['format']!r}; this version of hierax reads {FORMAT!r}.")
+            raise InputError(f"{folder}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
         with open(folder / ARRAYS, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != content["sha256_of_arrays"]:
                 raise Damaged(f"the hash of {ARRAYS} is another one")

@@ -1,7 +1,8 @@
-"""What a call has done so far, by name, kept in checkpoints: a call that begins anew with the same folder takes it over.
+"""What a call has done so far, by name, kept in checkpoints: the same call with the same folder takes it over.
 
 Whoever does a piece of work asks for its record first (`take`), and leaves one behind (`put`). A run of steps has one
-record, which it replaces as it goes; a search leaves one for every piece that is done. Without a folder nothing is kept.
+record, which it replaces as it goes; a search leaves one for every piece that is done. Without a folder nothing is
+kept.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Journal:
         odd = differences(found, self._identity)
         if odd:
             raise InputError(
-                f"checkpoint={str(self.path)!r}: belongs to another call. Different are: {'; '.join(odd)}. Call with what "
-                "it was made with, or name another folder."
+                f"checkpoint={str(self.path)!r}: belongs to another call. Different are: {'; '.join(odd)}. Call with "
+                "what it was made with, or name another folder."
             )
         older = {name: was for name, was in found.versions.items() if versions()[name] != was}
         if older:
@@ -109,7 +110,7 @@ class Journal:
     def close(self) -> None:
         """Let others in."""
         if self._failed:
-            self.said.append(f"The latest checkpoint in {self.path} could not be written ({self._failed}): it is older.")
+            self.said.append(f"The latest checkpoint could not be written ({self._failed}): {self.path} is older.")
         if self._folder is not None:
             self._folder.close()
             self._folder = None

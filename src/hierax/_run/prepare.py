@@ -75,7 +75,6 @@ class Prepared:
         """Arrays of the variables as the user knows them."""
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
 
-
     def stated(self, name: str) -> Callable[..., PyTree]:
         """A function of the problem, as the user gave it, of arrays of the variables."""
         function = getattr(self.problem, name)

@@ -83,6 +83,6 @@ def _like(leaf: Any, array: np.ndarray, name: str, key: str | None) -> Any:
 def _refuse_other(name: str, found: Any, expected: Any) -> None:
     if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         raise InputError(
-            f"checkpoint: {name} has shape {found.shape} and dtype {found.dtype}, this problem needs {expected.shape} and "
-            f"{expected.dtype}. Resume with the problem that it was made with."
+            f"checkpoint: {name} has shape {found.shape} and dtype {found.dtype}, this problem needs {expected.shape} "
+            f"and {expected.dtype}. Resume with the problem that it was made with."
         )

@@ -1,8 +1,9 @@
 """Where a stream is, and how an iterable is brought back there in another process.
 
-An iterator with `get_state` and `set_state` (as grain's) or `state_dict` and `load_state_dict` (as torchdata's, where the
-iterable may have them) says itself where it is. A re-iterable is begun anew, and what it gave before is skipped; the last
-skipped batch is compared, so that one which gives others every time is noticed. Other iterators cannot be brought back.
+An iterator with `get_state` and `set_state` (as grain's) or `state_dict` and `load_state_dict` (as torchdata's, where
+the iterable may have them) says itself where it is. A re-iterable is begun anew, and what it gave before is skipped; the
+last skipped batch is compared, so that one which gives others every time is noticed. Other iterators cannot be brought
+back.
 """
 
 import hashlib
@@ -105,8 +106,9 @@ def refuse_unless_restorable(name: str, iterable: Iterable[Any]) -> None:
     if isinstance(iterable, Iterator) and _methods_of(iterable) is None:
         raise InputError(
             f"checkpoint: the Stream given as {name} is an iterator ({type(iterable).__name__}), which another process "
-            "could not bring back to where it was. Give a re-iterable (a list, a DataLoader with a seed, an object whose "
-            "__iter__ begins anew), or an iterator with get_state and set_state or state_dict and load_state_dict."
+            "could not bring back to where it was. Give a re-iterable (a list, a DataLoader with a seed, an object "
+            "whose __iter__ begins anew), or an iterator with get_state and set_state or state_dict and "
+            "load_state_dict."
         )
 
 
@@ -125,4 +127,3 @@ def _methods_of(candidate: object) -> tuple[str, str] | None:
         if all(callable(getattr(candidate, name, None)) for name in names):
             return names
     return None
-
