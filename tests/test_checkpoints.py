@@ -468,7 +468,7 @@ def flip(path, at=-200):
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, file, damage):
     cut_at(10, tmp_path)
     cut_at(20, tmp_path)
-    first, second = checkpoints(tmp_path)
+    _, second = checkpoints(tmp_path)
     damage(second / file)
     with pytest.warns(hx.HieraxWarning, match="checkpoint-00000002 is damaged"):
         on = toy(checkpoint=tmp_path)
@@ -481,7 +481,7 @@ def test_where_all_are_damaged_nothing_is_begun(tmp_path):
     flip(checkpoints(tmp_path)[0] / "arrays.npz")
     with (
         pytest.warns(hx.HieraxWarning, match="is damaged"),
-        pytest.raises(hx.InputError, match="every checkpoint in this folder is damaged. Remove the folder"),
+        pytest.raises(hx.InputError, match=r"every checkpoint in this folder is damaged\. Remove the folder"),
     ):
         toy(checkpoint=tmp_path)
 
@@ -595,5 +595,5 @@ def test_arrays_of_another_form_are_refused():
         assert type(back["count"]) is int and back["flag"] is True
     with pytest.raises(hx.InputError, match=r"\['half'\] has shape \(2,\) .* needs \(3,\)"):
         placed(found, tree | {"half": jnp.ones(3, jnp.bfloat16)})
-    with pytest.raises(hx.InputError, match="differ in .*'more'"):
+    with pytest.raises(hx.InputError, match=r"differ in .*'more'"):
         placed(found, tree | {"more": 1.0})

@@ -61,7 +61,8 @@ def run(options: argparse.Namespace) -> bool:
         kills, ends = sum(one.kills for one in runs), sum(one.ends for one in runs)
         print(
             f"{kills} kills ({inside} inside a write), {ends} runs ended, {lost} lost; work lost per kill: at most "
-            f"{max(costs, default=0.0):.2f} s, on average {np.mean(costs or [0.0]):.2f} s, with a checkpoint every {EVERY} s"
+            f"{max(costs, default=0.0):.2f} s, on average {np.mean(costs or [0.0]):.2f} s, with a checkpoint every "
+            f"{EVERY} s"
         )
         return lost == 0 and max(costs, default=0.0) <= EVERY + SLACK
 
@@ -175,8 +176,8 @@ class Killed:
     def report(self) -> str:
         """What happened, in a line."""
         return (
-            f"{self.name}: {self.kills} kills ({self.inside_writes} inside a write), {self.ends} runs ended, {self.lost} "
-            f"lost; work lost at most {max(self.costs, default=0.0):.2f} s"
+            f"{self.name}: {self.kills} kills ({self.inside_writes} inside a write), {self.ends} runs ended, "
+            f"{self.lost} lost; work lost at most {max(self.costs, default=0.0):.2f} s"
         )
 
 

@@ -287,7 +287,11 @@ def _with_earlier(asked: Settings, folder: Path) -> Settings:
     known = Settings(*(earlier["settings"].get(name) for name in Settings._fields))
     if known.method not in SOLVERS:
         raise InputError(f"{folder / report.RUN}: knows no method {known.method!r}; it knows {', '.join(SOLVERS)}.")
-    return Settings(*(then if now is None else now for now, then in zip(asked, known, strict=True)))
+    return Settings(
+        asked.method or known.method,
+        asked.max_steps or known.max_steps,
+        known.seed if asked.seed is None else asked.seed,
+    )
 
 
 def _refuse_to_lose(folder: Path) -> None:
@@ -295,8 +299,8 @@ def _refuse_to_lose(folder: Path) -> None:
     earlier = _earlier(folder)
     if earlier is not None and earlier["status"]["name"] == report.RUNNING and numbers_in(folder / CHECKPOINT):
         raise InputError(
-            f"--out {folder}: holds a run that was killed, or is under way. Add --resume to go on with it, name another "
-            f"folder, or remove {folder / CHECKPOINT}."
+            f"--out {folder}: holds a run that was killed, or is under way. Add --resume to go on with it, name "
+            f"another folder, or remove {folder / CHECKPOINT}."
         )
 
 

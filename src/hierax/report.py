@@ -95,7 +95,7 @@ def write_run(out: Path, solution: Solution, settings: Mapping[str, object]) -> 
     out.mkdir(parents=True, exist_ok=True)
     solution.history.to_csv(out / "history.csv")
     arrays = _named_arrays(solution)
-    write_whole(out / "arrays.npz", lambda file: np.savez(file, allow_pickle=False, **arrays))  # type: ignore[arg-type]
+    write_whole(out / "arrays.npz", lambda file: np.savez(file, allow_pickle=False, **arrays))
     content = {
         "settings": settings,
         "method": solution.method,

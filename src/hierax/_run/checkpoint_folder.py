@@ -141,7 +141,7 @@ def _write_into(folder: Path, checkpoint: Checkpoint) -> None:
         for i, array in enumerate(record.arrays)
     }
     with open(folder / ARRAYS, "wb+") as file:
-        np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]  # names are texts
+        np.savez(file, allow_pickle=False, **arrays)
         file.flush()
         os.fsync(file.fileno())
         file.seek(0)

@@ -158,9 +158,9 @@ def notes_in(folder: object, every: object) -> Notes:
     """The notes of a call with these arguments `checkpoint` and `checkpoint_every`."""
     if folder is not None and not (isinstance(folder, str | Path) and str(folder)):
         raise InputError(f"checkpoint={folder!r}: needs the name of a folder, or None.")
-    if not (is_number(every) and every > 0):  # type: ignore[operator]
+    if not (is_number(every) and every > 0):
         raise InputError(f"checkpoint_every={every!r}: needs a positive number of seconds.")
-    return Notes(Journal(None if folder is None else Path(folder), float(every)))  # type: ignore[arg-type]
+    return Notes(Journal(None if folder is None else Path(folder), float(every)))
 
 
 NOTHING_KEPT = Notes(Journal(None, EVERY))

@@ -108,7 +108,7 @@ class Records:
         columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in Record._fields}
         return columns, np.concatenate([times for _, times in self._tables])
 
-    def restore(self, columns: dict[str, np.ndarray], times: np.ndarray) -> None:
+    def restore(self, columns: dict[str, Any], times: np.ndarray) -> None:
         """Begin with what was `kept`."""
         if columns:
             self._tables = [(Record(**columns), times)]
