@@ -15,9 +15,11 @@ from hierax._auto.constants import (
 )
 from hierax._auto.deterministic import run_deterministic
 from hierax._auto.free_route import NoRoute, run_implicit
+from hierax._auto.kept_answer import GOES_ON, TYPES, add_up, answer_of, kept_answer
 from hierax._auto.large_route import run_large
 from hierax._auto.referee import can_judge, setting_of
 from hierax._base.errors import InputError
+from hierax._base.interrupt import interruptible
 from hierax._base.settings import is_number
 from hierax._base.trees import size
 from hierax._judge.inspection import fits
@@ -27,9 +29,12 @@ from hierax._math.lower_level import layout_of
 from hierax._methods.salvf import SALVF
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
 from hierax._run.call import Call
+from hierax._run.callbacks import Guarded
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
 from hierax._run.solution import Solution
+
+ANSWER = "answer"  # the name of what is kept of a search that is done
 
 Route = Literal["small", "penalty", "average", "implicit", "large"]
 
@@ -86,8 +91,20 @@ class Auto(AbstractSolver):
                 raise InputError(f"Auto({name}={value!r}): needs a whole number >= 1 or None.")
 
     def run(self, prepared: Prepared, call: Call) -> Solution:
-        """Solve the prepared problem by the route that fits it."""
+        """Solve the prepared problem by the route that fits it, or return what an earlier run of the call has found."""
         seed = _checked_seed(prepared, call)
+        kept = call.notes.take(ANSWER, TYPES)
+        if kept is not None:
+            return answer_of(kept, self, prepared)
+        with interruptible() as interrupt:
+            solution = add_up(call.notes, self._solved(prepared, seed, call))
+        cut_short = interrupt.asked or (isinstance(call.callback, Guarded) and call.callback.stopped)
+        if call.notes.kept and not cut_short and solution.status.kind not in GOES_ON:
+            call.notes.drop()  # the pieces of the search: what came of them is the answer
+            call.notes.put(ANSWER, kept_answer(solution), f"done: {solution.status.name}")
+        return solution
+
+    def _solved(self, prepared: Prepared, seed: int, call: Call) -> Solution:
         check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
         route, reason = choose_route(prepared, seed)
         if self.route is not None and self.route != route:

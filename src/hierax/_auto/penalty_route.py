@@ -8,6 +8,7 @@ whose KKT system is too large for the small route. All starts move together in o
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Generic, NamedTuple
@@ -96,6 +97,9 @@ class Weights(NamedTuple):
     c2: float | Array
 
 
+DIRECT, BOTH, CENTRAL = "direct", "direct and central", "central"  # ways of descents: on F(x, y*(x)), F(x, y_t(x))
+
+
 class PenaltySearch:
     """One run of the route."""
 
@@ -110,7 +114,7 @@ class PenaltySearch:
 
     def run(self, show: Show) -> SearchResult:
         """Descents on F(x, y*(x)) where the lower level looks convex; where nothing comes of them, the penalty."""
-        firsts = self._descents(show, self.space.xs, self.space.ys) if self.vectors.bent is None else []
+        firsts = self._descents(show, self.space.xs, self.space.ys, "start") if self.vectors.bent is None else []
         if firsts and set(self.statuses) == {INFEASIBLE}:
             self._descend_from_feasible_points(show)
         done = any(candidate.accepted for candidate in self.candidates) or (self.deadline.passed and self.candidates)
@@ -128,7 +132,7 @@ class PenaltySearch:
             points, least = feasible_points(self.space)
         if points:
             xs, ys = (np.array(part) for part in zip(*points, strict=True))
-            self._descents(show, xs, ys)
+            self._descents(show, xs, ys, "feasible start")
         elif not np.isfinite(least) or self.deadline.passed:
             self.statuses = [INACCURATE]
 
@@ -137,43 +141,55 @@ class PenaltySearch:
         self.space.seen(self.candidates[-1])
         return self.candidates[-1]
 
-    def _descents(self, show: Show, xs: np.ndarray, ys: np.ndarray) -> list[Point]:
+    def _descents(self, show: Show, xs: np.ndarray, ys: np.ndarray, name: str) -> list[Point]:
         """From every start, until the time is up or several ended at the same F; returns the starts' points below."""
         firsts: list[Point] = []
         begin, enough = time.perf_counter(), np.inf
         for number, (x, y) in enumerate(zip(xs, ys, strict=True)):
             if number and (self.deadline.passed or self._agree() or time.perf_counter() - begin > enough):
                 break
-            found = self.vectors.branches(x, y)
-            best = found.best()
-            self.statuses.append(int(found.status[0 if best is None else best]))
-            firsts.append(Point(x, y, np.zeros(self.vectors.layout.rows)))
-            if best is not None and not found.unbounded and self.vectors.follower is not None:
-                firsts[-1] = Point(x, found.y[best], found.mu[best])
-                self._descend(firsts[-1], number)
-            elif not self.candidates:
-                self._add(firsts[-1], number)
+            descent = functools.partial(self._descent, x, y, number)
+            piece = self.space.pieces.do(f"{name} {number}", self.space, self.candidates, descent)
+            first, status, self.ways = piece
+            firsts.append(first)
+            self.statuses.append(status)
             show(number + 1, shown(self.candidates))
             if enough == np.inf and any(candidate.accepted for candidate in self.candidates):
                 took = time.perf_counter() - begin
                 enough = took + max(GLOBALITY_SECONDS, GLOBALITY_SHARE * took)
         return firsts
 
-    def _descend(self, first: Point, number: int) -> None:
-        """From one start: on F(x, y*(x)), and along the central path once a descent has ended at a kink."""
-        if not self.centring or not self.over_kinks:
+    def _descent(self, x: np.ndarray, y: np.ndarray, number: int) -> tuple[Point, int, str]:
+        """From one start; its point below, how the lower level ended there, and the ways of the next descents."""
+        found = self.vectors.branches(x, y)
+        best = found.best()
+        first, status = Point(x, y, np.zeros(self.vectors.layout.rows)), int(found.status[0 if best is None else best])
+        if best is not None and not found.unbounded and self.vectors.follower is not None:
+            first = Point(x, found.y[best], found.mu[best])
+            return first, status, self._descend(first, number)
+        if not self.candidates:
+            self._add(first, number)
+        return first, status, self.ways
+
+    def _descend(self, first: Point, number: int) -> str:
+        """From one start: on F(x, y*(x)), and along the central path once a descent has ended at a kink.
+
+        Where that leads to a lower F than all others, it is the only way of the next descents.
+        """
+        ways, layout = self.ways, self.vectors.layout
+        if ways != CENTRAL:
             descent = ImplicitDescent(self.space, first)
             ended = descent.run()
             self._add(first if ended is None else ended, number)
-            layout = self.vectors.layout
             doubtful = ended is None or descent.at_kink or not self._all_at_one_value()
-            self.centring |= doubtful and layout.ny + layout.rows <= CENTRAL_SIZE
-        if self.centring and not self.deadline.passed and self.vectors.follower is not None:
-            lowest = min((one.upper for one in self.candidates if one.accepted), default=np.inf)
-            ended = CentralDescent(self.space, first).run()
-            if ended is not None:
-                found = self._add(ended, number)
-                self.over_kinks |= found.accepted and found.upper < lowest - SAME_END * (1 + abs(lowest))
+            ways = BOTH if doubtful and layout.ny + layout.rows <= CENTRAL_SIZE else ways
+        if ways == DIRECT or self.deadline.passed or self.vectors.follower is None:
+            return ways
+        lowest = min((one.upper for one in self.candidates if one.accepted), default=np.inf)
+        ended = CentralDescent(self.space, first).run()
+        found = None if ended is None else self._add(ended, number)
+        lower = found is not None and found.accepted and found.upper < lowest - SAME_END * (1 + abs(lowest))
+        return CENTRAL if lower else ways
 
     def _all_at_one_value(self) -> bool:
         """Whether all descents so far have ended at the same F."""
@@ -209,17 +225,24 @@ class _Penalised:
         for k, c in enumerate(PENALTY_WEIGHTS):
             self.nu *= c / self.weights.c  # multipliers of the upper constraints grow with the penalised objective
             self.weights = Weights(c, FIRST_AL_WEIGHT * AL_GROWTH**k)
-            for _ in range(MULTIPLIER_UPDATES):
-                if self.deadline.passed:
-                    break
-                x, above = self._descend(x)
-                self.nu = np.maximum(self.nu + self.weights.c2 * above, 0.0)
+            work = functools.partial(self._updates, x)
+            x, self.nu, self.last = self.space.pieces.do(f"weight {k}", self.space, [], work)
+            self.last = Below(*self.last)
             show((k + 1) * len(x) // len(PENALTY_WEIGHTS), None)
         for number, (at, y, y_mu, w, w_mu) in enumerate(zip(x, *self.last, strict=True)):
             if number and self.deadline.passed:
                 break
             add(Point(at, y, y_mu / (1 + self.weights.c)), number)
             add(Point(at, w, w_mu), number)
+
+    def _updates(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+        """Descents with one weight, and the multipliers after each: x, nu and the solutions below."""
+        for _ in range(MULTIPLIER_UPDATES):
+            if self.deadline.passed:
+                break
+            x, above = self._descend(x)
+            self.nu = np.maximum(self.nu + self.weights.c2 * above, 0.0)
+        return x, self.nu, tuple(self.last)
 
     def _evaluated(self, x: np.ndarray) -> Evaluation[np.ndarray]:
         starts = Starts(x, self.nu, self.last)

@@ -24,8 +24,10 @@ from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
 from hierax._run.records import Records
 from hierax._run.reports import Costs
+from hierax._run.run_record import RUN, RunRecord
 from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.spending import Spending
+from hierax._run.state_arrays import gathered
 from hierax._run.status import Reason
 from hierax._run.streams import Exhausted
 
@@ -46,33 +48,47 @@ class Host:
         spread: Spread,
         watch: Stopwatch,
         interrupt: Interrupt,
+        earlier: RunRecord | None = None,
     ) -> None:
-        """`watch`: of the run, its start included."""
+        """`watch`: of the run, its start included; `earlier`: what a checkpoint says of the run up to `state`."""
         self.prepared, self.before, self.call, self.spread = prepared, state, call, spread
         self.watch, self.interrupt = watch, interrupt
         self.runs = state.run
         self.begin = Begin.of(state.run)
-        self.done = 0
+        self.done, self._compiled_before = 0, 0.0
+        self._kept_at = -1  # steps made when the checkpoint was told of the run
         self.records = Records()
         self.spending = Spending(state.spent)
+        if earlier is not None:
+            x = jax.tree.unflatten(jax.tree.structure(self.begin.x), earlier.begin_x)
+            self.begin = Begin(earlier.begin_step, x)
+            self.records.restore(earlier.columns, earlier.times)
+            self._compiled_before = earlier.compile_seconds
         self._open_stage()
+        if earlier is not None:
+            self.done = self._kept_at = earlier.done
+            while self.stage_end < self.step:
+                self._open_stage(self.stage_end)
 
     @property
     def step(self) -> int:
         """Outer steps made, those of earlier calls included."""
         return self.begin.step + self.done
 
-    def _open_stage(self) -> None:
-        """The method, every value filled in, with the batch sizes of the next steps; `stage_end`: where they change."""
-        problem = self.prepared.bound.problem
+    def _open_stage(self, step: int | None = None) -> None:
+        """The method, every value filled in, with the batch sizes of the steps from `step` (None: the next) on;
+        `stage_end`: where they change.
+        """
+        problem, step = self.prepared.bound.problem, self.step if step is None else step
         self.method: AbstractMethod
-        self.method, self.stage_end = self.before.method.staged(self.step)
+        self.method, self.stage_end = self.before.method.staged(step)
         self.feeding = Feeding(self.prepared.feeders, self.method.batches(problem))
-        self.spending.begin(self.step, self.method.costs(problem).step)
+        self.spending.begin(step, self.method.costs(problem).step)
 
     def drive(self) -> Outcome:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
         ended = self._order_chunks()
+        self._keep()  # before the last window is closed: a run that goes on closes it where an uninterrupted one would
         if ended is not None:
             self._close_window()
         return Outcome(
@@ -92,7 +108,9 @@ class Host:
         """Chunk after chunk; what the host ended the run with, None: its steps, or its own codes."""
         per_step: float | None = None
         with progress_bar(self.call.progress, self.call.steps) as show:
-            while self.done < self.call.steps:
+            while self.done < self.call.steps and self._running:
+                if self.call.notes.due:
+                    self._keep()
                 ended = self._ended_between_chunks()
                 if ended is not None:
                     return ended
@@ -104,11 +122,34 @@ class Host:
                 per_step = (self.watch.elapsed - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
-                if not bool(np.any(np.asarray(self.runs.code) == device.RUNNING)):
-                    return None
-                if len(self.records) > recorded and self.call.callback is not None and self._callback_stops():
+                if len(self.records) > recorded and self._running and self._callback_stops():
                     return Ending(Reason.CALLBACK)
         return None
+
+    @property
+    def _running(self) -> bool:
+        """Whether a start has not stopped by itself."""
+        return bool(np.any(np.asarray(self.runs.code) == device.RUNNING))
+
+    def _keep(self) -> None:
+        """Leave a record of the run as it is now to the checkpoint, where there is one."""
+        if not self.call.notes.kept or self.done == self._kept_at:
+            return
+        self._kept_at = self.done
+        columns, times = self.records.kept()
+        record = RunRecord(
+            state=gathered((self.before.method, self.runs)),
+            begin_step=self.begin.step,
+            begin_x=jax.tree.leaves(self.begin.x),
+            done=self.done,
+            seconds=self.before.seconds + self.watch.elapsed,
+            compile_seconds=self._compiled_before + self.watch.compiling,
+            spent=self.before.spent,
+            columns=columns,
+            times=times,
+            places=self.prepared.places(),
+        )
+        self.call.notes.put(RUN, record, f"step {self.step}")
 
     def _ended_between_chunks(self) -> Ending | None:
         """Whether Ctrl-C or the clock ends the run."""
@@ -123,7 +164,8 @@ class Host:
         return max(1, int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9)))
 
     def _callback_stops(self) -> bool:
-        assert self.call.callback is not None
+        if self.call.callback is None:
+            return False
         point = self.runs.state.point
         x, y = self.prepared.whole(point.x, point.y)
         x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
@@ -190,7 +232,7 @@ class Host:
             self.method,
             static=(self.call.output, self.spread),
         )
-        seconds = self.before.seconds + self.watch.elapsed
+        seconds, compiling = self.before.seconds + self.watch.elapsed, self._compiled_before + self.watch.compiling
         total = int(np.max(np.asarray(self.runs.state.step)))  # a chunk ends early where every start has stopped
         end = self.method.costs(bound.problem).end
         spent = Costs(*(int(a) + b for a, b in zip(self.spending.until(total).values(), end, strict=True)))
@@ -200,7 +242,7 @@ class Host:
             "y": y,
             "multipliers": multipliers,
             "history": self.records.history(self.spending, self.spread != "one"),
-            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=self.watch.compiling),
+            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=compiling),
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
             "method": self.before.method,
             "problem": prepared.problem,

@@ -7,6 +7,7 @@ that nothing is split, projected, traced or compiled twice.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -23,10 +24,13 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Problem
 from hierax._run.batches import Batches
 from hierax._run.clock import Patience, endless
-from hierax._run.streams import Exhausted, Feeder, feeder_of
+from hierax._run.stream_places import Place
+from hierax._run.streams import Exhausted, Feeder, feeder_of, reopened
 
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
+
+FEW = 2  # samples of a batch that a function is traced with to tell it from others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +75,40 @@ class Prepared:
         """Arrays of the variables as the user knows them."""
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
 
+    def stated(self, name: str) -> Callable[..., PyTree]:
+        """A function of the problem, as the user gave it, of arrays of the variables."""
+        function = getattr(self.problem, name)
+        return lambda x, y, *batch: function(*self.whole(x, y), *batch)
 
-def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False, patience: Patience = endless) -> Prepared:
+    def few(self, name: str) -> PyTree:
+        """The shapes of a small batch of a source; of a stream, those of its batches."""
+        source = getattr(self.problem, name)
+        if isinstance(source, samples.Sampler):  # not traced by `bound`: its programs would no longer be known
+            return jax.eval_shape(lambda key: source.draw(key, FEW), jax.random.key(0))
+        return _batch_shape(self, name, FEW)
+
+    def places(self) -> dict[str, Place]:
+        """Where the streams are: behind the last batch that was taken from each."""
+        return {name: feeder.place for name, feeder in self.feeders.items()}
+
+    def move_streams_to(self, places: dict[str, Place]) -> None:
+        """Open the streams anew at the places where an earlier run was."""
+        for name, place in places.items():
+            self.feeders[name] = reopened(self.feeders[name], getattr(self.problem, name), place)
+
+
+def prepare(
+    problem: Problem,
+    x0: PyTree,
+    y0: PyTree,
+    many: bool = False,
+    patience: Patience = endless,
+    restorable: bool = False,
+) -> Prepared:
     """Check a problem and its start; with `many`, every leaf of x0 and y0 has a leading axis of starts.
 
-    A stream that gives no batch is waited for as long as `patience` allows.
+    A stream that gives no batch is waited for as long as `patience` allows; with `restorable`, one whose position no
+    other process could restore is refused.
     """
     checked.check_problem(problem)
     (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
@@ -83,7 +116,7 @@ def prepare(problem: Problem, x0: PyTree, y0: PyTree, many: bool = False, patien
         one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
         checked.check_set(name, convex_set, one)
     check_draws(problem)
-    feeders = _open_streams(problem, patience)
+    feeders = _open_streams(problem, patience, restorable)
     bound = Bound(problem, x_rest, y_rest)
     for name, feeder in feeders.items():
         bound.feed(name, feeder.batch)
@@ -117,13 +150,13 @@ def check_draws(problem: Problem) -> None:
             samples.check_draw(name, source)
 
 
-def _open_streams(problem: Problem, patience: Patience) -> dict[str, Feeder]:
+def _open_streams(problem: Problem, patience: Patience, restorable: bool) -> dict[str, Feeder]:
     feeders = {}
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
         if isinstance(source, samples.Stream):
             try:
-                feeders[name] = feeder_of(name, source, patience)
+                feeders[name] = feeder_of(name, source, patience, restorable)
                 feeders[name].peek()
             except Exhausted as error:
                 raise InputError(f"Problem({name}): {error}, before the first step.") from error

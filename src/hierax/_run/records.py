@@ -1,6 +1,7 @@
 """Records of a run: collected chunk by chunk, told as a `History`."""
 
 import csv
+import io
 from collections.abc import ItemsView, Iterator, KeysView
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from hierax._base.files import write_whole
 from hierax._base.lazy import lazy
 from hierax._run.device import Record
 from hierax._run.spending import Spending
@@ -59,11 +61,12 @@ class History:
         return self.columns.items()
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the records of a single run as a table."""
-        with open(path, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(self.columns)
-            writer.writerows(zip(*(column.tolist() for column in self.columns.values()), strict=True))
+        """Write the records of a single run as a table; the file is whole or not there."""
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        writer.writerow(self.columns)
+        writer.writerows(zip(*(column.tolist() for column in self.columns.values()), strict=True))
+        write_whole(Path(path), lambda file: file.write(text.getvalue().encode()))
 
     def to_frame(self) -> Any:
         """The records as a `pandas.DataFrame`, one row per record (needs pandas).
@@ -96,6 +99,19 @@ class Records:
         if count:
             rows = jax.tree.map(lambda a: np.asarray(a)[:count], table)
             self._tables.append((rows, np.linspace(begin, end, count + 1)[1:]))
+
+    def kept(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All records as columns by name, and their times: what a checkpoint keeps."""
+        if not self._tables:
+            return {}, np.zeros((0,))
+        tables = [table for table, _ in self._tables]
+        columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in Record._fields}
+        return columns, np.concatenate([times for _, times in self._tables])
+
+    def restore(self, columns: dict[str, Any], times: np.ndarray) -> None:
+        """Begin with what was `kept`."""
+        if columns:
+            self._tables = [(Record(**columns), times)]
 
     def last(self) -> dict[str, Any] | None:
         """The latest record; None where there is none yet."""
