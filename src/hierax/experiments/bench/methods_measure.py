@@ -8,6 +8,7 @@ run is over once phi is at the finest level twice in a row, or time is up. No ju
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -22,7 +23,7 @@ from hierax.experiments.bench.medium_case import Functions
 from hierax.experiments.bench.medium_lower import Unsolved
 from hierax.experiments.bench.medium_phi import Phi, outside
 from hierax.experiments.bench.methods_problems import ENTRIES, Entry
-from hierax.experiments.user_file import named_in
+from hierax.experiments.user_file import line_in, named_in, shown, split
 from hierax.solving import solve
 
 LEVELS = (1e-2, 1e-3)  # of (phi(x) - F*) / (phi(x0) - F*)
@@ -113,26 +114,35 @@ def judge_of(name: str) -> Judge:
 
 
 def reached(records: list[Record], level: float) -> Record | None:
-    """The first record at the level whose successor is at it too, where it has one; None: the level was not reached.
+    """The first record at the level whose successor is at it too; None: the level was not reached.
 
-    One record alone may be a point that x passes by.
+    One record alone may be a point that x passes by, the last one included; it counts where it is the only one, an
+    answer rather than a point on the way.
     """
-    for place, record in enumerate(records):
-        if record["gap"] <= level and all(after["gap"] <= level for after in records[place + 1 : place + 2]):
+    for record, after in pairwise(records) if len(records) > 1 else zip(records, records, strict=True):
+        if max(record["gap"], after["gap"]) <= level:
             return record
     return None
 
 
 def method_called(name: str) -> Callable[[], AbstractMethod]:
     """What makes the method of that name: of the registry, or FILE.py:NAME, which is executed."""
-    if name in METHODS:
-        return METHODS[name]
+    return METHODS[name] if name in METHODS else _of_the_user(name)
+
+
+@lru_cache(maxsize=1)  # another execution would be another class, whose programs are compiled anew
+def _of_the_user(name: str) -> Callable[[], AbstractMethod]:
     found = named_in(name)
     if isinstance(found, AbstractMethod):
         return lambda: found
     if isinstance(found, type) and issubclass(found, AbstractMethod):
         return found
     raise InputError(f"{name}: needs a subclass of hx.AbstractMethod or one of its instances (docs/own-method.md).")
+
+
+def called(method: str) -> str:
+    """What the table calls a method: a user's without the folders of its file."""
+    return method if method in METHODS or method == AUTO else f"{split(method)[0].name}:{split(method)[1]}"
 
 
 def measure(problem: str, method: str) -> list[Run]:
@@ -154,7 +164,7 @@ def _run(judge: Judge, method: str, seed: int, ended: _Ended) -> Run:
         "kind": judge.entry.kind,
         "sampled": judge.entry.sigma > 0,
         "size": str(judge.functions.sizes),
-        "method": method,
+        "method": called(method),
         "seed": seed,
         "refused": ended.refused,
         "status": ended.status,
@@ -196,7 +206,8 @@ def _in_legs(judge: Judge, method: str, seed: int) -> Run:
     except InputError as error:
         ended = _Ended("refused", [], str(error))
     except Exception as error:  # a method of the user's may raise anything; it is told, and the table goes on
-        ended = _Ended(f"raised {type(error).__name__}: {error}", [])
+        where = "raised" if method in METHODS else f"{called(method)}{line_in(split(method)[0], error)}:"
+        ended = _Ended(f"{where} {shown(error)}", [])
     return _run(judge, method, seed, ended)
 
 
