@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from hierax.experiments.bench.medium_phi import Phi
 from hierax.experiments.bench.methods_measure import LEVELS, Judge, judge_of, measure, method_called, reached
 from hierax.experiments.bench.methods_problems import ENTRIES, KINDS, Entry, affine, flat_valley, free_cubes, kinks
 from hierax.experiments.bench.methods_report import cell, kinds_solved, markdown, profile
+from hierax.experiments.reproduce import workers
 
 EXACT = {name: entry for name, entry in ENTRIES.items() if not entry.sigma}
 LARGE = {"ellipsoids 20+130", "equalities 100+400", "kinks 250+250", "rows 20+80"}
@@ -166,9 +168,9 @@ def test_refusals_are_no_failures_and_profiles_are_ratios_to_the_best():
         _run("c", "q", [], "needs equalities"),
     ]
     assert cell([run for run in runs if run["method"] == "c"]) == ["refuses"]
-    assert cell([run for run in runs if run["method"] == "b"]) == ["2/2: 3.5 s, 10 g", "1/2: 6 s, 10 g"]
-    assert cell([run for run in runs if run["method"] == "a"]) == ["1/2: 2 s, 10 g"] * 2
-    assert cell([run for run in runs if run["problem"] == "q"]) == ["1/3: 1 s, 10 g", "0/3", "(refuses some)"]
+    assert cell([run for run in runs if run["method"] == "b"]) == ["2/2 3.5s 10", "1/2 6s 10"]
+    assert cell([run for run in runs if run["method"] == "a"]) == ["1/2 2s 10"] * 2
+    assert cell([run for run in runs if run["problem"] == "q"]) == ["1/3 1s 10", "0/3", "(refuses some)"]
     assert kinds_solved(runs, "b") == ["toy"] and kinds_solved(runs, "a") == [] == kinds_solved(runs, "c")
     ratios = profile(runs, 1e-2, "seconds")
     np.testing.assert_array_equal(ratios["a"], [1.0, np.inf])
@@ -208,6 +210,19 @@ def test_a_run_is_bounded_by_processor_seconds_whatever_share_of_the_processor_i
     assert ended.status == "out of time" and any(cut)
     assert [record["step"] for record in ended.records] == [1, 2, 3, 4, 7, 11, 12]  # 12 steps are six seconds
     assert ended.records[-1]["seconds"] == pytest.approx(methods_measure.SECONDS)
+
+
+def test_workers_share_small_programs_too(monkeypatch):
+    """JAX by itself keeps those that take a second to compile; those of the judge do not."""
+    kept = []
+    monkeypatch.setattr(workers, "keep_programs", kept.append)
+    monkeypatch.setattr(workers.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(logging.getLogger("hierax"), "level", logging.NOTSET)
+    for folder in ("folder", None):
+        workers._settle(folder)
+    assert kept == ["folder"]
+    monkeypatch.undo()
+    assert workers.keep_programs is hx.cache
 
 
 def test_the_stored_table_is_complete_and_salvf_solves_five_kinds():

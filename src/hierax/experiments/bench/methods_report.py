@@ -31,7 +31,7 @@ def names(runs: Iterable[Run]) -> list[str]:
 def cell(runs: list[Run]) -> list[str]:
     """What is said of a method's runs on a kind: by level how many reach it, and the median cost of those.
 
-    `3/5: 0.2 s, 40 g` are five runs, three of which reached the level, at a median of 0.2 processor seconds and 40
+    `3/5 0.2s 40` are five runs, three of which reached the level, at a median of 0.2 processor seconds and 40
     gradients.
     """
     if not runs:
@@ -42,18 +42,18 @@ def cell(runs: list[Run]) -> list[str]:
     lines = []
     for i in range(len(LEVELS)):
         found = [record for run in tried if (record := run["levels"][i])]
-        lines.append(f"{len(found)}/{len(runs)}" + (f": {_cost(found)}" if found else ""))
+        lines.append(f"{len(found)}/{len(runs)}" + (f" {_cost(found)}" if found else ""))
     return lines + ["(refuses some)"] * (len(tried) < len(runs))
 
 
 def _cost(found: list[Record]) -> str:
     gradients = median(record["gradients"] for record in found)
-    text = f"{median(record['seconds'] for record in found):.2g} s"
-    return text + (f", {_short(gradients)} g" if gradients else "")
+    text = f"{median(record['seconds'] for record in found):.2g}s"
+    return text + (f" {_short(gradients)}" if gradients else "")
 
 
 def _short(count: float) -> str:
-    return f"{count / 1e6:.2g}M" if count >= 999_500 else f"{count / 1e3:.3g}k" if count >= 1000 else f"{count:.0f}"
+    return f"{count / 1e6:.2g}M" if count >= 999_500 else f"{count / 1e3:.3g}k" if count >= 999.5 else f"{count:.0f}"
 
 
 def kinds_solved(runs: Iterable[Run], method: str) -> list[str]:
@@ -85,7 +85,8 @@ def print_report(console: Console, runs: list[Run], told: list[str] | None = Non
         if not any(run["sampled"] is sampled for run in runs):
             continue
         table = headed(
-            f"Nothing set, {text}: runs that reach 1e-2 (above) and 1e-3 of the possible decrease; median cost",
+            f"Nothing set, {text}: runs that reach 1e-2 (above) and 1e-3 of the possible decrease; their median "
+            "processor seconds and gradients",
             *KINDS,
         )
         for method, cells in rows(runs, sampled).items():
