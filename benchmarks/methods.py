@@ -1,37 +1,42 @@
-"""`hierax bench methods`, stored: the table for docs/which-method.md, and the profiles for docs/figures.
+"""`hierax bench methods`, stored: for `hierax bench run`, docs/which-method.md and its figure of the profiles.
 
-`python -m benchmarks methods` runs everything (about 30 minutes on two cores) and rewrites the measured part of the
-page; `python -m benchmarks.methods` rewrites it from benchmarks/results/methods.json without running anything.
+`python -m benchmarks methods` runs everything (docs/which-method.md says how long that takes), stores the runs and
+rewrites the measured part of the page. `python -m benchmarks.methods [FILE]` does the same with a results.json of
+`hierax bench methods`, or with what is stored, without running anything.
 """
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from hierax import cache
 from hierax.experiments.bench import methods
 from hierax.experiments.bench.methods_measure import Run
 from hierax.experiments.bench.methods_problems import ENTRIES
-from hierax.experiments.bench.methods_report import draw_profiles, markdown
+from hierax.experiments.bench.methods_report import draw_profiles, kinds_solved, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE, FIGURE = ROOT / "docs" / "which-method.md", ROOT / "docs" / "figures" / "methods-profiles.png"
-STORED = ROOT / "benchmarks" / "results" / "methods.json"
 BEGIN, END = "<!-- measured: python -m benchmarks methods -->\n", "<!-- end of measured -->\n"
 
 
 def run(console: Console) -> dict[str, Any]:
-    """Run the table, publish it; the runs, without the records on the way."""
+    """Run the table with no program compiled before, and publish it; which kinds each method solves."""
     with tempfile.TemporaryDirectory() as folder:
+        cache(Path(folder) / "programs")
         found = methods.run(console, list(ENTRIES), methods.NAMES, Path(folder))
     publish(found)
-    return {"runs": [{**one, "records": []} for one in found]}
+    return {"kinds solved": {name: kinds_solved(found, name) for name in methods.NAMES}}
 
 
 def publish(runs: list[Run]) -> None:
-    """Put the tables between the marks of the page, and draw the figure."""
+    """Store the runs without the records on the way, put the tables between the marks of the page, draw the figure."""
+    lines = [json.dumps({**run, "records": []}) for run in runs]
+    methods.STORED.write_text('{"runs": [\n' + ",\n".join(lines) + "\n]}\n")
     before, rest = PAGE.read_text().split(BEGIN)
     _, after = rest.split(END)
     PAGE.write_text(f"{before}{BEGIN}\n{markdown(runs)}\n{END}{after}")
@@ -39,4 +44,4 @@ def publish(runs: list[Run]) -> None:
 
 
 if __name__ == "__main__":
-    publish(json.loads(STORED.read_text())["runs"])
+    publish(methods.stored(Path(sys.argv[1]) if sys.argv[1:] else methods.STORED))

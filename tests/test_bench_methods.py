@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import logging
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from scipy import optimize
 from typer.testing import CliRunner
 
 import hierax as hx
+from hierax._run.solution import Counts
+from hierax._run.status import Kind, Status
 from hierax.cli import app
 from hierax.experiments.bench import methods, methods_measure
 from hierax.experiments.bench.medium_case import Functions
@@ -20,6 +24,7 @@ from hierax.experiments.bench.medium_phi import Phi
 from hierax.experiments.bench.methods_measure import LEVELS, Judge, judge_of, measure, method_called, reached
 from hierax.experiments.bench.methods_problems import ENTRIES, KINDS, Entry, affine, flat_valley, free_cubes, kinks
 from hierax.experiments.bench.methods_report import cell, kinds_solved, markdown, profile
+from hierax.experiments.reproduce import workers
 
 EXACT = {name: entry for name, entry in ENTRIES.items() if not entry.sigma}
 LARGE = {"ellipsoids 20+130", "equalities 100+400", "kinks 250+250", "rows 20+80"}
@@ -132,7 +137,8 @@ def test_a_level_is_reached_where_the_next_record_agrees():
     passing = [_record(1.0), _record(1e-5), _record(0.5), _record(0.009, step=4), _record(0.008, step=5)]
     assert reached(passing, 1e-2)["step"] == 4
     assert reached(passing[:3], 1e-2) is None
-    assert reached(passing[:2], 1e-2)["gap"] == 1e-5  # the last one has no successor
+    assert reached(passing[:2], 1e-2) is None  # nobody knows whether it passes by
+    assert reached(passing[1:2], 1e-2)["gap"] == 1e-5  # an answer
     assert reached([], 1e-2) is None
 
 
@@ -162,8 +168,9 @@ def test_refusals_are_no_failures_and_profiles_are_ratios_to_the_best():
         _run("c", "q", [], "needs equalities"),
     ]
     assert cell([run for run in runs if run["method"] == "c"]) == ["refuses"]
-    assert cell([run for run in runs if run["method"] == "b"]) == ["2, 1 of 2", "3.5 s, 10 g"]
-    assert cell([run for run in runs if run["method"] == "a"])[0] == "1, 1 of 2"
+    assert cell([run for run in runs if run["method"] == "b"]) == ["2/2 3.5s 10", "1/2 6s 10"]
+    assert cell([run for run in runs if run["method"] == "a"]) == ["1/2 2s 10"] * 2
+    assert cell([run for run in runs if run["problem"] == "q"]) == ["1/3 1s 10", "0/3", "(refuses some)"]
     assert kinds_solved(runs, "b") == ["toy"] and kinds_solved(runs, "a") == [] == kinds_solved(runs, "c")
     ratios = profile(runs, 1e-2, "seconds")
     np.testing.assert_array_equal(ratios["a"], [1.0, np.inf])
@@ -182,7 +189,54 @@ def test_what_a_method_refuses_and_what_it_breaks_on_are_told_apart(monkeypatch)
     assert not broken["refused"] and broken["status"].startswith("raised ZeroDivisionError")
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("shares", [(1.0,), (0.25,), (*(1.0,) * 7, 0.2)])  # the last: a leg is cut short, and made good
+def test_a_run_is_bounded_by_processor_seconds_whatever_share_of_the_processor_it_has(shares, monkeypatch):
+    """Steps that take half a processor second each, and more by the clock; the last share is that of all later legs."""
+    left, cut = list(shares), []
+
+    def timed(judge, seed, *, max_steps, state=None, seconds=1e9, **_):
+        share = left.pop(0) if len(left) > 1 else left[0]
+        begin, spent = state or (0, 0.0)
+        made = min(max_steps, max(1, int(seconds * share / 0.5)))
+        end = (begin + made, spent + made * 0.5 / share)
+        kind = Kind.MAX_STEPS if made == max_steps else Kind.SECONDS
+        cut.append(kind is Kind.SECONDS)
+        found = SimpleNamespace(status=Status(kind, "", end[0]), counts=Counts(seconds=end[1]), state=end)
+        return methods_measure._Timed(found, share)
+
+    judge = SimpleNamespace(record=lambda solution, seconds: _record(0.5, step=solution.status.step, seconds=seconds))
+    monkeypatch.setattr(methods_measure, "_timed", timed)
+    ended = methods_measure._legs(judge, hx.SALVF, 0)
+    assert ended.status == "out of time" and any(cut)
+    assert [record["step"] for record in ended.records] == [1, 2, 3, 4, 7, 11, 12]  # 12 steps are six seconds
+    assert ended.records[-1]["seconds"] == pytest.approx(methods_measure.SECONDS)
+
+
+def test_workers_share_small_programs_too(monkeypatch):
+    """JAX by itself keeps those that take a second to compile; those of the judge do not."""
+    kept = []
+    monkeypatch.setattr(workers, "keep_programs", kept.append)
+    monkeypatch.setattr(workers.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(logging.getLogger("hierax"), "level", logging.NOTSET)
+    for folder in ("folder", None):
+        workers._settle(folder)
+    assert kept == ["folder"]
+    monkeypatch.undo()
+    assert workers.keep_programs is hx.cache
+
+
+def test_the_stored_table_is_complete_and_salvf_solves_five_kinds():
+    runs = methods.stored(methods.STORED)
+    assert {run["method"] for run in runs} == set(methods.NAMES)
+    expected = {(name, seed) for name, entry in ENTRIES.items() for seed in range(entry.seeds)}
+    for name in methods.NAMES:
+        assert {(run["problem"], run["seed"]) for run in runs if run["method"] == name} == expected
+        assert not [run["status"] for run in runs if run["status"].startswith("raised")]
+    assert len(kinds_solved(runs, "salvf")) >= 5
+    assert markdown(runs) in (Path(__file__).parents[1] / "docs" / "which-method.md").read_text()
+
+
+@pytest.mark.slow  # smaller: the stored table above, and what a run is made of in the tests before it
 def test_the_bench_on_two_problems_with_two_methods(tmp_path, monkeypatch):
     monkeypatch.setattr(methods_measure, "STEPS", (1, 11, 30, 48))
     console = Console(record=True, width=160)
@@ -209,7 +263,7 @@ def _method_of_the_docs(folder):
     return f"{file}:Perturbed"
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # smaller: test_files_that_are_no_methods, and tests/test_methods.py runs the method of the page
 def test_a_method_of_the_users_own_beside_stored_results(tmp_path, monkeypatch):
     monkeypatch.setattr(methods_measure, "STEPS", (1, 11, 30))
     beside = tmp_path / "stored.json"
@@ -223,9 +277,32 @@ def test_a_method_of_the_users_own_beside_stored_results(tmp_path, monkeypatch):
 
 def test_files_that_are_no_methods(tmp_path):
     file = tmp_path / "other.py"
-    file.write_text("import hierax as hx\nnumber = 3\nmethod = hx.SALVF()\n")
+    file.write_text(
+        "import hierax as hx\nnumber = 3\nmethod = hx.SALVF()\n"
+        "class Half(hx.AbstractMethod):\n    def begin(self, *_): ...\n"
+        "class Broken(hx.SALVF):\n    def __post_init__(self):\n        1 / 0\n"
+    )
     assert isinstance(method_called(f"{file}:method")(), hx.SALVF)
-    for target, words in ((f"{file}:number", "AbstractMethod"), (f"{file}:missing", "missing"), ("nothing", "FILE.py")):
-        called = CliRunner().invoke(app, ["bench", "run", target])
-        assert called.exit_code == 1 and words in called.output
+    for target, words in (
+        (f"{file}:number", "AbstractMethod"),
+        (f"{file}:missing", "missing"),
+        ("nothing", "FILE.py"),
+        (f"{file}:Half", "Half() failed: TypeError"),
+        (f"{file}:Broken", "line 8: Broken() failed: ZeroDivisionError"),
+    ):
+        told = CliRunner().invoke(app, ["bench", "run", target])
+        assert told.exit_code == 1 and words in told.output
+
+
+def test_an_error_in_a_users_method_is_told_with_its_line_and_without_folders(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import hierax as hx\nclass Mine(hx.SALVF):\n    def check(self, problem, *rest):\n        self.nowhere\n"
+    )
+    (run,) = measure("kinks 2+2", f"{file}:Mine")
+    assert run["method"] == "mine.py:Mine" and run["records"] == [] and not run["refused"]
+    assert run["status"].startswith("mine.py:Mine, line 4: AttributeError")
+
+
+def test_the_help_says_that_the_file_is_executed():
     assert "is executed" in CliRunner().invoke(app, ["bench", "run", "--help"]).output

@@ -259,7 +259,7 @@ def bench_run(
     beside: Annotated[
         Path | None,
         typer.Option(
-            help="Stored results; unset: out/methods/results.json, else benchmarks/results/methods.json.",
+            help="Stored results; unset: out/methods/results.json, else those that come with hierax.",
             show_default=False,
         ),
     ] = None,

@@ -5,6 +5,7 @@ is made and judged is told in `methods_measure`, the problems in `methods_proble
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -12,13 +13,15 @@ from rich.console import Console
 
 from hierax._base.errors import InputError
 from hierax._methods.registry import METHODS
-from hierax.experiments.bench.methods_measure import AUTO, Run, measure, method_called
+from hierax.experiments.bench.methods_measure import AUTO, Run, called, measure, method_called
 from hierax.experiments.bench.methods_report import draw_profiles, print_report
 from hierax.experiments.reproduce.workers import Name, Task, run_tasks
+from hierax.experiments.user_file import line_in, shown, split
 from hierax.report import draw_or_say
 
 NAMES = [*METHODS, AUTO]
-STORED = (Path("out/methods/results.json"), Path("benchmarks/results/methods.json"))  # own figures before the others'
+OWN = Path("out/methods/results.json")  # of an earlier `hierax bench methods` here, on the machine of now
+STORED = Path(__file__).with_name("methods_results.json")  # those of docs/which-method.md, which come with the library
 
 
 def run(console: Console, problems: list[str], methods: list[str], out: Path, parallel: bool = True) -> list[Run]:
@@ -31,6 +34,42 @@ def run(console: Console, problems: list[str], methods: list[str], out: Path, pa
         out: folder of results.json and figures/profiles.png.
         parallel: a process for every core; else all in this one.
     """
+    return _reported(console, problems, methods, out, parallel, lambda found: print_report(console, found))
+
+
+def run_own(
+    console: Console, target: str, problems: list[str], beside: Path | None, out: Path, parallel: bool = True
+) -> list[Run]:
+    """The same for FILE.py:NAME alone, which is executed; its row is printed below the stored ones.
+
+    Args:
+        console: where to print.
+        target: FILE.py:NAME, a subclass of `hx.AbstractMethod` or one of its instances.
+        problems: names of `methods_problems.ENTRIES`.
+        beside: results of `hierax bench methods`; None: those in out/methods, else those that come with hierax.
+        out: folder of results.json (the own runs) and of the profiles (all).
+        parallel: a process for every core.
+    """
+    _built(target)
+    others = [run for run in stored(beside) if run["problem"] in problems]
+
+    def report(own: list[Run]) -> None:
+        print_report(console, [*others, *own], told=[called(target)])
+        console.print("Seconds compare on one and the same machine only; gradients and runs solved on all.")
+
+    return _reported(console, problems, [target], out, parallel, report, others)
+
+
+def _reported(
+    console: Console,
+    problems: list[str],
+    methods: list[str],
+    out: Path,
+    parallel: bool,
+    report: Callable[[list[Run]], None],
+    others: list[Run] | None = None,
+) -> list[Run]:
+    """The runs of all methods on all problems, reported and drawn, with `others` in the figure."""
     tasks: dict[Name, Task[list[Run]]] = {
         (problem, method): (measure, (problem, method)) for problem in problems for method in methods
     }
@@ -44,40 +83,27 @@ def run(console: Console, problems: list[str], methods: list[str], out: Path, pa
     try:
         run_tasks(tasks, console, parallel, keep)
     finally:  # Ctrl-C keeps what there is
-        print_report(console, found)
-    draw_or_say(lambda: draw_profiles(out / "figures" / "profiles.png", found), console.print)
+        report(found)
+    draw_or_say(lambda: draw_profiles(out / "figures" / "profiles.png", [*(others or []), *found]), console.print)
     return found
 
 
-def run_own(
-    console: Console, target: str, problems: list[str], beside: Path | None, out: Path, parallel: bool = True
-) -> list[Run]:
-    """The same for FILE.py:NAME alone, which is executed; its row is then printed among the stored ones.
-
-    Args:
-        console: where to print.
-        target: FILE.py:NAME, a subclass of `hx.AbstractMethod` or one of its instances.
-        problems: names of `methods_problems.ENTRIES`.
-        beside: results of `hierax bench methods`; None: those in out/methods or benchmarks/results, if any.
-        out: folder of results.json and of the profiles.
-        parallel: a process for every core.
-    """
-    method_called(target)  # a mistake in it is told before anything runs
-    others = [run for run in stored(console, beside) if run["problem"] in problems]
-    own = run(console, problems, [target], out, parallel)
-    if others:
-        console.print("Beside the stored results (seconds compare on one and the same machine only):")
-        print_report(console, [*others, *own])
-        draw_or_say(lambda: draw_profiles(out / "figures" / "profiles.png", [*others, *own]), console.print)
-    return own
+def _built(target: str) -> None:
+    """A mistake in the file, or a class that cannot be made with nothing set, is told before anything runs."""
+    build = method_called(target)
+    try:
+        build()
+    except Exception as error:
+        file, name = split(target)
+        raise InputError(
+            f"{file}{line_in(file, error)}: {name}() failed: {shown(error)}. The table calls it with nothing set: give "
+            "every setting a default, or name an instance."
+        ) from error
 
 
-def stored(console: Console, beside: Path | None) -> list[Run]:
-    """The runs of an earlier `hierax bench methods`; none, with a word about it, where there are none."""
-    file = beside or next((path for path in STORED if path.is_file()), None)
-    if file is None:
-        console.print("No stored results here: `hierax bench methods` makes them, or name a file with --beside.")
-        return []
+def stored(beside: Path | None) -> list[Run]:
+    """The runs of an earlier `hierax bench methods`."""
+    file = beside or (OWN if OWN.is_file() else STORED)
     try:
         return cast(list[Run], json.loads(file.read_text())["runs"])
     except (ValueError, KeyError, TypeError) as error:

@@ -8,6 +8,7 @@ run is over once phi is at the finest level twice in a row, or time is up. No ju
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -17,19 +18,20 @@ from hierax._base.errors import InputError
 from hierax._methods.registry import METHODS
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
+from hierax._run.status import Kind
 from hierax.experiments.bench.medium_case import Functions
 from hierax.experiments.bench.medium_lower import Unsolved
 from hierax.experiments.bench.medium_phi import Phi, outside
 from hierax.experiments.bench.methods_problems import ENTRIES, Entry
-from hierax.experiments.user_file import named_in
+from hierax.experiments.user_file import line_in, named_in, shown, split
 from hierax.solving import solve
 
 LEVELS = (1e-2, 1e-3)  # of (phi(x) - F*) / (phi(x0) - F*)
 VIOLATION = 1e-6  # that a point may have and count, relative to 1 + |bound| of X; of upper rows, absolute
 STEPS = (1, 2, 3, 4, 7, 11, 18, 30, 48, 78, 127, 207, 336, 546, 886, 1438, 2336, 3793, 6158, 10_000)
 SECONDS = 6.0  # processor seconds of a run, compilation apart
-PATIENCE = 10.0  # the same by the clock, in multiples: other programs may have the processor
-AUTO = "auto"
+LEAST_SHARE = 0.1  # of the processor that a run is taken to have: a leg is given so many times its seconds at most
+AUTO, AUTO_SECONDS = "auto", 60.0  # by the clock, compilation included: twice what it allows itself on these problems
 
 
 class Record(TypedDict):
@@ -112,26 +114,35 @@ def judge_of(name: str) -> Judge:
 
 
 def reached(records: list[Record], level: float) -> Record | None:
-    """The first record at the level whose successor is at it too, where it has one; None: the level was not reached.
+    """The first record at the level whose successor is at it too; None: the level was not reached.
 
-    One record alone may be a point that x passes by.
+    One record alone may be a point that x passes by, the last one included; it counts where it is the only one, an
+    answer rather than a point on the way.
     """
-    for place, record in enumerate(records):
-        if record["gap"] <= level and all(after["gap"] <= level for after in records[place + 1 : place + 2]):
+    for record, after in pairwise(records) if len(records) > 1 else zip(records, records, strict=True):
+        if max(record["gap"], after["gap"]) <= level:
             return record
     return None
 
 
 def method_called(name: str) -> Callable[[], AbstractMethod]:
     """What makes the method of that name: of the registry, or FILE.py:NAME, which is executed."""
-    if name in METHODS:
-        return METHODS[name]
+    return METHODS[name] if name in METHODS else _of_the_user(name)
+
+
+@lru_cache(maxsize=1)  # another execution would be another class, whose programs are compiled anew
+def _of_the_user(name: str) -> Callable[[], AbstractMethod]:
     found = named_in(name)
     if isinstance(found, AbstractMethod):
         return lambda: found
     if isinstance(found, type) and issubclass(found, AbstractMethod):
         return found
     raise InputError(f"{name}: needs a subclass of hx.AbstractMethod or one of its instances (docs/own-method.md).")
+
+
+def called(method: str) -> str:
+    """What the table calls a method: a user's without the folders of its file."""
+    return method if method in METHODS or method == AUTO else f"{split(method)[0].name}:{split(method)[1]}"
 
 
 def measure(problem: str, method: str) -> list[Run]:
@@ -153,7 +164,7 @@ def _run(judge: Judge, method: str, seed: int, ended: _Ended) -> Run:
         "kind": judge.entry.kind,
         "sampled": judge.entry.sigma > 0,
         "size": str(judge.functions.sizes),
-        "method": method,
+        "method": called(method),
         "seed": seed,
         "refused": ended.refused,
         "status": ended.status,
@@ -164,14 +175,14 @@ def _run(judge: Judge, method: str, seed: int, ended: _Ended) -> Run:
 
 
 class _Timed(NamedTuple):
-    """A solution and the processor seconds that its last leg took, compilation apart."""
+    """A solution, and the share of the processor that this process had while it was computed."""
 
     solution: Solution
-    seconds: float
+    share: float
 
 
 def _timed(judge: Judge, seed: int, **arguments: object) -> _Timed:
-    """One call of `solve`. Seconds by the clock become the processor's by the share of it that this process had."""
+    """One call of `solve`. The share turns its seconds by the clock into the processor's."""
     case = judge.answer.case
     wall, cpu = time.perf_counter(), time.process_time()
     solution = solve(case.problem, case.x0, case.y0, seed=seed, progress=False, throw=False, **arguments)  # type: ignore[arg-type]
@@ -181,7 +192,9 @@ def _timed(judge: Judge, seed: int, **arguments: object) -> _Timed:
 
 def _auto(judge: Judge, method: str, seed: int) -> Run:
     """`Auto` makes no steps of one kind: its answer alone is judged."""
-    solution, share = _timed(judge, seed, method=Auto(), seconds=PATIENCE * SECONDS)
+    if seed == 0:
+        _timed(judge, seed, method=Auto(), seconds=AUTO_SECONDS)  # compiles, for the other seeds too
+    solution, share = _timed(judge, seed, method=Auto(), seconds=AUTO_SECONDS)
     record = judge.record(solution, share * solution.counts.seconds)
     return _run(judge, method, seed, _Ended(solution.status.name, [record]))
 
@@ -193,34 +206,41 @@ def _in_legs(judge: Judge, method: str, seed: int) -> Run:
     except InputError as error:
         ended = _Ended("refused", [], str(error))
     except Exception as error:  # a method of the user's may raise anything; it is told, and the table goes on
-        ended = _Ended(f"raised {type(error).__name__}: {error}", [])
+        where = "raised" if method in METHODS else f"{called(method)}{line_in(split(method)[0], error)}:"
+        ended = _Ended(f"{where} {shown(error)}", [])
     return _run(judge, method, seed, ended)
 
 
 def _legs(judge: Judge, build: Callable[[], AbstractMethod], seed: int) -> _Ended:
     records: list[Record] = []
-    state, done, seconds, before = None, 0, 0.0, 0.0
-    _timed(judge, seed, method=build(), max_steps=STEPS[0])  # compiles
-    while True:
-        left = SECONDS - seconds
-        solution, share = _timed(
-            judge,
-            seed,
-            method=build() if state is None else None,
-            state=state,
-            max_steps=STEPS[len(records)] - done,
-            record_every=max(1, STEPS[len(records)] - done),
-            seconds=PATIENCE * left,
-        )
-        seconds += share * (solution.counts.seconds - before)
-        state, done, before = solution.state, solution.status.step, solution.counts.seconds
-        records.append(judge.record(solution, seconds))
-        status = solution.status.name
-        if solution.status.failed or state is None:
-            return _Ended(status, records)
+    leg, seconds = _compiled(judge, build, seed), 0.0
+    state, done, before = None, 0, 0.0
+    for goal in STEPS:
+        while done < goal and seconds < SECONDS:  # again where others had more of the processor than a leg before
+            leg = _timed(
+                judge,
+                seed,
+                method=build() if state is None else None,
+                state=state,
+                max_steps=goal - done,
+                record_every=goal - done,
+                seconds=(SECONDS - seconds) / max(leg.share, LEAST_SHARE),
+            )
+            counts, status = leg.solution.counts, leg.solution.status
+            seconds += leg.share * (counts.seconds - before)
+            state, done, before = leg.solution.state, status.step, counts.seconds
+            if status.failed or state is None or (done < goal and status.kind is not Kind.SECONDS):
+                return _Ended(status.name, [*records, judge.record(leg.solution, seconds)])
+        records.append(judge.record(leg.solution, seconds))
         if len(records) > 1 and max(record["gap"] for record in records[-2:]) <= LEVELS[-1]:
             return _Ended("at the finest level", records)
-        if seconds >= SECONDS or done < STEPS[len(records) - 1]:
+        if seconds >= SECONDS:
             return _Ended("out of time", records)
-        if len(records) == len(STEPS):
-            return _Ended(status, records)
+    return _Ended(leg.solution.status.name, records)
+
+
+def _compiled(judge: Judge, build: Callable[[], AbstractMethod], seed: int) -> _Timed:
+    """A step, and one that goes on from it: with samples each has a program of its own to compile."""
+    first = _timed(judge, seed, method=build(), max_steps=1)
+    state = first.solution.state
+    return first if first.solution.status.failed or state is None else _timed(judge, seed, state=state, max_steps=1)

@@ -21,6 +21,7 @@ import jax
 from rich.console import Console
 
 from hierax._base.interrupt import Interrupt, interruptible
+from hierax._compile.kept import cache as keep_programs
 
 LOOK_SECONDS = 0.5  # between two looks at Ctrl-C
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -173,4 +174,4 @@ def _settle(cache: str | None) -> None:
     logging.getLogger("hierax").setLevel(logging.ERROR)
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
-        jax.config.update("jax_compilation_cache_dir", cache)
+        keep_programs(cache)
