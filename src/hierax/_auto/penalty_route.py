@@ -107,10 +107,7 @@ class PenaltySearch:
         self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
         self.candidates: list[Candidate] = []
         self.statuses: list[int] = []
-        self.centring = (
-            False  # whether descents follow the central path too, as one ended at a kink, or they differ in F
-        )
-        self.over_kinks = False  # whether that has led to a lower F than other descents: then it is the only one
+        self.ways = DIRECT  # of the next descents
 
     def run(self, show: Show) -> SearchResult:
         """Descents on F(x, y*(x)) where the lower level looks convex; where nothing comes of them, the penalty."""
