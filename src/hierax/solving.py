@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._auto.auto import Auto
@@ -45,6 +46,7 @@ def solve(
     progress: bool | None = None,
     throw: bool = True,
     state: State | None = None,
+    mesh: Mesh | None = None,
 ) -> Solution:
     """Solve a bilevel problem from (x0, y0).
 
@@ -66,6 +68,8 @@ def solve(
         progress: show a progress bar (of the steps; of `Auto`'s starts or seconds); None: where stderr is a terminal.
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
+        mesh: a `jax.sharding.Mesh` over whose axis "data" (else its first) samples are spread, and over whose axis
+            "model", if it has one, y is; for named methods (docs/cluster.md).
 
     Returns:
         A `Solution`.
@@ -84,7 +88,7 @@ def solve(
         >>> sol.status.name, bool(abs(sol.x - 1 / 1.1) < 0.01)
         ('max_steps', True)
     """
-    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state)
+    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh)
     solution = _run(problem, x0, y0, _solver(method, state), call, many=False)
     assert isinstance(solution, Solution)
     if throw and solution.status.failed:
@@ -109,6 +113,7 @@ def solve_many(
     progress: bool | None = None,
     throw: bool = False,
     state: State | None = None,
+    mesh: Mesh | None = None,
 ) -> Solutions:
     """Solve from many starts (or with many seeds).
 
@@ -134,7 +139,7 @@ def solve_many(
         >>> len(sols), [bool(abs(sol.x - 1 / 1.1) < 0.02) for sol in sols]
         (2, [True, True])
     """
-    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state)
+    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh)
     asked = _solver(method, state)
     if isinstance(asked, Auto):
         solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)
@@ -154,10 +159,10 @@ def _run(
     refuse_to_be_traced("solve", (x0, y0, problem, asked, call.seed))
     clock = call.clock if call.seconds is not None else Clock(getattr(asked, "seconds", None))  # `Auto` has its own
     with interruptible() as interrupt:
-        if interrupt.asked:  # of a caller that was asked to end
+        if interrupt.asked and call.mesh is None:  # of a caller that was asked to end; on a mesh `run_steps` looks
             raise KeyboardInterrupt
         try:
-            prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt))
+            prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.mesh)
             return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
         except Interrupted:
             raise KeyboardInterrupt from None

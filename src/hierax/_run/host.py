@@ -9,9 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from hierax._base.interrupt import Interrupt
 from hierax._base.trees import on_device
+from hierax._compile.placement import at_home, read
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
@@ -32,6 +34,7 @@ from hierax._run.streams import Exhausted
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
+NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
 
 
@@ -49,6 +52,7 @@ class Host:
     ) -> None:
         """`watch`: of the run, its start included."""
         self.prepared, self.before, self.call, self.spread = prepared, state, call, spread
+        self.processes = prepared.processes
         self.watch, self.interrupt = watch, interrupt
         self.runs = state.run
         self.begin = Begin.of(state.run)
@@ -67,7 +71,7 @@ class Host:
         problem = self.prepared.bound.problem
         self.method: AbstractMethod
         self.method, self.stage_end = self.before.method.staged(self.step)
-        self.feeding = Feeding(self.prepared.feeders, self.method.batches(problem))
+        self.feeding = Feeding(self.prepared, self.method.batches(problem))
         self.spending.begin(self.step, self.method.costs(problem).step)
 
     def drive(self) -> Outcome:
@@ -91,30 +95,37 @@ class Host:
     def _order_chunks(self) -> Ending | None:
         """Chunk after chunk; what the host ended the run with, None: its steps, or its own codes."""
         per_step: float | None = None
-        with progress_bar(self.call.progress, self.call.steps) as show:
+        shown = self.call.progress if self.processes.first else False
+        with progress_bar(shown, self.call.steps) as show:
             while self.done < self.call.steps:
-                ended = self._ended_between_chunks()
+                ended, asked = self._decision(per_step)
                 if ended is not None:
                     return ended
                 before, recorded = self.watch.elapsed, len(self.records)
                 try:
-                    steps = self._chunk(self._affordable(per_step))
-                except (Exhausted, OutOfTime, Interrupted) as error:
+                    steps = self._chunk(asked)
+                except NO_BATCH as error:
                     return _without_a_batch(error)
                 per_step = (self.watch.elapsed - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
-                if not bool(np.any(np.asarray(self.runs.code) == device.RUNNING)):
+                if not bool(np.any(read(self.runs.code) == device.RUNNING)):
                     return None
                 if len(self.records) > recorded and self.call.callback is not None and self._callback_stops():
                     return Ending(Reason.CALLBACK)
         return None
 
-    def _ended_between_chunks(self) -> Ending | None:
-        """Whether Ctrl-C or the clock ends the run."""
-        if self.interrupt.asked:
-            return Ending(Reason.CTRL_C)
-        return Ending(Reason.TIME_UP) if self.call.clock.passed else None
+    def _decision(self, per_step: float | None) -> tuple[Ending | None, int]:
+        """Whether Ctrl-C or the clock ends the run, and else how many steps to order.
+
+        Ctrl-C in any process counts; the time is that of the first.
+        """
+        told = self.processes.told(self.interrupt.asked, self.call.clock.passed, self._affordable(per_step))
+        if told[:, 0].any():
+            self.interrupt.ask()
+            return Ending(Reason.CTRL_C), 0
+        _, late, steps = told[0]
+        return (Ending(Reason.TIME_UP) if late else None), int(steps)
 
     def _affordable(self, per_step: float | None) -> int:
         """How many steps to order: so many as keep the host away for a moment, and within the time that is left."""
@@ -123,9 +134,17 @@ class Host:
         return max(1, int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9)))
 
     def _callback_stops(self) -> bool:
+        """Ask the callback, in the first process."""
+        point = at_home(self.runs.state.point)
+        stops = False
+        with self.processes.together():
+            if self.processes.first:
+                stops = self._asked_callback(point.x, point.y)
+        return bool(self.processes.told(stops)[0, 0])
+
+    def _asked_callback(self, x: PyTree, y: PyTree) -> bool:
         assert self.call.callback is not None
-        point = self.runs.state.point
-        x, y = self.prepared.whole(point.x, point.y)
+        x, y = self.prepared.whole(x, y)
         x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
         try:
             answer = self.call.callback(Info(self.step, x, y, self.records.last() or {}))
@@ -139,7 +158,7 @@ class Host:
         if self.step == self.stage_end:
             self._open_stage()
         period = self.call.period
-        asked = self.feeding.available(min(asked, self.call.steps - self.done, self.stage_end - self.step))
+        asked = self._supplied(min(asked, self.call.steps - self.done, self.stage_end - self.step))
         to_record = period - self.step % period
         lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
         if asked >= to_record:
@@ -149,10 +168,28 @@ class Host:
         self._run_chunk(lead, with_record, rows, self.feeding.batches(steps), self.call.tol)
         return steps
 
+    def _supplied(self, asked: int) -> int:
+        """For how many of the steps there are batches: in every process, where streams feed several."""
+        if not self.feeding.feeders:
+            return asked
+        failure: Exception | None = None
+        try:
+            steps = self.feeding.available(asked)
+        except NO_BATCH as error:
+            steps, failure = 0, error
+        told = self.processes.told(steps, *(isinstance(failure, kind) for kind in NO_BATCH))
+        failed = np.flatnonzero(told[:, 0] == 0)
+        if failure is not None and failed[0] == self.processes.index:
+            raise failure
+        if failed.size:
+            process, *kinds = failed[0], *told[failed[0], 1:]
+            raise NO_BATCH[kinds.index(1)](f"the Streams of process {process} have no batch for the next step")
+        return int(told[:, 0].min())
+
     def _close_window(self) -> None:
         """A last record where a run ends between two of them: a chunk without steps."""
-        opened = int(np.max(np.asarray(self.runs.window.first)))
-        if self.done and int(np.max(np.asarray(self.runs.state.step))) > opened:
+        opened, step = read((self.runs.window.first, self.runs.state.step))
+        if self.done and int(np.max(step)) > int(np.max(opened)):
             self._run_chunk(0, True, 0, self.feeding.last, tol=None)
 
     def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, Any], tol: float | None) -> None:
@@ -176,7 +213,7 @@ class Host:
             static=(self.call.output, self.spread),
             donate=True,
         )
-        self.records.add(table, int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds)
+        self.records.add(read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -191,9 +228,10 @@ class Host:
             static=(self.call.output, self.spread),
         )
         seconds = self.before.seconds + self.watch.elapsed
-        total = int(np.max(np.asarray(self.runs.state.step)))  # a chunk ends early where every start has stopped
+        total = int(np.max(read(self.runs.state.step)))  # a chunk ends early where every start has stopped
         end = self.method.costs(bound.problem).end
         spent = Costs(*(int(a) + b for a, b in zip(self.spending.until(total).values(), end, strict=True)))
+        x, y, multipliers = at_home((x, y, multipliers))
         x, y = prepared.whole(x, y)
         told: dict[str, Any] = {
             "x": x,
@@ -202,7 +240,7 @@ class Host:
             "history": self.records.history(self.spending, self.spread != "one"),
             "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=self.watch.compiling),
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
-            "method": self.before.method,
+            "method": at_home(self.before.method),
             "problem": prepared.problem,
         }
         statuses = outcome.statuses()

@@ -17,7 +17,7 @@ from hierax._base.text import named_point, text_table
 from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates, certify
 from hierax._judge.point import Judgement, judge_point
 from hierax._problem.problem import Multipliers, Problem
-from hierax._problem.samples import Stream
+from hierax._problem.samples import is_seen_in_part
 from hierax._run.call import State
 from hierax._run.records import History
 from hierax._run.status import Status
@@ -89,11 +89,12 @@ class Solution:
 
     @functools.cached_property
     def judgement(self) -> Judgement | None:
-        """F, G and violations at (x, y) in float64, on all of the data; None where a `Stream` is the data.
+        """F, G and violations at (x, y) in float64, on all of the data; None where the data are a `Stream` or
+        other processes' too.
 
         A `Sampler` is seen through its `exact` batch or, without one, through 4,096 fresh samples.
         """
-        if any(isinstance(source, Stream) for source in (self.problem.zeta, self.problem.xi)):
+        if any(is_seen_in_part(source) for source in (self.problem.zeta, self.problem.xi)):
             return None
         return judge_point(self.problem, self.x, self.y)
 

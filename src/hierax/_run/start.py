@@ -16,11 +16,13 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from hierax._base.errors import InputError
 from hierax._base.trees import size
 from hierax._compile.checked import finite_values, refuse_nonfinite
+from hierax._compile.placement import read
 from hierax._problem import samples
 from hierax._problem.problem import Problem
 from hierax._run.call import Seed, State, start_keys
 from hierax._run.device import Output, Run, Spread, first_run, over_starts, restarted
 from hierax._run.prepare import Prepared
+from hierax._run.sources import on_mesh
 
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
@@ -46,14 +48,16 @@ def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Outp
 
         return over_starts(one, spread)(x, y, keys)
 
-    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), _fed(prepared, method))
+    with prepared.processes.together():
+        fed = _fed(prepared, method)
+    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), fed)
     quick = (
         size((prepared.x, prepared.y)) <= QUICK_START
     )  # it runs once: compiling it well takes longer than running it
     filled, run, finite, doubts = prepared.bound.run("start", program, *arguments, static=(output, spread), quick=quick)
-    refuse_nonfinite(finite)
+    refuse_nonfinite(read(finite))
     for text, flags in doubts.items():
-        if np.any(np.asarray(flags)):
+        if np.any(read(flags)):
             raise InputError(text)
     return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
 
@@ -70,11 +74,12 @@ def _keys(prepared: Prepared, seed: Seed) -> PRNGKeyArray:
 def _fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
     """What the streams give before the first step: batches for a lower solve, and a look at the next zeta."""
     fed: dict[str, PyTree] = {}
+    where = prepared.placement, prepared.processes
     if "zeta" in prepared.feeders:
-        fed["zeta"] = jax.tree.map(lambda a: a[None], prepared.feeders["zeta"].peek())
+        fed["zeta"] = on_mesh(jax.tree.map(lambda a: a[None], prepared.feeders["zeta"].peek()), 1, *where)
     if "xi" in prepared.feeders:
         count = method.batches(prepared.bound.problem).start
-        fed["inner"] = fed["xi"] = prepared.feeders["xi"].take(count)
+        fed["inner"] = fed["xi"] = on_mesh(prepared.feeders["xi"].take(count), 1, *where)
     return fed
 
 
@@ -95,7 +100,8 @@ def continued(state: State, prepared: Prepared, method: AbstractMethod, output: 
 
         return over_starts(one, spread)(method, runs)
 
-    run = prepared.bound.run("restart", program, state.run, method, static=(output, spread, fresh))
+    earlier = prepared.placed(state.run)
+    run = prepared.bound.run("restart", program, earlier, method, static=(output, spread, fresh))
     return state._replace(method=method, run=run, output=output)
 
 

@@ -63,7 +63,7 @@ class Feeder:
     def _received(self, seconds: float | None = None) -> PyTree:
         """The next batch, whatever its form; None where it does not come within the given seconds."""
         if self._ended is not None:
-            raise self._no_batch()
+            raise self.no_batch()
         begin = time.perf_counter()
         while True:
             try:
@@ -78,10 +78,10 @@ class Feeder:
                     self._warn("silent", f"has given no batch for {SILENT:g} seconds; the run waits for it.")
         if isinstance(batch, _End):
             self._ended = batch
-            raise self._no_batch()
+            raise self.no_batch()
         return batch
 
-    def _no_batch(self) -> Exhausted:
+    def no_batch(self) -> Exhausted:
         """The error of whoever asks for a batch after the end."""
         text, cause = self._ended or _End(NO_FURTHER)
         error = Exhausted(f"the Stream given as {self.name} {text}")
@@ -114,7 +114,7 @@ class Feeder:
             if batch is None or self._fits(batch):
                 return batch
         self._ended = _End(f"gave {WRONG_IN_A_ROW} batches in a row that do not have {_shown(self._form)}")
-        raise self._no_batch()
+        raise self.no_batch()
 
     def _fits(self, batch: PyTree) -> bool:
         form = _form(batch)
@@ -144,7 +144,7 @@ class Feeder:
     def peek(self) -> PyTree:
         """The next batch, which stays the next."""
         if not self.hold(1):
-            raise self._no_batch()
+            raise self.no_batch()
         return self._waiting[0]
 
     def hold(self, count: int, least: int | None = None) -> int:
@@ -182,7 +182,7 @@ class Feeder:
         """The next prod(shape) batches, stacked to leading axes `shape`."""
         count = int(np.prod(shape))
         if self.hold(count) < count:
-            raise self._no_batch()
+            raise self.no_batch()
         batches, self._waiting = self._waiting[:count], self._waiting[count:]
         return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(*shape, *leaves[0].shape), *batches)
 
