@@ -2,7 +2,9 @@
 
 import dataclasses
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -18,10 +20,13 @@ from hierax._base.trees import split_variable
 from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Info, State
+from hierax._run.callbacks import Guarded, guarded, raise_error_of
 from hierax._run.clock import Clock, Interrupted, OutOfTime, patience_of
 from hierax._run.device import Output
+from hierax._run.identity import identity_of
 from hierax._run.method import AbstractSolver
-from hierax._run.prepare import prepare, split_start
+from hierax._run.notes import EVERY, notes_in
+from hierax._run.prepare import Prepared, prepare, split_start
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.stacking import stacked
@@ -46,6 +51,8 @@ def solve(
     progress: bool | None = None,
     throw: bool = True,
     state: State | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = EVERY,
     mesh: Mesh | None = None,
 ) -> Solution:
     """Solve a bilevel problem from (x0, y0).
@@ -68,6 +75,9 @@ def solve(
         progress: show a progress bar (of the steps; of `Auto`'s starts or seconds); None: where stderr is a terminal.
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
+        checkpoint: a folder in which the run is kept. The same call with the same folder goes on where the run was,
+            in another process too and whatever ended that one; a run that is done is returned at once (docs/using.md).
+        checkpoint_every: seconds between two checkpoints: so much work a kill may cost.
         mesh: a `jax.sharding.Mesh` over whose axis "data" (else its first) samples are spread, and over whose axis
             "model", if it has one, y is; for named methods (docs/cluster.md).
 
@@ -87,10 +97,20 @@ def solve(
         >>> sol = hx.solve(problem, 0.5, 0.5, hx.SALVF(), max_steps=10_000)
         >>> sol.status.name, bool(abs(sol.x - 1 / 1.1) < 0.01)
         ('max_steps', True)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     half = hx.solve(problem, 0.5, 0.5, hx.SALVF(), max_steps=100, record_every=10, checkpoint=folder)
+        ...     whole = hx.solve(problem, 0.5, 0.5, hx.SALVF(), max_steps=200, record_every=10, checkpoint=folder)
+        >>> half.status.step, whole.status.step, len(whole.history)
+        (100, 200, 20)
     """
-    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh)
-    solution = _run(problem, x0, y0, _solver(method, state), call, many=False)
+    notes = notes_in(checkpoint, checkpoint_every)
+    call = Call(
+        max_steps, seconds, seed, tol, record_every, guarded(callback), output, progress, state, mesh, notes=notes
+    )
+    solution = _run(problem, x0, y0, _solver(method, state), call, many=False).saying(notes.journal.said)
     assert isinstance(solution, Solution)
+    raise_error_of(call.callback, solution)
     if throw and solution.status.failed:
         raise RunFailed(solution.status.message, solution)
     return solution
@@ -113,6 +133,8 @@ def solve_many(
     progress: bool | None = None,
     throw: bool = False,
     state: State | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = EVERY,
     mesh: Mesh | None = None,
 ) -> Solutions:
     """Solve from many starts (or with many seeds).
@@ -139,13 +161,18 @@ def solve_many(
         >>> len(sols), [bool(abs(sol.x - 1 / 1.1) < 0.02) for sol in sols]
         (2, [True, True])
     """
-    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh)
+    notes = notes_in(checkpoint, checkpoint_every)
+    call = Call(
+        max_steps, seconds, seed, tol, record_every, guarded(callback), output, progress, state, mesh, notes=notes
+    )
     asked = _solver(method, state)
     if isinstance(asked, Auto):
         solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)
     else:
         solutions = _run(problem, x0s, y0s, asked, call, many=True)
+    solutions = solutions.saying(notes.journal.said)
     assert isinstance(solutions, Solutions)
+    raise_error_of(call.callback, solutions)
     failed = [status for status in solutions.status if status.failed]
     if throw and failed:
         raise RunFailed(failed[0].message, solutions)
@@ -162,8 +189,9 @@ def _run(
         if interrupt.asked and call.mesh is None:  # of a caller that was asked to end; on a mesh `run_steps` looks
             raise KeyboardInterrupt
         try:
-            prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.mesh)
-            return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+            prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.notes.kept, call.mesh)
+            with _kept(prepared, asked, call):
+                return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
         except Interrupted:
             raise KeyboardInterrupt from None
         except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
@@ -172,24 +200,45 @@ def _run(
             return _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
 
 
+@contextmanager
+def _kept(prepared: Prepared, asked: AbstractSolver | None, call: Call) -> Iterator[None]:
+    """Within it the call's folder of checkpoints is open; what the call has done is in it afterwards, however it ends."""
+    journal = call.notes.journal
+    if journal.path is None or journal.is_open:
+        yield
+        return
+    journal.open(identity_of(prepared, asked, call), prepared.processes)
+    try:
+        yield
+    finally:
+        journal.write()
+        journal.close()
+
+
 def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Call) -> Solutions:
     """`Auto` from every start; those that time or Ctrl-C leave without a turn are returned as they are."""
     refuse_to_be_traced("solve", (x0s, y0s, problem, call.seed))
     (x, x_rest), (y, y_rest), count = split_start(x0s, y0s, many=True)
     assert count is not None
     found: list[Solution] = []
-    with interruptible() as interrupt:
+    with interruptible() as interrupt, ExitStack() as stack:
+        if call.notes.kept:
+            patience = patience_of(call.clock, interrupt)
+            prepared = prepare(problem, x0s, y0s, many=True, patience=patience, restorable=True)
+            stack.enter_context(_kept(prepared, auto, call))
         for i in range(count):
             x_i, y_i = jax.tree.map(operator.itemgetter(i), (x, y))
             start = eqx.combine(x_i, x_rest), eqx.combine(y_i, y_rest)
             interrupted = interrupt.asked or any(one.status.name == "interrupted" for one in found)
+            interrupted |= isinstance(call.callback, Guarded) and call.callback.error is not None
             if i and (interrupted or call.clock.passed):
                 reason = Reason.NO_TURN_INTERRUPTED if interrupted else Reason.NO_TURN_IN_TIME
                 found.append(_unmoved(problem, *start, auto, call, reason.status(0)))
                 continue
             seconds = None if call.seconds is None else max(call.clock.left, 0.0) / (count - i)
             seed = call.seed + i if isinstance(call.seed, int) else call.seed
-            solution = _run(problem, *start, auto, dataclasses.replace(call, seconds=seconds, seed=seed), many=False)
+            own = dataclasses.replace(call, seconds=seconds, seed=seed, notes=call.notes.under(f"start {i}"))
+            solution = _run(problem, *start, auto, own, many=False)
             assert isinstance(solution, Solution)
             found.append(solution)
     return stacked(found)

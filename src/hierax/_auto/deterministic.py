@@ -1,6 +1,7 @@
 """The small and the penalty route from a prepared problem to its solution; they differ only in how they search."""
 
 import dataclasses
+import functools
 import time
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from hierax._auto.constants import (
 from hierax._auto.kkt_route import SmallSearch
 from hierax._auto.penalty_route import PenaltySearch
 from hierax._auto.referee import in_precision_of, setting_of
+from hierax._auto.replay import Pieces
 from hierax._auto.space import Space
 from hierax._auto.verdict import counted, globality, on_the_way_to_infinity, status_of, without_answer
 from hierax._base.errors import InputError
@@ -59,7 +61,7 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         setting = setting_of(prepared, seed)
         deadline = Deadline(SEARCH_SHARE * seconds, interrupt, begin)
         space = Space.of(setting, starts, seed, deadline)
-        space = dataclasses.replace(space, seen=_Watch(prepared, space, call).see)
+        space = dataclasses.replace(space, seen=_Watch(prepared, space, call).see, pieces=Pieces(call.notes))
         _refuse_nonfinite(space)
         search = (SmallSearch if small else PenaltySearch)(space)
         found = search.run(show)
@@ -100,10 +102,10 @@ class _Watch:
         self.prepared, self.space, self.call = prepared, space, call
         self.judged = 0
 
-    def see(self, candidate: Candidate) -> None:
-        """A point was judged."""
+    def see(self, candidate: Candidate, again: bool = False) -> None:
+        """A point was judged; `again`: by an earlier run of the same call, whose callback was told."""
         self.judged += 1
-        if self.call.callback is not None and self._callback_stops(candidate):
+        if self.call.callback is not None and not again and self._callback_stops(candidate):
             self.space.deadline.tell(Kind.STOPPED)
         elif self.call.max_steps is not None and self.judged >= self.call.max_steps:
             self.space.deadline.tell(Kind.MAX_STEPS)
@@ -156,12 +158,12 @@ class _Answer:
         """The best point, or a lower one that its certificate led to."""
         best = self._settled(best)
         self.certificate = self._certified(best.point)
-        for _ in range(DESCENTS):
+        for turn in range(DESCENTS):
             if self.certificate.verdict(self.tol) != "no" or self.space.deadline.passed:
                 break
-            lower = self.certificate.better(self.tol)
             search = SmallSearch(self.space)
-            search.go_down_from(best.point if lower is None else self._in_space(lower.point), best.start)
+            down = functools.partial(self._go_down, search, best)
+            self.space.pieces.do(f"downhill {turn}", self.space, search.candidates, down)
             found.candidates.extend(search.candidates)
             new = select([best, *search.candidates])
             if new is None or new is best:
@@ -169,6 +171,12 @@ class _Answer:
             best = self._settled(new)
             self.certificate = self._certified(best.point)
         return best
+
+    def _go_down(self, search: SmallSearch, best: Candidate) -> None:
+        """On from a lower point that the certificate has found."""
+        assert self.certificate is not None
+        lower = self.certificate.better(self.tol)
+        search.go_down_from(best.point if lower is None else self._in_space(lower.point), best.start)
 
     def _settled(self, best: Candidate) -> Candidate:
         """The candidate with the lower level's own solution as its y, where F may owe something to a gap."""

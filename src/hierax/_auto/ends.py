@@ -5,6 +5,7 @@ ended. One that arrives between two stages where another has been ends where tha
 """
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,20 +13,29 @@ from hierax._auto.constants import SAME_WAY
 from hierax._judge.vectors import Point
 
 
+class Passed(NamedTuple):
+    """A point that a polish passed after a stage, and its end."""
+
+    stage: Hashable
+    here: np.ndarray
+    end: Point
+
+
 class Ends:
-    """Points that polishes passed, by the kind of the polish and the number of the stage, with their ends."""
+    """Points that polishes passed, with the kind of the polish and the number of the stage, and their ends."""
 
     def __init__(self) -> None:
-        self._passed: dict[Hashable, list[tuple[np.ndarray, Point]]] = {}
+        self.passed: list[Passed] = []
 
     def after(self, stage: Hashable, here: np.ndarray) -> Point | None:
         """The end of a polish that was here after this stage; None where none was."""
-        for there, end in self._passed.get(stage, ()):
+        for known, there, end in self.passed:
+            if known != stage:
+                continue
             if there.shape == here.shape and np.max(np.abs(here - there), initial=0.0) <= SAME_WAY:
                 return end
         return None
 
     def note(self, passed: list[tuple[Hashable, np.ndarray]], end: Point) -> None:
         """A polish went this way."""
-        for stage, here in passed:
-            self._passed.setdefault(stage, []).append((here, end))
+        self.passed += [Passed(stage, here, end) for stage, here in passed]

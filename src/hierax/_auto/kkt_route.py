@@ -6,6 +6,10 @@ value becomes a cut f <= v_j(x), and the search goes on from the start, from the
 second search, against the value function alone, needs no multipliers. The best validated point wins.
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from hierax._auto.candidates import Candidate, SearchResult, Way, judge, select, shown
@@ -50,30 +54,36 @@ class SmallSearch:
 
     def run(self, show: Show) -> SearchResult:
         """Search from every start, against the value function from a few, then once more from the best point."""
-        pairs = self._first_solves()
+        pairs = self._piece("first solves", self._first_solves)
         firsts, statuses = [first for first, _ in pairs], np.array([status for _, status in pairs])
         if SOLVED not in statuses and UNBOUNDED in statuses:
             return SearchResult(self.candidates, statuses)
         if SOLVED not in statuses:
-            firsts, statuses = self._from_feasible_points(firsts, statuses)
+            firsts, statuses = self._piece(
+                "feasible points", functools.partial(self._from_feasible_points, firsts, statuses)
+            )
             if not firsts:
                 return SearchResult(self.candidates, statuses)
         elif self.vectors.bent is None and self.vectors.programs.lanes == 1:
             self._descend(firsts, statuses)
         for number, first in enumerate(firsts):
-            if number == DOUBTFUL_STARTS and self._no_point_satisfies_all():
+            if number == DOUBTFUL_STARTS and self._piece("contradiction", self._no_point_satisfies_all):
                 return SearchResult(self.candidates, statuses)
             if self.deadline.passed or self._all_agree(number):
                 break
-            self._search_kkt_points(first, number)
+            self._piece(f"start {number}", functools.partial(self._search_kkt_points, first, number))
             self.tried = number + 1
             show(self.tried, shown(self.candidates))
         for number in self._starts_for_values(np.flatnonzero(statuses == SOLVED).tolist()):
             if not self.deadline.passed:
-                self._search_below_values(firsts[number], number)
-        self._look_aside()
-        self._refine()
+                below = functools.partial(self._search_below_values, firsts[number], number)
+                self._piece(f"values from start {number}", below)
+        self._piece("aside", self._look_aside)
+        self._piece("last digits", self._refine)
         return SearchResult(self.candidates, statuses)
+
+    def _piece(self, name: str, work: Callable[[], Any]) -> Any:
+        return self.space.pieces.do(name, self.space, self.candidates, work)
 
     def _no_point_satisfies_all(self) -> bool:
         """Whether nothing was accepted so far, and the constraints of both levels exclude each other."""
@@ -87,11 +97,16 @@ class SmallSearch:
         for number in np.flatnonzero(statuses == SOLVED)[:DESCENT_STARTS].tolist():
             if self.deadline.passed or self.vectors.follower is None:
                 return
-            ended = ImplicitDescent(self.space, firsts[number]).run()
-            if ended is None:
+            if not self._piece(f"descent from start {number}", functools.partial(self._descent, firsts[number], number)):
                 return
-            self._add(ended, number, "kkt")
             self.descended.append(number)
+
+    def _descent(self, first: Point, number: int) -> bool:
+        """One descent; whether it led anywhere."""
+        ended = ImplicitDescent(self.space, first).run()
+        if ended is not None:
+            self._add(ended, number, "kkt")
+        return ended is not None
 
     def _all_agree(self, starts: int) -> bool:
         """Whether enough starts have all ended at the same F, of a problem whose lower level looks convex."""

@@ -8,6 +8,7 @@ whose KKT system is too large for the small route. All starts move together in o
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Generic, NamedTuple
@@ -104,7 +105,7 @@ class PenaltySearch:
 
     def run(self, show: Show) -> SearchResult:
         """Descents on F(x, y*(x)) where the lower level looks convex; where nothing comes of them, the penalty."""
-        firsts = self._descents(show, self.space.xs, self.space.ys) if self.vectors.bent is None else []
+        firsts = self._descents(show, self.space.xs, self.space.ys, "start") if self.vectors.bent is None else []
         if firsts and set(self.statuses) == {INFEASIBLE}:
             self._descend_from_feasible_points(show)
         done = any(candidate.accepted for candidate in self.candidates) or (self.deadline.passed and self.candidates)
@@ -122,7 +123,7 @@ class PenaltySearch:
             points, least = feasible_points(self.space)
         if points:
             xs, ys = (np.array(part) for part in zip(*points, strict=True))
-            self._descents(show, xs, ys)
+            self._descents(show, xs, ys, "feasible start")
         elif not np.isfinite(least) or self.deadline.passed:
             self.statuses = [INACCURATE]
 
@@ -131,28 +132,35 @@ class PenaltySearch:
         self.space.seen(self.candidates[-1])
         return self.candidates[-1]
 
-    def _descents(self, show: Show, xs: np.ndarray, ys: np.ndarray) -> list[Point]:
+    def _descents(self, show: Show, xs: np.ndarray, ys: np.ndarray, name: str) -> list[Point]:
         """From every start, until the time is up or several ended at the same F; returns the starts' points below."""
         firsts: list[Point] = []
         begin, enough = time.perf_counter(), np.inf
         for number, (x, y) in enumerate(zip(xs, ys, strict=True)):
             if number and (self.deadline.passed or self._agree() or time.perf_counter() - begin > enough):
                 break
-            found = self.vectors.branches(x, y)
-            best = found.best()
-            self.statuses.append(int(found.status[0 if best is None else best]))
-            firsts.append(Point(x, y, np.zeros(self.vectors.layout.rows)))
-            if best is not None and not found.unbounded and self.vectors.follower is not None:
-                firsts[-1] = Point(x, found.y[best], found.mu[best])
-                ended = ImplicitDescent(self.space, firsts[-1]).run()
-                self._add(firsts[-1] if ended is None else ended, number)
-            elif not self.candidates:
-                self._add(firsts[-1], number)
+            descent = functools.partial(self._descent, x, y, number)
+            first, status = self.space.pieces.do(f"{name} {number}", self.space, self.candidates, descent)
+            firsts.append(first)
+            self.statuses.append(status)
             show(number + 1, shown(self.candidates))
             if enough == np.inf and any(candidate.accepted for candidate in self.candidates):
                 took = time.perf_counter() - begin
                 enough = took + max(GLOBALITY_SECONDS, GLOBALITY_SHARE * took)
         return firsts
+
+    def _descent(self, x: np.ndarray, y: np.ndarray, number: int) -> tuple[Point, int]:
+        """From one start; its point below, and how the lower level ended there."""
+        found = self.vectors.branches(x, y)
+        best = found.best()
+        first, status = Point(x, y, np.zeros(self.vectors.layout.rows)), int(found.status[0 if best is None else best])
+        if best is not None and not found.unbounded and self.vectors.follower is not None:
+            first = Point(x, found.y[best], found.mu[best])
+            ended = ImplicitDescent(self.space, first).run()
+            self._add(first if ended is None else ended, number)
+        elif not self.candidates:
+            self._add(first, number)
+        return first, status
 
     def _agree(self) -> bool:
         """Whether enough starts have ended at the lowest F that was found."""
@@ -183,17 +191,24 @@ class _Penalised:
         for k, c in enumerate(PENALTY_WEIGHTS):
             self.nu *= c / self.weights.c  # multipliers of the upper constraints grow with the penalised objective
             self.weights = Weights(c, FIRST_AL_WEIGHT * AL_GROWTH**k)
-            for _ in range(MULTIPLIER_UPDATES):
-                if self.deadline.passed:
-                    break
-                x, above = self._descend(x)
-                self.nu = np.maximum(self.nu + self.weights.c2 * above, 0.0)
+            work = functools.partial(self._updates, x)
+            x, self.nu, self.last = self.space.pieces.do(f"weight {k}", self.space, [], work)
+            self.last = Below(*self.last)
             show((k + 1) * len(x) // len(PENALTY_WEIGHTS), None)
         for number, (at, y, y_mu, w, w_mu) in enumerate(zip(x, *self.last, strict=True)):
             if number and self.deadline.passed:
                 break
             add(Point(at, y, y_mu / (1 + self.weights.c)), number)
             add(Point(at, w, w_mu), number)
+
+    def _updates(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+        """Descents with one weight, and the multipliers after each: x, nu and the solutions below."""
+        for _ in range(MULTIPLIER_UPDATES):
+            if self.deadline.passed:
+                break
+            x, above = self._descend(x)
+            self.nu = np.maximum(self.nu + self.weights.c2 * above, 0.0)
+        return x, self.nu, tuple(self.last)
 
     def _evaluated(self, x: np.ndarray) -> Evaluation[np.ndarray]:
         starts = Starts(x, self.nu, self.last)

@@ -5,7 +5,7 @@ user chose.
 """
 
 import dataclasses
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import PyTree
@@ -13,13 +13,20 @@ from jaxtyping import PyTree
 from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate
 from hierax._auto.ends import Ends
+from hierax._auto.replay import Pieces
 from hierax._judge.programs import Programs, raveled, unraveled
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import Structure, VectorProblem
 from hierax._math.scatter import unit_cube
 
 
-def ignored(candidate: Candidate) -> None:
+class Seen(Protocol):
+    """Is told of every point that was judged; `again`: by an earlier run of the same call. May end the search."""
+
+    def __call__(self, candidate: Candidate, again: bool = False) -> None: ...
+
+
+def ignored(candidate: Candidate, again: bool = False) -> None:
     """What becomes of points that nobody watches."""
 
 
@@ -35,6 +42,7 @@ class Space:
         deadline: when the search has to end.
         seen: told of every point that was judged; may end the search.
         ends: where polishes ended.
+        pieces: of the search, those that are done.
         known_lengths: those of x and y for a certificate, infinite where they were only assumed.
     """
 
@@ -43,8 +51,9 @@ class Space:
     ys: np.ndarray
     structure: Structure
     deadline: Deadline
-    seen: Callable[[Candidate], None] = ignored
+    seen: Seen = ignored
     ends: Ends = dataclasses.field(default_factory=Ends)
+    pieces: Pieces = dataclasses.field(default_factory=Pieces)
     known_lengths: tuple[PyTree, PyTree] | None = None
 
     @staticmethod

@@ -1,21 +1,25 @@
-"""Ctrl-C without loss: while work is under way the first one asks it to end, a second one raises as usual."""
+"""Ctrl-C and SIGTERM without loss: while work is under way the first asks it to end, a second one acts as usual."""
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
 
+CTRL_C, TERMINATED = "Ctrl-C", "SIGTERM"
+
 
 class Interrupt:
-    """Whether Ctrl-C was pressed since the work began."""
+    """Whether Ctrl-C was pressed, or the process was asked to terminate, since the work began."""
 
     def __init__(self) -> None:
         self.asked = False
+        self.by = CTRL_C
 
-    def ask(self) -> None:
+    def ask(self, by: str = CTRL_C) -> None:
         """Ask the work to end at its next look, with what it has."""
-        self.asked = True
+        self.asked, self.by = True, by
 
     def clear(self) -> None:
         """Forget the request: it was obeyed."""
@@ -27,28 +31,35 @@ _current: Interrupt | None = None
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Within it Ctrl-C only sets `asked`; the second raises KeyboardInterrupt. Nested uses share the outermost's.
+    """Within it Ctrl-C and SIGTERM only set `asked`; the second one raises KeyboardInterrupt, or ends the process.
 
-    Signals reach the main thread alone: in others nothing is changed.
+    Nested uses share the outermost's. Signals reach the main thread alone: in others nothing is changed, and a caller
+    that handles a signal in its own way keeps its handler.
     """
     global _current  # handlers of signals belong to the process
     if _current is not None or threading.current_thread() is not threading.main_thread():
         yield _current or Interrupt()
         return
     interrupt = _current = Interrupt()
-    before = signal.getsignal(signal.SIGINT)
 
     def on_ctrl_c(number: int, frame: FrameType | None) -> None:
         if interrupt.asked:
             signal.default_int_handler(number, frame)
         interrupt.ask()
 
-    ours = before is signal.default_int_handler  # a caller that handles Ctrl-C in its own way keeps it
-    if ours:
-        signal.signal(signal.SIGINT, on_ctrl_c)
+    def on_terminate(number: int, frame: FrameType | None) -> None:
+        if interrupt.asked:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        interrupt.ask(TERMINATED)
+
+    ours = {signal.SIGINT: (signal.default_int_handler, on_ctrl_c), signal.SIGTERM: (signal.SIG_DFL, on_terminate)}
+    before = {number: usual for number, (usual, _) in ours.items() if signal.getsignal(number) is usual}
+    for number in before:
+        signal.signal(number, ours[number][1])
     try:
         yield interrupt
     finally:
         _current = None
-        if ours:
-            signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

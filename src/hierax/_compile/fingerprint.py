@@ -56,6 +56,20 @@ def fingerprint(problem: Problem, x: PyTree, y: PyTree) -> Fingerprint:
     return Fingerprint(whole.hexdigest())
 
 
+def hash_of_function(name: str, function: Callable, args: tuple) -> str | None:
+    """The hash of what a function computes on arguments shaped like `args` and of the data that it closes over.
+
+    None where its trace does not determine that.
+    """
+    whole = hashlib.sha256()
+    try:
+        for part in _traced(name, function, args):
+            whole.update(hashlib.sha256(part).digest())
+    except _NoText:
+        return None
+    return f"sha256:{whole.hexdigest()}"
+
+
 def _parts(problem: Problem, x: PyTree, y: PyTree) -> Iterator[bytes]:
     (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
     x, y = doubled((x, y))

@@ -185,6 +185,7 @@ def read(tree: PyTree) -> PyTree:
 
     def numbers(leaf: Array) -> np.ndarray:
         if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+            assert isinstance(leaf.sharding, NamedSharding)
             everywhere = NamedSharding(leaf.sharding.mesh, EVERYWHERE)
             leaf = jax.jit(lambda array: array, out_shardings=everywhere)(leaf)
         return np.asarray(leaf)

@@ -147,6 +147,22 @@ class Bound:
         `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
         that meets a user function at a new signature is started again once that is traced.
         """
+
+        def attempt(call: _Call) -> PyTree:
+            result, seconds = _cached_call(function, call, donate, quick, self._placement)
+            self.compile_seconds += seconds
+            return result
+
+        return self._with_traces(attempt, name, args, static, donate)
+
+    def shapes(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> PyTree:
+        """What `run` would return with shapes in the place of arrays; nothing is compiled."""
+        return self._with_traces(lambda call: _shapes_of(function, call), name, args, static, False)
+
+    def _with_traces(
+        self, attempt: Callable[["_Call"], PyTree], name: str, args: tuple, static: Hashable, donate: bool
+    ) -> PyTree:
+        """The result of an attempt, started again until every function is traced wherever it is called."""
         call = _taken_apart(name, self._flattened(), args, static, donate, self._placement)
         form, needed = call.key, list(_traces_needed.get(call.key, ()))
         while True:
@@ -155,11 +171,10 @@ class Bound:
                     self.trace(*missing)
                 call = _taken_apart(name, self._flattened(), args, static, donate, self._placement)
             try:
-                result, seconds = _cached_call(function, call, donate, quick, self._placement)
+                result = attempt(call)
             except MissingTrace as missing:
                 needed.append((missing.name, missing.args_))
             else:
-                self.compile_seconds += seconds
                 _remember(_traces_needed, form, tuple(needed))
                 return result
 
@@ -271,6 +286,18 @@ def _taken_apart(
 
     given = [None if array is None else jnp.asarray(array) for array in flat.arrays[:own]]  # NumPy's cannot be donated
     return _Call(key, given, problem.arrays + flat.arrays[own:], rebuild)
+
+
+def _shapes_of(function: Callable, call: _Call) -> PyTree:
+    """The result's shapes, and what in it is no array."""
+    others: list[PyTree] = []
+
+    def of_arrays(given: list, rest: list) -> PyTree:
+        result, other = eqx.partition(function(*call.rebuild(given, rest)), eqx.is_array)
+        others.append(other)
+        return result
+
+    return eqx.combine(jax.eval_shape(of_arrays, call.given, call.rest), others[-1])
 
 
 def _cached_call(

@@ -61,6 +61,10 @@ class Follower:
             _FromTable(programs.layout, table) if programs.by_table else _FromPrograms(programs, units)
         )
 
+    def forget(self) -> None:
+        """Drop what earlier solves leave to later ones."""
+        self._tracker = Tracker()
+
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
         with np.errstate(over="ignore", invalid="ignore"):

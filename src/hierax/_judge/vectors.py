@@ -71,6 +71,28 @@ class VectorProblem:
         xs = raveled(programs.setting.x)[None] if xs is None else xs
         self._looked_at = xs / self.x_unit
         self._branches: HostProgram | None = None  # compiled when it is needed
+        self._convex_program: bool | None = None  # which one it is
+
+    def forget(self) -> None:
+        """Drop what solves of the lower level leave to the next ones: these depend on their arguments alone."""
+        if "_follower" in self.__dict__:
+            self._follower.forget()
+
+    def remembered(self) -> tuple[str | None, bool | None]:
+        """What was learnt of the lower level: why it is not convex, and which program solves it (None: none yet)."""
+        return self.bent, self._convex_program
+
+    def remember(self, bent: str | None, convex_program: bool | None) -> None:
+        """Take over what another run has `remembered`."""
+        self.bent = bent
+        if convex_program is not None and convex_program != self._convex_program:
+            self._choose_program(convex_program)
+
+    def _choose_program(self, convex: bool) -> HostProgram:
+        """The program that solves the lower level from now on."""
+        self._convex_program = convex
+        self._branches = self.programs.branches(convex).given(self.programs.trees, self.units)
+        return self._branches
 
     @property
     def upper_unit(self) -> float:
@@ -204,12 +226,11 @@ class VectorProblem:
 
     def solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers, by the compiled program."""
-        if self._branches is None:
-            self._branches = self.programs.branches(self.bent is None).given(self.programs.trees, self.units)
+        program = self._branches or self._choose_program(self.bent is None)
         lanes, found = self.programs.lanes, []
         for first in range(0, len(points), lanes):
             turns = first + np.arange(lanes) % min(lanes, len(points) - first)
-            lines = self._branches(x, points[turns], mu[turns])
+            lines = program(x, points[turns], mu[turns])
             found.append(lines[: len(points) - first])
         lines = np.concatenate(found)
         ny, end = self.layout.ny, self.layout.ny + self.layout.rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -17,6 +18,7 @@ from hierax._base.settings import is_number, is_whole
 from hierax._judge.psi import Penalty
 from hierax._run.clock import Clock
 from hierax._run.device import Output, Run
+from hierax._run.notes import NOTHING_KEPT, Notes
 from hierax._run.reports import Costs
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ class Call:
     """What `solve` was asked for beside the problem, the start and the method; None: not said.
 
     The meaning of each is that of the argument of `solve`; `quiet`, which `solve` has not, keeps failures out of the
-    warnings, for a caller to whom they are part of the game. `clock` starts when the call is made.
+    warnings, for a caller to whom they are part of the game. `notes` hold what an earlier call of the same kind has
+    done. `clock` starts when the call is made.
     """
 
     max_steps: int | None = None
@@ -82,6 +85,7 @@ class Call:
     state: State | None = None
     mesh: Mesh | None = None
     quiet: bool = False
+    notes: Notes = NOTHING_KEPT
     clock: Clock = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +110,12 @@ class Call:
             if isinstance(getattr(self, name), np.integer):
                 object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "clock", Clock(self.seconds))
+
+    def under(self, name: str) -> Call:
+        """The same call, by the same clock, with the notes of a part of the work."""
+        part = copy.copy(self)
+        object.__setattr__(part, "notes", self.notes.under(name))
+        return part
 
     @property
     def steps(self) -> int:

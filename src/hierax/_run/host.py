@@ -26,8 +26,10 @@ from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
 from hierax._run.records import Records
 from hierax._run.reports import Costs
+from hierax._run.run_record import RUN, RunRecord
 from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.spending import Spending
+from hierax._run.state_arrays import gathered
 from hierax._run.status import Reason
 from hierax._run.streams import Exhausted
 
@@ -49,34 +51,47 @@ class Host:
         spread: Spread,
         watch: Stopwatch,
         interrupt: Interrupt,
+        earlier: RunRecord | None = None,
     ) -> None:
-        """`watch`: of the run, its start included."""
+        """`watch`: of the run, its start included; `earlier`: what a checkpoint says of the run up to `state`."""
         self.prepared, self.before, self.call, self.spread = prepared, state, call, spread
         self.processes = prepared.processes
         self.watch, self.interrupt = watch, interrupt
         self.runs = state.run
         self.begin = Begin.of(state.run)
-        self.done = 0
+        self.done, self._compiled_before = 0, 0.0
         self.records = Records()
         self.spending = Spending(state.spent)
+        if earlier is not None:
+            x = jax.tree.unflatten(jax.tree.structure(self.begin.x), earlier.begin_x)
+            self.begin = Begin(earlier.begin_step, x)
+            self.records.restore(earlier.columns, earlier.times)
+            self._compiled_before = earlier.compile_seconds
         self._open_stage()
+        if earlier is not None:
+            self.done = earlier.done
+            while self.stage_end < self.step:
+                self._open_stage(self.stage_end)
 
     @property
     def step(self) -> int:
         """Outer steps made, those of earlier calls included."""
         return self.begin.step + self.done
 
-    def _open_stage(self) -> None:
-        """The method, every value filled in, with the batch sizes of the next steps; `stage_end`: where they change."""
-        problem = self.prepared.bound.problem
+    def _open_stage(self, step: int | None = None) -> None:
+        """The method, every value filled in, with the batch sizes of the steps from `step` (None: the next) on;
+        `stage_end`: where they change.
+        """
+        problem, step = self.prepared.bound.problem, self.step if step is None else step
         self.method: AbstractMethod
-        self.method, self.stage_end = self.before.method.staged(self.step)
+        self.method, self.stage_end = self.before.method.staged(step)
         self.feeding = Feeding(self.prepared, self.method.batches(problem))
-        self.spending.begin(self.step, self.method.costs(problem).step)
+        self.spending.begin(step, self.method.costs(problem).step)
 
     def drive(self) -> Outcome:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
         ended = self._order_chunks()
+        self._keep()  # before the last window is closed: a run that goes on closes it where an uninterrupted one would
         if ended is not None:
             self._close_window()
         return Outcome(
@@ -97,7 +112,7 @@ class Host:
         per_step: float | None = None
         shown = self.call.progress if self.processes.first else False
         with progress_bar(shown, self.call.steps) as show:
-            while self.done < self.call.steps:
+            while self.done < self.call.steps and self._running:
                 ended, asked = self._decision(per_step)
                 if ended is not None:
                     return ended
@@ -109,22 +124,51 @@ class Host:
                 per_step = (self.watch.elapsed - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
-                if not bool(np.any(read(self.runs.code) == device.RUNNING)):
-                    return None
-                if len(self.records) > recorded and self.call.callback is not None and self._callback_stops():
+                if (
+                    self._running
+                    and len(self.records) > recorded
+                    and self.call.callback is not None
+                    and self._callback_stops()
+                ):
                     return Ending(Reason.CALLBACK)
         return None
 
-    def _decision(self, per_step: float | None) -> tuple[Ending | None, int]:
-        """Whether Ctrl-C or the clock ends the run, and else how many steps to order.
+    @property
+    def _running(self) -> bool:
+        """Whether a start has not stopped by itself."""
+        return bool(np.any(read(self.runs.code) == device.RUNNING))
 
-        Ctrl-C in any process counts; the time is that of the first.
+    def _keep(self) -> None:
+        """Leave a record of the run as it is now to the checkpoint, where there is one."""
+        if not self.call.notes.kept:
+            return
+        columns, times = self.records.kept()
+        record = RunRecord(
+            state=gathered((self.before.method, self.runs)),
+            begin_step=self.begin.step,
+            begin_x=jax.tree.leaves(self.begin.x),
+            done=self.done,
+            seconds=self.before.seconds + self.watch.elapsed,
+            compile_seconds=self._compiled_before + self.watch.compiling,
+            spent=self.before.spent,
+            columns=columns,
+            times=times,
+            places=self.prepared.places(),
+        )
+        self.call.notes.put(RUN, record, f"step {self.step}")
+
+    def _decision(self, per_step: float | None) -> tuple[Ending | None, int]:
+        """Whether Ctrl-C or the clock ends the run, and else how many steps to order; before that a checkpoint is
+        written where it is time for one. Ctrl-C in any process counts, the times are those of the first.
         """
-        told = self.processes.told(self.interrupt.asked, self.call.clock.passed, self._affordable(per_step))
-        if told[:, 0].any():
-            self.interrupt.ask()
+        own = self.call.notes.due, self.interrupt.asked, self.call.clock.passed, self._affordable(per_step)
+        told = self.processes.told(*own)
+        keep, _, late, steps = told[0]
+        if keep:
+            self._keep()
+        if told[:, 1].any():
+            self.interrupt.ask(self.interrupt.by)
             return Ending(Reason.CTRL_C), 0
-        _, late, steps = told[0]
         return (Ending(Reason.TIME_UP) if late else None), int(steps)
 
     def _affordable(self, per_step: float | None) -> int:
@@ -213,7 +257,9 @@ class Host:
             static=(self.call.output, self.spread),
             donate=True,
         )
-        self.records.add(read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds)
+        self.records.add(
+            read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds
+        )
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +273,7 @@ class Host:
             self.method,
             static=(self.call.output, self.spread),
         )
-        seconds = self.before.seconds + self.watch.elapsed
+        seconds, compiling = self.before.seconds + self.watch.elapsed, self._compiled_before + self.watch.compiling
         total = int(np.max(read(self.runs.state.step)))  # a chunk ends early where every start has stopped
         end = self.method.costs(bound.problem).end
         spent = Costs(*(int(a) + b for a, b in zip(self.spending.until(total).values(), end, strict=True)))
@@ -238,7 +284,7 @@ class Host:
             "y": y,
             "multipliers": multipliers,
             "history": self.records.history(self.spending, self.spread != "one"),
-            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=self.watch.compiling),
+            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=compiling),
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
             "method": at_home(self.before.method),
             "problem": prepared.problem,

@@ -7,6 +7,7 @@ that nothing is split, projected, traced or compiled twice.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -27,10 +28,13 @@ from hierax._run.batches import Batches
 from hierax._run.clock import Patience, endless
 from hierax._run.processes import Processes
 from hierax._run.sources import sources_for_programs
-from hierax._run.streams import Exhausted, Feeder, feeder_of
+from hierax._run.stream_places import Place
+from hierax._run.streams import Exhausted, Feeder, feeder_of, reopened
 
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
+
+FEW = 2  # samples of a batch that a function is traced with to tell it from others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +73,10 @@ class Prepared:
 
     def placed(self, tree: PyTree) -> PyTree:
         """Arrays of an earlier run, wherever that ran, where this one runs."""
-        if self.placement is None:
+        placement = self.placement
+        if placement is None:
             return at_home(tree)
-        return jax.tree.map(lambda leaf: self.placement.put(leaf) if eqx.is_array(leaf) else leaf, tree)
+        return jax.tree.map(lambda leaf: placement.put(leaf) if eqx.is_array(leaf) else leaf, tree)
 
     def one_start(self) -> tuple[PyTree, PyTree]:
         """The variables of the first start."""
@@ -85,6 +90,27 @@ class Prepared:
         """Arrays of the variables as the user knows them."""
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
 
+    def stated(self, name: str) -> Callable[..., PyTree]:
+        """A function of the problem, as the user gave it, of arrays of the variables."""
+        function = getattr(self.problem, name)
+        return lambda x, y, *batch: function(*self.whole(x, y), *batch)
+
+    def few(self, name: str) -> PyTree:
+        """The shapes of a small batch of a source; of a stream, those of its batches."""
+        source = getattr(self.problem, name)
+        if isinstance(source, samples.Sampler):  # not traced by `bound`: its programs would no longer be known
+            return jax.eval_shape(lambda key: source.draw(key, FEW), jax.random.key(0))
+        return _batch_shape(self, name, FEW)
+
+    def places(self) -> dict[str, Place]:
+        """Where the streams are: behind the last batch that was taken from each."""
+        return {name: feeder.place for name, feeder in self.feeders.items()}
+
+    def move_streams_to(self, places: dict[str, Place]) -> None:
+        """Open the streams anew at the places where an earlier run was."""
+        for name, place in places.items():
+            self.feeders[name] = reopened(self.feeders[name], getattr(self.problem, name), place)
+
 
 def prepare(
     problem: Problem,
@@ -92,11 +118,13 @@ def prepare(
     y0: PyTree,
     many: bool = False,
     patience: Patience = endless,
+    restorable: bool = False,
     mesh: Mesh | None = None,
 ) -> Prepared:
     """Check a problem and its start; with `many`, every leaf of x0 and y0 has a leading axis of starts.
 
-    A stream that gives no batch is waited for as long as `patience` allows. With a mesh everything is put there.
+    A stream that gives no batch is waited for as long as `patience` allows; with `restorable`, one whose position no
+    other process could restore is refused. With a mesh everything is put there.
     """
     processes = Processes(mesh)
     with processes.together():
@@ -107,13 +135,13 @@ def prepare(
             checked.check_set(name, convex_set, one)
         check_draws(problem)
         placement = None if mesh is None else placement_of(mesh, y, count)
-        feeders = _open_streams(problem, patience)
+        feeders = _open_streams(problem, patience, restorable)
         x, y = checked.into_set("x", problem.x_set, x, many), checked.into_set("y", problem.y_set, y, many)
     bound = Bound(problem, x_rest, y_rest, placement=placement)
     for name, source in sources_for_programs(problem, feeders, placement, processes).items():
         bound.replace_source(name, source)
     if placement is not None:
-        processes.check_alike({"x0": x, "y0": y})
+        processes.check_alike({"x0": x, "y0": y, "whether there is a checkpoint": restorable})
         x, y = jax.tree.map(placement.put, (x, y))
     return Prepared(problem, bound, x, y, x_rest, y_rest, feeders, count, placement, processes)
 
@@ -144,13 +172,13 @@ def check_draws(problem: Problem) -> None:
             samples.check_draw(name, source)
 
 
-def _open_streams(problem: Problem, patience: Patience) -> dict[str, Feeder]:
+def _open_streams(problem: Problem, patience: Patience, restorable: bool) -> dict[str, Feeder]:
     feeders = {}
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
         if isinstance(source, samples.Stream):
             try:
-                feeders[name] = feeder_of(name, source, patience)
+                feeders[name] = feeder_of(name, source, patience, restorable)
                 feeders[name].peek()
             except Exhausted as error:
                 raise InputError(f"Problem({name}): {error}, before the first step.") from error
@@ -218,7 +246,10 @@ def _check_sizes(prepared: Prepared, batches: Batches) -> None:
 def _batch_shape(prepared: Prepared, name: str, n: int) -> PyTree:
     if name in prepared.feeders:
         batch = prepared.feeders[name].peek()
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((n, *a.shape[1:]), jnp.asarray(a[:0]).dtype), batch)
+        of_all = prepared.processes.count  # each has a part of the batch
+        return jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((len(a) * of_all, *a.shape[1:]), jnp.asarray(a[:0]).dtype), batch
+        )
     return checked.batch_shape(prepared.bound, name, n)
 
 

@@ -5,6 +5,7 @@ out by itself (the time, Ctrl-C, an answer of a callback, a batch that does not 
 the others at fixed places, and all of them act on the same numbers. A run on devices of one process agrees with itself.
 """
 
+import hashlib
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
+
+SPLIT = 2**30  # a length in two numbers of 32 bits
 
 
 class Processes:
@@ -45,6 +48,21 @@ class Processes:
         """Whole numbers of every process, one row each, in all of them: a place where the processes wait for another."""
         own = np.array(numbers, np.int32)
         return np.asarray(multihost_utils.process_allgather(own)) if self.shared else own[None]
+
+    def from_first(self, content: bytes) -> bytes:
+        """What the first process has; what the others give does not matter."""
+        if not self.shared:
+            return content
+        high, low = self.told(*divmod(len(content), SPLIT))[0]
+        whole = np.zeros(int(high) * SPLIT + int(low), np.uint8)
+        if self.first:
+            whole[:] = np.frombuffer(content, np.uint8)
+        return np.asarray(multihost_utils.broadcast_one_to_all(whole)).tobytes()
+
+    def hash_of_all(self, text: str) -> str:
+        """A hash of the texts of all processes, in their order."""
+        own = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)
+        return hashlib.sha256(self.told(*own.tolist()).tobytes()).hexdigest()
 
     def any(self, flag: bool) -> bool:
         """Whether some process says so."""

@@ -97,6 +97,19 @@ class Records:
             rows = jax.tree.map(lambda a: np.asarray(a)[:count], table)
             self._tables.append((rows, np.linspace(begin, end, count + 1)[1:]))
 
+    def kept(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All records as columns by name, and their times: what a checkpoint keeps."""
+        if not self._tables:
+            return {}, np.zeros((0,))
+        tables = [table for table, _ in self._tables]
+        columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in Record._fields}
+        return columns, np.concatenate([times for _, times in self._tables])
+
+    def restore(self, columns: dict[str, np.ndarray], times: np.ndarray) -> None:
+        """Begin with what was `kept`."""
+        if columns:
+            self._tables = [(Record(**columns), times)]
+
     def last(self) -> dict[str, Any] | None:
         """The latest record; None where there is none yet."""
         if not self._tables:

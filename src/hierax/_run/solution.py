@@ -71,8 +71,16 @@ class Solution:
     tol: float = SHOWN_TOLERANCE
 
     def ending(self, status: Status, tol: float) -> Solution:
-        """The same solution with another status, judged at a tolerance; what is known of its point stays known."""
-        other = dataclasses.replace(self, status=status, tol=tol)
+        """The same solution with another status, judged at a tolerance."""
+        return self._but(status=status, tol=tol)
+
+    def saying(self, lines: Sequence[str]) -> Solution:
+        """The same solution with lines before its log."""
+        return self._but(log=(*lines, *self.log))
+
+    def _but(self, **changes: Any) -> Solution:
+        """A changed copy; what is known of the point stays known."""
+        other = dataclasses.replace(self, **changes)
         known = ("certificate", "judgement")  # computed once, on first access
         other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return other
@@ -195,6 +203,10 @@ class Solutions:
     problem: Problem
     log: tuple[str, ...] = ()
     each: tuple[Solution, ...] = ()
+
+    def saying(self, lines: Sequence[str]) -> Solutions:
+        """The same solutions with lines before their log."""
+        return dataclasses.replace(self, log=(*lines, *self.log))
 
     @property
     def statuses(self) -> list[Status]:

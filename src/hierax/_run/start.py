@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -34,6 +34,32 @@ QUICK_START = 10_000  # entries of all starts up to which the program of the sta
 
 def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step."""
+    program = _program(output, spread)
+    with prepared.processes.together():
+        fed = _fed(prepared, method)
+    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), fed)
+    quick = (
+        size((prepared.x, prepared.y)) <= QUICK_START
+    )  # it runs once: compiling it well takes longer than running it
+    filled, run, finite, doubts = prepared.bound.run("start", program, *arguments, static=(output, spread), quick=quick)
+    refuse_nonfinite(read(finite))
+    for text, flags in doubts.items():
+        if np.any(read(flags)):
+            raise InputError(text)
+    return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
+
+
+def form_of_start(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
+    """The state of a run before its first step, with shapes in the place of arrays: no batch is taken for it."""
+    fed = _form_of_fed(prepared, method)
+    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), fed)
+    program = _program(output, spread)
+    filled, run, _, _ = prepared.bound.shapes("start", program, *arguments, static=(output, spread))
+    return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
+
+
+def _program(output: Output, spread: Spread) -> Callable[..., tuple[AbstractMethod, Run, Flags, Flags]]:
+    """Unset values estimated and the lower level solved, at every start."""
 
     def program(
         problem: Problem, method: AbstractMethod, x: PyTree, y: PyTree, keys: PRNGKeyArray, fed: dict[str, PyTree]
@@ -48,18 +74,7 @@ def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Outp
 
         return over_starts(one, spread)(x, y, keys)
 
-    with prepared.processes.together():
-        fed = _fed(prepared, method)
-    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), fed)
-    quick = (
-        size((prepared.x, prepared.y)) <= QUICK_START
-    )  # it runs once: compiling it well takes longer than running it
-    filled, run, finite, doubts = prepared.bound.run("start", program, *arguments, static=(output, spread), quick=quick)
-    refuse_nonfinite(read(finite))
-    for text, flags in doubts.items():
-        if np.any(read(flags)):
-            raise InputError(text)
-    return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
+    return program
 
 
 def _keys(prepared: Prepared, seed: Seed) -> PRNGKeyArray:
@@ -80,6 +95,19 @@ def _fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
     if "xi" in prepared.feeders:
         count = method.batches(prepared.bound.problem).start
         fed["inner"] = fed["xi"] = on_mesh(prepared.feeders["xi"].take(count), 1, *where)
+    return fed
+
+
+def _form_of_fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
+    """Zeros in the form of what the streams give before the first step."""
+
+    def zeros(name: str, count: int) -> PyTree:
+        batches = jax.tree.map(lambda a: np.zeros((count, *a.shape), a.dtype), prepared.feeders[name].peek())
+        return on_mesh(batches, 1, prepared.placement, prepared.processes)
+
+    fed: dict[str, PyTree] = {"zeta": zeros("zeta", 1)} if "zeta" in prepared.feeders else {}
+    if "xi" in prepared.feeders:
+        fed["inner"] = fed["xi"] = zeros("xi", method.batches(prepared.bound.problem).start)
     return fed
 
 

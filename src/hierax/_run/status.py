@@ -98,7 +98,7 @@ class Reason(enum.Enum):
     CALLBACK = (Kind.STOPPED, "stopped by the callback after step {step}.")
     CTRL_C = (
         Kind.INTERRUPTED,
-        "interrupted (Ctrl-C) after step {step}{quality}; the point reached so far is returned. Go on with "
+        "interrupted (Ctrl-C or SIGTERM) after step {step}{quality}; the point reached so far is returned. Go on with "
         "state=sol.state.",
     )
     RESIDUALS_SMALL = (
@@ -170,7 +170,7 @@ class Reason(enum.Enum):
     SEARCH_OUT_OF_TIME = (Kind.SECONDS, f"seconds: the time was up before the search was complete; {_BEST_SO_FAR}")
     SEARCH_OUT_OF_STEPS = (Kind.MAX_STEPS, f"max_steps: {{step}} points were judged; {_BEST_SO_FAR}")
     SEARCH_STOPPED = (Kind.STOPPED, f"stopped: by the callback after {{step}} points; {_BEST_SO_FAR}")
-    SEARCH_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C) after {{step}} points; {_BEST_SO_FAR}")
+    SEARCH_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C or SIGTERM) after {{step}} points; {_BEST_SO_FAR}")
     FALLS_FOR_EVER = (
         Kind.UNBOUNDED_UPPER,
         "unbounded_upper: F fell to {upper:.3g} along points that satisfy everything, without an end in sight. Bound X "
@@ -206,13 +206,13 @@ class Reason(enum.Enum):
     STAGES_OUT_OF_DATA = (Kind.DATA_ERROR, f"data_error: {{what}} {_AFTER_STAGES}")
     NO_TURN_INTERRUPTED = (
         Kind.INTERRUPTED,
-        "interrupted (Ctrl-C) before this start had its turn; it is returned as it was given.",
+        "interrupted (Ctrl-C or SIGTERM) before this start had its turn; it is returned as it was given.",
     )
     NO_TURN_IN_TIME = (
         Kind.SECONDS,
         "seconds: the time was up before this start had its turn; it is returned as it was given.",
     )
-    STAGES_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C): {_AFTER_STAGES}")
+    STAGES_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C or SIGTERM): {_AFTER_STAGES}")
     EVERY_STAGE_FAILED = (
         Kind.DIVERGED,
         "diverged: every stage failed, at the shortest step too; the start is returned.",

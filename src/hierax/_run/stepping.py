@@ -16,8 +16,10 @@ from hierax._run.clock import Stopwatch, patience_of
 from hierax._run.device import Spread
 from hierax._run.host import Host
 from hierax._run.prepare import Prepared, check_method
+from hierax._run.run_record import RUN, TYPES, RunRecord
 from hierax._run.solution import Solution, Solutions
-from hierax._run.start import continued, settings_to_go_on_with, started
+from hierax._run.start import continued, form_of_start, settings_to_go_on_with, started
+from hierax._run.state_arrays import placed
 from hierax._run.streams import Exhausted
 
 if TYPE_CHECKING:
@@ -51,8 +53,12 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
             raise KeyboardInterrupt
         for feeder in prepared.feeders.values():
             feeder.patience = patience_of(call.clock, interrupt)
-        state = _first_state(prepared, method, call, spread)
-        host = Host(prepared, state, call, spread, watch, interrupt)
+        earlier: RunRecord | None = call.notes.take(RUN, TYPES)
+        if earlier is None:
+            state = _first_state(prepared, method, call, spread)
+        else:
+            state = _state_of(earlier, prepared, method, call, spread)
+        host = Host(prepared, state, call, spread, watch, interrupt, earlier)
         outcome = host.drive()
         solution = host.solution(outcome)
         if isinstance(solution, Solution) and outcome.met_tolerance:
@@ -71,6 +77,17 @@ def _first_state(prepared: Prepared, method: AbstractMethod, call: Call, spread:
         return started(prepared, method, call.seed, call.output, spread)
     except Exhausted as error:
         raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from error
+
+
+def _state_of(earlier: RunRecord, prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread) -> State:
+    """The state in a checkpoint, in the form that the state of this call has; the streams are brought to its place."""
+    if call.state is None:
+        like = form_of_start(prepared, method, call.seed, call.output, spread)
+    else:
+        like = continued(call.state, prepared, method, call.output, spread)
+    filled, run = placed(earlier.state, (like.method, like.run))
+    prepared.move_streams_to(earlier.places)
+    return State(filled, run, call.output, earlier.seconds, earlier.spent)
 
 
 def _spread(prepared: Prepared) -> Spread:

@@ -12,7 +12,7 @@ import time
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +22,7 @@ from jaxtyping import PyTree
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._problem.samples import Stream
 from hierax._run.clock import Patience, endless
+from hierax._run.stream_places import OtherBatches, Place, PlacedBatches, digest_of, refuse_unless_restorable
 
 POLL = 0.05  # seconds between two looks at the clock while waiting
 SILENT = 10.0  # seconds without a batch after which a warning says what the run is waiting for
@@ -43,31 +44,66 @@ class _End(NamedTuple):
     cause: BaseException | None = None
 
 
+class _Fetched(NamedTuple):
+    """A batch, and the place in the stream behind it."""
+
+    batch: PyTree
+    place: Place
+
+
 class Feeder:
     """Batches of one stream, in order. Lives as long as the stream, so that a continued run goes on where it was."""
 
-    def __init__(self, name: str, stream: Stream, patience: Patience = endless) -> None:
-        self.name, self.patience = name, patience
+    def __init__(
+        self,
+        name: str,
+        stream: Stream,
+        patience: Patience = endless,
+        begin: Place = Place(),
+        restorable: bool = False,
+    ) -> None:
+        """`begin`: where in the stream; `restorable`: whether iterators are asked for their state at every batch."""
+        self.name, self.patience, self.restorable = name, patience, restorable
         self._queue: queue.Queue = queue.Queue(maxsize=stream.prefetch)
-        stop = threading.Event()
-        fill = (stream.iterable, self._queue, stop)
-        threading.Thread(target=_fill, args=fill, daemon=True, name=f"hierax stream {name}").start()
-        weakref.finalize(self, stop.set)
+        self._stop = threading.Event()
+        fill = (PlacedBatches(stream.iterable, begin, restorable), self._queue, self._stop)
+        self._thread = threading.Thread(target=_fill, args=fill, daemon=True, name=f"hierax stream {name}")
+        self._thread.start()
+        weakref.finalize(self, self._stop.set)
         self._warned_of: set[str] = set()
         self._ended: _End | None = None
         self._form: Any = None  # agreed upon when the first batch is asked for
-        self._waiting: list[PyTree] = []
+        self._waiting: list[_Fetched] = []
+        self._begin = begin
+        self._last: _Fetched | None = None  # the latest that was taken
+
+    # -- its place --------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> Place:
+        """The place behind the last batch that was taken: those that only wait are still to come."""
+        if self._last is None:
+            return self._begin
+        place = self._last.place._replace(form=_as_kept(self._form))
+        return place if place.state is not None else place._replace(digest=digest_of(self._last.batch))
+
+    def close(self) -> None:
+        """End the thread; whoever waits for it keeps its patience."""
+        self._stop.set()
+        while self._thread.is_alive():
+            self._thread.join(POLL)
+            self.patience()
 
     # -- one batch --------------------------------------------------------------------------------------------------
 
-    def _received(self, seconds: float | None = None) -> PyTree:
+    def _received(self, seconds: float | None = None) -> _Fetched | None:
         """The next batch, whatever its form; None where it does not come within the given seconds."""
         if self._ended is not None:
             raise self.no_batch()
         begin = time.perf_counter()
         while True:
             try:
-                batch = self._queue.get(timeout=POLL)
+                item: _Fetched | _End = self._queue.get(timeout=POLL)
                 break
             except queue.Empty:
                 self.patience()
@@ -76,10 +112,12 @@ class Feeder:
                     return None
                 if waited > SILENT:
                     self._warn("silent", f"has given no batch for {SILENT:g} seconds; the run waits for it.")
-        if isinstance(batch, _End):
-            self._ended = batch
+        if isinstance(item, _End):
+            self._ended = item
+            if isinstance(item.cause, OtherBatches):
+                raise InputError(f"checkpoint: the Stream given as {self.name} cannot be resumed: {item.cause}.")
             raise self.no_batch()
-        return batch
+        return item
 
     def no_batch(self) -> Exhausted:
         """The error of whoever asks for a batch after the end."""
@@ -102,17 +140,18 @@ class Feeder:
         except Exhausted:
             if not self._waiting:
                 raise
-        forms = [_form(batch) for batch in self._waiting]
-        self._form = Counter(forms).most_common(1)[0][0]
-        self._check(self._waiting[forms.index(self._form)])
-        self._waiting = [batch for batch in self._waiting if self._fits(batch)]
+        forms = [_form(fetched.batch) for fetched in self._waiting]
+        known = [form for form in forms if self._begin.form is not None and _as_kept(form) == self._begin.form]
+        self._form = Counter(known or forms).most_common(1)[0][0]
+        self._check(self._waiting[forms.index(self._form)].batch)
+        self._waiting = [fetched for fetched in self._waiting if self._fits(fetched.batch)]
 
-    def _next(self, seconds: float | None = None) -> PyTree:
+    def _next(self, seconds: float | None = None) -> _Fetched | None:
         """The next batch of the right form; None where none comes within the given seconds."""
         for _ in range(WRONG_IN_A_ROW):
-            batch = self._received(seconds)
-            if batch is None or self._fits(batch):
-                return batch
+            fetched = self._received(seconds)
+            if fetched is None or self._fits(fetched.batch):
+                return fetched
         self._ended = _End(f"gave {WRONG_IN_A_ROW} batches in a row that do not have {_shown(self._form)}")
         raise self.no_batch()
 
@@ -145,7 +184,7 @@ class Feeder:
         """The next batch, which stays the next."""
         if not self.hold(1):
             raise self.no_batch()
-        return self._waiting[0]
+        return self._waiting[0].batch
 
     def hold(self, count: int, least: int | None = None) -> int:
         """Fetch until `count` batches wait; returns how many do, fewer where the stream ends.
@@ -183,23 +222,47 @@ class Feeder:
         count = int(np.prod(shape))
         if self.hold(count) < count:
             raise self.no_batch()
-        batches, self._waiting = self._waiting[:count], self._waiting[count:]
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._last = taken[-1]
+        batches = [fetched.batch for fetched in taken]
         return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(*shape, *leaves[0].shape), *batches)
 
 
-def feeder_of(name: str, stream: Stream, patience: Patience = endless) -> Feeder:
-    """The feeder of a stream, made at first use; it waits as long as `patience` does."""
+def feeder_of(name: str, stream: Stream, patience: Patience = endless, restorable: bool = False) -> Feeder:
+    """The feeder of a stream, made at first use; it waits as long as `patience` does.
+
+    With `restorable`, a stream whose place another process could not restore is refused.
+    """
+    if restorable:
+        refuse_unless_restorable(name, stream.iterable)
     if not hasattr(stream, "_feeder"):
-        stream._feeder = Feeder(name, stream, patience)  # type: ignore[attr-defined]
+        stream._feeder = Feeder(name, stream, patience, restorable=restorable)  # type: ignore[attr-defined]
     feeder: Feeder = stream._feeder  # type: ignore[attr-defined]
+    if restorable and not feeder.restorable and isinstance(stream.iterable, Iterator):
+        raise InputError(
+            f"checkpoint: the Stream given as {name} was used without checkpoint= before, and where its iterator is by "
+            "now is not known. Give a new hx.Stream."
+        )
     feeder.patience = patience
     return feeder
+
+
+def reopened(feeder: Feeder, stream: Stream, place: Place) -> Feeder:
+    """Another feeder of the same stream that begins at a place; the old one is ended."""
+    feeder.close()
+    stream._feeder = Feeder(feeder.name, stream, feeder.patience, place, feeder.restorable)  # type: ignore[attr-defined]
+    return stream._feeder  # type: ignore[attr-defined, no-any-return]
 
 
 def _form(batch: PyTree) -> tuple[Any, tuple]:
     """What a compiled program knows of a batch: its structure, and shapes and types of its arrays."""
     leaves, structure = jax.tree.flatten(batch)
     return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+
+
+def _as_kept(form: tuple[Any, tuple]) -> list[tuple[list[int], str]]:
+    """The shapes and types of a form, as a checkpoint keeps them."""
+    return [(list(shape), np.dtype(dtype).name) for shape, dtype in form[1]]
 
 
 def _shown(form: tuple[Any, tuple]) -> str:
@@ -212,17 +275,12 @@ def _shown(form: tuple[Any, tuple]) -> str:
 # -- the thread -------------------------------------------------------------------------------------------------------
 
 
-def _fill(iterable: Iterable[Any], batches: queue.Queue, stop: threading.Event) -> None:
+def _fill(placed: PlacedBatches, batches: queue.Queue, stop: threading.Event) -> None:
     """Put batches into the queue until they end or `stop` is set. Whatever the iterable raises ends the stream."""
     try:
-        while not stop.is_set():
-            count = 0
-            for batch in iterable:
-                if not _put(jax.tree.map(np.asarray, batch), batches, stop):
-                    return
-                count += 1
-            if isinstance(iterable, Iterator) or count == 0:
-                break
+        for batch, place in placed:
+            if not _put(_Fetched(batch, place), batches, stop):
+                return
         _put(_End(NO_FURTHER), batches, stop)
     except BaseException as error:  # SystemExit and its like would end the thread without a word
         _put(_End(f"failed: {type(error).__name__}: {error}", error), batches, stop)

@@ -1,0 +1,40 @@
+"""A user's callback whose errors lose nothing: the run ends with what it has, and the error is raised with it."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+
+class Guarded:
+    """Calls a callback; one that fails ends the run as if it had asked for that."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.error: BaseException | None = None
+
+    def __call__(self, info: Any) -> Any:
+        """What the callback returns; True after an error. Ctrl-C is the run's own business."""
+        if self.error is not None:
+            return True
+        try:
+            return self._function(info)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit and its like are raised as well, once the run has ended
+            self.error = error
+            return True
+
+
+def guarded(callback: object) -> Any:
+    """The callback, guarded; what is no function stays as it is, to be refused."""
+    return Guarded(callback) if callable(callback) else callback
+
+
+def raise_error_of(callback: object, solution: object) -> None:
+    """Raise what the callback raised, with the solution as its attribute `solution`."""
+    error = callback.error if isinstance(callback, Guarded) else None
+    if error is not None:
+        with contextlib.suppress(AttributeError):
+            error.solution = solution  # type: ignore[attr-defined]
+        error.add_note("It was raised by the callback of hierax: what was computed is its attribute `solution`.")
+        raise error

@@ -1,0 +1,185 @@
+"""The folder of a run's checkpoints: each a folder of its own, arrays.npz and checkpoint.json, the newest two kept.
+
+A checkpoint is written under another name, flushed to the disk and renamed, so that a process may be killed at any
+moment; hashes inside tell a damaged one. Names of files come from here alone, never from what is read.
+"""
+
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import warnings
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder_into_place, remove_folder
+from hierax._run.packing import Packed
+
+FORMAT = "hierax checkpoint 1"
+KEPT = 2  # checkpoints
+NAME = re.compile(r"checkpoint-(\d{8})")
+ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
+
+Records = dict[str, Packed]
+
+
+class Checkpoint(NamedTuple):
+    """What one checkpoint holds.
+
+    Attributes:
+        identity: what it belongs to: problem, data and settings by name, as texts.
+        versions: of hierax, JAX and what else the numbers may depend on.
+        told: how far the run was, in words.
+        records: what was done, by name.
+    """
+
+    identity: dict[str, str]
+    versions: dict[str, str]
+    told: str
+    records: Records
+
+
+class Damaged(Exception):
+    """A checkpoint that is not what was written."""
+
+
+def versions() -> dict[str, str]:
+    """What the numbers of a run may depend on."""
+    found = {name: version(name) for name in ("hierax", "jax", "jaxlib", "numpy")}
+    return found | {"python": platform.python_version(), "machine": platform.machine()}
+
+
+class CheckpointFolder:
+    """A folder of checkpoints, locked for this process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = FolderLock(path)
+        for left in path.glob(f"*{UNFINISHED}"):  # by a process that was killed while it wrote
+            shutil.rmtree(left, ignore_errors=True)
+        self._last = max(numbers_in(path), default=0)
+
+    def close(self) -> None:
+        """Let others in."""
+        self._lock.release()
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole, None where there is none; a damaged one is told of.
+
+        Raises:
+            InputError: there are some, and all are damaged.
+        """
+        numbers = sorted(numbers_in(self.path), reverse=True)
+        for number in numbers:
+            place = self._place(number)
+            try:
+                return read_checkpoint(place)
+            except Damaged as damage:
+                said = f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one."
+                warnings.warn(said, HieraxWarning, stacklevel=2)
+        if numbers:
+            raise InputError(
+                f"checkpoint={str(self.path)!r}: every checkpoint in this folder is damaged. Remove the folder to begin "
+                "anew, or name another one."
+            )
+        return None
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Add a checkpoint, and remove all but the newest ones. Raises OSError; what was there then stays."""
+        if not self._lock.there:  # the folder was deleted
+            self._lock.release()
+            self._lock = FolderLock(self.path)
+        place = self._place(self._last + 1)
+        unfinished = place.with_name(place.name + UNFINISHED)
+        try:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            _write_into(unfinished, checkpoint)
+            move_folder_into_place(unfinished, place)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        self._last += 1
+        for number in sorted(numbers_in(self.path))[:-KEPT]:
+            remove_folder(self._place(number))
+
+    def _place(self, number: int) -> Path:
+        return self.path / f"checkpoint-{number:08d}"
+
+
+def numbers_in(path: Path) -> list[int]:
+    """The numbers of the checkpoints in a folder; none where there is no such folder."""
+    with contextlib.suppress(OSError):
+        found = [NAME.fullmatch(name) for name in os.listdir(path)]
+        return [int(match.group(1)) for match in found if match]
+    return []
+
+
+def _write_into(folder: Path, checkpoint: Checkpoint) -> None:
+    arrays = {
+        f"{number}.{i}": array
+        for number, record in enumerate(checkpoint.records.values())
+        for i, array in enumerate(record.arrays)
+    }
+    with open(folder / ARRAYS, "wb+") as file:
+        np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]  # names are texts
+        file.flush()
+        os.fsync(file.fileno())
+        file.seek(0)
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    content = {
+        "format": FORMAT,
+        "versions": checkpoint.versions,
+        "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "told": checkpoint.told,
+        "identity": checkpoint.identity,
+        "records": [
+            {"name": name, "arrays": len(record.arrays), "content": record.content}
+            for name, record in checkpoint.records.items()
+        ],
+        "sha256_of_arrays": sha256,
+    }
+    with open(folder / CONTENT, "w", encoding="utf-8") as text:
+        json.dump({**content, "sha256": _hash_of(content)}, text, indent=1, allow_nan=False)
+        text.flush()
+        os.fsync(text.fileno())
+    flush_folder(folder)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """The checkpoint in a folder. Raises `Damaged`."""
+    try:
+        content: dict[str, Any] = json.loads((folder / CONTENT).read_text("utf-8"))
+        stated = content.pop("sha256")
+        if stated != _hash_of(content):
+            raise Damaged(f"the hash of {CONTENT} is another one")
+        if content["format"] != FORMAT:
+            raise InputError(f"{folder}: has the format {content['format']!r}; this version of hierax reads {FORMAT!r}.")
+        with open(folder / ARRAYS, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != content["sha256_of_arrays"]:
+                raise Damaged(f"the hash of {ARRAYS} is another one")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as stored:
+                records = {
+                    one["name"]: Packed(one["content"], [stored[f"{number}.{i}"] for i in range(one["arrays"])])
+                    for number, one in enumerate(content["records"])
+                }
+        return Checkpoint(content["identity"], content["versions"], content["told"], records)
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from error
+
+
+def _hash_of(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

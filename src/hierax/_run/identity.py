@@ -1,0 +1,145 @@
+"""What a checkpoint belongs to: problem, data, start, method and settings, each by name, as a text or a hash.
+
+Limits of a run (`max_steps`, `seconds`) and who watches it are no part of it: a run may go on with others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._base.settings import is_number
+from hierax._compile.fingerprint import hash_of_function
+from hierax._compile.placement import read
+from hierax._compile.programs import FUNCTIONS
+from hierax._problem.samples import Sampler, Stream, is_spread_over_processes
+
+if TYPE_CHECKING:
+    from hierax._run.call import Call
+    from hierax._run.checkpoint_folder import Checkpoint
+    from hierax._run.prepare import Prepared
+
+HASH = "sha256:"
+UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
+FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
+LIMITS = ("method setting seconds",)  # of `Auto`
+DEEP = 12  # settings inside of settings
+
+
+def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]:
+    """The parts of a call by name; `asked`: the method, None for that of the state to go on from."""
+    problem, (x, y) = prepared.problem, prepared.one_start()
+    batches = {"upper": (prepared.few("zeta"),), "lower": (prepared.few("xi"),)}
+    found = {
+        f"{FUNCTION}{name}": hash_of_function(name, prepared.stated(name), (x, y, *batches.get(name, ()))) or UNKNOWN
+        for name in FUNCTIONS
+    }
+    found |= {f"problem {name}": described(getattr(problem, name)) for name in ("x_set", "y_set")}
+    for name in ("zeta", "xi"):
+        source = getattr(problem, name)
+        text = _source(name, source)
+        found[f"data {name}"] = (
+            HASH + prepared.processes.hash_of_all(text) if is_spread_over_processes(source) else text
+        )
+    found |= {"x0": hash_of_arrays(prepared.x), "y0": hash_of_arrays(prepared.y)}
+    found |= {name: text for name, text in _settings(asked) if name not in LIMITS}
+    seed = call.seed if isinstance(call.seed, int) else np.asarray(jax.random.key_data(call.seed)).tolist()
+    return found | {
+        "seed": str(seed),
+        "output": call.output,
+        "tol": str(call.tol),
+        "record_every": str(call.record_every),
+        "state": "none" if call.state is None else hash_of_arrays(call.state.run),
+        "starts": "one" if prepared.count is None else str(prepared.count),
+    }
+
+
+def differences(found: Checkpoint, now: dict[str, str]) -> list[str]:
+    """In what a checkpoint and a call differ, in words; functions are compared where both have the same JAX."""
+    same_jax = found.versions["jax"] == jax.__version__
+    odd = []
+    for name in dict.fromkeys([*found.identity, *now]):
+        then, here = found.identity.get(name, "not set"), now.get(name, "not set")
+        incomparable = UNKNOWN in (then, here) or (name.startswith(FUNCTION) and not same_jax)
+        if then != here and not incomparable:
+            plain = not (then.startswith(HASH) or here.startswith(HASH))
+            odd.append(f"{name} ({then} then, {here} now)" if plain else name)
+    return odd
+
+
+def _source(name: str, source: object) -> str:
+    if isinstance(source, Stream):
+        return UNKNOWN
+    if isinstance(source, Sampler):
+        draw = hash_of_function(f"{name}.draw", source.draw, (jax.random.key(0), 2)) or UNKNOWN
+        return f"{draw} {hash_of_arrays(source.exact)}" if draw != UNKNOWN else UNKNOWN
+    return described(source)
+
+
+def hash_of_arrays(tree: PyTree) -> str:
+    """The hash of the structure of a tree and of its numbers, without a copy of them."""
+    whole = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        array = np.ascontiguousarray(read(jax.random.key_data(leaf) if key else leaf))
+        whole.update(f"{jax.tree_util.keystr(path)} {array.dtype.name} {array.shape}\n".encode())
+        whole.update(array.reshape(-1).view(np.uint8))
+    return HASH + whole.hexdigest()
+
+
+def _settings(asked: object) -> Iterator[tuple[str, str]]:
+    """The method, and each of its settings."""
+    yield "method", type(asked).__name__ if asked is not None else "that of the state"
+    if dataclasses.is_dataclass(asked):
+        for field in dataclasses.fields(asked):
+            yield f"method setting {field.name}", described(getattr(asked, field.name))
+
+
+def described(value: Any, deep: int = 0) -> str:
+    """A setting as a text that tells it from others: numbers as they are, functions by what they are made of."""
+    if value is None or isinstance(value, bool | str):
+        return str(value)
+    if is_number(value):
+        return repr(float(value)) if np.asarray(value).dtype.kind == "f" else repr(int(value))
+    if isinstance(value, np.ndarray | jax.Array):
+        return hash_of_arrays(value)
+    if deep > DEEP:
+        return type(value).__name__
+    inside = functools.partial(described, deep=deep + 1)
+    if isinstance(value, types.FunctionType):
+        return f"{value.__qualname__}({_hash(_made_of(value, inside))})"
+    if isinstance(value, functools.partial):
+        return f"partial({inside(value.func)}, {inside(value.args)}, {inside(value.keywords)})"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [f"{field.name}={inside(getattr(value, field.name))}" for field in dataclasses.fields(value)]
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {inside(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(inside, value))})"
+    return type(value).__name__
+
+
+def _made_of(function: types.FunctionType, inside: Any) -> str:
+    """A function's code, its defaults and what it closes over."""
+    code = function.__code__
+    constants = [repr(one) for one in code.co_consts if not isinstance(one, types.CodeType)]
+    cells = []
+    for cell in function.__closure__ or ():
+        try:
+            cells.append(inside(cell.cell_contents))
+        except ValueError:  # not set yet
+            cells.append("empty")
+    return " ".join([code.co_code.hex(), *constants, *code.co_names, inside(function.__defaults__), *cells])
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

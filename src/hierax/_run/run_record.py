@@ -1,0 +1,42 @@
+"""What a run of steps leaves in a checkpoint: its state, its history, and where its streams are, all of one moment."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hierax._run.reports import Costs
+from hierax._run.state_arrays import Gathered
+from hierax._run.stream_places import Place
+
+RUN = "run"  # the name of the record
+
+
+class RunRecord(NamedTuple):
+    """A run of steps between two chunks.
+
+    Attributes:
+        state: arrays of the method, every value filled in, and of the run.
+        begin_step: steps made before the call.
+        begin_x: arrays of x there.
+        done: steps made by the call.
+        seconds: spent in all calls so far, compilation apart.
+        compile_seconds: spent compiling, by the call.
+        spent: samples and gradients before the first step.
+        columns: the records of the history, by name.
+        times: when each of them was made.
+        places: where the streams are, by name.
+    """
+
+    state: Gathered
+    begin_step: int
+    begin_x: list[np.ndarray]
+    done: int
+    seconds: float
+    compile_seconds: float
+    spent: Costs
+    columns: dict[str, Any]
+    times: np.ndarray
+    places: dict[str, Place]
+
+
+TYPES = (RunRecord, Gathered, Costs, Place)

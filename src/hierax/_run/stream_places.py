@@ -1,0 +1,128 @@
+"""Where a stream is, and how an iterable is brought back there in another process.
+
+An iterator with `get_state` and `set_state` (as grain's) or `state_dict` and `load_state_dict` (as torchdata's, where the
+iterable may have them) says itself where it is. A re-iterable is begun anew, and what it gave before is skipped; the last
+skipped batch is compared, so that one which gives others every time is noticed. Other iterators cannot be brought back.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._base.errors import InputError
+from hierax._run.packing import packed
+
+STATE_METHODS = (("get_state", "set_state"), ("state_dict", "load_state_dict"))
+
+
+class Place(NamedTuple):
+    """A place in a stream: behind a batch.
+
+    Attributes:
+        count: batches that the iterable gave up to here, those that were dropped included.
+        state: what the iterator says of itself there; None: it has no such method.
+        form: shapes and types of the arrays of the stream's batches; None: not known yet.
+        digest: hash of the last batch; empty where `state` says it all, or where there was none.
+    """
+
+    count: int = 0
+    state: Any = None
+    form: Any = None
+    digest: str = ""
+
+
+class PlacedBatches:
+    """The batches of an iterable from a place on, epoch after epoch, each with the place behind it."""
+
+    def __init__(self, iterable: Iterable[Any], begin: Place, with_states: bool) -> None:
+        self._iterable, self._begin, self._with_states = iterable, begin, with_states
+        self._endless = not isinstance(iterable, Iterator)
+
+    def __iter__(self) -> Iterator[tuple[PyTree, Place]]:
+        place = self._begin
+        iterator, skip = self._opened(place)
+        while True:
+            given = 0
+            for batch in iterator:
+                given += 1
+                batch = jax.tree.map(np.asarray, batch)
+                if skip:
+                    skip -= 1
+                    if not skip and digest_of(batch) != self._begin.digest:
+                        raise OtherBatches
+                    continue
+                place = Place(place.count + 1, self._state(iterator))
+                yield batch, place
+            if not self._endless or not given:
+                return
+            iterator = iter(self._iterable)
+
+    def _opened(self, place: Place) -> tuple[Iterator[Any], int]:
+        """An iterator, and how many batches of it are to be skipped."""
+        iterator = iter(self._iterable)
+        if place.state is None:
+            return iterator, place.count
+        owner, (_, setter) = self._stateful(iterator)
+        getattr(owner, setter)(place.state)
+        return (iterator if owner is iterator else iter(self._iterable)), 0
+
+    def _state(self, iterator: Iterator[Any]) -> Any:
+        """What the iterator, or the iterable, says of itself; None: it has no such method."""
+        if not self._with_states:
+            return None
+        owner, (getter, _) = self._stateful(iterator)
+        if owner is None:
+            return None
+        state = getattr(owner, getter)()
+        packed(state)  # raises where it cannot be kept
+        return state
+
+    def _stateful(self, iterator: Iterator[Any]) -> tuple[Any, tuple[str, str]]:
+        """Which of the two has a state, None: neither, and its methods."""
+        for owner in (iterator, self._iterable):
+            names = _methods_of(owner)
+            if names is not None:
+                return owner, names
+        return None, ("", "")
+
+
+class OtherBatches(Exception):
+    """A re-iterable that gave other batches than before."""
+
+    def __str__(self) -> str:
+        return (
+            "it gives other batches when it is iterated again (shuffled without a seed of its own?), so that the "
+            "checkpoint's place in it cannot be found"
+        )
+
+
+def refuse_unless_restorable(name: str, iterable: Iterable[Any]) -> None:
+    """Raise InputError for an iterator that nobody could bring back to where it was."""
+    if isinstance(iterable, Iterator) and _methods_of(iterable) is None:
+        raise InputError(
+            f"checkpoint: the Stream given as {name} is an iterator ({type(iterable).__name__}), which another process "
+            "could not bring back to where it was. Give a re-iterable (a list, a DataLoader with a seed, an object whose "
+            "__iter__ begins anew), or an iterator with get_state and set_state or state_dict and load_state_dict."
+        )
+
+
+def digest_of(batch: PyTree) -> str:
+    """The hash of a batch."""
+    whole = hashlib.sha256()
+    for leaf in jax.tree.leaves(batch):
+        array = np.ascontiguousarray(leaf)
+        whole.update(f"{array.dtype.name}{array.shape}".encode())
+        whole.update(array.reshape(-1).view(np.uint8))
+    return whole.hexdigest()
+
+
+def _methods_of(candidate: object) -> tuple[str, str] | None:
+    for names in STATE_METHODS:
+        if all(callable(getattr(candidate, name, None)) for name in names):
+            return names
+    return None
+
