@@ -15,6 +15,7 @@ from hierax._auto.constants import (
 )
 from hierax._auto.deterministic import run_deterministic
 from hierax._auto.free_route import NoRoute, run_implicit
+from hierax._auto.kept_answer import GOES_ON, TYPES, add_up, answer_of, kept_answer
 from hierax._auto.large_route import run_large
 from hierax._auto.referee import can_judge, setting_of
 from hierax._base.errors import InputError
@@ -30,6 +31,8 @@ from hierax._run.call import Call
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
 from hierax._run.solution import Solution
+
+ANSWER = "answer"  # the name of what is kept of a search that is done
 
 Route = Literal["small", "penalty", "average", "implicit", "large"]
 
@@ -86,8 +89,18 @@ class Auto(AbstractSolver):
                 raise InputError(f"Auto({name}={value!r}): needs a whole number >= 1 or None.")
 
     def run(self, prepared: Prepared, call: Call) -> Solution:
-        """Solve the prepared problem by the route that fits it."""
+        """Solve the prepared problem by the route that fits it, or return what an earlier run of the call has found."""
         seed = _checked_seed(prepared, call)
+        kept = call.notes.take(ANSWER, TYPES)
+        if kept is not None:
+            return answer_of(kept, self, prepared)
+        solution = add_up(call.notes, self._solved(prepared, seed, call))
+        if call.notes.kept and solution.status.kind not in GOES_ON:
+            call.notes.drop()  # the pieces of the search: what came of them is the answer
+            call.notes.put(ANSWER, kept_answer(solution), f"done: {solution.status.name}")
+        return solution
+
+    def _solved(self, prepared: Prepared, seed: int, call: Call) -> Solution:
         check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
         route, reason = choose_route(prepared, seed)
         if self.route is not None and self.route != route:

@@ -127,6 +127,14 @@ class Budget:
         self.counts = Counts(*(a + starts * b for a, b in zip(before, added, strict=True)))
         self._steps += sum(status.step for status in run.statuses)
 
+    def kept(self) -> tuple[Counts, int]:
+        """What runs have cost and how many steps they made, for a checkpoint."""
+        return self.counts, self._steps
+
+    def restore(self, counts: Counts, steps: int) -> None:
+        """Take over what was `kept`."""
+        self.counts, self._steps = counts, steps
+
     def total(self) -> Counts:
         """What everything has cost."""
         compiling = self.compile_seconds

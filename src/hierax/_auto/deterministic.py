@@ -27,9 +27,9 @@ from hierax._auto.referee import in_precision_of, setting_of
 from hierax._auto.replay import Pieces
 from hierax._auto.space import Space
 from hierax._auto.verdict import counted, globality, on_the_way_to_infinity, status_of, without_answer
+from hierax._base.blas import one_blas_thread
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
-from hierax._base.lazy import lazy
 from hierax._judge.certificate import Certificate, certificate_in
 from hierax._judge.programs import raveled, unraveled
 from hierax._judge.setting import Setting
@@ -45,8 +45,6 @@ from hierax._run.status import Kind, Reason, Status
 if TYPE_CHECKING:
     from hierax._auto.auto import Auto
 
-threadpoolctl = lazy("threadpoolctl")
-
 
 def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: str, call: Call) -> Solution:
     """The answer of `auto.route`, "small" or "penalty"; `first_line` begins the log."""
@@ -55,7 +53,7 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
     starts, seconds = auto.starts or STARTS, auto.seconds or (SMALL_ROUTE_SECONDS if small else PENALTY_ROUTE_SECONDS)
     with (
         progress_bar(call.progress, starts) as show,
-        threadpoolctl.threadpool_limits(1, user_api="blas"),  # for so few rows, threads only wait for each other
+        one_blas_thread(),
         interruptible() as interrupt,
     ):
         setting = setting_of(prepared, seed)
@@ -180,6 +178,7 @@ class _Answer:
 
     def _settled(self, best: Candidate) -> Candidate:
         """The candidate with the lower level's own solution as its y, where F may owe something to a gap."""
+        self.space.vectors.forget()
         if not best.confirmed or (best.gap <= NO_GAP and best.residual <= TIGHT_RESIDUAL):
             return best
         exact = judge(self.space.vectors, best.better, best.start, best.way)

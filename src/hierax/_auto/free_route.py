@@ -30,8 +30,8 @@ from hierax._auto.constants import (
 from hierax._auto.referee import in_precision_of, setting_of
 from hierax._auto.sqp import Evaluated, LeftOff, Progress, Stop, nowhere, quasi_newton, slsqp
 from hierax._auto.verdict import status_of
+from hierax._base.blas import one_blas_thread
 from hierax._base.interrupt import interruptible
-from hierax._base.lazy import lazy
 from hierax._judge.certificate import Certificate, certificate_in
 from hierax._judge.following import Total
 from hierax._judge.free_above import x_lengths
@@ -51,8 +51,6 @@ from hierax._run.status import Kind, Reason, Status
 
 if TYPE_CHECKING:
     from hierax._auto.auto import Auto
-
-threadpoolctl = lazy("threadpoolctl")
 
 
 class NoRoute(Exception):
@@ -151,6 +149,22 @@ class FreeDescent:
         return nowhere(u.size, above, layout.above_equal)
 
 
+class Descended(NamedTuple):
+    """What came of a descent.
+
+    Attributes:
+        end: F and the point; None: there is none.
+        no_route: why there is no way from its start; empty: there is.
+        records: start, F and violation of its points.
+        solves: of the lower level.
+    """
+
+    end: tuple[float, Point] | None
+    no_route: str
+    records: list[tuple[int, float, float]]
+    solves: int
+
+
 class FreeRoute:
     """The descents of one problem, and the certificate of the best point."""
 
@@ -165,7 +179,7 @@ class FreeRoute:
         self.records: list[tuple[int, float, float]] = []  # start, F and violation of every point
         self.best: tuple[float, Point] | None = None
         self.certificate: Certificate | None = None
-        self._start = 0
+        self._start = self._descents = 0
         self.ended: Kind | None = None  # why the search was not complete
 
     def run(self, show: Show) -> None:
@@ -194,18 +208,36 @@ class FreeRoute:
             self._certify()
 
     def _descend(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> None:
+        """One descent, or what came of it in an earlier run of the same call."""
+        name, notes = f"descent {self._descents}", self.call.notes
+        self._descents += 1
+        ended: Descended | None = notes.take(name, (Descended, Point))
+        if ended is None:
+            before, solves = len(self.records), self.follower.solves
+            end, why = self._descended(x, y, mu)
+            records = self.records[before:]
+            ended = Descended(end, why, records, self.follower.solves - solves)
+            if not self.search.passed:
+                notes.put(name, ended)
+        else:
+            self.records += ended.records
+            self.follower.solves += ended.solves
+            self._look_at_steps()
+        if ended.no_route and self.best is None and self._start + 1 >= self.starts:
+            raise NoRoute(ended.no_route)
+        if ended.end is not None and (self.best is None or ended.end[0] < self.best[0]):
+            self.best = ended.end
+
+    def _descended(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[tuple[float, Point] | None, str]:
+        """F and the point at the end of a descent, None where there is none; and why there is no route from here."""
         descent = FreeDescent(self.follower, self.lengths, self.search, self._see)
         try:
             point = descent.run(x, y, mu)
-        except NoRoute:
-            if self.best is None and self._start + 1 >= self.starts:
-                raise
-            return
+        except NoRoute as why:
+            return None, str(why)
         if point is None or descent.progress.best is None:
-            return
-        value = descent.progress.best[0] * descent.scales.unit + descent.scales.origin
-        if self.best is None or value < self.best[0]:
-            self.best = value, point
+            return None, ""
+        return (descent.progress.best[0] * descent.scales.unit + descent.scales.origin, point), ""
 
     def _see(self, upper: float, violation: float, point: Point) -> None:
         """A point was evaluated: told to the callback, which may end the search."""
@@ -218,6 +250,10 @@ class FreeRoute:
                     self.search.tell(Kind.STOPPED)
             except KeyboardInterrupt:
                 self.search.tell(Kind.INTERRUPTED)
+        self._look_at_steps()
+
+    def _look_at_steps(self) -> None:
+        """End the search where it has seen as many points as it may."""
         if self.call.max_steps is not None and len(self.records) >= self.call.max_steps:
             self.search.tell(Kind.MAX_STEPS)
 
@@ -265,7 +301,7 @@ def run_implicit(prepared: Prepared, auto: "Auto", seed: int, first_line: str, c
     auto = dataclasses.replace(auto, seconds=auto.seconds or IMPLICIT_ROUTE_SECONDS)
     assert auto.seconds is not None
     with (
-        threadpoolctl.threadpool_limits(1, user_api="blas"),  # for vectors threads only wait for each other
+        one_blas_thread(),
         interruptible() as interrupt,
     ):
         route = FreeRoute(prepared, auto, seed, call, Deadline(auto.seconds, interrupt, begin))

@@ -74,8 +74,8 @@ class LargeRoute:
         self.referee = Referee(prepared, seed) if can_judge(prepared.problem) else None
         if self.referee is not None:
             self.budget.count_compilation_of(self.referee.setting.bound)
-        self.runner = StageRunner(prepared, self.referee, self.budget, seed)
-        self.certifier = Certifier(self.referee, auto.tol)
+        self.runner = StageRunner(prepared, self.referee, self.budget, seed, call.notes)
+        self.certifier = Certifier(self.referee, auto.tol, call.notes)
         self.starts = 1 if self.referee is None else auto.starts or _default_starts(prepared, self.referee)
         self.stages = Stages()
         self.stages_until = math.inf  # seconds after which something else begins
@@ -101,14 +101,15 @@ class LargeRoute:
         self.stages_until = math.inf
         ahead = self.stages.best
 
-        def met(stage: Stage) -> bool:
+        def met(stage: Stage, again: bool) -> bool:
             self.stages.add(stage)
-            self._tell(stage)
+            self._tell(stage, again)
             show(int(self.budget.elapsed), {"upper": stage.upper, "violation": stage.violation})
             return self._must_end
 
         limits = Limits(lambda: self._enough_trained, lambda: self.budget.over or self.interrupt.asked)
-        found = search_by_training(referee, limits, met, None if ahead is None else ahead.end.x, self.certifier.tol)
+        way = None if ahead is None else ahead.end.x
+        found = search_by_training(referee, limits, met, way, self.certifier.tol, self.call.notes)
         self.cut_short = self._enough_trained
         if found is not None:
             self.stages.best, self.log = found.stage, [*self.log, *found.log]
@@ -156,9 +157,9 @@ class LargeRoute:
     def _out_of_stages(self) -> bool:
         return self.call.max_steps is not None and len(self.stages) >= self.call.max_steps
 
-    def _tell(self, stage: Stage) -> None:
-        """Tell the callback of a stage; it may end the route."""
-        if self.call.callback is not None:
+    def _tell(self, stage: Stage, again: bool) -> None:
+        """Tell the callback of a stage, unless an earlier run of the call has made it; it may end the route."""
+        if self.call.callback is not None and not again:
             x, y = self.prepared.whole(stage.end.x, stage.end.y)
             record = {"upper": stage.upper, "violation": stage.violation, "gap": stage.end.iterate_gap}
             try:
@@ -171,12 +172,12 @@ class LargeRoute:
         if self.stages.least_upper_violation > ALLOWED_VIOLATION:
             return False
         self._certified()
-        certificate = None if self.stages.best is None else self.certifier.known(self.stages.best)
-        if self.certifier.needs_more_samples(certificate):
+        reading = None if self.stages.best is None else self.certifier.known(self.stages.best)
+        if reading is not None and reading.open_by_noise:
             self._look_closer()
             schedule.go_on()
             return True
-        if schedule.c1_high_enough and not self.certifier.objects(certificate):
+        if schedule.c1_high_enough and not (reading is not None and reading.objects):
             return False
         schedule.raise_c1()
         return True
@@ -203,7 +204,7 @@ class LargeRoute:
             stage = None if self._must_end and self.stages else self.runner.run(settings, x, y, several)
             if stage is not None:
                 self.stages.add(stage)
-                self._tell(stage)
+                self._tell(stage, self.runner.replayed)
                 found.append(stage)
                 leader = best or stage
                 show(int(self.budget.elapsed), {"upper": leader.upper, "violation": leader.violation})
@@ -218,10 +219,10 @@ class LargeRoute:
         if new and self.budget.over:
             return False
         with self.budget.kept_back("certificate") if new else nullcontext():
-            certificate = self.certifier.certificate(best)
-        if new and certificate is not None:
-            self.log.append(f"Certificate of the best point: {self.certifier.in_a_line(certificate)}")
-        return self.certifier.agrees(certificate)
+            reading = self.certifier.reading(best)
+        if new and reading is not None:
+            self.log.append(f"Certificate of the best point: {reading.line}")
+        return reading is not None and reading.agrees
 
     def _falls_for_ever(self) -> bool:
         """Whether F falls without an end: where the best point is far away, on along the ray from the start as well."""
@@ -284,7 +285,7 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
         log=(*route.log, status.message),
         tol=auto.tol,
     )
-    certificate = None if route.stages.best is None else route.certifier.known(route.stages.best)
+    certificate = None if route.stages.best is None else route.certifier.certificate_of(route.stages.best)
     judged_as_it_is = route.referee is not None and (route.referee.exact or route.referee.trained is not None)
     return solution if certificate is None or not judged_as_it_is else solution.knowing(certificate)
 
@@ -334,7 +335,8 @@ def _status(route: LargeRoute) -> Status:
 
 def _reason(route: LargeRoute, best: Stage) -> Reason:
     """Why the stages ended with the best point."""
-    if route.certifier.agrees(route.certifier.known(best)):
+    reading = route.certifier.known(best)
+    if reading is not None and reading.agrees:
         branches = route.referee is not None and route.referee.not_convex is not None
         return Reason.STAGES_DONE_AMONG_BRANCHES if branches else Reason.STAGES_DONE
     if route.interrupt.asked:
@@ -353,10 +355,10 @@ def _reason(route: LargeRoute, best: Stage) -> Reason:
 
 def _certificate_text(route: LargeRoute, best: Stage) -> str:
     """What the certificate of the best point says of it, in a sentence of the status."""
-    certificate = route.certifier.known(best)
-    if certificate is None:
+    reading = route.certifier.known(best)
+    if reading is None:
         return "`sol.certificate` says how good that is."
-    if route.certifier.agrees(certificate):
+    if reading.agrees:
         return "The certificate agrees."
-    said = "objects" if route.certifier.objects(certificate) else "cannot decide"
-    return f"The certificate {said}: {route.certifier.objection(certificate)} More seconds may help."
+    said = "objects" if reading.objects else "cannot decide"
+    return f"The certificate {said}: {reading.objection} More seconds may help."

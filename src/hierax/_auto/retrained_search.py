@@ -22,7 +22,7 @@ from hierax._auto.constants import (
 )
 from hierax._auto.referee import Referee, RunEnd
 from hierax._auto.schedule import RunSettings
-from hierax._auto.stage_runner import Stage
+from hierax._auto.stage_runner import KEPT_TYPES, KeptStage, Stage, kept_stage, stage_of
 from hierax._base.lazy import lazy
 from hierax._base.text import numbers_of, shown
 from hierax._compile.precision import doubled_on_host
@@ -33,11 +33,17 @@ from hierax._judge.retraining import Retraining, Trained
 from hierax._judge.setting import Setting
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers
+from hierax._run.notes import NOTHING_KEPT, Notes
+from hierax._run.prepare import Prepared
 
 optimize = lazy("scipy.optimize")
 
 NOWHERE = 1e30  # F of a point whose trainings are not finite, as the search sees it
 AGAIN = 2  # times that the search goes on from a lower point which the certificate has found
+
+
+Met = Callable[[Stage, bool], bool]
+"""Is told of a stage, and whether an earlier run of the call has met it; True: the search has to end."""
 
 
 class Limits(NamedTuple):
@@ -56,7 +62,7 @@ class Found(NamedTuple):
 
 
 def search_by_training(
-    referee: Referee, limits: Limits, met: Callable[[Stage], bool], ahead: PyTree | None, tol: float
+    referee: Referee, limits: Limits, met: Met, ahead: PyTree | None, tol: float, notes: Notes = NOTHING_KEPT
 ) -> Found | None:
     """The x with the lowest mean of F over trainings; None: there was no time for a single one.
 
@@ -66,13 +72,14 @@ def search_by_training(
         met: is told of every stage; True ends the search.
         ahead: where SALVF has come to from the start; None: nowhere.
         tol: of the certificate, which may name a lower point from which the search goes on.
+        notes: of the call: trainings that an earlier run of it has done are taken over.
     """
     training = referee.retraining(limits.search)
     x, log, before = referee.setting.x, list[str](), None
     way = None if ahead is None else jax.tree.map(np.subtract, doubled_on_host(ahead), x)
-    for _ in range(1 + AGAIN):
+    for turn in range(1 + AGAIN):
         training.stop = limits.search
-        search = RetrainedSearch(training, met)
+        search = RetrainedSearch(training, met, referee.prepared, notes.under(f"trainings {turn}"))
         stage = search.run(x, way)
         if stage is None:
             return before
@@ -102,11 +109,15 @@ class RetrainedSearch:
     Attributes:
         retraining: how the lower level is trained.
         met: is told of every stage; True ends the search.
+        prepared: the problem, for the structure of what is kept.
+        notes: trainings that are done.
         stages: what was met, by x.
     """
 
     retraining: Retraining
-    met: Callable[[Stage], bool]
+    met: Met
+    prepared: Prepared
+    notes: Notes
     stages: dict[bytes, Stage] = dataclasses.field(default_factory=dict)
 
     def run(self, x: PyTree, way: PyTree | None) -> Stage | None:
@@ -140,14 +151,27 @@ class RetrainedSearch:
         """The stage at a point, made of its trainings where it is new."""
         key = there.tobytes()
         if key not in self.stages:
-            at = unraveled(x, there)
-            found = self.retraining.at(at)
-            if found is None:
-                raise _OutOfTime
-            stage = self.stages[key] = _stage(self.retraining.setting, at, found)
-            if self.met(stage):
+            name = f"training {len(self.stages)}"
+            kept = self.notes.take(name, KEPT_TYPES)
+            stage = self._trained(unraveled(x, there)) if kept is None else self._taken_over(kept)
+            self.stages[key] = stage
+            if kept is None and self.notes.kept:
+                self.notes.put(name, kept_stage(stage))
+            if self.met(stage, kept is not None):
                 raise _OutOfTime
         return self.stages[key]
+
+
+    def _trained(self, at: PyTree) -> Stage:
+        found = self.retraining.at(at)
+        if found is None:
+            raise _OutOfTime
+        return _stage(self.retraining.setting, at, found)
+
+    def _taken_over(self, kept: KeptStage) -> Stage:
+        """A stage of an earlier run of the call, on the host as others are here."""
+        stage = stage_of(kept, self.prepared)
+        return stage._replace(end=jax.tree.map(np.asarray, stage.end))
 
 
 def few(x: PyTree) -> bool:

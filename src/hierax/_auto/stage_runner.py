@@ -17,6 +17,7 @@ from hierax._auto.constants import (
     PRICE_OF_VIOLATION,
     X_STEP_DECAY,
 )
+from hierax._auto.kept_answer import arrays_of, form_of_multipliers, tree_of
 from hierax._auto.referee import Referee, RunEnd
 from hierax._auto.schedule import RunSettings
 from hierax._base.errors import InputError
@@ -29,10 +30,12 @@ from hierax._methods.steps import Decay, Steps
 from hierax._run.call import Call
 from hierax._run.clock import Interrupted, OutOfTime
 from hierax._run.device import Output
+from hierax._run.notes import NOTHING_KEPT, Notes
 from hierax._run.prepare import Prepared
-from hierax._run.solution import Solution, Solutions
+from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.status import Kind
 from hierax._run.stepping import run_steps
+from hierax._run.stream_places import Place
 from hierax._run.streams import Exhausted
 
 LEAST_SECONDS = 1e-3  # of a run that begins when no time is left: it ends at its start, which is then the answer
@@ -75,11 +78,68 @@ class Stage(NamedTuple):
         return self.upper + PRICE_OF_VIOLATION * (1 + abs(self.upper)) * excess
 
 
+class KeptStage(NamedTuple):
+    """A stage as a checkpoint keeps it: arrays of its trees, and everything else."""
+
+    x: list[np.ndarray]
+    y: list[np.ndarray]
+    multipliers: list[np.ndarray]
+    judged: Judgement
+    iterate_gap: float
+    lower_status: int | None
+    settings: RunSettings
+    text: str
+
+
+class KeptRun(NamedTuple):
+    """What a `StageRunner` knows after a run, and the stage that came of it; see there."""
+
+    stage: KeptStage | None
+    estimates: Estimates | None
+    runs: int
+    failures: dict[str, int]
+    lower_statuses: list[int]
+    no_more_data: str
+    spent: tuple[Counts, int]
+    places: dict[str, Place]
+
+
+KEPT_TYPES = (KeptStage, KeptRun, Judgement, RunSettings, Estimates, Counts, Place)
+
+
+def kept_stage(stage: Stage) -> KeptStage:
+    """A stage for the notes."""
+    end = stage.end
+    trees = (arrays_of(tree) for tree in (end.x, end.y, end.multipliers))
+    judged = Judgement(*map(float, end.judged))
+    return KeptStage(*trees, judged, end.iterate_gap, end.lower_status, stage.settings, stage.text)
+
+
+def stage_of(kept: KeptStage, prepared: Prepared) -> Stage:
+    """The stage that was kept."""
+    multipliers = tree_of(kept.multipliers, form_of_multipliers(prepared))
+    end = RunEnd(
+        tree_of(kept.x, prepared.x),
+        tree_of(kept.y, prepared.y),
+        multipliers,
+        kept.judged,
+        kept.iterate_gap,
+        kept.lower_status,
+    )
+    return Stage(end, kept.settings, kept.text)
+
+
 class StageRunner:
     """Makes the runs of one problem; counts those that came to nothing."""
 
-    def __init__(self, prepared: Prepared, referee: Referee | None, budget: Budget, seed: int) -> None:
+    def __init__(
+        self, prepared: Prepared, referee: Referee | None, budget: Budget, seed: int, notes: Notes = NOTHING_KEPT
+    ) -> None:
         self.prepared, self.referee, self.budget, self.seed = prepared, referee, budget, seed
+        self._notes, self._asked = notes, 0
+        self._places: dict[str, Place] = {}  # where the streams were after the latest run that was taken over
+        self._cut_short = False  # whether time or the user ended the latest run
+        self.replayed = False  # whether the latest run was taken over from an earlier run of the call
         self.estimates: Estimates | None = None  # in whose units settings are; of the first run
         self.runs = 0
         self.failures: Counter[str] = Counter()  # of runs that came to nothing, why
@@ -92,7 +152,49 @@ class StageRunner:
         self._damping *= DAMPING
 
     def run(self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None = None) -> Stage | None:
-        """One run from (x, y), or one from each of several; the best end, or None where all failed."""
+        """One run from (x, y), or one from each of several; the best end, or None where all failed.
+
+        A run that an earlier run of the same call has finished is taken over from its notes.
+        """
+        name = f"run {self._asked}"
+        self._asked += 1
+        kept: KeptRun | None = self._notes.take(name, KEPT_TYPES)
+        self.replayed = kept is not None
+        if kept is not None:
+            return self._taken_over(kept)
+        self._cut_short = False
+        stage = self._new_run(settings, x, y, starts, self._notes.under(name))
+        if self._notes.kept and not self._cut_short:
+            self._notes.under(name).drop()  # the steps of the run: what came of them is the stage
+            self._notes.put(name, self._kept(stage))
+        return stage
+
+    def _kept(self, stage: Stage | None) -> KeptRun:
+        """What is known after a run."""
+        return KeptRun(
+            stage=None if stage is None else kept_stage(stage),
+            estimates=self.estimates,
+            runs=self.runs,
+            failures=dict(self.failures),
+            lower_statuses=sorted(self.lower_statuses),
+            no_more_data=self.no_more_data,
+            spent=self.budget.kept(),
+            places=self.prepared.places(),
+        )
+
+    def _taken_over(self, kept: KeptRun) -> Stage | None:
+        self.estimates, self.runs, self.no_more_data = kept.estimates, kept.runs, kept.no_more_data
+        self.failures, self.lower_statuses = Counter(kept.failures), set(kept.lower_statuses)
+        self.budget.restore(*kept.spent)
+        self._places = kept.places
+        return None if kept.stage is None else stage_of(kept.stage, self.prepared)
+
+    def _new_run(
+        self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None, notes: Notes
+    ) -> Stage | None:
+        if self._places:
+            self.prepared.move_streams_to(self._places)
+            self._places = {}
         call = Call(
             max_steps=self.budget.affordable(settings.steps, starts or 1),
             seconds=max(LEAST_SECONDS, self.budget.left),
@@ -100,6 +202,7 @@ class StageRunner:
             output=self._output,
             progress=False,
             quiet=True,  # a failure is part of the race, and the route's own log tells of it
+            notes=notes,
         )
         found = self._run(self.prepared.at(x, y, starts), settings, call)
         if found is None:
@@ -126,15 +229,17 @@ class StageRunner:
         except (OutOfTime, Interrupted):
             if not self.runs:
                 raise
+            self._cut_short = True
             return None  # the budget and the request to end are looked at between the runs
         except InputError as error:
             if not (self.runs and isinstance(error.__cause__, Exhausted)):
                 raise
-            self.no_more_data = str(error.__cause__)
+            self.no_more_data, self._cut_short = str(error.__cause__), True
             return None
         for status in found.statuses:
             if status.kind is Kind.DATA_ERROR:
                 self.no_more_data = status.message
+            self._cut_short |= status.kind in (Kind.SECONDS, Kind.INTERRUPTED, Kind.DATA_ERROR)
         return found
 
     @property

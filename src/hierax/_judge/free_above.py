@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.blas import one_blas_thread
 from hierax._base.lazy import lazy
 from hierax._judge.above import KINKS, LEAST_SCALE, ROUNDING
 from hierax._judge.descent import COORDINATES, RANDOM, STEPS, Around, Look, weighed
@@ -31,7 +32,6 @@ from hierax._math.lower_level import LowerSolution
 from hierax._problem import sets
 
 scipy_optimize = lazy("scipy.optimize")
-threadpoolctl = lazy("threadpoolctl")
 
 MOST_SYSTEMS = 50  # systems for the sides of rows, at most: entries of x or rows, whichever are fewer
 MOST_COUPLED, MOST_NUMBERS = 1000, 20_000_000  # active rows that are no bounds, of which independence is looked at
@@ -65,7 +65,7 @@ def x_lengths(follower: FreeFollower, x: np.ndarray) -> np.ndarray:
 
 def above_without_matrices(setting: Setting, found: LowerSolution, seed: int, stop: Stop) -> Fields:
     """Hyper-gradient, what a move of x can gain, and the descent test, as far as they can be had."""
-    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         try:
             return _FreeAbove(setting, found, stop).fields(seed)
         except OutOfTime:

@@ -78,6 +78,10 @@ class Solution:
         """The same solution with lines before its log."""
         return self._but(log=(*lines, *self.log))
 
+    def costing(self, counts: Counts) -> Solution:
+        """The same solution with other counts."""
+        return self._but(counts=counts)
+
     def _but(self, **changes: Any) -> Solution:
         """A changed copy; what is known of the point stays known."""
         other = dataclasses.replace(self, **changes)

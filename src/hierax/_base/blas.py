@@ -1,0 +1,16 @@
+"""Matrix routines in one thread: for small matrices several only wait for each other."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from hierax._base.lazy import lazy
+
+linalg, threadpoolctl = lazy("scipy.linalg"), lazy("threadpoolctl")
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Within it BLAS has one thread. SciPy's own is loaded before: one that came later would not be limited, and the
+    first call in a process would differ from others in the last digits.
+    """
+    _ = linalg.solve
+    return threadpoolctl.threadpool_limits(1, user_api="blas")  # type: ignore[no-any-return]
