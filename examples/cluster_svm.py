@@ -71,7 +71,7 @@ def main() -> None:
         problem,
         x0,
         y0,
-        hx.SALVF(batch_zeta=20, steps=hx.Steps(x=5.0)),
+        hx.SALVF(batch_zeta=20, inner=hx.SALM(steps=5)),
         max_steps=options.steps,
         mesh=mesh,
         checkpoint=options.checkpoint,

@@ -51,6 +51,7 @@ class Journal:
                 self._open(identity)
         if processes.shared:
             self.records = from_bytes(processes.from_first(to_bytes(self.records)))
+            self.said = processes.from_first("\n".join(self.said).encode()).decode().splitlines()
 
     def _open(self, identity: dict[str, str]) -> None:
         assert self.path is not None

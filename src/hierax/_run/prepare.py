@@ -129,6 +129,8 @@ def prepare(
     processes = Processes(mesh)
     with processes.together():
         checked.check_problem(problem)
+        if mesh is None:
+            _refuse_parts(problem)
         (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
         for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
             one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
@@ -162,6 +164,16 @@ def _starts(x: PyTree, y: PyTree) -> int:
         shapes = [leaf.shape for leaf in jax.tree.leaves((x, y))]
         raise InputError(f"x0s, y0s: every leaf needs the same leading axis of starts; got shapes {shapes}.")
     return next(leaf.shape[0] for leaf in jax.tree.leaves(x))
+
+
+def _refuse_parts(problem: Problem) -> None:
+    """Refuse a part of the data as if it were all of it."""
+    for name in ("zeta", "xi"):
+        if samples.is_spread_over_processes(getattr(problem, name)):
+            raise InputError(
+                f"Problem({name}): Finite(..., local=True) has this process's rows only. Let the processes run together, "
+                'mesh=jax.make_mesh((jax.device_count(),), ("data",)), with a named method; or read all rows.'
+            )
 
 
 def check_draws(problem: Problem) -> None:

@@ -45,7 +45,7 @@ class Processes:
         return self.index == 0
 
     def told(self, *numbers: int) -> np.ndarray:
-        """Whole numbers of every process, one row each, in all of them: a place where the processes wait for another."""
+        """Whole numbers of every process, one row each, known to all: here the processes wait for one another."""
         own = np.array(numbers, np.int32)
         return np.asarray(multihost_utils.process_allgather(own)) if self.shared else own[None]
 
