@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from cases import METHOD, TOY, same
+from cases import METHOD, TOY
 from jax.sharding import Mesh
 
 import hierax as hx
@@ -82,13 +82,6 @@ def test_every_method_runs_on_a_mesh():
 
 def mesh_of(*axes: str) -> Mesh:
     return Mesh(np.array(jax.devices()[:1]).reshape((1,) * len(axes)), axes)
-
-
-def test_one_device_is_a_mesh_too():
-    plain = hx.solve(TOY.problem, TOY.x0, TOY.y0, METHOD, max_steps=50)
-    on_mesh = hx.solve(TOY.problem, TOY.x0, TOY.y0, METHOD, max_steps=50, mesh=mesh_of("data"))
-    same((plain.x, plain.y, plain.multipliers), (on_mesh.x, on_mesh.y, on_mesh.multipliers))
-    same(plain.method, on_mesh.method)
 
 
 @pytest.mark.parametrize(
