@@ -1,17 +1,19 @@
 # Everything runs in .venv, which is built from requirements.lock. Needed: make, Python >= 3.11, a package registry.
 #   make test PYTHON=python3.12            choose the Python (only used when .venv is made)
 #   make test PYTEST_ARGS='-k sets -x'     pass options to pytest (also test-fast, test-all)
+#   make soak SOAK_ARGS='kills --kills 20' one part of the long tests, in small
 #   make lock LOCK_ARGS=--upgrade          move every pin to its newest version
 
 PYTHON ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SOAK_ARGS ?=
 LOCK_ARGS ?=
 
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all lint bench lock check-lock clean
+.PHONY: help demo test test-fast test-all lint bench soak lock check-lock clean
 
 help:
 	@echo "make demo        solve a small problem and draw it (seconds, after the first install)"
@@ -20,6 +22,7 @@ help:
 	@echo "make test-all    lint, types and every test, also the slow ones"
 	@echo "make lint        ruff, mypy and the contracts between packages only"
 	@echo "make bench       the benchmarks"
+	@echo "make soak        long tests under load: 200 kills of running commands, each resumed and compared"
 	@echo "make lock        resolve pyproject.toml into requirements.lock"
 	@echo "make check-lock  resolve requirements.lock for every supported platform; installs nothing"
 	@echo "make clean       remove .venv, caches and builds (not out/)"
@@ -48,6 +51,9 @@ lint: .venv/installed
 
 bench: .venv/installed
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+soak: .venv/installed
+	@$(BIN)/python -m benchmarks.soak $(SOAK_ARGS)
 
 # Shell text: sets $py to the first Python >= 3.11, or says what is missing.
 find_python = \

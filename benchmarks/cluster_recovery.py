@@ -84,14 +84,18 @@ def main() -> None:
             finished(started(count, "--steps", str(steps), "--out", str(folder / f"{runs}.npz")))
             print(f"{count} process{'es' * (count > 1)}: {time.monotonic() - begin:.1f} s")
         killed_in_the_middle(folder / "kept", steps)
-        again = started(2, "--steps", str(steps), "--checkpoint", str(folder / "kept"), "--out", str(folder / "again.npz"))
+        again = started(
+            2, "--steps", str(steps), "--checkpoint", str(folder / "kept"), "--out", str(folder / "again.npz")
+        )
         print(finished(again).strip())
         points = {run: dict(np.load(folder / f"{run}.npz")) for run in ("one", "two", "again")}
 
     def distance(one: str, other: str) -> float:
         return max(float(np.abs(points[one][part] - points[other][part]).max()) for part in points[one])
 
-    print(f"one process and two: {distance('one', 'two'):.1e}; killed and uninterrupted: {distance('again', 'two'):.1e}")
+    print(
+        f"one process and two: {distance('one', 'two'):.1e}; killed and uninterrupted: {distance('again', 'two'):.1e}"
+    )
     if max(distance("one", "two"), distance("again", "two")) > WORST:
         raise SystemExit("they are not the same.")
 

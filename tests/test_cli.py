@@ -13,7 +13,6 @@ import hierax as hx
 from hierax import report
 from hierax._compile.kept import default_folder
 from hierax._methods.registry import METHODS
-from hierax._run import checkpoint
 from hierax.cli import _keep_programs, app
 
 STATED = """
@@ -104,7 +103,8 @@ def test_solve_writes_the_run_and_resumes_it_exactly(cli, tmp_path):
     assert cli("solve", "model.py:stated", "--method", "salvf", "--max-steps", "40", "--out", "whole").exit_code == 0
     first = cli("solve", "model.py:problem", "--method", "salvf", "--max-steps", "20", "--out", "parts")
     assert first.exit_code == 0, first.output
-    again = cli("solve", "model.py:problem", "--max-steps", "20", "--out", "parts", "--resume")
+    assert "Running the Python file model.py" in first.stdout
+    again = cli("solve", "model.py:problem", "--max-steps", "40", "--out", "parts", "--resume")
     assert again.exit_code == 0, again.output
     whole, parts = (np.load(tmp_path / name / "arrays.npz") for name in ("whole", "parts"))
     assert set(parts.files) == {"x", "y['a']", "multipliers.inequalities"}
@@ -138,7 +138,6 @@ def test_solve_writes_the_run_and_resumes_it_exactly(cli, tmp_path):
         (["bare.py:problem"], "y0 is not defined beside it"),
         (["integer.py:problem"], "x0 has dtype int"),
         (["model.py:problem", "--resume"], "nothing to resume, run.json is missing"),
-        (["model.py:problem", "--resume", "--method", "salvf"], "nothing to resume, state.npz is missing"),
     ],
 )
 def test_mistakes_are_one_line(cli, tmp_path, args, text):
@@ -185,28 +184,49 @@ def test_a_failed_run_is_written_and_reported(cli, tmp_path):
     assert json.loads((tmp_path / "off" / "run.json").read_text())["status"]["name"] == "nonfinite"
 
 
-def test_a_state_of_another_problem_or_method_is_refused(tmp_path):
-    def state(size, method=hx.SALVF()):
-        problem = hx.Problem(
-            upper=lambda x, y, _: (y**2).sum() + (x**2).sum(),
-            lower=lambda x, y, _: ((y - x) ** 2).sum(),
-            constraints=lambda x, y: y[0] - 1.0,
-        )
-        return hx.solve(problem, np.ones(size), np.ones(size), method, max_steps=1).state
+def test_resume_takes_over_what_is_not_said_and_refuses_what_differs(cli, tmp_path):
+    first = cli("solve", "model.py:problem", "--method", "salvf", "--max-steps", "20", "--seed", "3", "--out", "there")
+    assert first.exit_code == 0, first.output
+    done = cli("solve", "model.py:problem", "--resume", "--out", "there")  # all 20 steps are made: nothing is done
+    assert done.exit_code == 0 and "Resumed from the checkpoint" in done.stdout
+    saved = json.loads((tmp_path / "there" / "run.json").read_text())
+    assert (saved["settings"]["method"], saved["settings"]["seed"], saved["status"]["step"]) == ("salvf", 3, 20)
+    other = cli("solve", "model.py:problem", "--resume", "--seed", "4", "--out", "there")
+    assert other.exit_code == 1 and "seed (3 then, 4 now)" in other.stderr
+    (tmp_path / "model.py").write_text(STATED.replace("0.1 * x**2", "0.2 * x**2"))
+    other = cli("solve", "model.py:problem", "--resume", "--out", "there")
+    assert other.exit_code == 1 and "Different are: function upper." in other.stderr
 
-    saved = state(2)
-    checkpoint.save(tmp_path / "state.npz", saved)
-    back = checkpoint.load(tmp_path / "state.npz", saved)
-    assert jax.tree.structure(back) == jax.tree.structure(saved)
-    assert type(back.seconds) is float and type(back.spent.xi) is int
-    assert jax.random.key_data(back.run.state.key).tolist() == jax.random.key_data(saved.run.state.key).tolist()
-    with pytest.raises(hx.InputError, match=r"point\.x has shape \(2,\).*needs \(3,\)"):
-        checkpoint.load(tmp_path / "state.npz", state(3))
-    with pytest.raises(hx.InputError, match=r"does not fit .*direction\.kappa"):
-        checkpoint.load(tmp_path / "state.npz", state(2, hx.SALVF_VR()))
-    (tmp_path / "text.npz").write_text("no zip")
-    with pytest.raises(hx.InputError, match="not a saved state"):
-        checkpoint.load(tmp_path / "text.npz", saved)
+
+def test_a_run_that_was_killed_is_not_overwritten(cli, tmp_path):
+    run = ("solve", "model.py:problem", "--method", "salvf", "--max-steps", "20", "--out", "killed")
+    assert cli(*run).exit_code == 0
+    saved = json.loads((tmp_path / "killed" / "run.json").read_text())
+    report.begin_run(tmp_path / "killed", saved["settings"])  # as the file is while a run is under way
+    refused = cli(*run)
+    assert refused.exit_code == 1 and "Add --resume" in refused.stderr
+    assert cli(*run, "--resume").exit_code == 0
+    assert cli(*run).exit_code == 0  # a run that has ended may be replaced
+
+
+def test_the_folder_is_looked_at_before_the_run(cli, tmp_path):
+    (tmp_path / "file").write_text("")
+    refused = cli("solve", "model.py:problem", "--out", "file/there")
+    assert refused.exit_code == 1 and "--out file/there: cannot be written to" in refused.stderr
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "run.json").write_text("no json")
+    refused = cli("solve", "model.py:problem", "--resume", "--out", "bad")
+    assert refused.exit_code == 1 and "run.json: is damaged" in refused.stderr
+
+
+def test_an_answer_that_cannot_be_written_is_printed(cli, monkeypatch):
+    def full(out, solution, settings):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report, "write_run", full)
+    done = cli("solve", "model.py:problem", "--method", "salvf", "--max-steps", "5", "--out", "full")
+    assert done.exit_code == 1 and "No space left" in done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["format"] == "hierax answer 1"
 
 
 def test_without_matplotlib_the_pip_line_is_printed(monkeypatch):
@@ -245,13 +265,16 @@ def test_ctrl_c_saves_what_there_is(cli, tmp_path):
     assert done.exit_code == 130
     assert "interrupted" in done.output
     assert "Written to saved (go on with --resume)" in done.output
-    assert {"run.json", "history.csv", "arrays.npz", "state.npz"} <= {
+    assert {"run.json", "history.csv", "arrays.npz", "checkpoint"} <= {
         file.name for file in (tmp_path / "saved").iterdir()
     }
-    assert json.loads((tmp_path / "saved" / "run.json").read_text())["status"]["name"] == "interrupted"
+    saved = json.loads((tmp_path / "saved" / "run.json").read_text())
+    assert saved["status"]["name"] == "interrupted"
     (tmp_path / "model.py").write_text(STATED)
-    on = cli("solve", "model.py:stated", "--resume", "--max-steps", "5", "--out", "saved")
+    more = str(saved["status"]["step"] + 5)
+    on = cli("solve", "model.py:stated", "--resume", "--max-steps", more, "--out", "saved")
     assert on.exit_code == 0
+    assert json.loads((tmp_path / "saved" / "run.json").read_text())["status"]["step"] == int(more)
 
 
 def test_few_seconds_for_many_steps_leave_a_whole_folder(cli, tmp_path):

@@ -1,4 +1,4 @@
-"""Runs on a mesh are those on one device, up to the order of sums: four simulated devices, in a process of their own."""
+"""Runs on a mesh are those on one device, up to the order of sums: four simulated devices in another process."""
 
 import json
 import os

@@ -136,6 +136,29 @@ def test_goes_on_bit_for_bit(name):
 
 
 @EVERY
+def test_resumes_bit_for_bit_from_a_checkpoint(name, tmp_path):
+    """The run is ended in its midst by an error of the caller's, and goes on in the next call."""
+
+    def fail(info):
+        if info.step == 15:
+            raise ZeroDivisionError
+
+    whole = run(name, 30)
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(name, 30, callback=fail, checkpoint=tmp_path)
+    assert caught.value.solution.status.step == 15
+    on = run(name, 30, checkpoint=tmp_path)
+    assert "(step 15)" in on.log[0]
+    same((whole.x, whole.y, whole.multipliers, whole.state.run), (on.x, on.y, on.multipliers, on.state.run))
+    same(whole.method, on.method)
+    assert whole.status == on.status
+    for column in set(whole.history) - {"seconds"}:
+        np.testing.assert_array_equal(whole.history[column], on.history[column])
+    untimed = {"seconds": 0.0, "compile_seconds": 0.0}
+    assert dataclasses.replace(whole.counts, **untimed) == dataclasses.replace(on.counts, **untimed)
+
+
+@EVERY
 def test_iterates_respect_the_sets(name):
     """With a <= 1/2 the solution is on the bound of X, and noise pushes against it."""
     seen = []

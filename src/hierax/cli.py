@@ -5,27 +5,32 @@ and mistakes of the user told in one line.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import typer
+from jax.sharding import Mesh
 from jaxtyping import PyTree
 from rich.console import Console
 
 import hierax
 from hierax import report
 from hierax._auto.auto import Auto
+from hierax._auto.kept_answer import GOES_ON
 from hierax._base.errors import InputError, MissingExtra, RunFailed
-from hierax._base.interrupt import interruptible
+from hierax._base.interrupt import CTRL_C, interruptible
 from hierax._compile.kept import cache
 from hierax._methods.registry import METHODS
 from hierax._problem.problem import Problem
-from hierax._run import answers, checkpoint
+from hierax._run import answers
+from hierax._run.checkpoint_folder import clear, numbers_in
 from hierax._run.method import AbstractMethod
+from hierax._run.notes import EVERY
+from hierax._run.processes import Processes
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
 from hierax._run.verifying import Verification, verify
@@ -34,7 +39,8 @@ from hierax.experiments.commands import Out
 from hierax.solving import solve as run_solver
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
-STATE, SETTINGS = "state.npz", "run.json"  # what a run leaves in its folder for --resume
+TERMINATED = 143  # and of one that SIGTERM ended
+CHECKPOINT = "checkpoint"  # what a run leaves in its folder for --resume
 ANSWER = "answer.json"  # and for `hierax verify`
 VERIFIED = {"yes": 0, "no": 1, "unknown": 2}  # exit codes of `hierax verify`
 BAD_INPUT = 3
@@ -141,41 +147,126 @@ def solve(
     method: MethodName = None,
     max_steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Outer steps of a method (10000 unless set); with --resume, further ones."),
+        typer.Option(min=1, help="Outer steps of a method in all (10000 unless set), those before --resume included."),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Time limit by the clock.", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
+    seconds: Annotated[
+        float | None, typer.Option(help="Time limit of this command by the clock.", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of all random numbers (0 unless set).", show_default=False)
+    ] = None,
     out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the state saved in the folder.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the folder, whatever ended it, kill -9 too.")
+    ] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=1e-3, help="Seconds between checkpoints: so much work a kill may cost.")
+    ] = EVERY,
+    distributed: Annotated[
+        bool,
+        typer.Option("--distributed", help="One of several processes of a run, on all their devices: docs/cluster.md."),
+    ] = False,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address of process 0; under SLURM and Open MPI it is found."),
+    ] = None,
+    num_processes: Annotated[int | None, typer.Option(min=1, help="How many processes there are.")] = None,
+    process_id: Annotated[int | None, typer.Option(min=0, help="Which of them this one is.")] = None,
 ) -> None:
-    """Solve a problem stated in a Python file; results go to a folder (out/NAME unless set)."""
+    """Solve a problem stated in a Python file, which is run as it is; results go to a folder (out/NAME unless set)."""
     file, name = user_file.split(target)
     folder = out or Path("out") / name
-    chosen = method if method else _earlier_method(folder) if resume else "auto"
-    if chosen == "auto" and max_steps is not None:
+    if distributed and not resume and method in (None, "auto"):
+        raise InputError("--distributed: needs a method that makes steps; give one, for example --method salvf.")
+    mesh = _joined(coordinator, num_processes, process_id) if distributed else None
+    processes = Processes(mesh)
+    chosen = Settings(method, max_steps, seed)
+    with processes.together():
+        if resume and processes.first:
+            chosen = _with_earlier(chosen, folder)
+    chosen = Settings(*json.loads(processes.from_first(json.dumps(chosen).encode())))
+    chosen = chosen._replace(method=chosen.method or "auto", seed=chosen.seed or 0)
+    if chosen.method == "auto" and chosen.max_steps is not None:
         raise InputError("--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds.")
+    if processes.first:
+        print(f"Running the Python file {file} for its {name}.")
     stated = _stated(user_file.loaded(file), file, name)
-    with interruptible():  # Ctrl-C ends the run, and what it has is written
-        state = _saved_state(folder, stated, chosen, seed) if resume else None
-        solution = run_solver(
-            *stated, SOLVERS[chosen](), max_steps=max_steps, seconds=seconds, seed=seed, throw=False, state=state
-        )
-        settings = {"target": target, "method": chosen, "max_steps": max_steps, "seed": seed, "resumed": resume}
-        _write(folder, solution, settings, resume)
+    settings = {"target": target, **chosen._asdict(), "resumed": resume}
+    with interruptible() as interrupt:  # Ctrl-C ends the run, and what it has is written
+        with ExitStack() as stack:
+            with processes.together():
+                if processes.first:
+                    if not resume:
+                        _refuse_to_lose(folder)
+                        clear(folder / CHECKPOINT)
+                    stack.enter_context(_under_way(folder, settings))
+            solution = run_solver(
+                *stated,
+                SOLVERS[str(chosen.method)](),
+                max_steps=chosen.max_steps,
+                seconds=seconds,
+                seed=chosen.seed or 0,
+                throw=False,
+                checkpoint=folder / CHECKPOINT,
+                checkpoint_every=checkpoint_every,
+                mesh=mesh,
+            )
+        if processes.first:
+            _write(folder, solution, settings)
     if solution.status.failed:
         raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
-    _print_solution(solution, folder)
+    if processes.first:
+        _print_solution(solution, folder)
     if solution.status.kind is Kind.INTERRUPTED:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(INTERRUPTED if interrupt.by == CTRL_C else TERMINATED)
 
 
-def _write(folder: Path, solution: Solution, settings: Mapping[str, object], resume: bool) -> None:
-    """Everything that a run leaves in its folder."""
-    report.write_run(folder, solution, settings, resume)
-    report.write_json(folder / ANSWER, answers.content_of(solution))
-    if isinstance(solution.method, AbstractMethod) and solution.state is not None:
-        checkpoint.save(folder / STATE, solution.state)
-        report.draw_or_say(lambda: report.draw_history(folder), print)
+def _joined(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Mesh:
+    """The devices of all processes of the run, once they have found each other."""
+    try:
+        jax.distributed.initialize(coordinator, num_processes, process_id)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--distributed: the processes did not find each other. {error} Give each of them --coordinator HOST:PORT "
+            "(the same, of process 0), --num-processes and a --process-id of its own."
+        ) from error
+    return jax.make_mesh((jax.device_count(),), ("data",))
+
+
+class Settings(NamedTuple):
+    """Options that a resumed run takes over from the run it goes on with; None: not given."""
+
+    method: str | None
+    max_steps: int | None
+    seed: int | None
+
+
+@contextmanager
+def _under_way(folder: Path, settings: Mapping[str, object]) -> Iterator[None]:
+    """The folder says that a run is under way; where the run is refused, it says what it said before."""
+    path = folder / report.RUN
+    try:
+        before = path.read_bytes() if path.is_file() else None
+        report.begin_run(folder, settings)
+    except OSError as error:
+        raise InputError(f"--out {folder}: cannot be written to ({error}). Name another folder.") from error
+    try:
+        yield
+    except InputError:
+        path.unlink() if before is None else path.write_bytes(before)
+        raise
+
+
+def _write(folder: Path, solution: Solution, settings: Mapping[str, object]) -> None:
+    """Everything that a run leaves in its folder; where that cannot be written, the answer is printed at least."""
+    try:
+        report.write_json(folder / ANSWER, answers.content_of(solution))
+        report.write_run(folder, solution, settings)
+        if isinstance(solution.method, AbstractMethod) and solution.state is not None:
+            report.draw_or_say(lambda: report.draw_history(folder), print)
+    except OSError:
+        print(json.dumps(report.plain(answers.content_of(solution))))
+        raise
 
 
 def _stated(module: ModuleType, file: Path, name: str) -> Stated:
@@ -211,25 +302,44 @@ def _candidates(module: ModuleType) -> list[str]:
     ]
 
 
-def _earlier_method(folder: Path) -> str:
-    if not (folder / SETTINGS).is_file():
-        raise InputError(f"{folder}: nothing to resume, {SETTINGS} is missing; run without --resume first.")
-    try:
-        chosen = json.loads((folder / SETTINGS).read_text())["settings"]["method"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder / SETTINGS}: is damaged ({error}); run without --resume.") from error
-    if chosen not in SOLVERS:
-        raise InputError(f"{folder / SETTINGS}: knows no method {chosen!r}; give --method {' or '.join(SOLVERS)}.")
-    return str(chosen)
-
-
-def _saved_state(folder: Path, stated: Stated, chosen: str, seed: int) -> PyTree:
-    """The saved arrays in the structure of a fresh run's state (whose programs the run needs anyway)."""
-    path = folder / STATE
+def _earlier(folder: Path) -> dict[str, Any] | None:
+    """What run.json says of the run in the folder; None: there is none."""
+    path = folder / report.RUN
     if not path.is_file():
-        raise InputError(f"{folder}: nothing to resume, {STATE} is missing; run without --resume first.")
-    fresh = run_solver(*stated, SOLVERS[chosen](), max_steps=1, seed=seed, progress=False, throw=False)
-    return checkpoint.load(path, fresh.state)
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        _ = found["status"]["name"], found["settings"]["method"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: is damaged ({error}). Name another folder, or remove it.") from error
+    return found
+
+
+def _with_earlier(asked: Settings, folder: Path) -> Settings:
+    """The options of the run to resume, where the command does not set them."""
+    earlier = _earlier(folder)
+    if earlier is None:
+        raise InputError(f"{folder}: nothing to resume, {report.RUN} is missing; run without --resume first.")
+    if earlier["status"]["name"] != report.RUNNING and not numbers_in(folder / CHECKPOINT):
+        raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
+    known = Settings(*(earlier["settings"].get(name) for name in Settings._fields))
+    if known.method not in SOLVERS:
+        raise InputError(f"{folder / report.RUN}: knows no method {known.method!r}; it knows {', '.join(SOLVERS)}.")
+    return Settings(
+        asked.method or known.method,
+        asked.max_steps or known.max_steps,
+        known.seed if asked.seed is None else asked.seed,
+    )
+
+
+def _refuse_to_lose(folder: Path) -> None:
+    """Refuse to begin anew where a run that was killed can go on."""
+    earlier = _earlier(folder)
+    if earlier is not None and earlier["status"]["name"] == report.RUNNING and numbers_in(folder / CHECKPOINT):
+        raise InputError(
+            f"--out {folder}: holds a run that was killed, or is under way. Add --resume to go on with it, name "
+            f"another folder, or remove {folder / CHECKPOINT}."
+        )
 
 
 def _print_solution(solution: Solution, folder: Path) -> None:
@@ -240,8 +350,7 @@ def _print_solution(solution: Solution, folder: Path) -> None:
     if seen and solution.status.kind is not Kind.INTERRUPTED:
         _ = solution.certificate
     print(solution)
-    resumes = "" if isinstance(solution.method, Auto) else " (go on with --resume)"
-    print(f"Written to {folder}{resumes}")
+    print(f"Written to {folder} (go on with --resume)" if solution.status.kind in GOES_ON else f"Written to {folder}")
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------

@@ -20,12 +20,15 @@ from jaxtyping import PyTree
 
 import hierax
 from hierax._base.errors import MissingExtra
+from hierax._base.files import write_whole
 from hierax._run.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+RUN = "run.json"
+RUNNING = "running"  # status of a run that is under way
 PIP_LINE = "pip install 'hierax[plot]'"
 
 
@@ -67,9 +70,10 @@ def plain(value: object) -> Json:
 
 
 def write_json(path: Path, content: object) -> Path:
-    """Write `plain(content)`; makes the folder."""
+    """Write `plain(content)`; makes the folder. The file is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(plain(content), indent=2) + "\n")
+    text = json.dumps(plain(content), indent=2) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))
     return path
 
 
@@ -80,9 +84,18 @@ def versions() -> dict[str, str]:
     return {"hierax": hierax.__version__} | {name: version(name) for name in names} | system
 
 
-def write_run(out: Path, solution: Solution, settings: Mapping[str, object], resumed: bool) -> None:
-    """Write a single run's folder; a resumed run's records follow those already there."""
+def begin_run(out: Path, settings: Mapping[str, object]) -> None:
+    """Say in a run's folder that it is under way: until `write_run` the other files there are older ones."""
+    status = {"name": RUNNING, "message": "under way, or killed; --resume goes on", "step": 0}
+    write_json(out / RUN, {"settings": settings, "versions": versions(), "status": status})
+
+
+def write_run(out: Path, solution: Solution, settings: Mapping[str, object]) -> None:
+    """Write a single run's folder; run.json, which says that the others are there, comes last."""
     out.mkdir(parents=True, exist_ok=True)
+    solution.history.to_csv(out / "history.csv")
+    arrays = _named_arrays(solution)
+    write_whole(out / "arrays.npz", lambda file: np.savez(file, allow_pickle=False, **arrays))
     content = {
         "settings": settings,
         "method": solution.method,
@@ -91,11 +104,7 @@ def write_run(out: Path, solution: Solution, settings: Mapping[str, object], res
         "counts": solution.counts,
         "log": solution.log,
     }
-    write_json(out / "run.json", content)
-    earlier = _rows(out / "history.csv") if resumed else []
-    solution.history.to_csv(out / "history.csv")
-    _put_before(out / "history.csv", earlier)
-    np.savez(out / "arrays.npz", allow_pickle=False, **_named_arrays(solution))
+    write_json(out / RUN, content)
 
 
 def _named_arrays(solution: Solution) -> dict[str, np.ndarray]:
@@ -110,19 +119,8 @@ def _named_arrays(solution: Solution) -> dict[str, np.ndarray]:
 
 
 def _rows(path: Path) -> list[list[str]]:
-    if not path.exists():
-        return []
     with open(path, newline="") as file:
         return list(csv.reader(file))
-
-
-def _put_before(path: Path, earlier: list[list[str]]) -> None:
-    """Keep the records of the run that was gone on from, if they have the same columns."""
-    later = _rows(path)
-    if not earlier or earlier[0] != later[0]:
-        return
-    with open(path, "w", newline="") as file:
-        csv.writer(file).writerows(earlier + later[1:])
 
 
 def draw_history(out: Path) -> Path:

@@ -202,7 +202,7 @@ def _run(
 
 @contextmanager
 def _kept(prepared: Prepared, asked: AbstractSolver | None, call: Call) -> Iterator[None]:
-    """Within it the call's folder of checkpoints is open; what the call has done is in it afterwards, however it ends."""
+    """Within it the call's folder of checkpoints is open; afterwards it holds what was done, however the call ended."""
     journal = call.notes.journal
     if journal.path is None or journal.is_open:
         yield
@@ -211,8 +211,10 @@ def _kept(prepared: Prepared, asked: AbstractSolver | None, call: Call) -> Itera
     try:
         yield
     finally:
-        journal.write()
-        journal.close()
+        try:
+            journal.write()
+        finally:
+            journal.close()
 
 
 def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Call) -> Solutions:

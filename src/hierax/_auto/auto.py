@@ -19,6 +19,7 @@ from hierax._auto.kept_answer import GOES_ON, TYPES, add_up, answer_of, kept_ans
 from hierax._auto.large_route import run_large
 from hierax._auto.referee import can_judge, setting_of
 from hierax._base.errors import InputError
+from hierax._base.interrupt import interruptible
 from hierax._base.settings import is_number
 from hierax._base.trees import size
 from hierax._judge.inspection import fits
@@ -28,6 +29,7 @@ from hierax._math.lower_level import layout_of
 from hierax._methods.salvf import SALVF
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
 from hierax._run.call import Call
+from hierax._run.callbacks import Guarded
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
 from hierax._run.solution import Solution
@@ -94,8 +96,10 @@ class Auto(AbstractSolver):
         kept = call.notes.take(ANSWER, TYPES)
         if kept is not None:
             return answer_of(kept, self, prepared)
-        solution = add_up(call.notes, self._solved(prepared, seed, call))
-        if call.notes.kept and solution.status.kind not in GOES_ON:
+        with interruptible() as interrupt:
+            solution = add_up(call.notes, self._solved(prepared, seed, call))
+        cut_short = interrupt.asked or (isinstance(call.callback, Guarded) and call.callback.stopped)
+        if call.notes.kept and not cut_short and solution.status.kind not in GOES_ON:
             call.notes.drop()  # the pieces of the search: what came of them is the answer
             call.notes.put(ANSWER, kept_answer(solution), f"done: {solution.status.name}")
         return solution

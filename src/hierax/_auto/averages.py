@@ -75,6 +75,7 @@ class _Rounds:
         self.found: list[Solution] = []
         self.sizes: list[int] = []
         self.certificate: Certificate | None = None
+        self._unjudged = 0  # samples of the latest round, where an earlier run of the call has judged it
 
     @property
     def left(self) -> float:
@@ -104,8 +105,9 @@ class _Rounds:
             notes.put(name, kept_answer(last))
         goes_on = f"{name} are not enough"
         if notes.take(goes_on):
+            self._unjudged = samples
             return False
-        self.certificate = self._judged(samples)
+        self.certificate, self._unjudged = self._judged(samples), 0
         took = time.perf_counter() - begin
         done = self.certificate.verdict(self.auto.tol) == "yes" or self.left < AVERAGE_GROWTH * took
         if not done:
@@ -134,6 +136,8 @@ class _Rounds:
 
     def solution(self) -> Solution:
         """The last answer with its certificate, and what the rounds said."""
+        if self._unjudged:
+            self.certificate = self._judged(self._unjudged)
         last, lines = self.found[-1], [self.found[0].log[0]]
         for samples, one in zip(self.sizes, self.found, strict=True):
             lines.append(f"{samples} samples: F = {one.value:.6g}, {one.status.name}.")

@@ -97,7 +97,8 @@ class SmallSearch:
         for number in np.flatnonzero(statuses == SOLVED)[:DESCENT_STARTS].tolist():
             if self.deadline.passed or self.vectors.follower is None:
                 return
-            if not self._piece(f"descent from start {number}", functools.partial(self._descent, firsts[number], number)):
+            work = functools.partial(self._descent, firsts[number], number)
+            if not self._piece(f"descent from start {number}", work):
                 return
             self.descended.append(number)
 

@@ -1,8 +1,8 @@
 """Searches in pieces: one that an earlier run of the same call has finished is taken over, not done again.
 
-A piece depends on nothing but what it is given, the candidates before it and where polishes ended (`Ends`): what solvers
-remember from one solve to the next is dropped before each. So a search that takes over the finished pieces of another
-goes on as that one would have. A piece that the clock or the caller cut short counts as not done.
+A piece depends on nothing but what it is given, the candidates before it and where polishes ended (`Ends`): what
+solvers remember from one solve to the next is dropped before each. So a search that takes over the finished pieces of
+another goes on as that one would have. A piece that the clock or the caller cut short counts as not done.
 """
 
 from collections.abc import Callable

@@ -161,7 +161,6 @@ class RetrainedSearch:
                 raise _OutOfTime
         return self.stages[key]
 
-
     def _trained(self, at: PyTree) -> Stage:
         found = self.retraining.at(at)
         if found is None:

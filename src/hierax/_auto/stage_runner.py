@@ -110,9 +110,16 @@ KEPT_TYPES = (KeptStage, KeptRun, Judgement, RunSettings, Estimates, Counts, Pla
 def kept_stage(stage: Stage) -> KeptStage:
     """A stage for the notes."""
     end = stage.end
-    trees = (arrays_of(tree) for tree in (end.x, end.y, end.multipliers))
-    judged = Judgement(*map(float, end.judged))
-    return KeptStage(*trees, judged, end.iterate_gap, end.lower_status, stage.settings, stage.text)
+    return KeptStage(
+        x=arrays_of(end.x),
+        y=arrays_of(end.y),
+        multipliers=arrays_of(end.multipliers),
+        judged=Judgement(*map(float, end.judged)),
+        iterate_gap=end.iterate_gap,
+        lower_status=end.lower_status,
+        settings=stage.settings,
+        text=stage.text,
+    )
 
 
 def stage_of(kept: KeptStage, prepared: Prepared) -> Stage:
@@ -189,9 +196,7 @@ class StageRunner:
         self._places = kept.places
         return None if kept.stage is None else stage_of(kept.stage, self.prepared)
 
-    def _new_run(
-        self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None, notes: Notes
-    ) -> Stage | None:
+    def _new_run(self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None, notes: Notes) -> Stage | None:
         if self._places:
             self.prepared.move_streams_to(self._places)
             self._places = {}

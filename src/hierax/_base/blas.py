@@ -13,4 +13,4 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     first call in a process would differ from others in the last digits.
     """
     _ = linalg.solve
-    return threadpoolctl.threadpool_limits(1, user_api="blas")  # type: ignore[no-any-return]
+    return threadpoolctl.threadpool_limits(1, user_api="blas")

@@ -1,6 +1,6 @@
 """Files and folders that are whole or not there, whatever kills the process; and a lock that dies with the process.
 
-What is written goes to a new name, is flushed to the disk, and is renamed: a reader sees the old content or the new one.
+What is written goes to a new name, is flushed to the disk, and is renamed: a reader sees the old content or the new.
 """
 
 import contextlib
@@ -71,9 +71,9 @@ class FolderLock:
         self._path = folder / self.NAME
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._path, "a+", encoding="ascii")
+            self._file = open(self._path, "a+", encoding="ascii")  # noqa: SIM115  # as long as the lock is held
         except OSError as error:
-            raise InputError(f"checkpoint={str(folder)!r}: cannot be written to ({error}). Name another one.") from error
+            raise InputError(f"checkpoint={str(folder)!r}: cannot be written to ({error}). Name another.") from error
         try:
             _lock(self._file.fileno())
         except OSError:
@@ -81,8 +81,8 @@ class FolderLock:
             holder = self._file.read().strip() or "unknown"
             self._file.close()
             raise InputError(
-                f"checkpoint={str(folder)!r}: another run writes into this folder (process {holder}). Wait for its end, "
-                "or name another folder."
+                f"checkpoint={str(folder)!r}: another run writes into this folder (process {holder}). Wait for its "
+                "end, or name another folder."
             ) from None
         self._file.truncate(0)
         self._file.write(str(os.getpid()))

@@ -24,7 +24,7 @@ from hierax._base.trees import Infinite, on_device
 from hierax._compile.placement import Placement
 from hierax._compile.tracing import Hoisted, Identity, MissingTrace, Trace, signature_of, trace_function
 from hierax._problem.problem import Problem, nothing
-from hierax._problem.samples import AbstractSource, HostBatches, Sampler, Stream
+from hierax._problem.samples import AbstractSource, Sampler, Stream
 
 CACHE_SIZE = 64
 Options = dict[str, str | bool]
@@ -289,7 +289,10 @@ def _taken_apart(
 
 
 def _shapes_of(function: Callable, call: _Call) -> PyTree:
-    """The result's shapes, and what in it is no array."""
+    """The result's shapes, and what in it is no array; known without tracing where the program is."""
+    if call.key in _programs:
+        compiled, other = _programs[call.key]
+        return eqx.combine(compiled.out_info, other)
     others: list[PyTree] = []
 
     def of_arrays(given: list, rest: list) -> PyTree:

@@ -210,11 +210,6 @@ class Stream:
         self.prefetch = int(prefetch)
 
 
-def is_seen_in_part(source: AbstractSource | Stream | None) -> bool:
-    """Whether this process never sees all of the samples: of a `Stream`, or of rows that other processes have."""
-    return isinstance(source, Stream) or is_spread_over_processes(source)
-
-
 def is_spread_over_processes(source: AbstractSource | Stream | None) -> bool:
     """Whether other processes have rows of a data set that this one has not."""
     return isinstance(source, Finite) and source.local and jax.process_count() > 1

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 
 class Guarded:
     """Calls a callback; one that fails ends the run as if it had asked for that."""
@@ -11,17 +13,20 @@ class Guarded:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self.error: BaseException | None = None
+        self.stopped = False  # whether the latest call ended its run
 
     def __call__(self, info: Any) -> Any:
         """What the callback returns; True after an error. Ctrl-C is the run's own business."""
         if self.error is not None:
             return True
         try:
-            return self._function(info)
+            answer = self._function(info)
+            self.stopped = isinstance(answer, bool | np.bool_) and bool(answer)
+            return answer
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and its like are raised as well, once the run has ended
-            self.error = error
+            self.error, self.stopped = error, True
             return True
 
 

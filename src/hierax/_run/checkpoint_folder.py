@@ -88,8 +88,8 @@ class CheckpointFolder:
                 warnings.warn(said, HieraxWarning, stacklevel=2)
         if numbers:
             raise InputError(
-                f"checkpoint={str(self.path)!r}: every checkpoint in this folder is damaged. Remove the folder to begin "
-                "anew, or name another one."
+                f"checkpoint={str(self.path)!r}: every checkpoint in this folder is damaged. Remove the folder to "
+                "begin anew, or name another one."
             )
         return None
 
@@ -116,6 +116,16 @@ class CheckpointFolder:
         return self.path / f"checkpoint-{number:08d}"
 
 
+def clear(path: Path) -> None:
+    """Remove the checkpoints of a folder that no other run is using; InputError where one is."""
+    if not path.exists():
+        return
+    lock = FolderLock(path)
+    for number in numbers_in(path):
+        remove_folder(path / f"checkpoint-{number:08d}")
+    lock.release()
+
+
 def numbers_in(path: Path) -> list[int]:
     """The numbers of the checkpoints in a folder; none where there is no such folder."""
     with contextlib.suppress(OSError):
@@ -131,7 +141,7 @@ def _write_into(folder: Path, checkpoint: Checkpoint) -> None:
         for i, array in enumerate(record.arrays)
     }
     with open(folder / ARRAYS, "wb+") as file:
-        np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]  # names are texts
+        np.savez(file, allow_pickle=False, **arrays)
         file.flush()
         os.fsync(file.fileno())
         file.seek(0)
@@ -163,7 +173,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         if stated != _hash_of(content):
             raise Damaged(f"the hash of {CONTENT} is another one")
         if content["format"] != FORMAT:
-            raise InputError(f"{folder}: has the format {content['format']!r}; this version of hierax reads {FORMAT!r}.")
+            raise InputError(f"{folder}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
         with open(folder / ARRAYS, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != content["sha256_of_arrays"]:
                 raise Damaged(f"the hash of {ARRAYS} is another one")

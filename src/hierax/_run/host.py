@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -60,6 +61,7 @@ class Host:
         self.runs = state.run
         self.begin = Begin.of(state.run)
         self.done, self._compiled_before = 0, 0.0
+        self._kept_at = -1  # steps made when the checkpoint was told of the run
         self.records = Records()
         self.spending = Spending(state.spent)
         if earlier is not None:
@@ -69,7 +71,7 @@ class Host:
             self._compiled_before = earlier.compile_seconds
         self._open_stage()
         if earlier is not None:
-            self.done = earlier.done
+            self.done = self._kept_at = earlier.done
             while self.stage_end < self.step:
                 self._open_stage(self.stage_end)
 
@@ -124,12 +126,7 @@ class Host:
                 per_step = (self.watch.elapsed - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
-                if (
-                    self._running
-                    and len(self.records) > recorded
-                    and self.call.callback is not None
-                    and self._callback_stops()
-                ):
+                if len(self.records) > recorded and self._running and self._callback_stops():
                     return Ending(Reason.CALLBACK)
         return None
 
@@ -140,8 +137,9 @@ class Host:
 
     def _keep(self) -> None:
         """Leave a record of the run as it is now to the checkpoint, where there is one."""
-        if not self.call.notes.kept:
+        if not self.call.notes.kept or self.done == self._kept_at:
             return
+        self._kept_at = self.done
         columns, times = self.records.kept()
         record = RunRecord(
             state=gathered((self.before.method, self.runs)),
@@ -178,20 +176,21 @@ class Host:
         return max(1, int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9)))
 
     def _callback_stops(self) -> bool:
-        """Ask the callback, in the first process."""
+        """Ask the callback, where there is one, in the first process."""
+        if self.call.callback is None:
+            return False
         point = at_home(self.runs.state.point)
         stops = False
         with self.processes.together():
             if self.processes.first:
-                stops = self._asked_callback(point.x, point.y)
+                stops = self._answer_of(self.call.callback, point.x, point.y)
         return bool(self.processes.told(stops)[0, 0])
 
-    def _asked_callback(self, x: PyTree, y: PyTree) -> bool:
-        assert self.call.callback is not None
+    def _answer_of(self, callback: Callable[[Info], Any], x: PyTree, y: PyTree) -> bool:
         x, y = self.prepared.whole(x, y)
         x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
         try:
-            answer = self.call.callback(Info(self.step, x, y, self.records.last() or {}))
+            answer = callback(Info(self.step, x, y, self.records.last() or {}))
         except KeyboardInterrupt:
             self.interrupt.ask()
             return False
@@ -288,6 +287,7 @@ class Host:
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
             "method": at_home(self.before.method),
             "problem": prepared.problem,
+            "shared": self.processes.shared,
         }
         statuses = outcome.statuses()
         if self.spread == "one":

@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from hierax._base.settings import is_number
 from hierax._compile.fingerprint import hash_of_function
-from hierax._compile.placement import read
 from hierax._compile.programs import FUNCTIONS
 from hierax._problem.samples import Sampler, Stream, is_spread_over_processes
+from hierax._run.state_arrays import HASH, hash_of_arrays
 
 if TYPE_CHECKING:
     from hierax._run.call import Call
     from hierax._run.checkpoint_folder import Checkpoint
     from hierax._run.prepare import Prepared
 
-HASH = "sha256:"
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
 FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
 LIMITS = ("method setting seconds",)  # of `Auto`
@@ -70,7 +68,7 @@ def differences(found: Checkpoint, now: dict[str, str]) -> list[str]:
         then, here = found.identity.get(name, "not set"), now.get(name, "not set")
         incomparable = UNKNOWN in (then, here) or (name.startswith(FUNCTION) and not same_jax)
         if then != here and not incomparable:
-            plain = not (then.startswith(HASH) or here.startswith(HASH))
+            plain = HASH not in then + here
             odd.append(f"{name} ({then} then, {here} now)" if plain else name)
     return odd
 
@@ -82,17 +80,6 @@ def _source(name: str, source: object) -> str:
         draw = hash_of_function(f"{name}.draw", source.draw, (jax.random.key(0), 2)) or UNKNOWN
         return f"{draw} {hash_of_arrays(source.exact)}" if draw != UNKNOWN else UNKNOWN
     return described(source)
-
-
-def hash_of_arrays(tree: PyTree) -> str:
-    """The hash of the structure of a tree and of its numbers, without a copy of them."""
-    whole = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        array = np.ascontiguousarray(read(jax.random.key_data(leaf) if key else leaf))
-        whole.update(f"{jax.tree_util.keystr(path)} {array.dtype.name} {array.shape}\n".encode())
-        whole.update(array.reshape(-1).view(np.uint8))
-    return HASH + whole.hexdigest()
 
 
 def _settings(asked: object) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
-"""What a call has done so far, by name, kept in checkpoints: a call that begins anew with the same folder takes it over.
+"""What a call has done so far, by name, kept in checkpoints: the same call with the same folder takes it over.
 
 Whoever does a piece of work asks for its record first (`take`), and leaves one behind (`put`). A run of steps has one
-record, which it replaces as it goes; a search leaves one for every piece that is done. Without a folder nothing is kept.
+record, which it replaces as it goes; a search leaves one for every piece that is done. Without a folder nothing is
+kept.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class Journal:
         odd = differences(found, self._identity)
         if odd:
             raise InputError(
-                f"checkpoint={str(self.path)!r}: belongs to another call. Different are: {'; '.join(odd)}. Call with what "
-                "it was made with, or name another folder."
+                f"checkpoint={str(self.path)!r}: belongs to another call. Different are: {'; '.join(odd)}. Call with "
+                "what it was made with, or name another folder."
             )
         older = {name: was for name, was in found.versions.items() if versions()[name] != was}
         if older:
@@ -122,9 +123,7 @@ class Journal:
     def close(self) -> None:
         """Let others in."""
         if self._failed:
-            self.said.append(
-                f"The latest checkpoint in {self.path} could not be written ({self._failed}): it is older."
-            )
+            self.said.append(f"The latest checkpoint could not be written ({self._failed}): {self.path} is older.")
         if self._folder is not None:
             self._folder.close()
             self._folder = None
@@ -172,9 +171,9 @@ def notes_in(folder: object, every: object) -> Notes:
     """The notes of a call with these arguments `checkpoint` and `checkpoint_every`."""
     if folder is not None and not (isinstance(folder, str | Path) and str(folder)):
         raise InputError(f"checkpoint={folder!r}: needs the name of a folder, or None.")
-    if not (is_number(every) and every > 0):  # type: ignore[operator]
+    if not (is_number(every) and every > 0):
         raise InputError(f"checkpoint_every={every!r}: needs a positive number of seconds.")
-    return Notes(Journal(None if folder is None else Path(folder), float(every)))  # type: ignore[arg-type]
+    return Notes(Journal(None if folder is None else Path(folder), float(every)))
 
 
 NOTHING_KEPT = Notes(Journal(None, EVERY))

@@ -77,7 +77,7 @@ def _taken_apart(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, list):
         return [_taken_apart(entry, arrays) for entry in value]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = value._asdict()
+        fields = dict(zip(value._fields, value, strict=True))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     elif isinstance(value, tuple):

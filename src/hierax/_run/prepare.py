@@ -138,6 +138,11 @@ def prepare(
         check_draws(problem)
         placement = None if mesh is None else placement_of(mesh, y, count)
         feeders = _open_streams(problem, patience, restorable)
+        if feeders and restorable and processes.shared:
+            raise InputError(
+                "checkpoint: a Stream that several processes read cannot be resumed: one of them writes for all and "
+                "knows only its own place. Give the data as hx.Finite(rows, local=True), or leave checkpoint out."
+            )
         x, y = checked.into_set("x", problem.x_set, x, many), checked.into_set("y", problem.y_set, y, many)
     bound = Bound(problem, x_rest, y_rest, placement=placement)
     for name, source in sources_for_programs(problem, feeders, placement, processes).items():
@@ -171,8 +176,8 @@ def _refuse_parts(problem: Problem) -> None:
     for name in ("zeta", "xi"):
         if samples.is_spread_over_processes(getattr(problem, name)):
             raise InputError(
-                f"Problem({name}): Finite(..., local=True) has this process's rows only. Let the processes run together, "
-                'mesh=jax.make_mesh((jax.device_count(),), ("data",)), with a named method; or read all rows.'
+                f"Problem({name}): Finite(..., local=True) has this process's rows only. Let the processes run "
+                'together, mesh=jax.make_mesh((jax.device_count(),), ("data",)), with a named method; or read all rows.'
             )
 
 

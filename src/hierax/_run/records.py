@@ -1,6 +1,7 @@
 """Records of a run: collected chunk by chunk, told as a `History`."""
 
 import csv
+import io
 from collections.abc import ItemsView, Iterator, KeysView
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from hierax._base.files import write_whole
 from hierax._base.lazy import lazy
 from hierax._run.device import Record
 from hierax._run.spending import Spending
@@ -59,11 +61,12 @@ class History:
         return self.columns.items()
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the records of a single run as a table."""
-        with open(path, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(self.columns)
-            writer.writerows(zip(*(column.tolist() for column in self.columns.values()), strict=True))
+        """Write the records of a single run as a table; the file is whole or not there."""
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        writer.writerow(self.columns)
+        writer.writerows(zip(*(column.tolist() for column in self.columns.values()), strict=True))
+        write_whole(Path(path), lambda file: file.write(text.getvalue().encode()))
 
     def to_frame(self) -> Any:
         """The records as a `pandas.DataFrame`, one row per record (needs pandas).
@@ -105,7 +108,7 @@ class Records:
         columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in Record._fields}
         return columns, np.concatenate([times for _, times in self._tables])
 
-    def restore(self, columns: dict[str, np.ndarray], times: np.ndarray) -> None:
+    def restore(self, columns: dict[str, Any], times: np.ndarray) -> None:
         """Begin with what was `kept`."""
         if columns:
             self._tables = [(Record(**columns), times)]

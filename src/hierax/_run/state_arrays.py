@@ -5,6 +5,7 @@ there are, functions, optax transformations) comes from the call that goes on. `
 leave the devices, `placed` the one where they return to them.
 """
 
+import hashlib
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,6 +16,8 @@ from jaxtyping import PyTree
 from hierax._base.errors import InputError
 from hierax._base.trees import on_device
 from hierax._compile.placement import read
+
+HASH = "sha256:"  # begins every hash
 
 
 class Gathered(NamedTuple):
@@ -51,6 +54,16 @@ def placed(found: Gathered, like: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: next(restored) if _is_stored(leaf) else leaf, like)
 
 
+def hash_of_arrays(tree: PyTree) -> str:
+    """The hash of the structure of a tree and of its numbers, without a copy of them."""
+    whole = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = np.ascontiguousarray(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
+        whole.update(f"{jax.tree_util.keystr(path)} {array.dtype.name} {array.shape}\n".encode())
+        whole.update(array.reshape(-1).view(np.uint8).data)
+    return HASH + whole.hexdigest()
+
+
 def _stored(tree: PyTree) -> list[tuple[str, Any]]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves if _is_stored(leaf)]
@@ -84,6 +97,6 @@ def _like(leaf: Any, array: np.ndarray, name: str, key: str | None) -> Any:
 def _refuse_other(name: str, found: Any, expected: Any) -> None:
     if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         raise InputError(
-            f"checkpoint: {name} has shape {found.shape} and dtype {found.dtype}, this problem needs {expected.shape} and "
-            f"{expected.dtype}. Resume with the problem that it was made with."
+            f"checkpoint: {name} has shape {found.shape} and dtype {found.dtype}, this problem needs {expected.shape} "
+            f"and {expected.dtype}. Resume with the problem that it was made with."
         )

@@ -46,6 +46,7 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
     with processes.together():
         check_method(prepared, method, asked)
     steering = {name: getattr(call, name) for name in ("max_steps", "record_every", "seed", "tol", "output")}
+    steering["whether there is a callback"] = call.callback is not None
     processes.check_alike({**steering, "method": (type(method).__name__, jax.tree.leaves(method))})
     spread = _spread(prepared)
     with interruptible() as interrupt:

@@ -1,11 +1,11 @@
 """Where a stream is, and how an iterable is brought back there in another process.
 
-An iterator with `get_state` and `set_state` (as grain's) or `state_dict` and `load_state_dict` (as torchdata's, where the
-iterable may have them) says itself where it is. A re-iterable is begun anew, and what it gave before is skipped; the last
-skipped batch is compared, so that one which gives others every time is noticed. Other iterators cannot be brought back.
+An iterator with `get_state` and `set_state` (as grain's) or `state_dict` and `load_state_dict` (as torchdata's, where
+the iterable may have them) says itself where it is. A re-iterable is begun anew, and what it gave before is skipped;
+the last skipped batch is compared, so that one which gives others every time is noticed. Other iterators cannot be
+brought back.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._run.packing import packed
+from hierax._run.state_arrays import hash_of_arrays
 
 STATE_METHODS = (("get_state", "set_state"), ("state_dict", "load_state_dict"))
 
@@ -23,13 +24,13 @@ class Place(NamedTuple):
     """A place in a stream: behind a batch.
 
     Attributes:
-        count: batches that the iterable gave up to here, those that were dropped included.
+        given: batches that the iterable gave up to here, those that were dropped included.
         state: what the iterator says of itself there; None: it has no such method.
         form: shapes and types of the arrays of the stream's batches; None: not known yet.
         digest: hash of the last batch; empty where `state` says it all, or where there was none.
     """
 
-    count: int = 0
+    given: int = 0
     state: Any = None
     form: Any = None
     digest: str = ""
@@ -45,27 +46,27 @@ class PlacedBatches:
     def __iter__(self) -> Iterator[tuple[PyTree, Place]]:
         place = self._begin
         iterator, skip = self._opened(place)
+        given = int(place.given > 0)  # the place may be at the end of an epoch: nothing more of that one is no end
         while True:
-            given = 0
             for batch in iterator:
                 given += 1
                 batch = jax.tree.map(np.asarray, batch)
                 if skip:
                     skip -= 1
-                    if not skip and digest_of(batch) != self._begin.digest:
+                    if not skip and hash_of_arrays(batch) != self._begin.digest:
                         raise OtherBatches
                     continue
-                place = Place(place.count + 1, self._state(iterator))
+                place = Place(place.given + 1, self._state(iterator))
                 yield batch, place
             if not self._endless or not given:
                 return
-            iterator = iter(self._iterable)
+            iterator, given = iter(self._iterable), 0
 
     def _opened(self, place: Place) -> tuple[Iterator[Any], int]:
         """An iterator, and how many batches of it are to be skipped."""
         iterator = iter(self._iterable)
         if place.state is None:
-            return iterator, place.count
+            return iterator, place.given
         owner, (_, setter) = self._stateful(iterator)
         getattr(owner, setter)(place.state)
         return (iterator if owner is iterator else iter(self._iterable)), 0
@@ -105,19 +106,10 @@ def refuse_unless_restorable(name: str, iterable: Iterable[Any]) -> None:
     if isinstance(iterable, Iterator) and _methods_of(iterable) is None:
         raise InputError(
             f"checkpoint: the Stream given as {name} is an iterator ({type(iterable).__name__}), which another process "
-            "could not bring back to where it was. Give a re-iterable (a list, a DataLoader with a seed, an object whose "
-            "__iter__ begins anew), or an iterator with get_state and set_state or state_dict and load_state_dict."
+            "could not bring back to where it was. Give a re-iterable (a list, a DataLoader with a seed, an object "
+            "whose __iter__ begins anew), or an iterator with get_state and set_state or state_dict and "
+            "load_state_dict."
         )
-
-
-def digest_of(batch: PyTree) -> str:
-    """The hash of a batch."""
-    whole = hashlib.sha256()
-    for leaf in jax.tree.leaves(batch):
-        array = np.ascontiguousarray(leaf)
-        whole.update(f"{array.dtype.name}{array.shape}".encode())
-        whole.update(array.reshape(-1).view(np.uint8))
-    return whole.hexdigest()
 
 
 def _methods_of(candidate: object) -> tuple[str, str] | None:
@@ -125,4 +117,3 @@ def _methods_of(candidate: object) -> tuple[str, str] | None:
         if all(callable(getattr(candidate, name, None)) for name in names):
             return names
     return None
-

@@ -22,7 +22,8 @@ from jaxtyping import PyTree
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._problem.samples import Stream
 from hierax._run.clock import Patience, endless
-from hierax._run.stream_places import OtherBatches, Place, PlacedBatches, digest_of, refuse_unless_restorable
+from hierax._run.state_arrays import hash_of_arrays
+from hierax._run.stream_places import OtherBatches, Place, PlacedBatches, refuse_unless_restorable
 
 POLL = 0.05  # seconds between two looks at the clock while waiting
 SILENT = 10.0  # seconds without a batch after which a warning says what the run is waiting for
@@ -85,7 +86,7 @@ class Feeder:
         if self._last is None:
             return self._begin
         place = self._last.place._replace(form=_as_kept(self._form))
-        return place if place.state is not None else place._replace(digest=digest_of(self._last.batch))
+        return place if place.state is not None else place._replace(digest=hash_of_arrays(self._last.batch))
 
     def close(self) -> None:
         """End the thread; whoever waits for it keeps its patience."""
@@ -251,7 +252,7 @@ def reopened(feeder: Feeder, stream: Stream, place: Place) -> Feeder:
     """Another feeder of the same stream that begins at a place; the old one is ended."""
     feeder.close()
     stream._feeder = Feeder(feeder.name, stream, feeder.patience, place, feeder.restorable)  # type: ignore[attr-defined]
-    return stream._feeder  # type: ignore[attr-defined, no-any-return]
+    return stream._feeder  # type: ignore[attr-defined]
 
 
 def _form(batch: PyTree) -> tuple[Any, tuple]:
