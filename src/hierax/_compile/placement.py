@@ -128,8 +128,8 @@ def placement_of(mesh: object, y: PyTree, starts: int | None) -> Placement:
     unknown = [name for name in others if name != data]
     if unknown:
         raise InputError(
-            f"mesh: has the axes {names}; hierax spreads samples over {data!r} and y over {MODEL!r}, and has no use for "
-            f"{', '.join(map(repr, unknown))}. Leave them out."
+            f"mesh: has the axes {names}; hierax spreads samples over {data!r} and y over {MODEL!r}, and has no use "
+            f"for {', '.join(map(repr, unknown))}. Leave them out."
         )
     by_compiler = Mesh(mesh.devices, names, axis_types=(AxisType.Auto,) * len(names))
     placement = Placement(by_compiler, data, starts, ())
@@ -148,8 +148,9 @@ def _spread(placement: Placement, y: PyTree) -> tuple[tuple[tuple[int, ...], Par
             found[leaf.shape] = PartitionSpec(*first, *[None] * (dividing[0] - many), MODEL)
     if not found and count > 1:
         shapes = [leaf.shape[many:] for leaf in jax.tree.leaves(y)]
-        _say(f"no axis of y (shapes {shapes}) is divided by the {count} devices of the mesh's axis {MODEL!r}: y lies on "
-             "every device.")  # fmt: skip
+        _say(
+            f"the {count} devices along {MODEL!r} divide no axis of y, whose shapes are {shapes}: y lies on every device."
+        )
     return tuple(found.items())
 
 

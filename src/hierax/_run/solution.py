@@ -176,11 +176,13 @@ def _gap(solution: Solution) -> str:
     certificate = _known_certificate(solution)
     if certificate is not None and certificate.lower_gap is not None:
         return f"{certificate.lower_gap:.3g} = G(x, y) - v(x)"
-    return "not computed: sol.certificate tells"
+    return "not computed" if solution.shared else "not computed: sol.certificate tells"
 
 
 def _verdict(solution: Solution) -> str:
     certificate = _known_certificate(solution)
+    if solution.shared:
+        return "not made where several processes run: docs/cluster.md"
     if certificate is None:
         return "not computed: sol.certificate"
     reasons = certificate.reasons(solution.tol)
