@@ -27,14 +27,12 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict]]:
+def in_two_processes(checks: str, folder: Path) -> list[dict[str, dict]]:
     """What each process has seen, by the name of the check."""
-    folder, address = tmp_path_factory.mktemp("two"), f"127.0.0.1:{free_port()}"
-    command = [sys.executable, str(SCRIPT), address]
+    address = f"127.0.0.1:{free_port()}"
+    commands = [[sys.executable, str(SCRIPT), address, str(i), str(folder), checks] for i in range(2)]
     processes = [
-        subprocess.Popen([*command, str(i), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for i in range(2)
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for command in commands
     ]
     try:
         said = [process.communicate(timeout=LONGEST) for process in processes]
@@ -45,6 +43,11 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict]]:
         assert process.returncode == 0, errors
     lines = [[json.loads(line) for line in out.splitlines() if line.startswith("{")] for out, _ in said]
     return [{line["name"]: line for line in one} for one in lines]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict]]:
+    return in_two_processes("agreement", tmp_path_factory.mktemp("two"))
 
 
 def alone(zeta: object, xi: object, max_steps: int, method: object = two_processes.METHOD) -> hx.Solution:
@@ -122,6 +125,25 @@ def test_a_process_alone_agrees_with_itself():
     alone.check_alike({"x0": 1.0})
     with pytest.raises(ValueError, match="mine"), alone.together():
         raise ValueError("mine")
+
+
+# Four devices of one process have the same layouts in test_devices.py.
+@pytest.mark.slow
+def test_other_layouts_over_two_processes(tmp_path):
+    seen = in_two_processes("layouts", tmp_path)
+    whole = [hx.Finite(two_processes.data(seed)) for seed in (0, 1)]
+    expected = alone(*whole, max_steps=6)
+    np.testing.assert_allclose(both(seen, "y over the processes", "x"), expected.x, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(both(seen, "y over the processes", "y"), expected.y, rtol=0, atol=1e-10)
+    assert "model" in both(seen, "y over the processes", "spread")
+    assert [one["y over the processes"]["seen"] for one in seen] == [[[4]], []]
+    starts = both(seen, "starts over the processes", "x")
+    np.testing.assert_allclose(starts[3], both(seen, "starts over the processes", "last"))
+    stated = two_processes.problem(*whole)
+    xs = two_processes.X0 + np.linspace(0.0, 1.0, 4)[:, None]
+    sols = hx.solve_many(stated, xs, np.tile(two_processes.Y0, (4, 1)), two_processes.METHOD, max_steps=6)
+    np.testing.assert_allclose(starts, sols.x, rtol=0, atol=1e-10)
+    assert both(seen, "Conic", "far") < 1e-10
 
 
 # The same with the SVM, twice the steps and a process that is killed with SIGKILL instead of a second call:

@@ -1,4 +1,4 @@
-"""Run by test_processes.py in each of two processes that make runs together: `two_processes.py ADDRESS ID FOLDER`.
+"""Run by test_processes.py in each of two processes: `two_processes.py ADDRESS ID FOLDER CHECKS`.
 
 Prints one JSON line per check, what this process has seen of it; the test compares those of both.
 """
@@ -50,16 +50,45 @@ def streams(part: slice) -> tuple[hx.Stream, hx.Stream]:
     )
 
 
-def main() -> None:
-    address, process, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-    jax.config.update("jax_enable_x64", True)
-    jax.distributed.initialize(address, 2, process, initialization_timeout=60)
+def say(name: str, **seen: object) -> None:
+    print(json.dumps({"name": name, **seen}), flush=True)
+
+
+def check_layouts(process: int, folder: Path) -> None:
+    """y over the processes, starts over the processes, a lower solver on the host of one."""
+    whole = problem(hx.Finite(data(0)), hx.Finite(data(1)))
+    model = jax.make_mesh((2,), ("model",))
+    hx.solve(whole, X0, Y0, METHOD, max_steps=3, record_every=3, mesh=model, checkpoint=folder / "model")
+    seen = []
+    options = {"mesh": model, "checkpoint": folder / "model", "callback": lambda info: seen.append(info.y.shape)}
+    sol = hx.solve(whole, X0, Y0, METHOD, max_steps=6, record_every=3, **options)
+    spread = str(sol.state.run.state.point.y.sharding.spec)
+    say("y over the processes", x=sol.x.tolist(), y=sol.y.tolist(), spread=spread, seen=seen)
+    xs, ys = X0 + np.linspace(0.0, 1.0, 4)[:, None], np.tile(Y0, (4, 1))
+    sols = hx.solve_many(whole, xs, ys, METHOD, max_steps=6, mesh=jax.make_mesh((2,), ("data",)))
+    say(
+        "starts over the processes",
+        x=sols.x.tolist(),
+        status=[one.name for one in sols.status],
+        last=sols[3].x.tolist(),
+    )
+    quadratic = hx.Problem(
+        upper=whole.upper,
+        lower=lambda x, y, _: jnp.sum((y - x) ** 2),
+        constraints=lambda x, y: y - 0.5,
+        zeta=whole.zeta,
+    )
+    exact = hx.SALVF(inner=hx.Conic())
+    on_both = hx.solve(quadratic, X0, Y0, exact, max_steps=4, mesh=jax.make_mesh((2,), ("data",)))
+    alone = hx.solve(quadratic, X0, Y0, exact, max_steps=4)
+    say("Conic", x=on_both.x.tolist(), far=float(jnp.abs(on_both.x - alone.x).max()))
+
+
+def check_agreement(process: int, folder: Path) -> None:
+    """Parts of the data, checkpoints, decisions, refusals, streams."""
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
     half = slice(process * ROWS // 2, (process + 1) * ROWS // 2)
     local = problem(*(hx.Finite(tuple(a[half] for a in data(seed)), local=True) for seed in (0, 1)))
-
-    def say(name: str, **seen: object) -> None:
-        print(json.dumps({"name": name, **seen}), flush=True)
 
     def solve(
         stated: hx.Problem = local, x0: np.ndarray = X0, method: object = METHOD, **options: object
@@ -116,4 +145,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    jax.config.update("jax_enable_x64", True)
+    jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]), initialization_timeout=60)
+    {"agreement": check_agreement, "layouts": check_layouts}[sys.argv[4]](int(sys.argv[2]), Path(sys.argv[3]))

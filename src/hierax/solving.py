@@ -27,6 +27,7 @@ from hierax._run.identity import identity_of
 from hierax._run.method import AbstractSolver
 from hierax._run.notes import EVERY, notes_in
 from hierax._run.prepare import Prepared, prepare, split_start
+from hierax._run.processes import Processes
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.stacking import stacked
@@ -196,6 +197,13 @@ def _run(
             raise KeyboardInterrupt from None
         except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
             raise InputError(inside_a_trace("solve")) from error
+        except jax.errors.JaxRuntimeError as error:
+            if Processes(call.mesh).shared:
+                error.add_note(
+                    "Several processes make this run: if another one has ended or cannot be reached, this one cannot "
+                    "go on. Start all of them again; with checkpoint= they go on where the run was (docs/cluster.md)."
+                )
+            raise
         except OutOfTime:
             return _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
 

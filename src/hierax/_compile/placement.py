@@ -96,7 +96,7 @@ class Placement:
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             numbers = np.asarray(jax.random.key_data(leaf))
             return jax.random.wrap_key_data(self._moved(numbers, self.of(())), impl=jax.random.key_impl(leaf))
-        whole = np.asarray(leaf)
+        whole = read(leaf)
         return jax.make_array_from_callback(whole.shape, sharding, lambda part: whole[part])
 
     def constrained(self, leaf: Array) -> Array:

@@ -285,7 +285,7 @@ class Host:
             "history": self.records.history(self.spending, self.spread != "one"),
             "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=compiling),
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
-            "method": at_home(self.before.method),
+            "method": self.before.method,
             "problem": prepared.problem,
             "shared": self.processes.shared,
         }

@@ -16,7 +16,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from hierax._base.errors import InputError
 from hierax._base.trees import size
 from hierax._compile.checked import finite_values, refuse_nonfinite
-from hierax._compile.placement import read
+from hierax._compile.placement import at_home, read
 from hierax._problem import samples
 from hierax._problem.problem import Problem
 from hierax._run.call import Seed, State, start_keys
@@ -46,7 +46,7 @@ def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Outp
     for text, flags in doubts.items():
         if np.any(read(flags)):
             raise InputError(text)
-    return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
+    return State(at_home(filled), run, output, 0.0, method.costs(prepared.bound.problem).start)
 
 
 def form_of_start(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
