@@ -53,7 +53,7 @@ def finished(processes: list[subprocess.Popen]) -> str:
 
 
 def killed_in_the_middle(folder: Path, steps: int) -> None:
-    """A run whose second process is killed once some steps are in a checkpoint; a scheduler would then end the first."""
+    """A run whose second process is killed once a checkpoint has some steps; a scheduler would then end the first."""
     processes = started(2, "--steps", str(steps), "--checkpoint", str(folder), "--every", "1")
     limit = time.monotonic() + LONGEST
     while not any('"told": "step 0"' not in file.read_text() for file in folder.glob("checkpoint-????????/*.json")):

@@ -60,16 +60,16 @@ def measured(devices: int) -> dict[str, float]:
 
     found = {}
     for name, sizes, steps, axes in (
-        ("batch of 32, 20 columns", (1024, 20, 32), 400, ("data",)),
-        ("batch of 4,096, 500 columns", (16_384, 500, 4096), 40, ("data",)),
-        ("batch of 64, 100,000 columns, y spread", (256, 100_000, 64), 20, ("data", "model")),
+        ("batch of 32, 20 columns", (1024, 20, 32), 200, ("data",)),
+        ("batch of 4,096, 500 columns", (16_384, 500, 4096), 20, ("data",)),
+        ("batch of 64, 100,000 columns, y spread", (128, 100_000, 64), 10, ("data", "model")),
     ):
         problem, x0, y0, method = ridge(*sizes)
-        sol = hx.solve(problem, x0, y0, method, max_steps=steps, record_every=steps // 10, mesh=mesh(*axes))
+        sol = hx.solve(problem, x0, y0, method, max_steps=steps, record_every=steps // 5, mesh=mesh(*axes))
         found[name] = per_step(sol)
     problem, x0, y0, method = ridge(1024, 200, 256)
     xs, ys = np.tile(x0, (16, 1)), np.tile(y0, (16, 1))
-    sols = hx.solve_many(problem, xs, ys, method, max_steps=100, record_every=10, mesh=mesh("data"))
+    sols = hx.solve_many(problem, xs, ys, method, max_steps=50, record_every=10, mesh=mesh("data"))
     found["16 starts, batch of 256, 200 columns"] = per_step(sols)
     return found
 

@@ -149,7 +149,7 @@ def _spread(placement: Placement, y: PyTree) -> tuple[tuple[tuple[int, ...], Par
     if not found and count > 1:
         shapes = [leaf.shape[many:] for leaf in jax.tree.leaves(y)]
         _say(
-            f"the {count} devices along {MODEL!r} divide no axis of y, whose shapes are {shapes}: y lies on every device."
+            f"the {count} devices along {MODEL!r} divide no axis of y, whose shapes are {shapes}: y lies on every one."
         )
     return tuple(found.items())
 
