@@ -173,7 +173,8 @@ class Host:
         """How many steps to order: so many as keep the host away for a moment, and within the time that is left."""
         if per_step is None:
             return 1
-        return max(1, int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9)))
+        steps = int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9))
+        return max(1, min(steps, self.call.steps - self.done))
 
     def _callback_stops(self) -> bool:
         """Ask the callback, where there is one, in the first process."""
