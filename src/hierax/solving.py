@@ -77,7 +77,8 @@ def solve(
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
         checkpoint: a folder in which the run is kept. The same call with the same folder goes on where the run was,
-            in another process too and whatever ended that one; a run that is done is returned at once (docs/checkpoints.md).
+            in another process too and whatever ended that one; a run that is done is returned at once
+            (docs/checkpoints.md).
         checkpoint_every: seconds between two checkpoints: so much work a kill may cost.
         mesh: a `jax.sharding.Mesh` over whose axis "data" (else its first) samples are spread, and over whose axis
             "model", if it has one, y is; for named methods (docs/cluster.md).

@@ -70,11 +70,15 @@ class Placement:
         spread = self.starts is None and count % self.parts == 0
         return NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.data) if spread else EVERYWHERE)
 
+    def holds(self, leaf: Array | np.ndarray) -> bool:
+        """Whether an array lies on the mesh."""
+        return (
+            isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == self.mesh
+        )
+
     def put(self, leaf: Array | np.ndarray) -> Array:
         """An array of this process, which all processes have, on the mesh; one that lies there stays where it is."""
-        if isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == self.mesh:
-            return leaf
-        return self._moved(leaf, self.of(leaf.shape))
+        return leaf if self.holds(leaf) else self._moved(leaf, self.of(leaf.shape))
 
     def put_rows(self, tree: PyTree, axis: int = 0) -> PyTree:
         """Samples that every process has, spread over the mesh."""

@@ -144,11 +144,12 @@ def prepare(
                 "knows only its own place. Give the data as hx.Finite(rows, local=True), or leave checkpoint out."
             )
         x, y = checked.into_set("x", problem.x_set, x, many), checked.into_set("y", problem.y_set, y, many)
+    kinds = {f"kind of {name}": _kind(getattr(problem, name)) for name in ("zeta", "xi")}
+    processes.check_alike({"x0": x, "y0": y, **kinds, "whether there is a checkpoint": restorable})
     bound = Bound(problem, x_rest, y_rest, placement=placement)
     for name, source in sources_for_programs(problem, feeders, placement, processes).items():
         bound.replace_source(name, source)
     if placement is not None:
-        processes.check_alike({"x0": x, "y0": y, "whether there is a checkpoint": restorable})
         x, y = jax.tree.map(placement.put, (x, y))
     return Prepared(problem, bound, x, y, x_rest, y_rest, feeders, count, placement, processes)
 
@@ -169,6 +170,10 @@ def _starts(x: PyTree, y: PyTree) -> int:
         shapes = [leaf.shape for leaf in jax.tree.leaves((x, y))]
         raise InputError(f"x0s, y0s: every leaf needs the same leading axis of starts; got shapes {shapes}.")
     return next(leaf.shape[0] for leaf in jax.tree.leaves(x))
+
+
+def _kind(source: object) -> str:
+    return f"{type(source).__name__} {getattr(source, 'local', '')}"
 
 
 def _refuse_parts(problem: Problem) -> None:

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.lazy import lazy
+
+multihost_utils = lazy("jax.experimental.multihost_utils")
 
 SPLIT = 2**30  # a length in two numbers of 32 bits
 

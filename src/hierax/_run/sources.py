@@ -1,6 +1,7 @@
 """What stands for zeta and xi inside the programs of a run: data on a mesh, rows of several processes, fed batches."""
 
 import equinox as eqx
+import jax
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
@@ -29,6 +30,8 @@ def sources_for_programs(
 
 
 def _placed(name: str, source: Finite, placement: Placement, processes: Processes) -> Finite:
+    if all(placement.holds(leaf) for leaf in jax.tree.leaves(source.arrays)):
+        return source  # the user has put them there
     if source.local and processes.shared:
         _check_parts(f"Finite {name}", source.size, placement, processes)
         arrays = placement.put_own_rows(source.arrays)
