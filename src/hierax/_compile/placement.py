@@ -7,6 +7,7 @@ where there is one, everything else lies on every device. What an axis does not 
 
 import dataclasses
 import warnings
+from typing import TypeGuard
 
 import jax
 import numpy as np
@@ -70,7 +71,7 @@ class Placement:
         spread = self.starts is None and count % self.parts == 0
         return NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.data) if spread else EVERYWHERE)
 
-    def holds(self, leaf: Array | np.ndarray) -> bool:
+    def holds(self, leaf: Array | np.ndarray) -> TypeGuard[Array]:
         """Whether an array lies on the mesh."""
         return (
             isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == self.mesh
