@@ -43,6 +43,8 @@ class Feeding:
         def padded(tree: PyTree) -> PyTree:
             return jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
 
+        for name, feeder in self.feeders.items():  # of all or of none: a checkpoint keeps where they are
+            feeder.require(steps * self.per_step[name])
         for name, feeder in self.feeders.items():
             if name == "zeta":
                 fed["zeta"] = padded(feeder.take(steps))
