@@ -62,8 +62,8 @@ def run(options: argparse.Namespace) -> bool:
         kills, ends = sum(one.kills for one in runs), sum(one.ends for one in runs)
         print(
             f"{kills} kills ({inside} inside a write), {ends} runs ended, {lost} lost; work lost per kill of a run of "
-            f"steps: at most {max(costs, default=0.0):.2f} s, on average {np.mean(costs or [0.0]):.2f} s, with a checkpoint every "
-            f"{EVERY} s"
+            f"steps: at most {max(costs, default=0.0):.2f} s, on average {np.mean(costs or [0.0]):.2f} s, with a "
+            f"checkpoint every {EVERY} s"
         )
         return lost == 0 and max(costs, default=0.0) <= EVERY + SLACK
 
