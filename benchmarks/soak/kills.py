@@ -86,7 +86,7 @@ class Killed:
     def measure(self) -> None:
         """The uninterrupted run."""
         begin = time.monotonic()
-        process = self._start(self._whole, resume=False)
+        process = self._start(self._whole)
         _, errors = process.communicate()
         if process.returncode != 0:
             raise SystemExit(f"{self.name}: {errors}")
@@ -106,14 +106,14 @@ class Killed:
     def _out(self) -> Path:
         return self.folder / f"{self.name}-{self.ends}"
 
-    def _start(self, out: Path, resume: bool) -> subprocess.Popen[str]:
+    def _start(self, out: Path, resume: bool = False) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "hierax", "solve", f"{MODELS}:{self.name}", *RUNS[self.name]]
         command += ["--out", str(out), "--checkpoint-every", str(EVERY), *(["--resume"] if resume else [])]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def one_kill(self, aimed: bool) -> None:
         """Start or resume, and kill: at a random moment, or while a checkpoint is being written."""
-        process = self._start(self._out, resume=(self._out / "run.json").is_file())
+        process = self._start(self._out, resume=True)
         until = time.monotonic() + self.chance.uniform(0.0, self.takes)
         while process.poll() is None and time.monotonic() < until:
             time.sleep(0.01)
@@ -136,7 +136,7 @@ class Killed:
     def finish(self) -> None:
         """Resume without a further kill, and compare."""
         if self._out.exists():
-            self._compare(self._start(self._out, resume=(self._out / "run.json").is_file()))
+            self._compare(self._start(self._out, resume=True))
 
     def _checkpoints(self) -> dict[int, Path]:
         found = (self._out / "checkpoint").glob("checkpoint-*")
