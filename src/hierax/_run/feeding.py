@@ -37,9 +37,8 @@ class Feeding:
         steps = min(steps, self.most)
         for name, feeder in self.feeders.items():
             each = self.per_step[name]
+            feeder.require(each)
             steps = min(steps, feeder.hold(steps * each, least=each) // each)
-            if not steps:
-                raise feeder.no_batch()
         return steps
 
     def batches(self, steps: int) -> dict[str, PyTree]:
@@ -51,6 +50,8 @@ class Feeding:
             tree = jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
             return on_mesh(tree, axis, self.prepared.placement, self.prepared.processes)
 
+        for name, feeder in self.feeders.items():  # of all or of none: a checkpoint keeps where they are
+            feeder.require(steps * self.per_step[name])
         for name, feeder in self.feeders.items():
             if name == "zeta":
                 fed["zeta"] = padded(feeder.take(steps))

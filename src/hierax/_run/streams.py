@@ -100,7 +100,7 @@ class Feeder:
     def _received(self, seconds: float | None = None) -> _Fetched | None:
         """The next batch, whatever its form; None where it does not come within the given seconds."""
         if self._ended is not None:
-            raise self.no_batch()
+            raise self._no_batch()
         begin = time.perf_counter()
         while True:
             try:
@@ -117,10 +117,10 @@ class Feeder:
             self._ended = item
             if isinstance(item.cause, OtherBatches):
                 raise InputError(f"checkpoint: the Stream given as {self.name} cannot be resumed: {item.cause}.")
-            raise self.no_batch()
+            raise self._no_batch()
         return item
 
-    def no_batch(self) -> Exhausted:
+    def _no_batch(self) -> Exhausted:
         """The error of whoever asks for a batch after the end."""
         text, cause = self._ended or _End(NO_FURTHER)
         error = Exhausted(f"the Stream given as {self.name} {text}")
@@ -154,7 +154,7 @@ class Feeder:
             if fetched is None or self._fits(fetched.batch):
                 return fetched
         self._ended = _End(f"gave {WRONG_IN_A_ROW} batches in a row that do not have {_shown(self._form)}")
-        raise self.no_batch()
+        raise self._no_batch()
 
     def _fits(self, batch: PyTree) -> bool:
         form = _form(batch)
@@ -184,7 +184,7 @@ class Feeder:
     def peek(self) -> PyTree:
         """The next batch, which stays the next."""
         if not self.hold(1):
-            raise self.no_batch()
+            raise self._no_batch()
         return self._waiting[0].batch
 
     def hold(self, count: int, least: int | None = None) -> int:
@@ -207,6 +207,11 @@ class Feeder:
             pass
         return min(count, len(self._waiting))
 
+    def require(self, count: int) -> None:
+        """Wait for so many batches; raises `Exhausted` where the stream ends before."""
+        if self.hold(count) < count:
+            raise self._no_batch()
+
     @property
     def batch(self) -> int:
         """Samples per batch."""
@@ -221,8 +226,7 @@ class Feeder:
     def take(self, *shape: int) -> PyTree:
         """The next prod(shape) batches, stacked to leading axes `shape`."""
         count = int(np.prod(shape))
-        if self.hold(count) < count:
-            raise self.no_batch()
+        self.require(count)
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         self._last = taken[-1]
         batches = [fetched.batch for fetched in taken]
