@@ -16,7 +16,7 @@ import pytest
 import hierax as hx
 from hierax._compile.programs import Bound
 from hierax._lower.salm import START_ROUNDS
-from hierax._problem.samples import Tickets
+from hierax._problem.samples import HostBatches, Tickets
 from hierax._run.streams import Exhausted, Feeder, feeder_of
 
 BATCH, INNER = 4, 2
@@ -123,7 +123,7 @@ def test_solve_takes_the_batches_in_order():
     stated = problem(ZETA, XI)
     bound = Bound(stated, None, None)
     for name in ("zeta", "xi"):
-        bound.feed(name, BATCH)
+        bound.replace_source(name, HostBatches(BATCH))
     fed = hx.Problem(stated.upper, stated.lower, stated.constraints, None, None, stated.x_set, stated.y_set)
     fed = eqx.tree_at(
         lambda p: (p.zeta, p.xi), fed, (bound.problem.zeta, bound.problem.xi), is_leaf=lambda a: a is None

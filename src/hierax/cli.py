@@ -6,13 +6,14 @@ and mistakes of the user told in one line.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, NamedTuple
 
 import jax
 import typer
+from jax.sharding import Mesh
 from jaxtyping import PyTree
 from rich.console import Console
 
@@ -29,6 +30,7 @@ from hierax._run import answers
 from hierax._run.checkpoint_folder import clear, numbers_in
 from hierax._run.method import AbstractMethod
 from hierax._run.notes import EVERY
+from hierax._run.processes import Processes
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
 from hierax._run.verifying import Verification, verify
@@ -155,28 +157,53 @@ def solve(
     ] = None,
     out: Out = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder, whatever ended it, kill -9 too.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in the folder, whatever ended it, kill -9 too; without one, begin."
+        ),
     ] = False,
     checkpoint_every: Annotated[
         float, typer.Option(min=1e-3, help="Seconds between checkpoints: so much work a kill may cost.")
     ] = EVERY,
+    distributed: Annotated[
+        bool,
+        typer.Option("--distributed", help="One of several processes of a run, on all their devices: docs/cluster.md."),
+    ] = False,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address of process 0; under SLURM and Open MPI it is found."),
+    ] = None,
+    num_processes: Annotated[int | None, typer.Option(min=1, help="How many processes there are.")] = None,
+    process_id: Annotated[int | None, typer.Option(min=0, help="Which of them this one is.")] = None,
 ) -> None:
     """Solve a problem stated in a Python file, which is run as it is; results go to a folder (out/NAME unless set)."""
     file, name = user_file.split(target)
     folder = out or Path("out") / name
-    asked = Settings(method, max_steps, seed)
-    chosen = _with_earlier(asked, folder) if resume else asked
+    if distributed and not resume and method in (None, "auto"):
+        raise InputError("--distributed: needs a method that makes steps; give one, for example --method salvf.")
+    mesh = _joined(coordinator, num_processes, process_id) if distributed else None
+    processes = Processes(mesh)
+    chosen = Settings(method, max_steps, seed)
+    with processes.together():
+        if resume and processes.first:
+            chosen = _with_earlier(chosen, folder)
+    chosen = Settings(*json.loads(processes.from_first(json.dumps(chosen).encode())))
     chosen = chosen._replace(method=chosen.method or "auto", seed=chosen.seed or 0)
     if chosen.method == "auto" and chosen.max_steps is not None:
         raise InputError("--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds.")
-    print(f"Running the Python file {file} for its {name}.")
-    stated = _stated(user_file.loaded(file), file, name)
+    if processes.first:
+        print(f"Running the Python file {file} for its {name}.")
+    with processes.together():
+        stated = _stated(user_file.loaded(file), file, name)
     settings = {"target": target, **chosen._asdict(), "resumed": resume}
     with interruptible() as interrupt:  # Ctrl-C ends the run, and what it has is written
-        if not resume:
-            _refuse_to_lose(folder)
-            clear(folder / CHECKPOINT)
-        with _under_way(folder, settings):
+        with ExitStack() as stack:
+            with processes.together():
+                if processes.first:
+                    if not resume:
+                        _refuse_to_lose(folder)
+                        clear(folder / CHECKPOINT)
+                    stack.enter_context(_under_way(folder, settings))
             solution = run_solver(
                 *stated,
                 SOLVERS[str(chosen.method)](),
@@ -186,13 +213,28 @@ def solve(
                 throw=False,
                 checkpoint=folder / CHECKPOINT,
                 checkpoint_every=checkpoint_every,
+                mesh=mesh,
             )
-        _write(folder, solution, settings)
+        if processes.first:
+            _write(folder, solution, settings)
     if solution.status.failed:
         raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
-    _print_solution(solution, folder)
+    if processes.first:
+        _print_solution(solution, folder)
     if solution.status.kind is Kind.INTERRUPTED:
         raise typer.Exit(INTERRUPTED if interrupt.by == CTRL_C else TERMINATED)
+
+
+def _joined(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Mesh:
+    """The devices of all processes of the run, once they have found each other."""
+    try:
+        jax.distributed.initialize(coordinator, num_processes, process_id)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--distributed: the processes did not find each other. {error} Give each of them --coordinator HOST:PORT "
+            "(the same, of process 0), --num-processes and a --process-id of its own."
+        ) from error
+    return jax.make_mesh((jax.device_count(),), ("data",))
 
 
 class Settings(NamedTuple):
@@ -278,10 +320,15 @@ def _earlier(folder: Path) -> dict[str, Any] | None:
 
 
 def _with_earlier(asked: Settings, folder: Path) -> Settings:
-    """The options of the run to resume, where the command does not set them."""
+    """The options of the run to resume, where the command does not set them.
+
+    Where there is no run it begins: one command serves for the first time and after every kill, also after one that hit
+    before there was a folder.
+    """
     earlier = _earlier(folder)
     if earlier is None:
-        raise InputError(f"{folder}: nothing to resume, {report.RUN} is missing; run without --resume first.")
+        print(f"Nothing to resume in {folder}: the run begins.")
+        return asked
     if earlier["status"]["name"] != report.RUNNING and not numbers_in(folder / CHECKPOINT):
         raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
     known = Settings(*(earlier["settings"].get(name) for name in Settings._fields))

@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._auto.auto import Auto
@@ -26,6 +27,7 @@ from hierax._run.identity import identity_of
 from hierax._run.method import AbstractSolver
 from hierax._run.notes import EVERY, notes_in
 from hierax._run.prepare import Prepared, prepare, split_start
+from hierax._run.processes import Processes
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.stacking import stacked
@@ -52,6 +54,7 @@ def solve(
     state: State | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = EVERY,
+    mesh: Mesh | None = None,
 ) -> Solution:
     """Solve a bilevel problem from (x0, y0).
 
@@ -73,9 +76,12 @@ def solve(
         progress: show a progress bar (of the steps; of `Auto`'s starts or seconds); None: where stderr is a terminal.
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
-        checkpoint: a folder in which the run is kept. The same call with the same folder goes on where the run was,
-            in another process too and whatever ended that one; a run that is done is returned at once (docs/using.md).
+        checkpoint: a folder in which the run is kept (docs/checkpoints.md). The same call with the same folder goes on
+            where the run was, in another process too and whatever ended that one; a run that is done is returned at
+            once.
         checkpoint_every: seconds between two checkpoints: so much work a kill may cost.
+        mesh: a `jax.sharding.Mesh` over whose axis "data" (else its first) samples are spread, and over whose axis
+            "model", if it has one, y is; for named methods (docs/cluster.md).
 
     Returns:
         A `Solution`.
@@ -101,7 +107,9 @@ def solve(
         (100, 200, 20)
     """
     notes = notes_in(checkpoint, checkpoint_every)
-    call = Call(max_steps, seconds, seed, tol, record_every, guarded(callback), output, progress, state, notes=notes)
+    call = Call(
+        max_steps, seconds, seed, tol, record_every, guarded(callback), output, progress, state, mesh, notes=notes
+    )
     solution = _run(problem, x0, y0, _solver(method, state), call, many=False).saying(notes.journal.said)
     assert isinstance(solution, Solution)
     raise_error_of(call.callback, solution)
@@ -129,6 +137,7 @@ def solve_many(
     state: State | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = EVERY,
+    mesh: Mesh | None = None,
 ) -> Solutions:
     """Solve from many starts (or with many seeds).
 
@@ -155,7 +164,9 @@ def solve_many(
         (2, [True, True])
     """
     notes = notes_in(checkpoint, checkpoint_every)
-    call = Call(max_steps, seconds, seed, tol, record_every, guarded(callback), output, progress, state, notes=notes)
+    call = Call(
+        max_steps, seconds, seed, tol, record_every, guarded(callback), output, progress, state, mesh, notes=notes
+    )
     asked = _solver(method, state)
     if isinstance(asked, Auto):
         solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)
@@ -177,16 +188,23 @@ def _run(
     refuse_to_be_traced("solve", (x0, y0, problem, asked, call.seed))
     clock = call.clock if call.seconds is not None else Clock(getattr(asked, "seconds", None))  # `Auto` has its own
     with interruptible() as interrupt:
-        if interrupt.asked:  # of a caller that was asked to end
+        if interrupt.asked and call.mesh is None:  # of a caller that was asked to end; on a mesh `run_steps` looks
             raise KeyboardInterrupt
         try:
-            prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.notes.kept)
+            prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.notes.kept, call.mesh)
             with _kept(prepared, asked, call):
                 return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
         except Interrupted:
             raise KeyboardInterrupt from None
         except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
             raise InputError(inside_a_trace("solve")) from error
+        except jax.errors.JaxRuntimeError as error:
+            if Processes(call.mesh).shared:
+                error.add_note(
+                    "Several processes make this run: if another one has ended or cannot be reached, this one cannot "
+                    "go on. Start all of them again; with checkpoint= they go on where the run was (docs/cluster.md)."
+                )
+            raise
         except OutOfTime:
             return _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
 
@@ -198,7 +216,7 @@ def _kept(prepared: Prepared, asked: AbstractSolver | None, call: Call) -> Itera
     if journal.path is None or journal.is_open:
         yield
         return
-    journal.open(identity_of(prepared, asked, call))
+    journal.open(identity_of(prepared, asked, call), prepared.processes)
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.trees import split_variable
+from hierax._compile.placement import read
 from hierax._compile.precision import doubled, float64
 from hierax._compile.programs import FUNCTIONS
 from hierax._compile.tracing import trace_function
@@ -94,7 +95,7 @@ def _traced(name: str, function: Callable, args: tuple) -> Iterator[bytes]:
         raise _NoText(f"{name} calls back to Python, or closes over arrays inside of loops or derivative rules")
     yield "\n".join([name, identity, *map(str, texts)]).encode()
     for array in arrays:
-        yield _bytes(np.asarray(array))
+        yield _bytes(read(array))
 
 
 def _bytes(array: np.ndarray) -> bytes:

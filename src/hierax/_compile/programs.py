@@ -16,13 +16,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 from jax.stages import Compiled, Lowered
 from jaxtyping import Array, ArrayLike, PyTree
 
 from hierax._base.trees import Infinite, on_device
+from hierax._compile.placement import Placement
 from hierax._compile.tracing import Hoisted, Identity, MissingTrace, Trace, signature_of, trace_function
 from hierax._problem.problem import Problem, nothing
-from hierax._problem.samples import AbstractSource, HostBatches, Sampler, Stream
+from hierax._problem.samples import AbstractSource, Sampler, Stream
 
 CACHE_SIZE = 64
 Options = dict[str, str | bool]
@@ -41,10 +43,18 @@ class Bound:
 
     `problem` is the pytree that programs take as an argument; `run` compiles and calls them. With `mixed`, functions
     may combine arrays of different precision even where the user forbids it: it is us who change the precision then.
+    With a `placement` programs run on all devices of its mesh.
     """
 
-    def __init__(self, problem: Problem, x_rest: PyTree, y_rest: PyTree, mixed: bool = False) -> None:
-        self._mixed = mixed
+    def __init__(
+        self,
+        problem: Problem,
+        x_rest: PyTree,
+        y_rest: PyTree,
+        mixed: bool = False,
+        placement: Placement | None = None,
+    ) -> None:
+        self._mixed, self._placement = mixed, placement
         self._functions: dict[str, tuple[Callable, Callable]] = {}  # as called here, and as the user gave it
         self._known: dict[str, dict[Hashable, tuple[Trace, tuple]]] = {}
         self._problem: Problem | None = None  # as it is with the traces so far
@@ -66,9 +76,9 @@ class Bound:
         self._functions[name] = (function, given)
         self._known[name] = {}
 
-    def feed(self, name: str, batch: int) -> None:
-        """Mark a source as fed by the host with batches of the given size."""
-        self._sources[name] = HostBatches(batch)
+    def replace_source(self, name: str, source: AbstractSource) -> None:
+        """What programs see as zeta or xi: data that lie on a mesh, or what stands for a Stream."""
+        self._sources[name] = source
         self._grown()
 
     def _grown(self) -> None:
@@ -90,7 +100,7 @@ class Bound:
         """The problem as programs take it, in the precision of now."""
         precision = _precision()
         if precision not in self._flat:
-            self._flat[precision] = _flattened(self.problem)
+            self._flat[precision] = _flattened(self.problem, self._placement)
         return self._flat[precision]
 
     def _source(self, name: str) -> AbstractSource | None:
@@ -103,7 +113,7 @@ class Bound:
     def _hoisted(self, name: str) -> Hoisted:
         known = self._known[name]
         table = tuple((signature, trace) for signature, (trace, _) in known.items())
-        return Hoisted(tuple(arrays for _, arrays in known.values()), name, table)
+        return Hoisted(tuple(arrays for _, arrays in known.values()), name, table, self._placement)
 
     def trace(self, name: str, args: tuple) -> PyTree:
         """Trace a function at a signature, once; returns the shapes of its output."""
@@ -139,7 +149,7 @@ class Bound:
         """
 
         def attempt(call: _Call) -> PyTree:
-            result, seconds = _cached_call(function, call, donate, quick)
+            result, seconds = _cached_call(function, call, donate, quick, self._placement)
             self.compile_seconds += seconds
             return result
 
@@ -153,13 +163,13 @@ class Bound:
         self, attempt: Callable[["_Call"], PyTree], name: str, args: tuple, static: Hashable, donate: bool
     ) -> PyTree:
         """The result of an attempt, started again until every function is traced wherever it is called."""
-        call = _taken_apart(name, self._flattened(), args, static, donate)
+        call = _taken_apart(name, self._flattened(), args, static, donate, self._placement)
         form, needed = call.key, list(_traces_needed.get(call.key, ()))
         while True:
             if needed:
                 for missing in needed:
                     self.trace(*missing)
-                call = _taken_apart(name, self._flattened(), args, static, donate)
+                call = _taken_apart(name, self._flattened(), args, static, donate, self._placement)
             try:
                 result = attempt(call)
             except MissingTrace as missing:
@@ -172,7 +182,7 @@ class Bound:
         """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
         self.run(name, function, *args, static=static, quick=True)
         problem = self._flattened()
-        compiled, other = _programs[_taken_apart(name, problem, args, static, False).key]
+        compiled, other = _programs[_taken_apart(name, problem, args, static, False, self._placement).key]
         return Ready(compiled, problem.arrays, other)
 
 
@@ -245,18 +255,27 @@ class _Flat(NamedTuple):
         return jax.tree.unflatten(self.treedef, leaves)
 
 
-def _flattened(tree: PyTree) -> _Flat:
+def _flattened(tree: PyTree, placement: Placement | None) -> _Flat:
     leaves, treedef = jax.tree.flatten(tree, is_leaf=_is_number)
     dynamic = [_is_number(leaf) or eqx.is_array(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves]
     arrays = [_strong(leaf) if flag else None for leaf, flag in zip(leaves, dynamic, strict=True)]
+    if placement is not None:
+        arrays = [None if a is None else placement.put(a) for a in arrays]
     fixed = tuple(None if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True))
-    avals = tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
+    avals = tuple(None if a is None else (a.shape, a.dtype, _layout(a)) for a in arrays)
     tables = tuple(node.table for node in jax.tree.leaves(tree, is_leaf=_is_hoisted) if _is_hoisted(node))
     return _Flat(arrays, fixed, (tables, treedef, fixed, avals), treedef)
 
 
-def _taken_apart(name: str, problem: _Flat, args: tuple, static: Hashable, donate: bool) -> _Call:
-    flat = _flattened(args)
+def _layout(array: Array | np.ndarray) -> Hashable:
+    """How an array is spread over several devices, which a program is compiled for; None: it is not."""
+    return array.sharding if isinstance(array, jax.Array) and isinstance(array.sharding, NamedSharding) else None
+
+
+def _taken_apart(
+    name: str, problem: _Flat, args: tuple, static: Hashable, donate: bool, placement: Placement | None
+) -> _Call:
+    flat = _flattened(args, placement)
     precision = _precision()  # a program compiled without x64 is another one
     key = (problem.form, flat.form, name, static, donate, precision)
     first = len(problem.arrays)
@@ -284,7 +303,9 @@ def _shapes_of(function: Callable, call: _Call) -> PyTree:
     return eqx.combine(jax.eval_shape(of_arrays, call.given, call.rest), others[-1])
 
 
-def _cached_call(function: Callable, call: _Call, donate: bool, quick: bool) -> tuple[PyTree, float]:
+def _cached_call(
+    function: Callable, call: _Call, donate: bool, quick: bool, placement: Placement | None
+) -> tuple[PyTree, float]:
     """The result, and the seconds spent compiling."""
     seconds = 0.0
     if call.key not in _programs:
@@ -294,7 +315,7 @@ def _cached_call(function: Callable, call: _Call, donate: bool, quick: bool) -> 
         def of_arrays(given: list, rest: list) -> PyTree:
             result, other = eqx.partition(function(*call.rebuild(given, rest)), eqx.is_array)
             others.append(other)
-            return result
+            return result if placement is None else jax.tree.map(placement.constrained, result)
 
         with _without_collecting():
             lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)

@@ -24,6 +24,7 @@ from jaxtyping import Array, PyTree
 from hierax._base.errors import InputError
 from hierax._base.trees import on_device
 from hierax._compile.cures import cure
+from hierax._compile.placement import Placement
 
 
 class MissingTrace(Exception):
@@ -67,14 +68,20 @@ class Trace:
 
 
 class Hoisted(eqx.Module):
-    """A user function as its traces: arrays it closed over are data, everything else is static."""
+    """A user function as its traces: arrays it closed over are data, everything else is static.
+
+    On a mesh (`placement`) a batch, its third argument, is spread over the devices.
+    """
 
     arrays: tuple[tuple[Array, ...], ...]
     name: str = eqx.field(static=True)
     table: tuple[tuple[Hashable, Trace], ...] = eqx.field(static=True)
+    placement: Placement | None = eqx.field(static=True, default=None)
 
     def __call__(self, *args: PyTree) -> PyTree:
         """Evaluate the trace that fits the arguments."""
+        if self.placement is not None:
+            args = (*args[:2], *(self.placement.batch(batch) for batch in args[2:]))
         signature, leaves = signature_of(args)
         for (known, trace), arrays in zip(self.table, self.arrays, strict=True):
             if known == signature:

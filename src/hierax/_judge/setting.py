@@ -21,7 +21,7 @@ from hierax._compile.programs import Bound, Ready
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import Layout, LowerSolution, layout_of
 from hierax._problem.problem import Problem, Rows
-from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
+from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, is_spread_over_processes
 
 WEAK = 1e-5  # rows whose slack and multiplier are both below this share of y's size are weakly active
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
@@ -220,6 +220,11 @@ def refuse(problem: object, samples: object, seed: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"{name}={value!r}: needs a whole number >= {least}.")
     for name in ("zeta", "xi"):
+        if is_spread_over_processes(getattr(problem, name)):
+            raise InputError(
+                f"Problem({name}): Finite(..., local=True) has this process's rows only, so nothing can be judged on "
+                "it. Judge the point in one process, on all rows: hx.certify(problem, x, y) with hx.Finite(arrays)."
+            )
         if isinstance(getattr(problem, name), Stream):
             raise InputError(
                 f"Problem({name}): a Stream is never seen as a whole, so nothing can be judged on it. Judge the point "

@@ -54,6 +54,8 @@ class Finite(AbstractSource):
     Args:
         arrays: a pytree whose leaves share their leading axis.
         replace: draw rows independently (True) or walk through reshuffled epochs (False).
+        local: the arrays are this process's part of the data set, which several processes read together
+            (docs/cluster.md); alone it changes nothing.
 
     Examples:
         >>> import hierax as hx, numpy as np
@@ -63,14 +65,16 @@ class Finite(AbstractSource):
 
     arrays: PyTree
     replace: bool = eqx.field(static=True)
+    local: bool = eqx.field(static=True)
 
-    def __init__(self, arrays: PyTree, replace: bool = True) -> None:
+    def __init__(self, arrays: PyTree, replace: bool = True, *, local: bool = False) -> None:
         try:
             self.arrays = jax.tree.map(jnp.asarray, arrays)
         except (TypeError, ValueError) as error:
             raise InputError(f"Finite(arrays): needs arrays of numbers; {error} Encode texts as numbers.") from error
-        check_setting("Finite", "replace", replace, TRUE_OR_FALSE)
-        self.replace = replace
+        for name, value in (("replace", replace), ("local", local)):
+            check_setting("Finite", name, value, TRUE_OR_FALSE)
+        self.replace, self.local = replace, local
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.arrays)]
         if not shapes or any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) != 1:
             raise InputError(f"Finite(arrays): every leaf needs the same leading axis (the samples); got {shapes}.")
@@ -204,6 +208,11 @@ class Stream:
         check_setting("Stream", "prefetch", prefetch, COUNT_GIVEN)
         self.iterable = iterable
         self.prefetch = int(prefetch)
+
+
+def is_spread_over_processes(source: AbstractSource | Stream | None) -> bool:
+    """Whether other processes have rows of a data set that this one has not."""
+    return isinstance(source, Finite) and source.local and jax.process_count() > 1
 
 
 def streams(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:

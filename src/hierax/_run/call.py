@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
@@ -82,6 +83,7 @@ class Call:
     output: Output = "last"
     progress: bool | None = None
     state: State | None = None
+    mesh: Mesh | None = None
     quiet: bool = False
     notes: Notes = NOTHING_KEPT
     clock: Clock = dataclasses.field(init=False)

@@ -43,6 +43,8 @@ def _status(certificate: Certificate, tol: float, step: int, quality: str) -> St
 def _why_not_certified(prepared: Prepared, call: Call) -> str | None:
     """Why no certificate is made before the run returns; None: it is made."""
     problem = prepared.problem
+    if prepared.processes.shared:
+        return Open.SEVERAL_PROCESSES.text()
     if any(isinstance(source, Stream) for source in (problem.zeta, problem.xi)):
         return Open.STREAM.text()
     rows = jax.eval_shape(prepared.bound.problem.rows, prepared.x, prepared.y)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from hierax._base.interrupt import Interrupt
 from hierax._base.trees import on_device
+from hierax._compile.placement import at_home, read
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
@@ -34,6 +37,7 @@ from hierax._run.streams import Exhausted
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
+NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
 
 
@@ -52,6 +56,7 @@ class Host:
     ) -> None:
         """`watch`: of the run, its start included; `earlier`: what a checkpoint says of the run up to `state`."""
         self.prepared, self.before, self.call, self.spread = prepared, state, call, spread
+        self.processes = prepared.processes
         self.watch, self.interrupt = watch, interrupt
         self.runs = state.run
         self.begin = Begin.of(state.run)
@@ -82,7 +87,7 @@ class Host:
         problem, step = self.prepared.bound.problem, self.step if step is None else step
         self.method: AbstractMethod
         self.method, self.stage_end = self.before.method.staged(step)
-        self.feeding = Feeding(self.prepared.feeders, self.method.batches(problem))
+        self.feeding = Feeding(self.prepared, self.method.batches(problem))
         self.spending.begin(step, self.method.costs(problem).step)
 
     def drive(self) -> Outcome:
@@ -107,17 +112,16 @@ class Host:
     def _order_chunks(self) -> Ending | None:
         """Chunk after chunk; what the host ended the run with, None: its steps, or its own codes."""
         per_step: float | None = None
-        with progress_bar(self.call.progress, self.call.steps) as show:
+        shown = self.call.progress if self.processes.first else False
+        with progress_bar(shown, self.call.steps) as show:
             while self.done < self.call.steps and self._running:
-                if self.call.notes.due:
-                    self._keep()
-                ended = self._ended_between_chunks()
+                ended, asked = self._decision(per_step)
                 if ended is not None:
                     return ended
                 before, recorded = self.watch.elapsed, len(self.records)
                 try:
-                    steps = self._chunk(self._affordable(per_step))
-                except (Exhausted, OutOfTime, Interrupted) as error:
+                    steps = self._chunk(asked)
+                except NO_BATCH as error:
                     return _without_a_batch(error)
                 per_step = (self.watch.elapsed - before) / steps
                 self.done += steps
@@ -129,7 +133,7 @@ class Host:
     @property
     def _running(self) -> bool:
         """Whether a start has not stopped by itself."""
-        return bool(np.any(np.asarray(self.runs.code) == device.RUNNING))
+        return bool(np.any(read(self.runs.code) == device.RUNNING))
 
     def _keep(self) -> None:
         """Leave a record of the run as it is now to the checkpoint, where there is one."""
@@ -151,26 +155,43 @@ class Host:
         )
         self.call.notes.put(RUN, record, f"step {self.step}")
 
-    def _ended_between_chunks(self) -> Ending | None:
-        """Whether Ctrl-C or the clock ends the run."""
-        if self.interrupt.asked:
-            return Ending(Reason.CTRL_C)
-        return Ending(Reason.TIME_UP) if self.call.clock.passed else None
+    def _decision(self, per_step: float | None) -> tuple[Ending | None, int]:
+        """Whether Ctrl-C or the clock ends the run, and else how many steps to order; before that a checkpoint is
+        written where it is time for one. Ctrl-C in any process counts, the times are those of the first.
+        """
+        own = self.call.notes.due, self.interrupt.asked, self.call.clock.passed, self._affordable(per_step)
+        told = self.processes.told(*own)
+        keep, _, late, steps = told[0]
+        if keep:
+            self._keep()
+        if told[:, 1].any():
+            self.interrupt.ask(self.interrupt.by)
+            return Ending(Reason.CTRL_C), 0
+        return (Ending(Reason.TIME_UP) if late else None), int(steps)
 
     def _affordable(self, per_step: float | None) -> int:
         """How many steps to order: so many as keep the host away for a moment, and within the time that is left."""
         if per_step is None:
             return 1
-        return max(1, int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9)))
+        steps = int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9))
+        return max(1, min(steps, self.call.steps - self.done))
 
     def _callback_stops(self) -> bool:
+        """Ask the callback, where there is one, in the first process."""
         if self.call.callback is None:
             return False
-        point = self.runs.state.point
-        x, y = self.prepared.whole(point.x, point.y)
+        point = at_home(self.runs.state.point)
+        stops = False
+        with self.processes.together():
+            if self.processes.first:
+                stops = self._answer_of(self.call.callback, point.x, point.y)
+        return bool(self.processes.told(stops)[0, 0])
+
+    def _answer_of(self, callback: Callable[[Info], Any], x: PyTree, y: PyTree) -> bool:
+        x, y = self.prepared.whole(x, y)
         x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
         try:
-            answer = self.call.callback(Info(self.step, x, y, self.records.last() or {}))
+            answer = callback(Info(self.step, x, y, self.records.last() or {}))
         except KeyboardInterrupt:
             self.interrupt.ask()
             return False
@@ -181,7 +202,7 @@ class Host:
         if self.step == self.stage_end:
             self._open_stage()
         period = self.call.period
-        asked = self.feeding.available(min(asked, self.call.steps - self.done, self.stage_end - self.step))
+        asked = self._supplied(min(asked, self.call.steps - self.done, self.stage_end - self.step))
         to_record = period - self.step % period
         lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
         if asked >= to_record:
@@ -191,10 +212,28 @@ class Host:
         self._run_chunk(lead, with_record, rows, self.feeding.batches(steps), self.call.tol)
         return steps
 
+    def _supplied(self, asked: int) -> int:
+        """For how many of the steps there are batches: in every process, where streams feed several."""
+        if not self.feeding.feeders:
+            return asked
+        failure: Exception | None = None
+        try:
+            steps = self.feeding.available(asked)
+        except NO_BATCH as error:
+            steps, failure = 0, error
+        told = self.processes.told(steps, *(isinstance(failure, kind) for kind in NO_BATCH))
+        failed = np.flatnonzero(told[:, 0] == 0)
+        if failure is not None and failed[0] == self.processes.index:
+            raise failure
+        if failed.size:
+            process, *kinds = failed[0], *told[failed[0], 1:]
+            raise NO_BATCH[kinds.index(1)](f"the Streams of process {process} have no batch for the next step")
+        return int(told[:, 0].min())
+
     def _close_window(self) -> None:
         """A last record where a run ends between two of them: a chunk without steps."""
-        opened = int(np.max(np.asarray(self.runs.window.first)))
-        if self.done and int(np.max(np.asarray(self.runs.state.step))) > opened:
+        opened, step = read((self.runs.window.first, self.runs.state.step))
+        if self.done and int(np.max(step)) > int(np.max(opened)):
             self._run_chunk(0, True, 0, self.feeding.last, tol=None)
 
     def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, Any], tol: float | None) -> None:
@@ -218,7 +257,9 @@ class Host:
             static=(self.call.output, self.spread),
             donate=True,
         )
-        self.records.add(table, int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds)
+        self.records.add(
+            read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds
+        )
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -233,9 +274,10 @@ class Host:
             static=(self.call.output, self.spread),
         )
         seconds, compiling = self.before.seconds + self.watch.elapsed, self._compiled_before + self.watch.compiling
-        total = int(np.max(np.asarray(self.runs.state.step)))  # a chunk ends early where every start has stopped
+        total = int(np.max(read(self.runs.state.step)))  # a chunk ends early where every start has stopped
         end = self.method.costs(bound.problem).end
         spent = Costs(*(int(a) + b for a, b in zip(self.spending.until(total).values(), end, strict=True)))
+        x, y, multipliers = at_home((x, y, multipliers))
         x, y = prepared.whole(x, y)
         told: dict[str, Any] = {
             "x": x,
@@ -246,6 +288,7 @@ class Host:
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
             "method": self.before.method,
             "problem": prepared.problem,
+            "shared": self.processes.shared,
         }
         statuses = outcome.statuses()
         if self.spread == "one":

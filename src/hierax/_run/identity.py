@@ -18,7 +18,7 @@ import numpy as np
 from hierax._base.settings import is_number
 from hierax._compile.fingerprint import hash_of_function
 from hierax._compile.programs import FUNCTIONS
-from hierax._problem.samples import Sampler, Stream
+from hierax._problem.samples import Sampler, Stream, is_spread_over_processes
 from hierax._run.state_arrays import HASH, hash_of_arrays
 
 if TYPE_CHECKING:
@@ -41,7 +41,12 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
         for name in FUNCTIONS
     }
     found |= {f"problem {name}": described(getattr(problem, name)) for name in ("x_set", "y_set")}
-    found |= {f"data {name}": _source(name, getattr(problem, name)) for name in ("zeta", "xi")}
+    for name in ("zeta", "xi"):
+        source = getattr(problem, name)
+        text = _source(name, source)
+        found[f"data {name}"] = (
+            HASH + prepared.processes.hash_of_all(text) if is_spread_over_processes(source) else text
+        )
     found |= {"x0": hash_of_arrays(prepared.x), "y0": hash_of_arrays(prepared.y)}
     found |= {name: text for name, text in _settings(asked) if name not in LIMITS}
     seed = call.seed if isinstance(call.seed, int) else np.asarray(jax.random.key_data(call.seed)).tolist()

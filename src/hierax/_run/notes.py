@@ -18,7 +18,8 @@ from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.settings import is_number
 from hierax._run.checkpoint_folder import Checkpoint, CheckpointFolder, Records, versions
 from hierax._run.identity import differences
-from hierax._run.packing import packed, unpacked
+from hierax._run.packing import from_bytes, packed, to_bytes, unpacked
+from hierax._run.processes import Processes
 
 EVERY = 60.0  # seconds between two checkpoints
 
@@ -39,10 +40,22 @@ class Journal:
         self._failed = ""  # why the latest checkpoint is not on the disk
         self._written = time.monotonic()
 
-    def open(self, identity: dict[str, str]) -> None:
-        """Lock the folder and take over what is in it, if it belongs to the same call."""
+    def open(self, identity: dict[str, str], processes: Processes) -> None:
+        """Lock the folder and take over what is in it, if it belongs to the same call.
+
+        Of several processes the first does so, and tells the others.
+        """
         if self.path is None:
             return
+        with processes.together():
+            if processes.first:
+                self._open(identity)
+        if processes.shared:
+            self.records = from_bytes(processes.from_first(to_bytes(self.records)))
+            self.said = processes.from_first("\n".join(self.said).encode()).decode().splitlines()
+
+    def _open(self, identity: dict[str, str]) -> None:
+        assert self.path is not None
         self._folder, self._identity = CheckpointFolder(self.path), identity
         try:
             found = self._folder.newest()
@@ -60,9 +73,10 @@ class Journal:
                 f"checkpoint={str(self.path)!r}: belongs to another call. Different are: {'; '.join(odd)}. Call with "
                 "what it was made with, or name another folder."
             )
-        older = {name: was for name, was in found.versions.items() if versions()[name] != was}
+        now = versions()
+        older = {name: was for name, was in found.versions.items() if now.get(name) != was}
         if older:
-            text = ", ".join(f"{name} {was} (now {versions()[name]})" for name, was in older.items())
+            text = ", ".join(f"{name} {was} (now {now.get(name)})" for name, was in older.items())
             warnings.warn(
                 f"checkpoint={str(self.path)!r}: was written with {text}: the last digits may differ from those of an "
                 "uninterrupted run.",

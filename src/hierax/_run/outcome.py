@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._compile.placement import read
 from hierax._problem.problem import Problem
 from hierax._run import device, wording
 from hierax._run.call import Call
@@ -43,8 +44,16 @@ class Begin(NamedTuple):
     @classmethod
     def of(cls, runs: Run) -> Begin:
         """A copy: chunks overwrite the run."""
-        x = jax.tree.map(lambda a: np.array(a, copy=True), runs.state.point.x)
-        return cls(int(np.max(np.asarray(runs.state.step))), x)
+        x = jax.tree.map(lambda a: np.array(a, copy=True), read(runs.state.point.x))
+        return cls(int(np.max(read(runs.state.step))), x)
+
+
+class _Flags(NamedTuple):
+    """How every start stands: the code with which it stopped, its step, and whether the sets hold it."""
+
+    code: np.ndarray
+    step: np.ndarray
+    pinned: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +86,16 @@ class Outcome:
 
     def statuses(self) -> list[Status]:
         """How every start ended."""
-        return [self._status(i) for i in range(np.size(self.runs.code))]
+        return [self._status(i) for i in range(np.size(self._flags.code))]
+
+    @functools.cached_property
+    def _flags(self) -> _Flags:
+        runs = self.runs
+        return _Flags(*(np.ravel(read(array)) for array in (runs.code, runs.state.step, runs.pinned)))
 
     def _status(self, i: int) -> Status:
         """How start i ended."""
-        code, step = int(np.ravel(self.runs.code)[i]), int(np.ravel(self.runs.state.step)[i])
+        code, step = int(self._flags.code[i]), int(self._flags.step[i])
         if code == device.NONFINITE:
             return Reason.NOT_A_NUMBER.status(step, cure=self._cure(i))
         if code == device.DIVERGED:
@@ -90,7 +104,7 @@ class Outcome:
             return LOWER_FAILURES[code].status(step)
         if self.ended is not None and self.ended.reason.kind.failed:
             return self._ending(self.ended, i, step)
-        if bool(np.ravel(self.runs.pinned)[i]):
+        if bool(self._flags.pinned[i]):
             return Reason.HELD_IN_A_CORNER.status(step)
         if code == device.CONVERGED:
             quality = self.quality(i)
@@ -109,8 +123,8 @@ class Outcome:
     @property
     def met_tolerance(self) -> bool:
         """Whether a single run was ended by its tolerance."""
-        met = self.spread == "one" and int(self.runs.code) == device.CONVERGED
-        return met and not bool(self.runs.pinned)
+        met = self.spread == "one" and int(self._flags.code[0]) == device.CONVERGED
+        return met and not bool(self._flags.pinned[0])
 
     def quality(self, i: int) -> str:
         """How good the last point of start i is by its own residuals, in words."""
@@ -118,7 +132,8 @@ class Outcome:
 
     @functools.cached_property
     def _last_x(self) -> PyTree:
-        return jax.tree.map(np.asarray, self.runs.state.point.x)
+        x: PyTree = read(self.runs.state.point.x)
+        return x
 
     def _hint(self, i: int) -> str:
         """What to do about start i where it goes round in a cycle or x has hardly moved."""

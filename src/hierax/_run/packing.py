@@ -6,6 +6,8 @@ classes those whose types the reader names.
 
 import base64
 import dataclasses
+import io
+import json
 import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -36,6 +38,26 @@ def packed(value: Any) -> Packed:
 def unpacked(found: Packed, types: Iterable[type] = ()) -> Any:
     """Put a value together again; `types` are the named tuples and data classes that may be in it."""
     return _put_together(found.content, found.arrays, {one.__name__: one for one in types})
+
+
+def to_bytes(records: dict[str, Packed]) -> bytes:
+    """Packed values, by name, in one piece."""
+    arrays = [array for record in records.values() for array in record.arrays]
+    names = [[name, len(record.arrays), record.content] for name, record in records.items()]
+    text = np.frombuffer(json.dumps(names, allow_nan=False).encode(), np.uint8)
+    whole = io.BytesIO()
+    np.savez(whole, text, *arrays, allow_pickle=False)
+    return whole.getvalue()
+
+
+def from_bytes(content: bytes) -> dict[str, Packed]:
+    """What `to_bytes` was given."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        text, *arrays = (stored[f"arr_{i}"] for i in range(len(stored.files)))
+    found = {}
+    for name, count, inside in json.loads(text.tobytes()):
+        found[name], arrays = Packed(inside, arrays[:count]), arrays[count:]
+    return found
 
 
 def _taken_apart(value: Any, arrays: list[np.ndarray]) -> Any:

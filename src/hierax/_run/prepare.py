@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from hierax._base.dependence import depends_on_arguments
 from hierax._base.errors import InputError
 from hierax._base.trees import size, split_variable
 from hierax._compile import checked
+from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
 from hierax._compile.programs import Bound
 from hierax._problem import samples, sets
 from hierax._problem.problem import Problem
 from hierax._run.batches import Batches
 from hierax._run.clock import Patience, endless
+from hierax._run.processes import Processes
+from hierax._run.sources import sources_for_programs
 from hierax._run.stream_places import Place
 from hierax._run.streams import Exhausted, Feeder, feeder_of, reopened
 
@@ -46,6 +50,8 @@ class Prepared:
         y_rest: likewise.
         feeders: the open streams, by name.
         count: number of starts; None: a single run.
+        placement: how everything is spread over the devices of a mesh; None: on the device that JAX chooses.
+        processes: those that make the run together.
         used: names of objectives that were found to depend on the variables.
     """
 
@@ -57,11 +63,20 @@ class Prepared:
     y_rest: PyTree
     feeders: dict[str, Feeder]
     count: int | None
+    placement: Placement | None = None
+    processes: Processes = dataclasses.field(default_factory=Processes)
     used: set[str] = dataclasses.field(default_factory=set)
 
     def at(self, x: PyTree, y: PyTree, count: int | None = None) -> Prepared:
         """The same problem from another start (arrays only), or from `count` of them."""
         return dataclasses.replace(self, x=x, y=y, count=count)
+
+    def placed(self, tree: PyTree) -> PyTree:
+        """Arrays of an earlier run, wherever that ran, where this one runs."""
+        placement = self.placement
+        if placement is None:
+            return at_home(tree)
+        return jax.tree.map(lambda leaf: placement.put(leaf) if eqx.is_array(leaf) else leaf, tree)
 
     def one_start(self) -> tuple[PyTree, PyTree]:
         """The variables of the first start."""
@@ -104,24 +119,39 @@ def prepare(
     many: bool = False,
     patience: Patience = endless,
     restorable: bool = False,
+    mesh: Mesh | None = None,
 ) -> Prepared:
     """Check a problem and its start; with `many`, every leaf of x0 and y0 has a leading axis of starts.
 
     A stream that gives no batch is waited for as long as `patience` allows; with `restorable`, one whose position no
-    other process could restore is refused.
+    other process could restore is refused. With a mesh everything is put there.
     """
-    checked.check_problem(problem)
-    (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
-    for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
-        one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
-        checked.check_set(name, convex_set, one)
-    check_draws(problem)
-    feeders = _open_streams(problem, patience, restorable)
-    bound = Bound(problem, x_rest, y_rest)
-    for name, feeder in feeders.items():
-        bound.feed(name, feeder.batch)
-    x, y = checked.into_set("x", problem.x_set, x, many), checked.into_set("y", problem.y_set, y, many)
-    return Prepared(problem, bound, x, y, x_rest, y_rest, feeders, count)
+    processes = Processes(mesh)
+    with processes.together():
+        checked.check_problem(problem)
+        if mesh is None:
+            _refuse_parts(problem)
+        (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
+        for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
+            one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
+            checked.check_set(name, convex_set, one)
+        check_draws(problem)
+        placement = None if mesh is None else placement_of(mesh, y, count)
+        feeders = _open_streams(problem, patience, restorable)
+        if feeders and restorable and processes.shared:
+            raise InputError(
+                "checkpoint: a Stream that several processes read cannot be resumed: one of them writes for all and "
+                "knows only its own place. Give the data as hx.Finite(rows, local=True), or leave checkpoint out."
+            )
+        x, y = checked.into_set("x", problem.x_set, x, many), checked.into_set("y", problem.y_set, y, many)
+    kinds = {f"kind of {name}": _kind(getattr(problem, name)) for name in ("zeta", "xi")}
+    processes.check_alike({"x0": x, "y0": y, **kinds, "whether there is a checkpoint": restorable})
+    bound = Bound(problem, x_rest, y_rest, placement=placement)
+    for name, source in sources_for_programs(problem, feeders, placement, processes).items():
+        bound.replace_source(name, source)
+    if placement is not None:
+        x, y = jax.tree.map(placement.put, (x, y))
+    return Prepared(problem, bound, x, y, x_rest, y_rest, feeders, count, placement, processes)
 
 
 def split_start(x0: PyTree, y0: PyTree, many: bool) -> tuple[tuple[PyTree, PyTree], tuple[PyTree, PyTree], int | None]:
@@ -140,6 +170,20 @@ def _starts(x: PyTree, y: PyTree) -> int:
         shapes = [leaf.shape for leaf in jax.tree.leaves((x, y))]
         raise InputError(f"x0s, y0s: every leaf needs the same leading axis of starts; got shapes {shapes}.")
     return next(leaf.shape[0] for leaf in jax.tree.leaves(x))
+
+
+def _kind(source: object) -> str:
+    return f"{type(source).__name__} {getattr(source, 'local', '')}"
+
+
+def _refuse_parts(problem: Problem) -> None:
+    """Refuse a part of the data as if it were all of it."""
+    for name in ("zeta", "xi"):
+        if samples.is_spread_over_processes(getattr(problem, name)):
+            raise InputError(
+                f"Problem({name}): Finite(..., local=True) has this process's rows only. Let the processes run "
+                'together, mesh=jax.make_mesh((jax.device_count(),), ("data",)), with a named method; or read all rows.'
+            )
 
 
 def check_draws(problem: Problem) -> None:
@@ -180,6 +224,8 @@ def check_method(prepared: Prepared, method: AbstractMethod, asked: AbstractMeth
     if asked is not None:
         _check_sizes(prepared, asked.batches(problem))
     check_batches_fit(prepared, sizes)
+    if prepared.placement is not None:
+        say_what_is_not_spread(prepared.placement, _spread_sizes(prepared, sizes))
 
 
 def check_batches_fit(prepared: Prepared, batches: Batches) -> None:
@@ -210,7 +256,7 @@ def _check_uses_variables(prepared: Prepared, name: str, batch: PyTree) -> None:
 def _check_sizes(prepared: Prepared, batches: Batches) -> None:
     """Refuse batch sizes that the user set and that the sources cannot give."""
     for name, n in batches.asked:
-        source = getattr(prepared.problem, name)
+        source = getattr(prepared.bound.problem, name)
         if source is None:
             raise InputError(f"batch size {n} for {name}, but Problem({name}=None) has no samples; leave it unset.")
         if name in prepared.feeders:
@@ -222,5 +268,24 @@ def _check_sizes(prepared: Prepared, batches: Batches) -> None:
 def _batch_shape(prepared: Prepared, name: str, n: int) -> PyTree:
     if name in prepared.feeders:
         batch = prepared.feeders[name].peek()
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.asarray(a[:0]).dtype), batch)
+        of_all = prepared.processes.count  # each has a part of the batch
+        return jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((len(a) * of_all, *a.shape[1:]), jnp.asarray(a[:0]).dtype), batch
+        )
     return checked.batch_shape(prepared.bound, name, n)
+
+
+def _spread_sizes(prepared: Prepared, batches: Batches) -> dict[str, int]:
+    """What the mesh spreads, by name, each with how many there are."""
+    if prepared.count is not None:
+        return {"starts": prepared.count}
+    problem = prepared.bound.problem
+    sources = {name: getattr(problem, name) for name in ("zeta", "xi")}
+    sizes = {f"rows of {name}": s.size for name, s in sources.items() if isinstance(s, samples.Finite)}
+    if problem.zeta is not None:
+        sizes["samples of zeta in a batch"] = batches.zeta
+    if problem.xi is not None:
+        sizes["samples of xi in a batch"] = batches.xi
+        if batches.inner:
+            sizes["samples of xi in an inner batch"] = batches.inner_size
+    return sizes

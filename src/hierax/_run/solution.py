@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.errors import InputError
 from hierax._base.text import named_point, text_table
 from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates, certify
 from hierax._judge.point import Judgement, judge_point
@@ -56,6 +57,7 @@ class Solution:
         problem: the problem as it was given, for `certificate`; keeps its data alive as long as the solution.
         log: what `Auto` tried and found, in words.
         tol: tolerance at which the certificate is read.
+        shared: whether several processes made the run: none of them judges its point by itself.
     """
 
     x: PyTree
@@ -69,6 +71,7 @@ class Solution:
     problem: Problem
     log: tuple[str, ...] = ()
     tol: float = SHOWN_TOLERANCE
+    shared: bool = False
 
     def ending(self, status: Status, tol: float) -> Solution:
         """The same solution with another status, judged at a tolerance."""
@@ -101,11 +104,12 @@ class Solution:
 
     @functools.cached_property
     def judgement(self) -> Judgement | None:
-        """F, G and violations at (x, y) in float64, on all of the data; None where a `Stream` is the data.
+        """F, G and violations at (x, y) in float64, on all of the data; None where the data are a `Stream`, or where
+        several processes made the run.
 
         A `Sampler` is seen through its `exact` batch or, without one, through 4,096 fresh samples.
         """
-        if any(isinstance(source, Stream) for source in (self.problem.zeta, self.problem.xi)):
+        if self.shared or any(isinstance(source, Stream) for source in (self.problem.zeta, self.problem.xi)):
             return None
         return judge_point(self.problem, self.x, self.y)
 
@@ -124,6 +128,12 @@ class Solution:
         """
         if self.problem is None:
             raise ValueError("this solution does not know its problem: call hierax.certify(problem, sol.x, sol.y).")
+        if self.shared:
+            raise InputError(
+                "certificate: several processes made the run, and none of them has all of the data or may compute on "
+                "its own what lies on their devices. State the problem on all data in one process, and call "
+                "hierax.certify(problem, x, y) there."
+            )
         return certify(self.problem, self.x, self.y, multipliers=self.multipliers, state=self.state)
 
     def __repr__(self) -> str:
@@ -166,11 +176,13 @@ def _gap(solution: Solution) -> str:
     certificate = _known_certificate(solution)
     if certificate is not None and certificate.lower_gap is not None:
         return f"{certificate.lower_gap:.3g} = G(x, y) - v(x)"
-    return "not computed: sol.certificate tells"
+    return "not computed" if solution.shared else "not computed: sol.certificate tells"
 
 
 def _verdict(solution: Solution) -> str:
     certificate = _known_certificate(solution)
+    if solution.shared:
+        return "not made where several processes run: docs/cluster.md"
     if certificate is None:
         return "not computed: sol.certificate"
     reasons = certificate.reasons(solution.tol)
@@ -193,6 +205,7 @@ class Solutions:
         problem: the problem as it was given.
         log: what `Auto` tried and found from each start, in words; empty for methods that make steps.
         each: the solutions one by one, where they were found so (`Auto`); empty otherwise.
+        shared: whether several processes made the runs.
     """
 
     x: PyTree
@@ -206,6 +219,7 @@ class Solutions:
     problem: Problem
     log: tuple[str, ...] = ()
     each: tuple[Solution, ...] = ()
+    shared: bool = False
 
     def saying(self, lines: Sequence[str]) -> Solutions:
         """The same solutions with lines before their log."""
@@ -248,6 +262,7 @@ class Solutions:
             state=state,
             method=pick(self.method),
             problem=self.problem,
+            shared=self.shared,
         )
 
     def __repr__(self) -> str:

@@ -16,11 +16,13 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from hierax._base.errors import InputError
 from hierax._base.trees import size
 from hierax._compile.checked import finite_values, refuse_nonfinite
+from hierax._compile.placement import at_home, read
 from hierax._problem import samples
 from hierax._problem.problem import Problem
 from hierax._run.call import Seed, State, start_keys
 from hierax._run.device import Output, Run, Spread, first_run, over_starts, restarted
 from hierax._run.prepare import Prepared
+from hierax._run.sources import on_mesh
 
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
@@ -33,16 +35,18 @@ QUICK_START = 10_000  # entries of all starts up to which the program of the sta
 def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step."""
     program = _program(output, spread)
-    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), _fed(prepared, method))
+    with prepared.processes.together():
+        fed = _fed(prepared, method)
+    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), fed)
     quick = (
         size((prepared.x, prepared.y)) <= QUICK_START
     )  # it runs once: compiling it well takes longer than running it
     filled, run, finite, doubts = prepared.bound.run("start", program, *arguments, static=(output, spread), quick=quick)
-    refuse_nonfinite(finite)
+    refuse_nonfinite(read(finite))
     for text, flags in doubts.items():
-        if np.any(np.asarray(flags)):
+        if np.any(read(flags)):
             raise InputError(text)
-    return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
+    return State(at_home(filled), run, output, 0.0, method.costs(prepared.bound.problem).start)
 
 
 def form_of_start(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
@@ -85,11 +89,12 @@ def _keys(prepared: Prepared, seed: Seed) -> PRNGKeyArray:
 def _fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
     """What the streams give before the first step: batches for a lower solve, and a look at the next zeta."""
     fed: dict[str, PyTree] = {}
+    where = prepared.placement, prepared.processes
     if "zeta" in prepared.feeders:
-        fed["zeta"] = jax.tree.map(lambda a: a[None], prepared.feeders["zeta"].peek())
+        fed["zeta"] = on_mesh(jax.tree.map(lambda a: a[None], prepared.feeders["zeta"].peek()), 1, *where)
     if "xi" in prepared.feeders:
         count = method.batches(prepared.bound.problem).start
-        fed["inner"] = fed["xi"] = prepared.feeders["xi"].take(count)
+        fed["inner"] = fed["xi"] = on_mesh(prepared.feeders["xi"].take(count), 1, *where)
     return fed
 
 
@@ -97,7 +102,8 @@ def _form_of_fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree
     """Zeros in the form of what the streams give before the first step."""
 
     def zeros(name: str, count: int) -> PyTree:
-        return jax.tree.map(lambda a: np.zeros((count, *a.shape), a.dtype), prepared.feeders[name].peek())
+        batches = jax.tree.map(lambda a: np.zeros((count, *a.shape), a.dtype), prepared.feeders[name].peek())
+        return on_mesh(batches, 1, prepared.placement, prepared.processes)
 
     fed: dict[str, PyTree] = {"zeta": zeros("zeta", 1)} if "zeta" in prepared.feeders else {}
     if "xi" in prepared.feeders:
@@ -122,7 +128,8 @@ def continued(state: State, prepared: Prepared, method: AbstractMethod, output: 
 
         return over_starts(one, spread)(method, runs)
 
-    run = prepared.bound.run("restart", program, state.run, method, static=(output, spread, fresh))
+    earlier = prepared.placed(state.run)
+    run = prepared.bound.run("restart", program, earlier, method, static=(output, spread, fresh))
     return state._replace(method=method, run=run, output=output)
 
 

@@ -15,6 +15,7 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.trees import on_device
+from hierax._compile.placement import read
 
 HASH = "sha256:"  # begins every hash
 
@@ -57,7 +58,7 @@ def hash_of_arrays(tree: PyTree) -> str:
     """The hash of the structure of a tree and of its numbers, without a copy of them."""
     whole = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        array = np.ascontiguousarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        array = np.ascontiguousarray(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
         whole.update(f"{jax.tree_util.keystr(path)} {array.dtype.name} {array.shape}\n".encode())
         whole.update(array.reshape(-1).view(np.uint8).data)
     return HASH + whole.hexdigest()
@@ -77,7 +78,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _to_numpy(leaf: Any) -> np.ndarray:
-    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return np.array(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
 
 
 def _like(leaf: Any, array: np.ndarray, name: str, key: str | None) -> Any:

@@ -66,6 +66,7 @@ class Open(enum.Enum):
 
     ONE_OF_MANY = "sols[i].certificate tells."
     STREAM = "a Stream is never seen as a whole; judge the point by hx.certify on data of your own."
+    SEVERAL_PROCESSES = "several processes made the run; judge the point in one of them, by hx.certify on all data."
     TOO_LARGE = "with {entries:,} entries of y and constraints the certificate is left to you: sol.certificate."
     NO_TIME = "no time was left for the certificate: sol.certificate."
     NO_CERTIFICATE = "no certificate can be made. {error}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import jax
+
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import size
@@ -40,10 +42,15 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
         method = asked
     else:
         method = settings_to_go_on_with(asked, call.state.method)
-    check_method(prepared, method, asked)
+    processes = prepared.processes
+    with processes.together():
+        check_method(prepared, method, asked)
+    steering = {name: getattr(call, name) for name in ("max_steps", "record_every", "seed", "tol", "output")}
+    steering["whether there is a callback"] = call.callback is not None
+    processes.check_alike({**steering, "method": (type(method).__name__, jax.tree.leaves(method))})
     spread = _spread(prepared)
     with interruptible() as interrupt:
-        if interrupt.asked:
+        if processes.any(interrupt.asked):
             raise KeyboardInterrupt
         for feeder in prepared.feeders.values():
             feeder.patience = patience_of(call.clock, interrupt)
@@ -87,4 +94,5 @@ def _state_of(earlier: RunRecord, prepared: Prepared, method: AbstractMethod, ca
 def _spread(prepared: Prepared) -> Spread:
     if prepared.count is None:
         return "one"
-    return "vmap" if size((prepared.x, prepared.y)) // prepared.count <= VMAP_UP_TO else "map"
+    small = size((prepared.x, prepared.y)) // prepared.count <= VMAP_UP_TO
+    return "vmap" if small or prepared.placement is not None else "map"  # on a mesh each device has starts of its own
