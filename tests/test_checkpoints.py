@@ -258,7 +258,7 @@ def test_a_source_that_fails_loses_nothing(tmp_path, error):
             yield from ZETA * 4
             raise error
 
-    with pytest.raises(hx.RunFailed, match="Repair the iterable") as caught:
+    with pytest.raises(hx.RunFailed, match="Repair the source") as caught:
         toy(problem=fed(Failing(), XI), checkpoint=tmp_path)
     assert caught.value.solution.status.name == "data_error"
     assert caught.value.solution.status.step == 12

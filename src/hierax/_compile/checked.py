@@ -37,7 +37,7 @@ def check_problem(problem: object) -> None:
             )
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
-        if source is not None and not isinstance(source, samples.AbstractSource | samples.Stream):
+        if source is not None and not isinstance(source, samples.AbstractSource | samples.Stream | samples.FiniteFiles):
             raise InputError(
                 f"Problem({name}): needs hx.Finite(arrays), hx.Sampler(draw), hx.Stream(iterable) or None, got "
                 f"{type(source).__name__}. Arrays go in as hx.Finite(arrays)."

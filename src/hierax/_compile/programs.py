@@ -21,6 +21,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from hierax._base.trees import Infinite, on_device
 from hierax._compile.tracing import Hoisted, Identity, MissingTrace, Trace, signature_of, trace_function
+from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem, nothing
 from hierax._problem.samples import AbstractSource, HostBatches, Sampler, Stream
 
@@ -56,7 +57,10 @@ class Bound:
 
         for name in FUNCTIONS:
             self._add(name, whole(getattr(problem, name)), getattr(problem, name))
-        self._sources: dict[str, AbstractSource | Stream | None] = {"zeta": problem.zeta, "xi": problem.xi}
+        self._sources: dict[str, AbstractSource | FiniteFiles | Stream | None] = {
+            "zeta": problem.zeta,
+            "xi": problem.xi,
+        }
         for name, source in self._sources.items():
             if isinstance(source, Sampler):
                 self._add(f"{name}.draw", source.draw, source.draw)
@@ -94,11 +98,11 @@ class Bound:
         return self._flat[precision]
 
     def _source(self, name: str) -> AbstractSource | None:
-        """A source as programs see it; a Stream that the host has not been asked to feed is none."""
+        """A source as programs see it; a Stream or files that the host has not been asked to feed are none."""
         source = self._sources[name]
         if isinstance(source, Sampler):
             return Sampler(self._hoisted(f"{name}.draw"), source.exact)
-        return None if isinstance(source, Stream) else source
+        return source if isinstance(source, AbstractSource) else None
 
     def _hoisted(self, name: str) -> Hoisted:
         known = self._known[name]

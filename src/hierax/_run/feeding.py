@@ -1,12 +1,14 @@
-"""Batches of open streams, stacked for the steps of a chunk."""
+"""Batches of open streams and of files, stacked for the steps of a chunk."""
 
 import sys
+from collections.abc import Callable
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from hierax._run.batches import Batches
+from hierax._run.file_rows import FileFeeder, PlannedRows
 from hierax._run.streams import Feeder
 
 BYTES = 2**26  # of batches that are stacked for one chunk
@@ -14,42 +16,53 @@ STEPS = 256  # for how many steps batches are stacked at most
 
 
 class Feeding:
-    """What the streams of a run give to its chunks; without streams, nothing."""
+    """What streams and files give to the chunks of a run; without them, nothing."""
 
-    def __init__(self, feeders: dict[str, Feeder], batches: Batches) -> None:
-        self.feeders = feeders
+    def __init__(
+        self,
+        feeders: dict[str, Feeder],
+        batches: Batches,
+        planned: PlannedRows | None = None,
+        open_files: Callable[[PlannedRows, int], FileFeeder] = FileFeeder,
+    ) -> None:
+        """`planned`: which rows of files the run reads; `open_files`: how they are read, from a step on."""
+        self.feeders, self.planned, self.open_files = feeders, planned, open_files
         self.per_step = {"zeta": 1, "xi": 1 + batches.inner}
         self.last: dict[str, PyTree] = {}  # what the latest chunk was given
+        self._files: FileFeeder | None = None
 
     @property
     def most(self) -> int:
         """How many steps' batches may be stacked."""
         size = sum(feeder.nbytes * self.per_step[name] for name, feeder in self.feeders.items())
+        size += 0 if self.planned is None else self.planned.step_bytes
         return max(1, min(STEPS, BYTES // size)) if size else sys.maxsize
 
-    def available(self, steps: int) -> int:
-        """How many of the coming steps the streams have batches for by now (at least one: taking it ends the run)."""
+    def available(self, step: int, steps: int, wanted: int) -> int:
+        """For how many of the steps after `step` there are batches by now (at least one: taking it ends the run).
+
+        Where there are some, `wanted` steps are waited for no longer than a moment, and more not at all.
+        """
         steps = min(steps, self.most)
         for name, feeder in self.feeders.items():
             each = self.per_step[name]
-            steps = min(steps, feeder.hold(steps * each, least=each) // each)
-        return max(1, steps)
+            steps = max(1, min(steps, feeder.hold(steps * each, least=each, wanted=wanted * each) // each))
+        if self.planned is not None:
+            self._files = self._files or self.open_files(self.planned, step)
+            steps = self._files.hold(steps, wanted)
+        return steps
 
     def batches(self, steps: int) -> dict[str, PyTree]:
         """The batches of the coming steps, padded to one length so that the program's shapes never change."""
-        fed: dict[str, PyTree] = {}
-        length = self.most if self.feeders else 0
-
-        def padded(tree: PyTree) -> PyTree:
-            return jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
-
+        fed: dict[str, PyTree] = {} if self._files is None else self._files.take(steps)
         for name, feeder in self.feeders.items():
             if name == "zeta":
-                fed["zeta"] = padded(feeder.take(steps))
+                fed["zeta"] = feeder.take(steps)
                 continue
             both = feeder.take(steps, self.per_step["xi"])
             if self.per_step["xi"] > 1:
-                fed["inner"] = padded(jax.tree.map(lambda a: a[:, :-1], both))
-            fed["xi"] = padded(jax.tree.map(lambda a: a[:, -1], both))
-        self.last = fed
-        return fed
+                fed["inner"] = jax.tree.map(lambda a: a[:, :-1], both)
+            fed["xi"] = jax.tree.map(lambda a: a[:, -1], both)
+        length = self.most if fed else 0
+        self.last = jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), fed)
+        return self.last

@@ -16,9 +16,10 @@ from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
 from hierax._run.call import Call, Info, State
-from hierax._run.clock import Interrupted, OutOfTime, Stopwatch
+from hierax._run.clock import Interrupted, OutOfTime, Stopwatch, patience_of
 from hierax._run.device import Orders, Output, Run, Spread
 from hierax._run.feeding import Feeding
+from hierax._run.file_rows import FileFeeder, PlannedRows
 from hierax._run.outcome import Begin, Ending, Outcome
 from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
+WORTH_SECONDS = 0.02  # steps that take so long are begun with, instead of waiting for the batches of more
 
 
 class Host:
@@ -82,8 +84,19 @@ class Host:
         problem, step = self.prepared.bound.problem, self.step if step is None else step
         self.method: AbstractMethod
         self.method, self.stage_end = self.before.method.staged(step)
-        self.feeding = Feeding(self.prepared.feeders, self.method.batches(problem))
+        batches, files = self.method.batches(problem), self.prepared.files
+        planned = PlannedRows(files, self.prepared.bound, batches, self.runs.state.key) if files else None
+        self.feeding = Feeding(self.prepared.feeders, batches, planned, self._open_files)
         self.spending.begin(step, self.method.costs(problem).step)
+
+    def _open_files(self, planned: PlannedRows, step: int) -> FileFeeder:
+        """What reads the rows of files, from a step on."""
+        return FileFeeder(planned, step, patience_of(self.call.clock, self.interrupt), self.watch.waiting)
+
+    @property
+    def _waiting(self) -> float:
+        """Seconds spent waiting for data, in all calls so far."""
+        return self.before.waiting + self.watch.waiting.seconds
 
     def drive(self) -> Outcome:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
@@ -114,12 +127,12 @@ class Host:
                 ended = self._ended_between_chunks()
                 if ended is not None:
                     return ended
-                before, recorded = self.watch.elapsed, len(self.records)
+                before, recorded = self.watch.elapsed - self.watch.waiting.seconds, len(self.records)
                 try:
-                    steps = self._chunk(self._affordable(per_step))
+                    steps = self._chunk(per_step)
                 except (Exhausted, OutOfTime, Interrupted) as error:
                     return _without_a_batch(error)
-                per_step = (self.watch.elapsed - before) / steps
+                per_step = (self.watch.elapsed - self.watch.waiting.seconds - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
                 if len(self.records) > recorded and self._running and self._callback_stops():
@@ -144,6 +157,7 @@ class Host:
             done=self.done,
             seconds=self.before.seconds + self.watch.elapsed,
             compile_seconds=self._compiled_before + self.watch.compiling,
+            waiting_seconds=self._waiting,
             spent=self.before.spent,
             columns=columns,
             times=times,
@@ -157,11 +171,11 @@ class Host:
             return Ending(Reason.CTRL_C)
         return Ending(Reason.TIME_UP) if self.call.clock.passed else None
 
-    def _affordable(self, per_step: float | None) -> int:
-        """How many steps to order: so many as keep the host away for a moment, and within the time that is left."""
+    def _affordable(self, per_step: float | None, seconds: float) -> int:
+        """How many steps are made in so many seconds, and within the time that is left; at least one."""
         if per_step is None:
             return 1
-        return max(1, int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9)))
+        return max(1, int(min(seconds, self.call.clock.left) / max(per_step, 1e-9)))
 
     def _callback_stops(self) -> bool:
         if self.call.callback is None:
@@ -176,12 +190,13 @@ class Host:
             return False
         return isinstance(answer, bool | np.bool_) and bool(answer)
 
-    def _chunk(self, asked: int) -> int:
-        """Compile (once) and run one chunk; returns its number of steps."""
+    def _chunk(self, per_step: float | None) -> int:
+        """Compile (once) and run one chunk; returns its number of steps. `per_step`: seconds of a step, where known."""
         if self.step == self.stage_end:
             self._open_stage()
         period = self.call.period
-        asked = self.feeding.available(min(asked, self.call.steps - self.done, self.stage_end - self.step))
+        asked = min(self._affordable(per_step, CHUNK_SECONDS), self.call.steps - self.done, self.stage_end - self.step)
+        asked = self.feeding.available(self.step, asked, self._affordable(per_step, WORTH_SECONDS))
         to_record = period - self.step % period
         lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
         if asked >= to_record:
@@ -242,8 +257,10 @@ class Host:
             "y": y,
             "multipliers": multipliers,
             "history": self.records.history(self.spending, self.spread != "one"),
-            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=compiling),
-            "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
+            "counts": Counts(
+                **spent._asdict(), seconds=seconds, compile_seconds=compiling, waiting_seconds=self._waiting
+            ),
+            "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent, waiting=self._waiting),
             "method": self.before.method,
             "problem": prepared.problem,
         }
@@ -260,7 +277,7 @@ def _without_a_batch(error: Exception) -> Ending:
     if isinstance(error, OutOfTime):
         return Ending(Reason.NO_BATCH_IN_TIME, "the Stream gives its batches too slowly")
     if error.__cause__ is not None:
-        return Ending(Reason.NO_MORE_BATCHES, str(error), "Repair the iterable, and go on with state=sol.state.")
+        return Ending(Reason.NO_MORE_BATCHES, str(error), "Repair the source, and go on with state=sol.state.")
     return Ending(Reason.NO_MORE_BATCHES, str(error), "Give a re-iterable, or fewer max_steps.")
 
 
