@@ -11,7 +11,7 @@ from hierax._run.batches import Batches
 from hierax._run.file_rows import FileFeeder, PlannedRows
 from hierax._run.streams import Feeder
 
-BYTES = 2**26  # of batches that are stacked for one chunk
+BYTES = 2**22  # of batches that are stacked for one chunk: padding more takes longer than beginning another chunk
 STEPS = 256  # for how many steps batches are stacked at most
 
 
@@ -52,8 +52,14 @@ class Feeding:
             steps = self._files.hold(steps, wanted)
         return steps
 
+    def close(self) -> None:
+        """Read no more of the files; streams stay open, for the next run."""
+        if self._files is not None:
+            self._files.close()
+
     def batches(self, steps: int) -> dict[str, PyTree]:
         """The batches of the coming steps, padded to one length so that the program's shapes never change."""
+        length = self.most  # known as long as a batch waits: before the last ones are taken
         fed: dict[str, PyTree] = {} if self._files is None else self._files.take(steps)
         for name, feeder in self.feeders.items():
             if name == "zeta":
@@ -63,6 +69,5 @@ class Feeding:
             if self.per_step["xi"] > 1:
                 fed["inner"] = jax.tree.map(lambda a: a[:, :-1], both)
             fed["xi"] = jax.tree.map(lambda a: a[:, -1], both)
-        length = self.most if fed else 0
         self.last = jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), fed)
         return self.last

@@ -30,8 +30,8 @@ Numbers = dict[str, np.ndarray]
 """Row numbers by the field of `Tickets` that they belong to."""
 
 SOURCE_OF = {"zeta": "zeta", "xi": "xi", "inner": "xi"}
-PART_BYTES = 2**23  # of rows that the thread reads at once
-PARTS = 4  # such parts that it holds ready
+PART_BYTES = 2**21  # of rows that the thread reads at once
+PARTS = 8  # such parts that it holds ready
 
 
 class _Counted(NamedTuple):
@@ -107,7 +107,7 @@ class FileFeeder:
         stop = threading.Event()
         read = (planned.files, self._numbers, self._ready, stop)
         threading.Thread(target=_read, args=read, daemon=True, name="hierax files").start()
-        weakref.finalize(self, stop.set)
+        self._stop = weakref.finalize(self, stop.set)
 
     def hold(self, steps: int, wanted: int) -> int:
         """Wait for the rows of so many steps; returns of how many they are there, at least one.
@@ -130,6 +130,10 @@ class FileFeeder:
         if not held:
             raise Exhausted(str(self._error)) from self._error
         return min(steps, held)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop()
 
     def _plan_until(self, step: int) -> None:
         """Have the thread read the rows of all steps before this one."""

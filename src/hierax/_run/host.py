@@ -100,7 +100,10 @@ class Host:
 
     def drive(self) -> Outcome:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
-        ended = self._order_chunks()
+        try:
+            ended = self._order_chunks()
+        finally:
+            self.feeding.close()
         self._keep()  # before the last window is closed: a run that goes on closes it where an uninterrupted one would
         if ended is not None:
             self._close_window()
@@ -193,6 +196,7 @@ class Host:
     def _chunk(self, per_step: float | None) -> int:
         """Compile (once) and run one chunk; returns its number of steps. `per_step`: seconds of a step, where known."""
         if self.step == self.stage_end:
+            self.feeding.close()
             self._open_stage()
         period = self.call.period
         asked = min(self._affordable(per_step, CHUNK_SECONDS), self.call.steps - self.done, self.stage_end - self.step)
