@@ -19,12 +19,14 @@ import pytest
 from cases import EXACT, METHOD, TOY, same
 
 import hierax as hx
-from hierax._auto import retrained_search
 from hierax._base.files import FolderLock, write_whole
 from hierax._run import checkpoint_folder
 from hierax._run.checkpoint_folder import CheckpointFolder
+from hierax._run.host import Host
+from hierax._run.outcome import Ending
 from hierax._run.packing import Packed, packed, unpacked
 from hierax._run.state_arrays import gathered, placed
+from hierax._run.status import Reason
 
 STEPS = {"max_steps": 30, "record_every": 5, "seed": 1}
 DATA = np.random.default_rng(0).normal(size=(24, 2))
@@ -128,12 +130,16 @@ def test_a_run_that_is_done_is_returned_at_once_and_goes_on_with_more_steps(tmp_
     equal(toy(max_steps=40), more)
 
 
-def test_a_run_that_the_clock_has_ended_goes_on(tmp_path):
-    """`seconds` is of each call; the record that closes such a call is not in the history of the whole."""
-    begun = toy(checkpoint=tmp_path, max_steps=10**7, record_every=10**6, seconds=0.3)
-    assert begun.status.name == "seconds" and 0 < begun.status.step < 10**6
-    on = toy(checkpoint=tmp_path, max_steps=begun.status.step + 7, record_every=10**6)
-    equal(toy(max_steps=begun.status.step + 7, record_every=10**6), on)
+def test_a_run_that_the_clock_has_ended_between_two_records_goes_on(tmp_path, monkeypatch):
+    """The record that closes such a call is not in the history of the whole."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Host, "_affordable", lambda host, per_step: 5 if host.done == 0 else 2)
+        patched.setattr(Host, "_ended_between_chunks", lambda host: Ending(Reason.TIME_UP) if host.done >= 7 else None)
+        begun = toy(checkpoint=tmp_path, seconds=600.0)
+    assert (begun.status.name, list(begun.history["step"])) == ("seconds", [5, 7])
+    on = toy(checkpoint=tmp_path)
+    assert "(step 7)" in on.log[0]
+    equal(toy(), on)
 
 
 def test_a_run_that_failed_is_told_again(tmp_path):
@@ -249,19 +255,24 @@ def test_a_state_that_cannot_be_kept_ends_the_run_before_its_first_step(tmp_path
         toy(problem=fed(Odd(ZETA), XI), checkpoint=tmp_path)
 
 
+@pytest.mark.parametrize("of_xi", [False, True], ids=["zeta", "xi"])
 @pytest.mark.parametrize("error", [ValueError("broken disk"), SystemExit(3), asyncio.CancelledError()])
-def test_a_source_that_fails_loses_nothing(tmp_path, error):
+def test_a_source_that_fails_loses_nothing(tmp_path, error, of_xi):
     """The run ends as `data_error` with the point so far; with the source repaired the same call goes on."""
 
     class Failing:
+        def __init__(self, batches):
+            self.batches = batches
+
         def __iter__(self):
-            yield from ZETA * 4
+            yield from self.batches
             raise error
 
+    broken = fed(ZETA, Failing(XI * 48)) if of_xi else fed(Failing(ZETA * 4), XI)
     with pytest.raises(hx.RunFailed, match="Repair the source") as caught:
-        toy(problem=fed(Failing(), XI), checkpoint=tmp_path)
+        toy(problem=broken, checkpoint=tmp_path)
     assert caught.value.solution.status.name == "data_error"
-    assert caught.value.solution.status.step == 12
+    assert 0 < caught.value.solution.status.step < 30
     equal(toy(problem=fed(ZETA, XI)), toy(problem=fed(ZETA, XI), checkpoint=tmp_path))
 
 
@@ -376,11 +387,6 @@ def test_a_search_that_was_stopped_goes_on(tmp_path):
     equal(
         hx.solve(SMALL, 0.5, 0.5, hx.Auto(starts=4)), hx.solve(SMALL, 0.5, 0.5, hx.Auto(starts=4), checkpoint=tmp_path)
     )
-
-
-def test_trainings_are_taken_over(tmp_path):
-    """The search over x of a lower level that is trained: what was trained is not trained again."""
-    assert {"KeptStage"} <= {one.__name__ for one in retrained_search.KEPT_TYPES}
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
@@ -561,6 +567,38 @@ def test_an_error_of_the_callback_comes_with_the_solution(tmp_path):
     assert "attribute `solution`" in caught.value.__notes__[0]
     with pytest.raises(SystemExit):
         toy(callback=lambda info: exit(3))
+
+
+def test_an_error_of_a_function_on_the_host_leaves_the_last_checkpoint(tmp_path):
+    broken = []
+
+    def look(x):
+        if broken:
+            raise OSError("the simulator is gone")
+        return np.asarray(x)
+
+    @jax.custom_jvp
+    def simulated(x):
+        return jax.pure_callback(look, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="sequential")
+
+    @simulated.defjvp
+    def _(primals, tangents):
+        return simulated(*primals), tangents[0]
+
+    stated = hx.Problem(upper=lambda x, y, zeta: (simulated(x) - 1.0) ** 2 + y**2, lower=lambda x, y, xi: (y - x) ** 2)
+
+    def run(**call):
+        return hx.solve(stated, 0.5, 0.5, hx.BiCGAFFA(start="given"), max_steps=20, record_every=5, **call)
+
+    def breaks(info):
+        broken.extend([True] * (info.step == 10))
+
+    with pytest.raises(Exception, match="the simulator is gone"):
+        run(checkpoint=tmp_path, checkpoint_every=1e-9, callback=breaks)
+    broken.clear()
+    on = run(checkpoint=tmp_path)
+    assert "(step 10)" in on.log[0]
+    equal(run(), on)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Commands in processes of their own that are killed and terminated in the midst of a run (200 of them: make soak)."""
+"""Commands in processes of their own that are killed and terminated in the midst of a run (200: make soak)."""
 
 import json
 import os

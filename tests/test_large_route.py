@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import hierax as hx
-from hierax._auto.certified import Certifier
+from hierax._auto.certified import Reading
 from hierax._auto.referee import MORE, Referee
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._run.prepare import prepare
@@ -34,12 +34,12 @@ def test_noise_is_no_agreement():
 
 
 def test_an_open_certificate_asks_for_more_samples():
-    certificate, certifier = hx.certify(noisy(30.0), 1 / 1.1, 1 / 1.1), Certifier(None, 1e-3)
-    assert not certifier.agrees(certificate)
-    assert not certifier.objects(certificate)
-    assert certifier.needs_more_samples(certificate)
-    assert not certifier.needs_more_samples(None)
-    assert certifier.objects(hx.certify(noisy(0.1), 0.3, 0.3))
+    reading = Reading.of(hx.certify(noisy(30.0), 1 / 1.1, 1 / 1.1), 1e-3)
+    assert not reading.agrees
+    assert not reading.objects
+    assert reading.open_by_noise
+    far = Reading.of(hx.certify(noisy(0.1), 0.3, 0.3), 1e-3)
+    assert far.objects and not far.open_by_noise
 
 
 def test_the_referee_sees_more_samples_up_to_a_bound():

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import hierax as hx
+from hierax._auto.retrained_search import RetrainedSearch
 from hierax._judge.retraining import COUNT, Retraining, is_trained
 from hierax._judge.setting import Setting
 from hierax._judge.trained import trained_fields
+from hierax._run.notes import NOTHING_KEPT, notes_in
+from hierax._run.prepare import prepare
 
 ENTRIES, ROWS, TRUE = 120, 40, 12
 
@@ -138,3 +141,24 @@ def test_small_or_convex_or_exact_levels_are_solved():
         xi=hx.Finite(np.ones((4, 250))),
     )
     assert is_trained(Setting.of(flat, np.array(2.0), np.zeros(250), 64, 0), 0) is None
+
+
+def test_trainings_of_an_earlier_run_are_not_made_again(training: Retraining, tmp_path):
+    """The search goes the same way with trainings from the notes of a checkpoint."""
+    prepared = prepare(problem(), np.array(9.0), start())
+
+    def search(points, notes):
+        met = []
+
+        def look(stage, again):
+            met.append((again, stage.upper, float(stage.end.x), stage.end.y["u"].tolist(), stage.text))
+            return len(met) == points
+
+        RetrainedSearch(training, look, prepared, notes).run(training.setting.x, None)
+        return met
+
+    notes = notes_in(tmp_path, 60.0)
+    search(2, notes)
+    resumed, whole = search(3, notes), search(3, NOTHING_KEPT)
+    assert [again for again, *_ in resumed] == [True, True, False]
+    assert [rest for _, *rest in resumed] == [rest for _, *rest in whole]

@@ -56,7 +56,7 @@ def averaged():
     """Expectations that are known from samples only, for growing averages."""
 
     def draw(key, n):
-        return 0.3 * jax.random.normal(key, (n, 2))
+        return 0.02 * jax.random.normal(key, (n, 2))
 
     problem = hx.Problem(
         upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2 + jnp.mean(zeta, 0) @ jnp.stack([x, y]),

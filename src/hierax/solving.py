@@ -73,8 +73,9 @@ def solve(
         progress: show a progress bar (of the steps; of `Auto`'s starts or seconds); None: where stderr is a terminal.
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
-        checkpoint: a folder in which the run is kept. The same call with the same folder goes on where the run was,
-            in another process too and whatever ended that one; a run that is done is returned at once (docs/using.md).
+        checkpoint: a folder in which the run is kept (docs/checkpoints.md). The same call with the same folder goes on
+            where the run was, in another process too and whatever ended that one; a run that is done is returned at
+            once.
         checkpoint_every: seconds between two checkpoints: so much work a kill may cost.
 
     Returns:

@@ -23,6 +23,21 @@ class Reading(NamedTuple):
     objection: str | None
     line: str
 
+    @classmethod
+    def of(cls, certificate: Certificate, tol: float) -> "Reading":
+        """A certificate, read at a tolerance."""
+        verdict, reasons = certificate.verdict(tol), certificate.reasons(tol)
+        norm, error = certificate.hypergradient_norm, certificate.hypergradient_norm_se
+        objection = reasons[0] if reasons else None
+        slope = "hyper-gradient unknown" if norm is None else f"hyper-gradient {norm:.2g}"
+        slope += "" if error is None else f" +- {error:.1g}"
+        gap = "unknown" if certificate.lower_gap is None else f"{certificate.lower_gap:.2g}"
+        line = (
+            f"violation {certificate.max_violation:.2g}, lower gap {gap}, {slope} (its terms: "
+            f"{certificate.hypergradient_scale:.2g}); {objection or 'ok'}"
+        )
+        return cls(verdict, verdict == "unknown" and norm is not None and error is not None, objection, line)
+
     @property
     def agrees(self) -> bool:
         """Whether it says yes."""
@@ -57,7 +72,7 @@ class Certifier:
 
     def know(self, stage: Stage, certificate: Certificate) -> None:
         """Keep a certificate that was made elsewhere."""
-        self._stage, self._certificate, self._reading = stage, certificate, self._read_in(certificate)
+        self._stage, self._certificate, self._reading = stage, certificate, Reading.of(certificate, self.tol)
 
     def reading(self, stage: Stage) -> Reading | None:
         """The reading of the stage; None where the problem is too large or never seen as a whole."""
@@ -67,23 +82,9 @@ class Certifier:
             kept = self._notes.take(name, (Reading,))
             if kept is None:
                 certificate = self._referee.certificate(stage.end)
-                reading = None if certificate is None else self._read_in(certificate)
+                reading = None if certificate is None else Reading.of(certificate, self.tol)
                 self._notes.put(name, [reading])
             else:
                 certificate, (reading,) = None, kept
             self._stage, self._certificate, self._reading = stage, certificate, reading
         return self.known(stage)
-
-    def _read_in(self, certificate: Certificate) -> Reading:
-        verdict = certificate.verdict(self.tol)
-        norm, error = certificate.hypergradient_norm, certificate.hypergradient_norm_se
-        reasons = certificate.reasons(self.tol)
-        objection = reasons[0] if reasons else None
-        slope = "hyper-gradient unknown" if norm is None else f"hyper-gradient {norm:.2g}"
-        slope += "" if error is None else f" +- {error:.1g}"
-        gap = "unknown" if certificate.lower_gap is None else f"{certificate.lower_gap:.2g}"
-        line = (
-            f"violation {certificate.max_violation:.2g}, lower gap {gap}, {slope} (its terms: "
-            f"{certificate.hypergradient_scale:.2g}); {objection or 'ok'}"
-        )
-        return Reading(verdict, verdict == "unknown" and norm is not None and error is not None, objection, line)

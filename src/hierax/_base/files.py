@@ -4,6 +4,7 @@ What is written goes to a new name, is flushed to the disk, and is renamed: a re
 """
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -57,6 +58,9 @@ def flush_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that know nothing of the kind
+            raise
     finally:
         os.close(descriptor)
 
@@ -84,9 +88,10 @@ class FolderLock:
                 f"checkpoint={str(folder)!r}: another run writes into this folder (process {holder}). Wait for its "
                 "end, or name another folder."
             ) from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        with contextlib.suppress(OSError):  # who holds it is good to know, on a full disk not more
+            self._file.truncate(0)
+            self._file.write(str(os.getpid()))
+            self._file.flush()
 
     @property
     def there(self) -> bool:

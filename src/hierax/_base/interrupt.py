@@ -27,6 +27,12 @@ class Interrupt:
 
 
 _current: Interrupt | None = None
+_signals = {signal.SIGINT, signal.SIGTERM}  # that are answered
+
+
+def die_when_terminated() -> None:
+    """From now on SIGTERM ends the process at once, whatever is under way: for workers whose results nobody awaits."""
+    _signals.discard(signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -54,7 +60,8 @@ def interruptible() -> Iterator[Interrupt]:
         interrupt.ask(TERMINATED)
 
     ours = {signal.SIGINT: (signal.default_int_handler, on_ctrl_c), signal.SIGTERM: (signal.SIG_DFL, on_terminate)}
-    before = {number: usual for number, (usual, _) in ours.items() if signal.getsignal(number) is usual}
+    answered = {number: usual for number, (usual, _) in ours.items() if number in _signals}
+    before = {number: usual for number, usual in answered.items() if signal.getsignal(number) is usual}
     for number in before:
         signal.signal(number, ours[number][1])
     try:

@@ -60,6 +60,8 @@ class Feeding:
     def batches(self, steps: int) -> dict[str, PyTree]:
         """The batches of the coming steps, padded to one length so that the program's shapes never change."""
         length = self.most  # known as long as a batch waits: before the last ones are taken
+        for name, feeder in self.feeders.items():  # of all or of none: a checkpoint keeps where they are
+            feeder.require(steps * self.per_step[name])
         fed: dict[str, PyTree] = {} if self._files is None else self._files.take(steps)
         for name, feeder in self.feeders.items():
             if name == "zeta":

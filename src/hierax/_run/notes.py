@@ -60,9 +60,10 @@ class Journal:
                 f"checkpoint={str(self.path)!r}: belongs to another call. Different are: {'; '.join(odd)}. Call with "
                 "what it was made with, or name another folder."
             )
-        older = {name: was for name, was in found.versions.items() if versions()[name] != was}
+        now = versions()
+        older = {name: was for name, was in found.versions.items() if now.get(name) != was}
         if older:
-            text = ", ".join(f"{name} {was} (now {versions()[name]})" for name, was in older.items())
+            text = ", ".join(f"{name} {was} (now {now.get(name)})" for name, was in older.items())
             warnings.warn(
                 f"checkpoint={str(self.path)!r}: was written with {text}: the last digits may differ from those of an "
                 "uninterrupted run.",

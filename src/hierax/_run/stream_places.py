@@ -64,31 +64,26 @@ class PlacedBatches:
 
     def _opened(self, place: Place) -> tuple[Iterator[Any], int]:
         """An iterator, and how many batches of it are to be skipped."""
+        own = _methods_of(self._iterable)
+        if place.state is not None and own is not None:
+            getattr(self._iterable, own[1])(place.state)
         iterator = iter(self._iterable)
         if place.state is None:
             return iterator, place.given
-        owner, (_, setter) = self._stateful(iterator)
-        getattr(owner, setter)(place.state)
-        return (iterator if owner is iterator else iter(self._iterable)), 0
+        names = _methods_of(iterator)
+        if own is None and names is not None:
+            getattr(iterator, names[1])(place.state)
+        return iterator, 0
 
     def _state(self, iterator: Iterator[Any]) -> Any:
         """What the iterator, or the iterable, says of itself; None: it has no such method."""
-        if not self._with_states:
+        owner = iterator if _methods_of(self._iterable) is None else self._iterable
+        names = _methods_of(owner)
+        if names is None or not self._with_states:
             return None
-        owner, (getter, _) = self._stateful(iterator)
-        if owner is None:
-            return None
-        state = getattr(owner, getter)()
+        state = getattr(owner, names[0])()
         packed(state)  # raises where it cannot be kept
         return state
-
-    def _stateful(self, iterator: Iterator[Any]) -> tuple[Any, tuple[str, str]]:
-        """Which of the two has a state, None: neither, and its methods."""
-        for owner in (iterator, self._iterable):
-            names = _methods_of(owner)
-            if names is not None:
-                return owner, names
-        return None, ("", "")
 
 
 class OtherBatches(Exception):

@@ -216,6 +216,11 @@ class Feeder:
             pass
         return min(count, len(self._waiting))
 
+    def require(self, count: int) -> None:
+        """Wait for so many batches; raises `Exhausted` where the stream ends before."""
+        if self.hold(count) < count:
+            raise self._no_batch()
+
     @property
     def batch(self) -> int:
         """Samples per batch."""
@@ -230,8 +235,7 @@ class Feeder:
     def take(self, *shape: int) -> PyTree:
         """The next prod(shape) batches, stacked to leading axes `shape`."""
         count = int(np.prod(shape))
-        if self.hold(count) < count:
-            raise self._no_batch()
+        self.require(count)
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         self._last = taken[-1]
         batches = [fetched.batch for fetched in taken]

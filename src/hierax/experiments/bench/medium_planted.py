@@ -187,7 +187,7 @@ def qpec(number: int, folder: Path) -> MediumCase:
 
     The arrays are read from qpec-100-<number>.npz in the folder; they are not part of hierax.
     """
-    data = np.load(folder / f"qpec-100-{number}.npz")
+    data = np.load(folder / f"qpec-100-{number}.npz", allow_pickle=False)
     n, m = data["N"].shape[1], data["N"].shape[0]
     arrays = {name: np.asarray(data[name], float) for name in data}
 

@@ -99,7 +99,7 @@ def _fourclass(source: Source, content: bytes) -> Dataset:
 
 
 def _pendigits(source: Source, content: bytes) -> Dataset:
-    with np.load(io.BytesIO(content)) as arrays:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return _dataset(source, arrays["features"], arrays["labels"].astype(np.int64), train=PENDIGITS_TRAIN)
 
 

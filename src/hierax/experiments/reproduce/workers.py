@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import jax
 from rich.console import Console
 
-from hierax._base.interrupt import Interrupt, interruptible
+from hierax._base.interrupt import Interrupt, die_when_terminated, interruptible
 
 LOOK_SECONDS = 0.5  # between two looks at Ctrl-C
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -167,9 +167,10 @@ def _settle(cache: str | None) -> None:
     """A worker computes as the command line does: in float64, with compiled programs kept.
 
     Settings that fail are in the results; a line for each would only hide the progress. Ctrl-C is the parent's: a task
-    that it ended early must not come back as a result.
+    that it ended early must not come back as a result, and a worker that the parent ends does so at once.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_when_terminated()
     logging.getLogger("hierax").setLevel(logging.ERROR)
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
