@@ -269,7 +269,7 @@ def test_a_source_that_fails_loses_nothing(tmp_path, error, of_xi):
             raise error
 
     broken = fed(ZETA, Failing(XI * 48)) if of_xi else fed(Failing(ZETA * 4), XI)
-    with pytest.raises(hx.RunFailed, match="Repair the iterable") as caught:
+    with pytest.raises(hx.RunFailed, match="Repair the source") as caught:
         toy(problem=broken, checkpoint=tmp_path)
     assert caught.value.solution.status.name == "data_error"
     assert 0 < caught.value.solution.status.step < 30

@@ -330,3 +330,59 @@ def test_auto_keeps_what_it_has_when_the_data_end():
     assert sol.status.name == "data_error"
     assert "no further batch" in sol.status.message
     assert np.isfinite(float(sol.x))
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """A loader that takes its time for every batch."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __iter__(self):
+        for batch in ZETA:
+            time.sleep(self.seconds)
+            yield batch
+
+
+def slow_steps(loader, seconds, **options):
+    """A problem whose steps take so many seconds at least, most of them asleep."""
+
+    def asleep(batch):
+        time.sleep(seconds)
+        return np.zeros((), batch.dtype)
+
+    def upper(x, y, zeta):
+        nothing = jax.pure_callback(asleep, jax.ShapeDtypeStruct((), zeta.dtype), zeta)
+        return (y - 1.0) ** 2 + 0.1 * x**2 + jnp.mean(zeta[:, 0]) * y + nothing
+
+    stream = hx.Stream(loader, **options)
+    return hx.Problem(upper=upper, lower=lambda x, y, xi: (y - x) ** 2, x_set=hx.Box(0.0, 3.0), zeta=stream)
+
+
+def share_waiting(problem, steps):
+    found = hx.solve(problem, 0.5, 0.5, hx.SALVF(c1=5.0), max_steps=steps)
+    assert found.status.step == steps
+    return found.counts.waiting_seconds / found.counts.seconds, found
+
+
+def test_batches_are_fetched_while_steps_are_made():
+    """5 ms for a batch, and longer for a step: what is fetched ahead is there when it is needed."""
+    share, found = share_waiting(slow_steps(Slow(0.005), 0.01), 60)
+    assert share < 0.15, found.counts
+    assert "waiting" not in str(found) or share > 0.05
+
+
+def test_waiting_for_a_slow_loader_is_told():
+    """50 ms for a batch, and hardly anything for a step: all but the first few, which come while it is compiled."""
+    share, found = share_waiting(slow_steps(Slow(0.05), 0.0, prefetch=1), 40)
+    assert found.counts.waiting_seconds == pytest.approx(33 * 0.05, abs=0.3)
+    assert share > 0.7
+    assert f"{share:.0%} of them waiting for data" in str(found)
+
+
+def test_a_run_without_streams_waits_for_nothing():
+    stated = hx.Problem(upper=lambda x, y, zeta: (y - 1.0) ** 2 + x**2, lower=lambda x, y, xi: (y - x) ** 2)
+    assert hx.solve(stated, 0.5, 0.5, hx.SALVF(), max_steps=2).counts.waiting_seconds == 0

@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from benchmarks.soak import kills
+from benchmarks.soak import kills, shapes, steps, threads
 
-PARTS = {"kills": kills}
+PARTS = {"kills": kills, "steps": steps, "shapes": shapes, "threads": threads}
 
 
 def main() -> int:

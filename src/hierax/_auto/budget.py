@@ -122,9 +122,11 @@ class Budget:
     def charge(self, run: Solution | Solutions) -> None:
         """Add up what a run cost; its counts are per start."""
         starts = len(run.statuses)
-        added = dataclasses.astuple(dataclasses.replace(run.counts, seconds=0.0, compile_seconds=0.0))
-        before = dataclasses.astuple(self.counts)
-        self.counts = Counts(*(a + starts * b for a, b in zip(before, added, strict=True)))
+        per_start = dataclasses.replace(run.counts, seconds=0.0, compile_seconds=0.0, waiting_seconds=0.0)
+        pairs = zip(dataclasses.astuple(self.counts), dataclasses.astuple(per_start), strict=True)
+        counts = Counts(*(a + starts * b for a, b in pairs))
+        waiting = counts.waiting_seconds + run.counts.waiting_seconds
+        self.counts = dataclasses.replace(counts, waiting_seconds=waiting)
         self._steps += sum(status.step for status in run.statuses)
 
     def kept(self) -> tuple[Counts, int]:

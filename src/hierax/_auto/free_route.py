@@ -301,7 +301,7 @@ def run_implicit(prepared: Prepared, auto: "Auto", seed: int, first_line: str, c
     auto = dataclasses.replace(auto, seconds=auto.seconds or IMPLICIT_ROUTE_SECONDS)
     assert auto.seconds is not None
     with (
-        one_blas_thread(),
+        one_blas_thread,
         interruptible() as interrupt,
     ):
         route = FreeRoute(prepared, auto, seed, call, Deadline(auto.seconds, interrupt, begin))

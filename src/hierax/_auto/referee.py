@@ -27,7 +27,7 @@ from hierax._lower.exact import Exact
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._problem.problem import Multipliers, Problem
-from hierax._problem.samples import Sampler, Stream
+from hierax._problem.samples import Stream
 from hierax._run.prepare import Prepared
 
 MORE, MOST_SAMPLES = 16, 2**16  # how many times more samples judge where noise leaves it open, and how many at most
@@ -73,8 +73,7 @@ class Referee:
 
     def see_more_samples(self) -> bool:
         """Judge by more samples from now on; False where there is no noise or they are as many as can be had."""
-        unknown = [s for s in (self.prepared.problem.zeta, self.prepared.problem.xi) if isinstance(s, Sampler)]
-        if all(source.exact is not None for source in unknown) or self.samples >= MOST_SAMPLES:
+        if not self.setting.sampled or self.samples >= MOST_SAMPLES:
             return False
         self.samples *= MORE
         self.setting = setting_of(self.prepared, self.seed, self.samples)

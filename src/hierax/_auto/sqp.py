@@ -1,7 +1,8 @@
 """Descent on a function that gives everything at once: SciPy's SLSQP, or L-BFGS-B without constraints."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -9,11 +10,22 @@ import numpy as np
 from hierax._auto.budget import Deadline
 from hierax._auto.constants import NO_PROGRESS, RUN_OFF, UNIMPROVED
 from hierax._base.lazy import lazy
+from hierax._base.shared_context import SharedContext
 from hierax._judge.vectors import Point
 
 scipy_linalg, scipy_optimize = lazy("scipy.linalg"), lazy("scipy.optimize")
 
 DEPENDENT = 1e-10  # relative size of what a gradient adds to the others, below which it adds nothing
+
+
+@contextmanager
+def _without_runtime_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+without_runtime_warnings = SharedContext(_without_runtime_warnings)  # filters of warnings are those of all threads
 
 
 class Evaluated(NamedTuple):
@@ -112,8 +124,7 @@ def slsqp(
         first = at(start)
         above, equal = np.arange(1, 1 + first.above), 1 + first.above
         kinds = [("ineq", above), ("eq", equal + _independent(first.lines[equal:, 1:]))]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
+        with without_runtime_warnings:
             found = scipy_optimize.minimize(
                 lambda u: at(u).value,
                 start,
@@ -155,8 +166,7 @@ def quasi_newton(
         return float(found.value), found.slope
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
+        with without_runtime_warnings:
             scipy_optimize.minimize(
                 value,
                 start,

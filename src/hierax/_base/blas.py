@@ -4,13 +4,18 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from hierax._base.lazy import lazy
+from hierax._base.shared_context import SharedContext
 
 linalg, threadpoolctl = lazy("scipy.linalg"), lazy("threadpoolctl")
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Within it BLAS has one thread. SciPy's own is loaded before: one that came later would not be limited, and the
-    first call in a process would differ from others in the last digits.
+def _limited() -> AbstractContextManager[Any]:
+    """SciPy's own BLAS is loaded before: one that came later would not be limited, and the first call in a process
+    would differ from others in the last digits.
     """
     _ = linalg.solve
     return threadpoolctl.threadpool_limits(1, user_api="blas")
+
+
+one_blas_thread = SharedContext(_limited)
+"""Within it BLAS has one thread."""

@@ -37,7 +37,7 @@ def check_problem(problem: object) -> None:
             )
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
-        if source is not None and not isinstance(source, samples.AbstractSource | samples.Stream):
+        if source is not None and not isinstance(source, samples.AbstractSource | samples.Stream | samples.FiniteFiles):
             raise InputError(
                 f"Problem({name}): needs hx.Finite(arrays), hx.Sampler(draw), hx.Stream(iterable) or None, got "
                 f"{type(source).__name__}. Arrays go in as hx.Finite(arrays)."
@@ -140,7 +140,10 @@ def refused(problem: object, x0: PyTree, y0: PyTree) -> str | None:
             bound = Bound(problem, x_rest, y_rest)
             sources = {name: getattr(problem, name) for name in ("zeta", "xi")}
             sizes = {name: 1 if source is None else source.default_batch() for name, source in sources.items()}
-            check_functions(bound, x, y, {name: batch_shape(bound, name, n) for name, n in sizes.items()})
+            in_files = {name: source for name, source in sources.items() if isinstance(source, samples.FiniteFiles)}
+            shapes = {name: batch_shape(bound, name, n) for name, n in sizes.items() if name not in in_files}
+            shapes |= {name: source.shapes(sizes[name]) for name, source in in_files.items()}
+            check_functions(bound, x, y, shapes)
             into_set("x", problem.x_set, x)
             into_set("y", problem.y_set, y)
         except (InputError, HieraxWarning) as objection:

@@ -6,6 +6,7 @@ the traces' text. A program compiled without x64 is another one: precision is pa
 """
 
 import gc
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
@@ -23,6 +24,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 from hierax._base.trees import Infinite, on_device
 from hierax._compile.placement import Placement
 from hierax._compile.tracing import Hoisted, Identity, MissingTrace, Trace, signature_of, trace_function
+from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem, nothing
 from hierax._problem.samples import AbstractSource, Sampler, Stream
 
@@ -66,7 +68,10 @@ class Bound:
 
         for name in FUNCTIONS:
             self._add(name, whole(getattr(problem, name)), getattr(problem, name))
-        self._sources: dict[str, AbstractSource | Stream | None] = {"zeta": problem.zeta, "xi": problem.xi}
+        self._sources: dict[str, AbstractSource | FiniteFiles | Stream | None] = {
+            "zeta": problem.zeta,
+            "xi": problem.xi,
+        }
         for name, source in self._sources.items():
             if isinstance(source, Sampler):
                 self._add(f"{name}.draw", source.draw, source.draw)
@@ -104,11 +109,11 @@ class Bound:
         return self._flat[precision]
 
     def _source(self, name: str) -> AbstractSource | None:
-        """A source as programs see it; a Stream that the host has not been asked to feed is none."""
+        """A source as programs see it; a Stream or files that the host has not been asked to feed are none."""
         source = self._sources[name]
         if isinstance(source, Sampler):
             return Sampler(self._hoisted(f"{name}.draw"), source.exact)
-        return None if isinstance(source, Stream) else source
+        return source if isinstance(source, AbstractSource) else None
 
     def _hoisted(self, name: str) -> Hoisted:
         known = self._known[name]
@@ -119,10 +124,13 @@ class Bound:
         """Trace a function at a signature, once; returns the shapes of its output."""
         signature, _ = signature_of(args)
         if signature not in self._known[name] and self._functions[name][1] is nothing:
-            if (name, signature) not in _of_nothing:
+            with _lock:
+                traced = _of_nothing.get((name, signature))
+            if traced is None:
                 traced = trace_function(name, *self._functions[name], args, _forget)
-                _remember(_of_nothing, (name, signature), traced)
-            self._known[name][signature] = _of_nothing[name, signature]
+                with _lock:
+                    _remember(_of_nothing, (name, signature), traced)
+            self._known[name][signature] = traced
             self._grown()
         elif signature not in self._known[name]:
             self._grown()
@@ -164,7 +172,8 @@ class Bound:
     ) -> PyTree:
         """The result of an attempt, started again until every function is traced wherever it is called."""
         call = _taken_apart(name, self._flattened(), args, static, donate, self._placement)
-        form, needed = call.key, list(_traces_needed.get(call.key, ()))
+        with _lock:
+            form, needed = call.key, list(_traces_needed.get(call.key, ()))
         while True:
             if needed:
                 for missing in needed:
@@ -175,15 +184,20 @@ class Bound:
             except MissingTrace as missing:
                 needed.append((missing.name, missing.args_))
             else:
-                _remember(_traces_needed, form, tuple(needed))
+                with _lock:
+                    _remember(_traces_needed, form, tuple(needed))
                 return result
 
     def ready(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> "Ready":
         """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
-        self.run(name, function, *args, static=static, quick=True)
-        problem = self._flattened()
-        compiled, other = _programs[_taken_apart(name, problem, args, static, False, self._placement).key]
-        return Ready(compiled, problem.arrays, other)
+
+        def attempt(call: _Call) -> Program:
+            program, seconds = _program_of(function, call, False, True, self._placement)
+            self.compile_seconds += seconds
+            return program
+
+        compiled, other = self._with_traces(attempt, name, args, static, False)
+        return Ready(compiled, self._flattened().arrays, other)
 
 
 class Ready:
@@ -204,7 +218,14 @@ class Ready:
         return Ready(self._compiled, [*self._first, *arrays], self._other)
 
 
-_programs: OrderedDict[Hashable, tuple[Compiled, PyTree]] = OrderedDict()  # and the result's parts that are no arrays
+Program = tuple[Compiled, PyTree]
+"""What was compiled, and the parts of its result that are no arrays."""
+
+# The caches belong to all threads: `_lock` is held by whoever looks into one or changes it, never while something is
+# traced or compiled.
+_lock = threading.RLock()  # of one thread: forgetting a function may come in between
+_programs: OrderedDict[Hashable, Program] = OrderedDict()
+_compiling: dict[Hashable, threading.Event] = {}  # what a thread compiles now; set when it is done
 # Signatures that a program of this form turned out to need: the next problem of the form is traced there at once.
 _traces_needed: OrderedDict[Hashable, tuple] = OrderedDict()
 # The traces of constraints that there are none of, by name and signature.
@@ -222,7 +243,8 @@ def _remember(cache: OrderedDict[Hashable, Value], key: Hashable, value: Value) 
 
 def forget_all() -> None:
     """Drop every compiled program."""
-    _programs.clear()
+    with _lock:
+        _programs.clear()
 
 
 class _Call(NamedTuple):
@@ -290,8 +312,9 @@ def _taken_apart(
 
 def _shapes_of(function: Callable, call: _Call) -> PyTree:
     """The result's shapes, and what in it is no array; known without tracing where the program is."""
-    if call.key in _programs:
-        compiled, other = _programs[call.key]
+    known = _known_program(call.key)
+    if known is not None:
+        compiled, other = known
         return eqx.combine(compiled.out_info, other)
     others: list[PyTree] = []
 
@@ -307,24 +330,59 @@ def _cached_call(
     function: Callable, call: _Call, donate: bool, quick: bool, placement: Placement | None
 ) -> tuple[PyTree, float]:
     """The result, and the seconds spent compiling."""
-    seconds = 0.0
-    if call.key not in _programs:
-        begin = time.perf_counter()
-        others: list[PyTree] = []
-
-        def of_arrays(given: list, rest: list) -> PyTree:
-            result, other = eqx.partition(function(*call.rebuild(given, rest)), eqx.is_array)
-            others.append(other)
-            return result if placement is None else jax.tree.map(placement.constrained, result)
-
-        with _without_collecting():
-            lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
-            compiled = _compiled(lowered, QUICK if quick else _usual_options(call))
-        _remember(_programs, call.key, (compiled, others[-1]))
-        seconds = time.perf_counter() - begin
-    _programs.move_to_end(call.key)
-    compiled, other = _programs[call.key]
+    (compiled, other), seconds = _program_of(function, call, donate, quick, placement)
     return eqx.combine(compiled(call.given, call.rest), other), seconds
+
+
+def _program_of(
+    function: Callable, call: _Call, donate: bool, quick: bool, placement: Placement | None
+) -> tuple[Program, float]:
+    """The program, and the seconds spent compiling it. What another thread compiles is waited for."""
+    known = _known_program(call.key)
+    if known is not None:
+        return known, 0.0
+    begin = time.perf_counter()
+    while known is None:
+        with _lock:
+            other_thread = _compiling.get(call.key)
+            if other_thread is None:
+                done = _compiling[call.key] = threading.Event()
+        if other_thread is not None:
+            other_thread.wait()
+            known = _known_program(call.key)  # None: it failed there, or was dropped again
+            continue
+        try:
+            known = _newly_compiled(function, call, donate, quick, placement)
+            with _lock:
+                _remember(_programs, call.key, known)
+        finally:
+            with _lock:
+                del _compiling[call.key]
+            done.set()
+    return known, time.perf_counter() - begin
+
+
+def _known_program(key: Hashable) -> Program | None:
+    """A program that was compiled before, which is the youngest of the cache from now on."""
+    with _lock:
+        if key not in _programs:
+            return None
+        _programs.move_to_end(key)
+        return _programs[key]
+
+
+def _newly_compiled(function: Callable, call: _Call, donate: bool, quick: bool, placement: Placement | None) -> Program:
+    others: list[PyTree] = []
+
+    def of_arrays(given: list, rest: list) -> PyTree:
+        result, other = eqx.partition(function(*call.rebuild(given, rest)), eqx.is_array)
+        others.append(other)
+        return result if placement is None else jax.tree.map(placement.constrained, result)
+
+    with _without_collecting():
+        lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
+        compiled = _compiled(lowered, QUICK if quick else _usual_options(call))
+    return compiled, others[-1]
 
 
 @contextmanager
@@ -387,9 +445,10 @@ def _is_number(leaf: object) -> bool:
 
 
 def _forget(identity: Identity) -> None:
-    for cache in (_programs, _traces_needed):
-        for key in [key for key in cache if identity in _identities_in(key)]:
-            del cache[key]
+    with _lock:
+        for cache in (_programs, _traces_needed):
+            for key in [key for key in cache if identity in _identities_in(key)]:
+                del cache[key]
 
 
 def _identities_in(key: PyTree) -> list[Identity]:

@@ -65,7 +65,7 @@ def x_lengths(follower: FreeFollower, x: np.ndarray) -> np.ndarray:
 
 def above_without_matrices(setting: Setting, found: LowerSolution, seed: int, stop: Stop) -> Fields:
     """Hyper-gradient, what a move of x can gain, and the descent test, as far as they can be had."""
-    with one_blas_thread():
+    with one_blas_thread:
         try:
             return _FreeAbove(setting, found, stop).fields(seed)
         except OutOfTime:

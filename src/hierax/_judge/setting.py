@@ -7,10 +7,11 @@ over float32 arrays promote: their results are float64, with the accuracy that t
 
 import dataclasses
 from collections.abc import Callable, Hashable
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
@@ -20,6 +21,7 @@ from hierax._compile.precision import doubled, doubled_on_host, float64, is_doub
 from hierax._compile.programs import Bound, Ready
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import Layout, LowerSolution, layout_of
+from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, is_spread_over_processes
 
@@ -83,7 +85,7 @@ class Setting:
             if bound is None or not is_double(x, y, bound.problem):
                 zeta, xi = _doubled_source(problem.zeta), _doubled_source(problem.xi)
                 bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
-            above, below = _batch(bound, "zeta", seed, samples), _batch(bound, "xi", seed, samples)
+            above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
             x, y = doubled_on_host((x, y))
             setting = Setting(x, y, x_rest, y_rest, above[0], below[0], bound, Data(above[1], below[1]))
             setting._trace()
@@ -245,8 +247,11 @@ def _doubled_source(source: AbstractSource | None) -> AbstractSource | None:
     return source
 
 
-def _batch(bound: Bound, name: Literal["zeta", "xi"], seed: int, samples: int) -> tuple[Expectation, PyTree]:
+def _batch(problem: Problem, bound: Bound, name: str, seed: int, samples: int) -> tuple[Expectation, PyTree]:
     """What stands for an expectation, in words and as a batch; inside of `float64()`."""
+    files = getattr(problem, name)
+    if isinstance(files, FiniteFiles):
+        return _rows_of_files(name, files, seed, samples)
     source = getattr(bound.problem, name)
     if source is None:
         return Expectation(False, f"{name}: none"), None
@@ -262,3 +267,14 @@ def _batch(bound: Bound, name: Literal["zeta", "xi"], seed: int, samples: int) -
 
     drawn = doubled(bound.run("draw", draw, seed, static=(name, count)))
     return Expectation(True, f"{name}: {count} fresh samples"), drawn
+
+
+def _rows_of_files(name: str, files: FiniteFiles, seed: int, samples: int) -> tuple[Expectation, PyTree]:
+    """All rows of files where they are no more than the samples, else so many different ones."""
+    if files.size <= samples:
+        text, count = f"{name}: all {files.size} rows", files.size
+    else:
+        count = samples - samples % GROUPS
+        text = f"{name}: {count} of {files.size} rows"
+    rows = files.some_rows(count, (seed, name == "xi"))
+    return Expectation(count < files.size, text), doubled(jax.tree.map(jnp.asarray, rows))

@@ -127,9 +127,12 @@ class SALVF(FromLowerSolution, WithSmoothness):
             self.gamma1 = INFINITE
 
     def check(self, problem: Problem) -> None:
-        """A repair draws anew, which a Stream cannot; the printed schedule of beta is unstable."""
-        if self.repair and isinstance(problem.xi, samples.Stream):
-            raise InputError("SALVF(repair): needs an xi that can be drawn from (Finite or Sampler), not a Stream.")
+        """A repair draws anew inside of a program, where the host cannot feed it; the printed beta_k are unstable."""
+        if self.repair and isinstance(problem.xi, samples.Stream | samples.FiniteFiles):
+            raise InputError(
+                "SALVF(repair): needs an xi that can be drawn from (hx.Finite(arrays) or hx.Sampler(draw)), not a "
+                "Stream or files."
+            )
         if isinstance(self.direction, Storm) and self.direction.schedule == "paper":
             warnings.warn(
                 'Storm(schedule="paper"): the printed beta_k = beta alpha_k^2 falls below 5 c1 alpha_k in a long run, '

@@ -3,7 +3,8 @@
 A source splits the making of a batch in two: `plan` draws everything random about many batches at once (row numbers,
 or the samples themselves), `fetch` turns one row of a plan into a batch inside the compiled step. Plans are keyed by a
 stream's key and a block number, so that a run can be cut into chunks, resumed or repeated without changing what it
-draws. `Stream` is fed by the host instead (`_run.streams`): what it hands over already are batches.
+draws. `Stream` and data in files (`files.FiniteFiles`) are fed by the host instead (`_run.feeding`): what it hands over
+already are batches.
 """
 
 import abc
@@ -20,6 +21,7 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.dependence import calls_the_host, depends_on_arguments, same_when_traced_again
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, TRUE_OR_FALSE, check_setting
+from hierax._problem.files import FiniteFiles
 
 FEW = 2  # samples that are drawn to see whether a `draw` uses its key
 
@@ -94,8 +96,50 @@ class Finite(AbstractSource):
         """All rows as one batch."""
         return self.arrays
 
+    @staticmethod
+    def from_files(paths: PyTree, replace: bool = True) -> FiniteFiles:
+        """A data set in .npy files that stay on disk: the rows of every batch are read as they are needed.
+
+        The draws are those of `Finite` with the same arrays, and memory is bounded whatever the size of the files.
+        All starts of `solve_many` see the same rows. Methods that solve the lower level on all of xi refuse it;
+        certificates and `Auto` judge on `samples` different rows, with a standard error. See docs/data.md.
+
+        Args:
+            paths: the path of a .npy file of numbers, or a pytree of them; the files share their leading axis.
+            replace: draw rows independently (True) or walk through reshuffled epochs (False).
+
+        Examples:
+            >>> import hierax as hx, numpy as np, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     np.save(f"{folder}/features.npy", np.zeros((10, 3)))
+            ...     np.save(f"{folder}/labels.npy", np.arange(10))
+            ...     hx.Finite.from_files((f"{folder}/features.npy", f"{folder}/labels.npy")).size
+            10
+        """
+        check_setting("Finite.from_files", "replace", replace, TRUE_OR_FALSE)
+        return FiniteFiles(paths, replace)
+
     def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> Int[Array, "count n"]:
         """Row numbers."""
+        return RowNumbers(self.size, self.replace).plan(key, block, count, n)
+
+    def fetch(self, planned: Int[Array, " n"]) -> PyTree:
+        """Gather the rows."""
+        return jax.tree.map(lambda leaf: leaf[planned], self.arrays)
+
+
+class RowNumbers(AbstractSource):
+    """The numbers of the rows that batches of a finite data set are made of."""
+
+    size: int = eqx.field(static=True)
+    replace: bool = eqx.field(static=True)
+
+    def default_batch(self) -> int:
+        """min(n, 32)."""
+        return min(self.size, 32)
+
+    def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> Int[Array, "count n"]:
+        """Drawn independently, or from reshuffled epochs."""
         if self.replace:
             return jax.random.randint(jax.random.fold_in(key, block), (count, n), 0, self.size)
         per_epoch = self.size // n  # a remainder shorter than a batch is left out of its epoch
@@ -104,10 +148,6 @@ class Finite(AbstractSource):
         place = (batch % per_epoch)[:, None] * n + jnp.arange(n, dtype=whole)[None, :]
         keys = jax.vmap(lambda epoch: jax.random.fold_in(key, epoch))(batch // per_epoch)
         return jax.vmap(lambda one, where: _shuffled(one, where, self.size))(keys, place)
-
-    def fetch(self, planned: Int[Array, " n"]) -> PyTree:
-        """Gather the rows."""
-        return jax.tree.map(lambda leaf: leaf[planned], self.arrays)
 
 
 class Sampler(AbstractSource):
@@ -177,12 +217,12 @@ def _equal(one: PyTree, other: PyTree) -> bool:
 
 
 class HostBatches(AbstractSource):
-    """What stands for a `Stream` inside compiled programs: its batches come from the host, never from a plan."""
+    """What stands for a `Stream` or files inside compiled programs: batches come from the host, never from a plan."""
 
     batch: int = eqx.field(static=True)
 
     def default_batch(self) -> int:
-        """The stream's own batch size."""
+        """The stream's own batch size, or what files suggest."""
         return self.batch
 
     def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> PyTree:
@@ -238,7 +278,9 @@ def whole(source: AbstractSource | None, key: PRNGKeyArray) -> PyTree:
     if isinstance(source, Sampler):
         return source.draw(jax.random.fold_in(key, 5), FRESH_SAMPLES) if source.exact is None else source.exact
     if source is not None:
-        raise InputError("a Stream is never seen as a whole; this needs xi (and zeta) as hx.Finite or hx.Sampler.")
+        raise InputError(
+            "a Stream and data in files are never seen as a whole; this needs xi (and zeta) as hx.Finite or hx.Sampler."
+        )
     return None
 
 

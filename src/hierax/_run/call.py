@@ -48,6 +48,7 @@ class State(NamedTuple):
         output: which iterate the run returns.
         seconds: spent in all calls so far, compilation apart.
         spent: samples and gradients before the first step and in all calls so far.
+        waiting: seconds spent waiting for data, in all calls so far.
     """
 
     method: AbstractMethod
@@ -55,6 +56,7 @@ class State(NamedTuple):
     output: Output
     seconds: float
     spent: Costs
+    waiting: float = 0.0
 
     def psi_penalty(self) -> Penalty | None:
         """What the penalty function Psi of the run was made of, for its certificate; None for methods without Psi."""

@@ -39,12 +39,20 @@ class Clock:
         return self.left <= 0
 
 
+class Waiting:
+    """Seconds that a run waited for data; whoever waits adds to them."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
 class Stopwatch:
-    """Seconds of a run from now on, those spent compiling the problem's programs apart."""
+    """Seconds of a run from now on, those spent compiling the problem's programs apart; and those of `waiting`."""
 
     def __init__(self, bound: Bound) -> None:
         self._bound = bound
         self._begin, self._compiled = time.perf_counter(), bound.compile_seconds
+        self.waiting = Waiting()
 
     @property
     def elapsed(self) -> float:

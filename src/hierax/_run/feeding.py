@@ -1,35 +1,48 @@
-"""Batches of open streams, stacked for the steps of a chunk."""
+"""Batches of open streams and of files, stacked for the steps of a chunk."""
 
 import sys
+from collections.abc import Callable
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from hierax._run.batches import Batches
+from hierax._run.file_rows import FileFeeder, PlannedRows
 from hierax._run.prepare import Prepared
 from hierax._run.sources import on_mesh
 
-BYTES = 2**26  # of batches that are stacked for one chunk
+BYTES = 2**22  # of batches that are stacked for one chunk: padding more takes longer than beginning another chunk
 STEPS = 256  # for how many steps batches are stacked at most
 
 
 class Feeding:
-    """What the streams of a run give to its chunks; without streams, nothing."""
+    """What streams and files give to the chunks of a run; without them, nothing."""
 
-    def __init__(self, prepared: Prepared, batches: Batches) -> None:
-        self.prepared, self.feeders = prepared, prepared.feeders
+    def __init__(
+        self,
+        prepared: Prepared,
+        batches: Batches,
+        planned: PlannedRows | None = None,
+        open_files: Callable[[PlannedRows, int], FileFeeder] = FileFeeder,
+    ) -> None:
+        """`planned`: which rows of files the run reads; `open_files`: how they are read, from a step on."""
+        self.prepared, self.feeders, self.planned, self.open_files = prepared, prepared.feeders, planned, open_files
         self.per_step = {"zeta": 1, "xi": 1 + batches.inner}
         self.last: dict[str, PyTree] = {}  # what the latest chunk was given
+        self._files: FileFeeder | None = None
 
     @property
     def most(self) -> int:
         """How many steps' batches may be stacked."""
         size = sum(feeder.nbytes * self.per_step[name] for name, feeder in self.feeders.items())
+        size += 0 if self.planned is None else self.planned.step_bytes
         return max(1, min(STEPS, BYTES // size)) if size else sys.maxsize
 
-    def available(self, steps: int) -> int:
-        """How many of the coming steps the streams have batches for by now, at least one.
+    def available(self, step: int, steps: int, wanted: int) -> int:
+        """For how many of the steps after `step` there are batches by now, at least one.
+
+        Where there are some, `wanted` steps are waited for no longer than a moment, and more not at all.
 
         Raises:
             Exhausted: there is none.
@@ -38,27 +51,35 @@ class Feeding:
         for name, feeder in self.feeders.items():
             each = self.per_step[name]
             feeder.require(each)
-            steps = min(steps, feeder.hold(steps * each, least=each) // each)
+            steps = min(steps, feeder.hold(steps * each, least=each, wanted=wanted * each) // each)
+        if self.planned is not None:
+            self._files = self._files or self.open_files(self.planned, step)
+            steps = self._files.hold(steps, wanted)
         return steps
+
+    def close(self) -> None:
+        """Read no more of the files; streams stay open, for the next run."""
+        if self._files is not None:
+            self._files.close()
 
     def batches(self, steps: int) -> dict[str, PyTree]:
         """The batches of the coming steps, padded to one length so that the program's shapes never change."""
-        fed: dict[str, PyTree] = {}
-        length = self.most if self.feeders else 0
-
-        def padded(tree: PyTree, axis: int = 1) -> PyTree:
-            tree = jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
-            return on_mesh(tree, axis, self.prepared.placement, self.prepared.processes)
-
+        length = self.most  # known as long as a batch waits: before the last ones are taken
         for name, feeder in self.feeders.items():  # of all or of none: a checkpoint keeps where they are
             feeder.require(steps * self.per_step[name])
+        fed: dict[str, PyTree] = {} if self._files is None else self._files.take(steps)
         for name, feeder in self.feeders.items():
             if name == "zeta":
-                fed["zeta"] = padded(feeder.take(steps))
+                fed["zeta"] = feeder.take(steps)
                 continue
             both = feeder.take(steps, self.per_step["xi"])
             if self.per_step["xi"] > 1:
-                fed["inner"] = padded(jax.tree.map(lambda a: a[:, :-1], both), axis=2)
-            fed["xi"] = padded(jax.tree.map(lambda a: a[:, -1], both))
-        self.last = fed
-        return fed
+                fed["inner"] = jax.tree.map(lambda a: a[:, :-1], both)
+            fed["xi"] = jax.tree.map(lambda a: a[:, -1], both)
+        self.last = {name: self._ready(tree, name, length) for name, tree in fed.items()}
+        return self.last
+
+    def _ready(self, tree: PyTree, name: str, length: int) -> PyTree:
+        """Batches of steps, padded to a length, where the run's programs want them."""
+        padded = jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
+        return on_mesh(padded, 2 if name == "inner" else 1, self.prepared.placement, self.prepared.processes)

@@ -19,9 +19,10 @@ from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
 from hierax._run.call import Call, Info, State
-from hierax._run.clock import Interrupted, OutOfTime, Stopwatch
+from hierax._run.clock import Interrupted, OutOfTime, Stopwatch, patience_of
 from hierax._run.device import Orders, Output, Run, Spread
 from hierax._run.feeding import Feeding
+from hierax._run.file_rows import FileFeeder, PlannedRows
 from hierax._run.outcome import Begin, Ending, Outcome
 from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
+WORTH_SECONDS = 0.02  # steps that take so long are begun with, instead of waiting for the batches of more
 
 
 class Host:
@@ -87,12 +89,26 @@ class Host:
         problem, step = self.prepared.bound.problem, self.step if step is None else step
         self.method: AbstractMethod
         self.method, self.stage_end = self.before.method.staged(step)
-        self.feeding = Feeding(self.prepared, self.method.batches(problem))
+        batches, files = self.method.batches(problem), self.prepared.files
+        planned = PlannedRows(files, self.prepared.bound, batches, self.runs.state.key) if files else None
+        self.feeding = Feeding(self.prepared, batches, planned, self._open_files)
         self.spending.begin(step, self.method.costs(problem).step)
+
+    def _open_files(self, planned: PlannedRows, step: int) -> FileFeeder:
+        """What reads the rows of files, from a step on."""
+        return FileFeeder(planned, step, patience_of(self.call.clock, self.interrupt), self.watch.waiting)
+
+    @property
+    def _waiting(self) -> float:
+        """Seconds spent waiting for data, in all calls so far."""
+        return self.before.waiting + self.watch.waiting.seconds
 
     def drive(self) -> Outcome:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
-        ended = self._order_chunks()
+        try:
+            ended = self._order_chunks()
+        finally:
+            self.feeding.close()
         self._keep()  # before the last window is closed: a run that goes on closes it where an uninterrupted one would
         if ended is not None:
             self._close_window()
@@ -118,12 +134,12 @@ class Host:
                 ended, asked = self._decision(per_step)
                 if ended is not None:
                     return ended
-                before, recorded = self.watch.elapsed, len(self.records)
+                before, recorded = self.watch.elapsed - self.watch.waiting.seconds, len(self.records)
                 try:
-                    steps = self._chunk(asked)
+                    steps = self._chunk(asked, self._affordable(per_step, WORTH_SECONDS))
                 except NO_BATCH as error:
                     return _without_a_batch(error)
-                per_step = (self.watch.elapsed - before) / steps
+                per_step = (self.watch.elapsed - self.watch.waiting.seconds - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
                 if len(self.records) > recorded and self._running and self._callback_stops():
@@ -148,6 +164,7 @@ class Host:
             done=self.done,
             seconds=self.before.seconds + self.watch.elapsed,
             compile_seconds=self._compiled_before + self.watch.compiling,
+            waiting_seconds=self._waiting,
             spent=self.before.spent,
             columns=columns,
             times=times,
@@ -159,7 +176,12 @@ class Host:
         """Whether Ctrl-C or the clock ends the run, and else how many steps to order; before that a checkpoint is
         written where it is time for one. Ctrl-C in any process counts, the times are those of the first.
         """
-        own = self.call.notes.due, self.interrupt.asked, self.call.clock.passed, self._affordable(per_step)
+        own = (
+            self.call.notes.due,
+            self.interrupt.asked,
+            self.call.clock.passed,
+            self._affordable(per_step, CHUNK_SECONDS),
+        )
         told = self.processes.told(*own)
         keep, _, late, steps = told[0]
         if keep:
@@ -169,11 +191,11 @@ class Host:
             return Ending(Reason.CTRL_C), 0
         return (Ending(Reason.TIME_UP) if late else None), int(steps)
 
-    def _affordable(self, per_step: float | None) -> int:
-        """How many steps to order: so many as keep the host away for a moment, and within the time that is left."""
+    def _affordable(self, per_step: float | None, seconds: float) -> int:
+        """How many steps are made in so many seconds, and within the time that is left; at least one."""
         if per_step is None:
             return 1
-        steps = int(min(CHUNK_SECONDS, self.call.clock.left) / max(per_step, 1e-9))
+        steps = int(min(seconds, self.call.clock.left) / max(per_step, 1e-9))
         return max(1, min(steps, self.call.steps - self.done))
 
     def _callback_stops(self) -> bool:
@@ -197,12 +219,16 @@ class Host:
             return False
         return isinstance(answer, bool | np.bool_) and bool(answer)
 
-    def _chunk(self, asked: int) -> int:
-        """Compile (once) and run one chunk; returns its number of steps."""
+    def _chunk(self, asked: int, wanted: int) -> int:
+        """Compile (once) and run one chunk of at most `asked` steps; returns how many.
+
+        `wanted` steps' batches are worth waiting for a moment.
+        """
         if self.step == self.stage_end:
+            self.feeding.close()
             self._open_stage()
         period = self.call.period
-        asked = self._supplied(min(asked, self.call.steps - self.done, self.stage_end - self.step))
+        asked = self._supplied(min(asked, self.call.steps - self.done, self.stage_end - self.step), wanted)
         to_record = period - self.step % period
         lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
         if asked >= to_record:
@@ -212,13 +238,13 @@ class Host:
         self._run_chunk(lead, with_record, rows, self.feeding.batches(steps), self.call.tol)
         return steps
 
-    def _supplied(self, asked: int) -> int:
+    def _supplied(self, asked: int, wanted: int) -> int:
         """For how many of the steps there are batches: in every process, where streams feed several."""
-        if not self.feeding.feeders:
+        if not self.feeding.feeders and self.feeding.planned is None:
             return asked
         failure: Exception | None = None
         try:
-            steps = self.feeding.available(asked)
+            steps = self.feeding.available(self.step, asked, wanted)
         except NO_BATCH as error:
             steps, failure = 0, error
         told = self.processes.told(steps, *(isinstance(failure, kind) for kind in NO_BATCH))
@@ -284,8 +310,10 @@ class Host:
             "y": y,
             "multipliers": multipliers,
             "history": self.records.history(self.spending, self.spread != "one"),
-            "counts": Counts(**spent._asdict(), seconds=seconds, compile_seconds=compiling),
-            "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent),
+            "counts": Counts(
+                **spent._asdict(), seconds=seconds, compile_seconds=compiling, waiting_seconds=self._waiting
+            ),
+            "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent, waiting=self._waiting),
             "method": self.before.method,
             "problem": prepared.problem,
             "shared": self.processes.shared,
@@ -303,7 +331,7 @@ def _without_a_batch(error: Exception) -> Ending:
     if isinstance(error, OutOfTime):
         return Ending(Reason.NO_BATCH_IN_TIME, "the Stream gives its batches too slowly")
     if error.__cause__ is not None:
-        return Ending(Reason.NO_MORE_BATCHES, str(error), "Repair the iterable, and go on with state=sol.state.")
+        return Ending(Reason.NO_MORE_BATCHES, str(error), "Repair the source, and go on with state=sol.state.")
     return Ending(Reason.NO_MORE_BATCHES, str(error), "Give a re-iterable, or fewer max_steps.")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from hierax._base.settings import is_number
 from hierax._compile.fingerprint import hash_of_function
 from hierax._compile.programs import FUNCTIONS
+from hierax._problem.files import FiniteFiles
 from hierax._problem.samples import Sampler, Stream, is_spread_over_processes
 from hierax._run.state_arrays import HASH, hash_of_arrays
 
@@ -76,6 +77,8 @@ def differences(found: Checkpoint, now: dict[str, str]) -> list[str]:
 def _source(name: str, source: object) -> str:
     if isinstance(source, Stream):
         return UNKNOWN
+    if isinstance(source, FiniteFiles):
+        return source.fingerprint()
     if isinstance(source, Sampler):
         draw = hash_of_function(f"{name}.draw", source.draw, (jax.random.key(0), 2)) or UNKNOWN
         return f"{draw} {hash_of_arrays(source.exact)}" if draw != UNKNOWN else UNKNOWN

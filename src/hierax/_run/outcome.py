@@ -146,7 +146,7 @@ class Outcome:
     def _cure(self, i: int) -> str:
         """What to do about start i: its steps compared with what the curvature at its last finite point allows."""
         advice = self.method.advice
-        if self.prepared.feeders:
+        if self.prepared.feeders or self.prepared.files:
             return advice.shorten_steps
         method, run = self.method, self.runs
         if self.spread != "one":

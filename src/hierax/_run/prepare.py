@@ -23,6 +23,7 @@ from hierax._compile import checked
 from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
 from hierax._compile.programs import Bound
 from hierax._problem import samples, sets
+from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._run.batches import Batches
 from hierax._run.clock import Patience, endless
@@ -66,6 +67,12 @@ class Prepared:
     placement: Placement | None = None
     processes: Processes = dataclasses.field(default_factory=Processes)
     used: set[str] = dataclasses.field(default_factory=set)
+
+    @property
+    def files(self) -> dict[str, FiniteFiles]:
+        """The data in files, by name."""
+        sources = {name: getattr(self.problem, name) for name in ("zeta", "xi")}
+        return {name: source for name, source in sources.items() if isinstance(source, FiniteFiles)}
 
     def at(self, x: PyTree, y: PyTree, count: int | None = None) -> Prepared:
         """The same problem from another start (arrays only), or from `count` of them."""
@@ -216,10 +223,11 @@ def check_method(prepared: Prepared, method: AbstractMethod, asked: AbstractMeth
     problem = prepared.bound.problem
     method.check(prepared.problem)
     sizes = method.batches(problem)
-    if "xi" in prepared.feeders and sizes.needs_all_xi:
+    if sizes.needs_all_xi and ("xi" in prepared.feeders or "xi" in prepared.files):
+        what = "a Stream never shows" if "xi" in prepared.feeders else "data in files are too large for"
         raise InputError(
-            f"method: {type(method).__name__} with these settings solves the lower level on all of xi, which a Stream "
-            "never shows. Give xi as hx.Finite or hx.Sampler, or use hx.SALVF(inner=hx.SALM())."
+            f"method: {type(method).__name__} with these settings solves the lower level on all of xi, which {what}. "
+            "Give xi as hx.Finite(arrays) or hx.Sampler(draw), or use hx.SALVF(inner=hx.SALM())."
         )
     if asked is not None:
         _check_sizes(prepared, asked.batches(problem))
@@ -261,7 +269,7 @@ def _check_sizes(prepared: Prepared, batches: Batches) -> None:
             raise InputError(f"batch size {n} for {name}, but Problem({name}=None) has no samples; leave it unset.")
         if name in prepared.feeders:
             raise InputError(f"batch_{name}: the Stream given as {name} sets the batch size; leave it unset.")
-        if isinstance(source, samples.Finite) and not source.replace and n > source.size:
+        if isinstance(source, samples.Finite | FiniteFiles) and not source.replace and n > source.size:
             raise InputError(f"batch size {n} for {name} exceeds the {source.size} rows of Finite(replace=False).")
 
 
@@ -272,6 +280,8 @@ def _batch_shape(prepared: Prepared, name: str, n: int) -> PyTree:
         return jax.tree.map(
             lambda a: jax.ShapeDtypeStruct((len(a) * of_all, *a.shape[1:]), jnp.asarray(a[:0]).dtype), batch
         )
+    if name in prepared.files:
+        return prepared.files[name].shapes(n)
     return checked.batch_shape(prepared.bound, name, n)
 
 

@@ -21,6 +21,7 @@ class RunRecord(NamedTuple):
         done: steps made by the call.
         seconds: spent in all calls so far, compilation apart.
         compile_seconds: spent compiling, by the call.
+        waiting_seconds: spent waiting for data, in all calls so far.
         spent: samples and gradients before the first step.
         columns: the records of the history, by name.
         times: when each of them was made.
@@ -33,6 +34,7 @@ class RunRecord(NamedTuple):
     done: int
     seconds: float
     compile_seconds: float
+    waiting_seconds: float
     spent: Costs
     columns: dict[str, Any]
     times: np.ndarray

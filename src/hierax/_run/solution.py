@@ -27,9 +27,14 @@ if TYPE_CHECKING:
     from hierax._run.method import AbstractSolver
 
 
+WAITING_SHOWN = 0.05  # share of a run spent waiting for data from which on `print` says so
+
+
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Samples and gradient evaluations of a run (per start), and its seconds with compilation apart."""
+    """Samples and gradient evaluations of a run (per start), its seconds with compilation apart, and those of them in
+    which it waited for data.
+    """
 
     zeta: int = 0
     xi: int = 0
@@ -39,6 +44,7 @@ class Counts:
     lower_solves: int = 0
     seconds: float = 0.0
     compile_seconds: float = 0.0
+    waiting_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -154,13 +160,19 @@ def _rows(solution: Solution) -> list[tuple[str, str]]:
         ("violation", f"{float(violation[0]):.3g}" if violation.size else "-"),
         ("lower gap", _gap(solution)),
         ("certificate", _verdict(solution)),
-        ("seconds", f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile"),
+        ("seconds", _seconds(counts)),
     ]
     if counts.zeta or counts.xi:
         rows.append(("samples", f"{counts.zeta} of zeta, {counts.xi} of xi"))
     for name, tree in (("x", solution.x), ("y", solution.y)):
         rows.extend(named_point(name, tree))
     return rows
+
+
+def _seconds(counts: Counts) -> str:
+    text = f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile"
+    share = counts.waiting_seconds / max(counts.seconds, 1e-9)
+    return f"{text}; {share:.0%} of them waiting for data" if share > WAITING_SHOWN else text
 
 
 def _without_name(status: Status) -> str:

@@ -6,6 +6,7 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._compile.placement import Placement
+from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, Finite, HostBatches
 from hierax._run.processes import Processes
@@ -24,6 +25,13 @@ def sources_for_programs(
             if processes.shared:
                 _check_parts(f"Stream {name}: a batch", batch, placement, processes)
             found[name] = HostBatches(batch * processes.count)
+        elif isinstance(source, FiniteFiles):
+            if processes.shared:
+                raise InputError(
+                    f"Problem({name}): rows of files are read by one process, and there are {processes.count}. Give "
+                    "each of them its own rows in memory, hx.Finite(rows, local=True)."
+                )
+            found[name] = HostBatches(source.default_batch())
         elif isinstance(source, Finite) and placement is not None:
             found[name] = _placed(name, source, placement, processes)
     return found

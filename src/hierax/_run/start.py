@@ -21,6 +21,7 @@ from hierax._problem import samples
 from hierax._problem.problem import Problem
 from hierax._run.call import Seed, State, start_keys
 from hierax._run.device import Output, Run, Spread, first_run, over_starts, restarted
+from hierax._run.file_rows import PlannedRows
 from hierax._run.prepare import Prepared
 from hierax._run.sources import on_mesh
 
@@ -35,9 +36,10 @@ QUICK_START = 10_000  # entries of all starts up to which the program of the sta
 def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step."""
     program = _program(output, spread)
+    keys = _keys(prepared, seed)
     with prepared.processes.together():
-        fed = _fed(prepared, method)
-    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), fed)
+        fed = _fed_by_streams(prepared, method) | _fed_by_files(prepared, method, keys)
+    arguments = (method, prepared.x, prepared.y, keys, fed)
     quick = (
         size((prepared.x, prepared.y)) <= QUICK_START
     )  # it runs once: compiling it well takes longer than running it
@@ -51,8 +53,9 @@ def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Outp
 
 def form_of_start(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step, with shapes in the place of arrays: no batch is taken for it."""
-    fed = _form_of_fed(prepared, method)
-    arguments = (method, prepared.x, prepared.y, _keys(prepared, seed), fed)
+    keys = _keys(prepared, seed)
+    fed = _form_of_streams(prepared, method) | _fed_by_files(prepared, method, keys)
+    arguments = (method, prepared.x, prepared.y, keys, fed)
     program = _program(output, spread)
     filled, run, _, _ = prepared.bound.shapes("start", program, *arguments, static=(output, spread))
     return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
@@ -86,7 +89,7 @@ def _keys(prepared: Prepared, seed: Seed) -> PRNGKeyArray:
     return keys
 
 
-def _fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
+def _fed_by_streams(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
     """What the streams give before the first step: batches for a lower solve, and a look at the next zeta."""
     fed: dict[str, PyTree] = {}
     where = prepared.placement, prepared.processes
@@ -98,7 +101,7 @@ def _fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
     return fed
 
 
-def _form_of_fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
+def _form_of_streams(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
     """Zeros in the form of what the streams give before the first step."""
 
     def zeros(name: str, count: int) -> PyTree:
@@ -109,6 +112,15 @@ def _form_of_fed(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree
     if "xi" in prepared.feeders:
         fed["inner"] = fed["xi"] = zeros("xi", method.batches(prepared.bound.problem).start)
     return fed
+
+
+def _fed_by_files(prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray) -> dict[str, PyTree]:
+    """Likewise the rows of files, which are the same whenever they are asked for."""
+    if not prepared.files:
+        return {}
+    batches = method.batches(prepared.bound.problem)
+    look = PlannedRows(prepared.files, prepared.bound, batches, keys).first_look()
+    return on_mesh(look, 1, prepared.placement, prepared.processes)
 
 
 # -- going on ---------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
         if processes.any(interrupt.asked):
             raise KeyboardInterrupt
         for feeder in prepared.feeders.values():
-            feeder.patience = patience_of(call.clock, interrupt)
+            feeder.patience, feeder.waiting = patience_of(call.clock, interrupt), watch.waiting
         earlier: RunRecord | None = call.notes.take(RUN, TYPES)
         if earlier is None:
             state = _first_state(prepared, method, call, spread)
@@ -88,7 +88,7 @@ def _state_of(earlier: RunRecord, prepared: Prepared, method: AbstractMethod, ca
         like = continued(call.state, prepared, method, call.output, spread)
     filled, run = placed(earlier.state, (like.method, like.run))
     prepared.move_streams_to(earlier.places)
-    return State(filled, run, call.output, earlier.seconds, earlier.spent)
+    return State(filled, run, call.output, earlier.seconds, earlier.spent, earlier.waiting_seconds)
 
 
 def _spread(prepared: Prepared) -> Spread:

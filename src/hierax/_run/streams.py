@@ -12,7 +12,7 @@ import time
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +21,7 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._problem.samples import Stream
-from hierax._run.clock import Patience, endless
+from hierax._run.clock import Patience, Waiting, endless
 from hierax._run.state_arrays import hash_of_arrays
 from hierax._run.stream_places import OtherBatches, Place, PlacedBatches, refuse_unless_restorable
 
@@ -31,7 +31,7 @@ FIRST_BATCHES = 5  # whose majority decides the shape
 FIRST_SECONDS = 1.0  # how long to wait for the others of these once one is there
 WRONG_IN_A_ROW = 1000  # batches of other shapes that are dropped before the stream is given up
 NO_FURTHER = "has no further batch"
-LINGER = 0.25  # seconds to wait for more batches than the next step needs
+LINGER = 0.25  # seconds to wait for more batches than the next step needs, where these are worth a chunk of their own
 
 
 class Exhausted(Exception):
@@ -52,6 +52,20 @@ class _Fetched(NamedTuple):
     place: Place
 
 
+class Needed:
+    """How long to wait for more: without end for `least`, a moment for `wanted`, and not for the others."""
+
+    def __init__(self, count: int, least: int, wanted: int) -> None:
+        self.least, self.wanted = least, min(wanted, count)
+        self._until = time.perf_counter() + LINGER
+
+    def patience(self, held: int) -> float | None:
+        """Seconds to wait for the next one where so many are held (None: without end)."""
+        if held < self.least:
+            return None
+        return max(0.0, self._until - time.perf_counter()) if held < self.wanted else 0.0
+
+
 class Feeder:
     """Batches of one stream, in order. Lives as long as the stream, so that a continued run goes on where it was."""
 
@@ -65,6 +79,7 @@ class Feeder:
     ) -> None:
         """`begin`: where in the stream; `restorable`: whether iterators are asked for their state at every batch."""
         self.name, self.patience, self.restorable = name, patience, restorable
+        self.waiting = Waiting()  # of the run that takes the batches
         self._queue: queue.Queue = queue.Queue(maxsize=stream.prefetch)
         self._stop = threading.Event()
         fill = (PlacedBatches(stream.iterable, begin, restorable), self._queue, self._stop)
@@ -101,24 +116,19 @@ class Feeder:
         """The next batch, whatever its form; None where it does not come within the given seconds."""
         if self._ended is not None:
             raise self._no_batch()
-        begin = time.perf_counter()
-        while True:
-            try:
-                item: _Fetched | _End = self._queue.get(timeout=POLL)
-                break
-            except queue.Empty:
-                self.patience()
-                waited = time.perf_counter() - begin
-                if seconds is not None and waited > seconds:
-                    return None
-                if waited > SILENT:
-                    self._warn("silent", f"has given no batch for {SILENT:g} seconds; the run waits for it.")
+        item: _Fetched | _End | None = received(self._queue, seconds, self._look_around, self.waiting)
         if isinstance(item, _End):
             self._ended = item
             if isinstance(item.cause, OtherBatches):
                 raise InputError(f"checkpoint: the Stream given as {self.name} cannot be resumed: {item.cause}.")
             raise self._no_batch()
         return item
+
+    def _look_around(self, waited: float) -> None:
+        """While a batch is waited for."""
+        self.patience()
+        if waited > SILENT:
+            self._warn("silent", f"has given no batch for {SILENT:g} seconds; the run waits for it.")
 
     def _no_batch(self) -> Exhausted:
         """The error of whoever asks for a batch after the end."""
@@ -187,19 +197,18 @@ class Feeder:
             raise self._no_batch()
         return self._waiting[0].batch
 
-    def hold(self, count: int, least: int | None = None) -> int:
+    def hold(self, count: int, least: int | None = None, wanted: int | None = None) -> int:
         """Fetch until `count` batches wait; returns how many do, fewer where the stream ends.
 
-        Once `least` of them are there (None: all), no more than a moment is spent on waiting for the others.
+        Once `least` of them are there (None: all), no more than a moment is spent on waiting for `wanted` of them
+        (None: all), and none on waiting for the others.
         """
         if self._form is None:
             self._agree_on_a_form()
-        least = count if least is None else least
-        linger = time.perf_counter() + LINGER
+        needed = Needed(count, count if least is None else least, count if wanted is None else wanted)
         try:
             while len(self._waiting) < count:
-                enough = len(self._waiting) >= least
-                batch = self._next(max(0.0, linger - time.perf_counter()) if enough else None)
+                batch = self._next(needed.patience(len(self._waiting)))
                 if batch is None:
                     break
                 self._waiting.append(batch)
@@ -255,8 +264,10 @@ def feeder_of(name: str, stream: Stream, patience: Patience = endless, restorabl
 def reopened(feeder: Feeder, stream: Stream, place: Place) -> Feeder:
     """Another feeder of the same stream that begins at a place; the old one is ended."""
     feeder.close()
-    stream._feeder = Feeder(feeder.name, stream, feeder.patience, place, feeder.restorable)  # type: ignore[attr-defined]
-    return stream._feeder  # type: ignore[attr-defined]
+    again = Feeder(feeder.name, stream, feeder.patience, place, feeder.restorable)
+    again.waiting = feeder.waiting
+    stream._feeder = again  # type: ignore[attr-defined]
+    return again
 
 
 def _form(batch: PyTree) -> tuple[Any, tuple]:
@@ -284,14 +295,35 @@ def _fill(placed: PlacedBatches, batches: queue.Queue, stop: threading.Event) ->
     """Put batches into the queue until they end or `stop` is set. Whatever the iterable raises ends the stream."""
     try:
         for batch, place in placed:
-            if not _put(_Fetched(batch, place), batches, stop):
+            if not put_unless_stopped(_Fetched(batch, place), batches, stop):
                 return
-        _put(_End(NO_FURTHER), batches, stop)
+        put_unless_stopped(_End(NO_FURTHER), batches, stop)
     except BaseException as error:  # SystemExit and its like would end the thread without a word
-        _put(_End(f"failed: {type(error).__name__}: {error}", error), batches, stop)
+        put_unless_stopped(_End(f"failed: {type(error).__name__}: {error}", error), batches, stop)
 
 
-def _put(item: object, batches: queue.Queue, stop: threading.Event) -> bool:
+def received(
+    items: queue.Queue, seconds: float | None, look_around: Callable[[float], None], waiting: Waiting
+) -> Any | None:
+    """The next item of a queue; None where it does not come within the seconds (None: without end).
+
+    While it waits it calls `look_around` again and again, which may raise, with the seconds so far.
+    """
+    begin = time.perf_counter()
+    try:
+        while True:
+            waited = time.perf_counter() - begin
+            try:
+                return items.get(timeout=POLL if seconds is None else min(POLL, max(0.0, seconds - waited)))
+            except queue.Empty:
+                look_around(waited)
+                if seconds is not None and waited >= seconds:
+                    return None
+    finally:
+        waiting.seconds += time.perf_counter() - begin
+
+
+def put_unless_stopped(item: object, batches: queue.Queue, stop: threading.Event) -> bool:
     """Wait for a place in the queue; False where nobody wants the item any more."""
     while not stop.is_set():
         try:
