@@ -264,7 +264,7 @@ def _check_uses_variables(prepared: Prepared, name: str, batch: PyTree) -> None:
 def _check_sizes(prepared: Prepared, batches: Batches) -> None:
     """Refuse batch sizes that the user set and that the sources cannot give."""
     for name, n in batches.asked:
-        source = getattr(prepared.bound.problem, name)
+        source = prepared.files.get(name, getattr(prepared.bound.problem, name))
         if source is None:
             raise InputError(f"batch size {n} for {name}, but Problem({name}=None) has no samples; leave it unset.")
         if name in prepared.feeders:
