@@ -146,6 +146,51 @@ def test_other_layouts_over_two_processes(tmp_path):
     assert both(seen, "Conic", "far") < 1e-10
 
 
+STATED = """
+import jax
+import numpy as np
+import hierax as hx
+from two_processes import X0, Y0, data, problem
+
+
+def stated():
+    parts = [tuple(np.array_split(a, jax.process_count())[jax.process_index()] for a in data(seed)) for seed in (0, 1)]
+    return problem(*(hx.Finite(part, local=True) for part in parts)), X0, Y0
+"""
+
+
+# What the command does beside calling `solve` in every process: it writes in one, and takes the options over from there.
+@pytest.mark.slow
+def test_the_command_line_in_two_processes(tmp_path):
+    (tmp_path / "model.py").write_text(STATED)
+    path = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
+    said = []
+    for options in (["--method", "salvf", "--max-steps", "5"], ["--max-steps", "8", "--resume"]):
+        shared = ["--out", "out", "--distributed", "--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2"]
+        command = [sys.executable, "-m", "hierax", "solve", "model.py:stated", *options, *shared]
+        processes = [
+            subprocess.Popen(
+                [*command, "--process-id", str(i)],
+                cwd=tmp_path,
+                env=os.environ | {"PYTHONPATH": path},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for i in range(2)
+        ]
+        try:
+            said = [process.communicate(timeout=LONGEST) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        assert [process.returncode for process in processes] == [0, 0], said
+    assert "Resumed from the checkpoint" in said[0][0]
+    assert "Solution" not in said[1][0]  # one process speaks
+    saved = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert saved["status"]["step"] == 8
+
+
 # The same with the SVM, twice the steps and a process that is killed with SIGKILL instead of a second call:
 # test_half_of_the_data_each_is_the_run_of_one_process takes over a checkpoint in the same way.
 @pytest.mark.slow
