@@ -100,6 +100,7 @@ def test_a_signal_to_one_process_ends_both(seen):
 
 def test_what_one_process_cannot_do_no_process_waits_for(seen):
     assert "x0: is another one in process 1" in both(seen, "another x0", "text")
+    assert "method: is another one in process 1" in both(seen, "another method", "text")
     first, second = (one["bad in process 1"]["text"] for one in seen)
     assert "process 1 could not go on" in first
     assert "x0: holds NaN" in second
@@ -159,7 +160,7 @@ def stated():
 """
 
 
-# What the command does beside calling `solve` in every process: it writes in one, and takes the options over from there.
+# `solve` in two processes is tested above; the command writes in one of them, and takes the options over from there.
 @pytest.mark.slow
 def test_the_command_line_in_two_processes(tmp_path):
     (tmp_path / "model.py").write_text(STATED)
