@@ -171,6 +171,17 @@ def test_solve_without_a_method_is_auto_and_says_what_it_did(cli, tmp_path):
     assert "--max-steps: belongs to a method that makes steps; give one (--method salvf)" in refused.stderr
 
 
+def test_options_of_several_processes_that_say_too_little(cli):
+    for options, said in (
+        (("--distributed",), "--distributed: needs a method that makes steps"),
+        (("--method", "salvf", "--process-id", "1"), "belong to --distributed; give it too"),
+        (("--method", "salvf", "--distributed"), "Give each of them --coordinator HOST:PORT"),
+    ):
+        result = cli("solve", "model.py:problem", *options)
+        assert result.exit_code == 1
+        assert said in result.stderr.replace("\n", " ")
+
+
 def test_a_failed_run_is_written_and_reported(cli, tmp_path):
     (tmp_path / "runs_off.py").write_text(
         "import hierax as hx, jax.numpy as jnp\n"

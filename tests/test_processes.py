@@ -100,6 +100,7 @@ def test_a_signal_to_one_process_ends_both(seen):
 
 def test_what_one_process_cannot_do_no_process_waits_for(seen):
     assert "x0: is another one in process 1" in both(seen, "another x0", "text")
+    assert "method: is another one in process 1" in both(seen, "another method", "text")
     first, second = (one["bad in process 1"]["text"] for one in seen)
     assert "process 1 could not go on" in first
     assert "x0: holds NaN" in second
@@ -144,6 +145,51 @@ def test_other_layouts_over_two_processes(tmp_path):
     sols = hx.solve_many(stated, xs, np.tile(two_processes.Y0, (4, 1)), two_processes.METHOD, max_steps=6)
     np.testing.assert_allclose(starts, sols.x, rtol=0, atol=1e-10)
     assert both(seen, "Conic", "far") < 1e-10
+
+
+STATED = """
+import jax
+import numpy as np
+import hierax as hx
+from two_processes import X0, Y0, data, problem
+
+
+def stated():
+    parts = [tuple(np.array_split(a, jax.process_count())[jax.process_index()] for a in data(seed)) for seed in (0, 1)]
+    return problem(*(hx.Finite(part, local=True) for part in parts)), X0, Y0
+"""
+
+
+# `solve` in two processes is tested above; the command writes in one of them, and takes the options over from there.
+@pytest.mark.slow
+def test_the_command_line_in_two_processes(tmp_path):
+    (tmp_path / "model.py").write_text(STATED)
+    path = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
+    said = []
+    for options in (["--method", "salvf", "--max-steps", "5"], ["--max-steps", "8", "--resume"]):
+        shared = ["--out", "out", "--distributed", "--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2"]
+        command = [sys.executable, "-m", "hierax", "solve", "model.py:stated", *options, *shared]
+        processes = [
+            subprocess.Popen(
+                [*command, "--process-id", str(i)],
+                cwd=tmp_path,
+                env=os.environ | {"PYTHONPATH": path},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for i in range(2)
+        ]
+        try:
+            said = [process.communicate(timeout=LONGEST) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        assert [process.returncode for process in processes] == [0, 0], said
+    assert "Resumed from the checkpoint" in said[0][0]
+    assert "Solution" not in said[1][0]  # one process speaks
+    saved = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert saved["status"]["step"] == 8
 
 
 # The same with the SVM, twice the steps and a process that is killed with SIGKILL instead of a second call:

@@ -128,6 +128,8 @@ def check_agreement(process: int, folder: Path) -> None:
 
     # What one process refuses, both leave with an error, and nobody waits for ever.
     refused("another x0", lambda: solve(x0=X0 + 0.1 * process))
+    sized = hx.SALVF(c1=5.0, c2=100.0, batch_zeta=4 + 4 * process, batch_xi=4, inner=INNER)
+    refused("another method", lambda: solve(method=sized))
     refused("bad in process 1", lambda: solve(x0=X0 if process == 0 else np.full(4, np.nan)))
     odd = hx.Finite(tuple(a[: 10 + process] for a in data(0)), local=True)
     refused("unequal parts", lambda: solve(problem(odd, None)))

@@ -179,6 +179,8 @@ def solve(
     """Solve a problem stated in a Python file, which is run as it is; results go to a folder (out/NAME unless set)."""
     file, name = user_file.split(target)
     folder = out or Path("out") / name
+    if not distributed and (coordinator, num_processes, process_id) != (None, None, None):
+        raise InputError("--coordinator, --num-processes, --process-id: belong to --distributed; give it too.")
     if distributed and not resume and method in (None, "auto"):
         raise InputError("--distributed: needs a method that makes steps; give one, for example --method salvf.")
     mesh = _joined(coordinator, num_processes, process_id) if distributed else None

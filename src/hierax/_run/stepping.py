@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import jax
-
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import size
@@ -15,6 +13,7 @@ from hierax._run.claims import certified
 from hierax._run.clock import Stopwatch, patience_of
 from hierax._run.device import Spread
 from hierax._run.host import Host
+from hierax._run.identity import described
 from hierax._run.prepare import Prepared, check_method
 from hierax._run.run_record import RUN, TYPES, RunRecord
 from hierax._run.solution import Solution, Solutions
@@ -45,9 +44,8 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
     processes = prepared.processes
     with processes.together():
         check_method(prepared, method, asked)
-    steering = {name: getattr(call, name) for name in ("max_steps", "record_every", "seed", "tol", "output")}
-    steering["whether there is a callback"] = call.callback is not None
-    processes.check_alike({**steering, "method": (type(method).__name__, jax.tree.leaves(method))})
+    if processes.shared:
+        processes.check_alike(_steering(method, call))
     spread = _spread(prepared)
     with interruptible() as interrupt:
         if processes.any(interrupt.asked):
@@ -68,6 +66,12 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
         loud = status.failed and not call.quiet
         logger.log(logging.WARNING if loud else logging.INFO, "%s: %s", status.name, status.message)
     return solution
+
+
+def _steering(method: AbstractMethod, call: Call) -> dict[str, object]:
+    """What decides which programs run, by name: the same in every process."""
+    given = {name: getattr(call, name) for name in ("max_steps", "record_every", "seed", "tol", "output")}
+    return {**given, "method": described(method), "whether there is a callback": call.callback is not None}
 
 
 def _first_state(prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread) -> State:
