@@ -52,7 +52,7 @@ def equal(one, other):
     assert list(one.history) == list(other.history)
     for column in set(one.history) - {"seconds"}:
         np.testing.assert_array_equal(one.history[column], other.history[column])
-    untimed = {"seconds": 0.0, "compile_seconds": 0.0}
+    untimed = {"seconds": 0.0, "compile_seconds": 0.0, "waiting_seconds": 0.0}
     assert dataclasses.replace(one.counts, **untimed) == dataclasses.replace(other.counts, **untimed)
 
 
