@@ -22,7 +22,7 @@ help:
 	@echo "make test-all    lint, types and every test, also the slow ones"
 	@echo "make lint        ruff, mypy and the contracts between packages only"
 	@echo "make bench       the benchmarks"
-	@echo "make soak        long tests under load: 200 kills of running commands, each resumed and compared"
+	@echo "make soak        long tests under load: kills of running commands, a million steps, a thousand shapes, threads"
 	@echo "make lock        resolve pyproject.toml into requirements.lock"
 	@echo "make check-lock  resolve requirements.lock for every supported platform; installs nothing"
 	@echo "make clean       remove .venv, caches and builds (not out/)"

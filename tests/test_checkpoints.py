@@ -52,7 +52,7 @@ def equal(one, other):
     assert list(one.history) == list(other.history)
     for column in set(one.history) - {"seconds"}:
         np.testing.assert_array_equal(one.history[column], other.history[column])
-    untimed = {"seconds": 0.0, "compile_seconds": 0.0}
+    untimed = {"seconds": 0.0, "compile_seconds": 0.0, "waiting_seconds": 0.0}
     assert dataclasses.replace(one.counts, **untimed) == dataclasses.replace(other.counts, **untimed)
 
 
@@ -133,7 +133,7 @@ def test_a_run_that_is_done_is_returned_at_once_and_goes_on_with_more_steps(tmp_
 def test_a_run_that_the_clock_has_ended_between_two_records_goes_on(tmp_path, monkeypatch):
     """The record that closes such a call is not in the history of the whole."""
     with monkeypatch.context() as patched:
-        patched.setattr(Host, "_affordable", lambda host, per_step: 5 if host.done == 0 else 2)
+        patched.setattr(Host, "_affordable", lambda host, per_step, seconds: 5 if host.done == 0 else 2)
         patched.setattr(Host, "_ended_between_chunks", lambda host: Ending(Reason.TIME_UP) if host.done >= 7 else None)
         begun = toy(checkpoint=tmp_path, seconds=600.0)
     assert (begun.status.name, list(begun.history["step"])) == ("seconds", [5, 7])

@@ -97,7 +97,7 @@ class Records:
     def add(self, table: Record, count: int, begin: float, end: float) -> None:
         """Add the first `count` rows of a chunk's table, made between two times in seconds."""
         if count:
-            rows = jax.tree.map(lambda a: np.asarray(a)[:count], table)
+            rows = jax.tree.map(lambda a: np.asarray(a)[:count].copy(), table)  # not the rest of the table
             self._tables.append((rows, np.linspace(begin, end, count + 1)[1:]))
 
     def kept(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
