@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +43,12 @@ def started(count: int, *options: str) -> list[subprocess.Popen]:
 def finished(processes: list[subprocess.Popen]) -> str:
     """What the first process says at the end of a run that ends well."""
     try:
-        said = [process.communicate(timeout=LONGEST)[0] for process in processes]
+        with ThreadPoolExecutor() as pool:  # at once: a process whose pipe is full waits, and the other one for it
+            said = list(pool.map(lambda process: process.communicate(timeout=LONGEST)[0], processes))
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     for process, text in zip(processes, said, strict=True):
         if process.returncode:
             raise SystemExit(f"a process ended with {process.returncode}:\n{text}")

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -27,21 +28,27 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def in_two_processes(checks: str, folder: Path) -> list[dict[str, dict]]:
-    """What each process has seen, by the name of the check."""
-    address = f"127.0.0.1:{free_port()}"
-    commands = [[sys.executable, str(SCRIPT), address, str(i), str(folder), checks] for i in range(2)]
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for command in commands
-    ]
+def outputs(commands: list[list[str]], **options: object) -> list[str]:
+    """What processes print that run at the same time, and all have to end well."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, **pipes, **options) for command in commands]
     try:
-        said = [process.communicate(timeout=LONGEST) for process in processes]
+        with ThreadPoolExecutor() as pool:  # at once: a process whose pipe is full waits, and the other one for it
+            said = list(pool.map(lambda process: process.communicate(timeout=LONGEST), processes))
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     for process, (_, errors) in zip(processes, said, strict=True):
         assert process.returncode == 0, errors
-    lines = [[json.loads(line) for line in out.splitlines() if line.startswith("{")] for out, _ in said]
+    return [printed for printed, _ in said]
+
+
+def in_two_processes(checks: str, folder: Path) -> list[dict[str, dict]]:
+    """What each process has seen, by the name of the check."""
+    address = f"127.0.0.1:{free_port()}"
+    said = outputs([[sys.executable, str(SCRIPT), address, str(i), str(folder), checks] for i in range(2)])
+    lines = [[json.loads(line) for line in printed.splitlines() if line.startswith("{")] for printed in said]
     return [{line["name"]: line for line in one} for one in lines]
 
 
@@ -169,25 +176,10 @@ def test_the_command_line_in_two_processes(tmp_path):
     for options in (["--method", "salvf", "--max-steps", "5"], ["--max-steps", "8", "--resume"]):
         shared = ["--out", "out", "--distributed", "--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2"]
         command = [sys.executable, "-m", "hierax", "solve", "model.py:stated", *options, *shared]
-        processes = [
-            subprocess.Popen(
-                [*command, "--process-id", str(i)],
-                cwd=tmp_path,
-                env=os.environ | {"PYTHONPATH": path},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for i in range(2)
-        ]
-        try:
-            said = [process.communicate(timeout=LONGEST) for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-        assert [process.returncode for process in processes] == [0, 0], said
-    assert "Resumed from the checkpoint" in said[0][0]
-    assert "Solution" not in said[1][0]  # one process speaks
+        commands = [[*command, "--process-id", str(i)] for i in range(2)]
+        said = outputs(commands, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path})
+    assert "Resumed from the checkpoint" in said[0]
+    assert "Solution" not in said[1]  # one process speaks
     saved = json.loads((tmp_path / "out" / "run.json").read_text())
     assert saved["status"]["step"] == 8
 
