@@ -149,14 +149,17 @@ class Killed:
             return False
 
     def _age(self) -> float | None:
-        """Seconds since the newest checkpoint of this process, None: it has none yet."""
+        """Seconds since the newest checkpoint of this process, None: it has none yet, or holds the end of the run."""
         numbers = self._checkpoints()
         if not numbers or max(numbers) == self.reached:
             return None
+        newest = numbers[max(numbers)]
         try:
-            return time.time() - numbers[max(numbers)].stat().st_mtime
-        except OSError:
+            age = time.time() - newest.stat().st_mtime
+            told = json.loads((newest / "checkpoint.json").read_text())["told"]
+        except OSError:  # just removed: there is a newer one
             return None
+        return None if told.startswith("done") or told == f"step {RUNS[self.name][-1]}" else age
 
     def _look(self) -> None:
         """After a kill: the checkpoints that there were are still there."""
