@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> bool:
 
 
 def _slope(memory: list[float]) -> float:
-    """Megabytes per look, the first quarter apart: by then the cache is full."""
-    kept = memory[len(memory) // 4 :]
+    """Megabytes per look in the later ones: by then the cache is full."""
+    kept = memory[len(memory) // 2 :]
     return float(np.polyfit(np.arange(len(kept)), kept, 1)[0]) if len(kept) > 1 else 0.0
 
 
