@@ -137,7 +137,6 @@ def test_solve_writes_the_run_and_resumes_it_exactly(cli, tmp_path):
         (["syntax.py:problem"], "syntax.py: SyntaxError"),
         (["bare.py:problem"], "y0 is not defined beside it"),
         (["integer.py:problem"], "x0 has dtype int"),
-        (["model.py:problem", "--resume"], "nothing to resume, run.json is missing"),
     ],
 )
 def test_mistakes_are_one_line(cli, tmp_path, args, text):
@@ -185,8 +184,9 @@ def test_a_failed_run_is_written_and_reported(cli, tmp_path):
 
 
 def test_resume_takes_over_what_is_not_said_and_refuses_what_differs(cli, tmp_path):
-    first = cli("solve", "model.py:problem", "--method", "salvf", "--max-steps", "20", "--seed", "3", "--out", "there")
-    assert first.exit_code == 0, first.output
+    options = ("--method", "salvf", "--max-steps", "20", "--seed", "3", "--resume")
+    first = cli("solve", "model.py:problem", *options, "--out", "there")
+    assert first.exit_code == 0 and "Nothing to resume in there: the run begins." in first.stdout
     done = cli("solve", "model.py:problem", "--resume", "--out", "there")  # all 20 steps are made: nothing is done
     assert done.exit_code == 0 and "Resumed from the checkpoint" in done.stdout
     saved = json.loads((tmp_path / "there" / "run.json").read_text())
@@ -217,6 +217,10 @@ def test_the_folder_is_looked_at_before_the_run(cli, tmp_path):
     (tmp_path / "bad" / "run.json").write_text("no json")
     refused = cli("solve", "model.py:problem", "--resume", "--out", "bad")
     assert refused.exit_code == 1 and "run.json: is damaged" in refused.stderr
+    ended = {"status": {"name": "max_steps"}, "settings": {"method": "salvf"}}  # of a version without checkpoints
+    (tmp_path / "bad" / "run.json").write_text(json.dumps(ended))
+    refused = cli("solve", "model.py:problem", "--resume", "--out", "bad")
+    assert refused.exit_code == 1 and "nothing to resume, checkpoint is missing" in refused.stderr
 
 
 def test_an_answer_that_cannot_be_written_is_printed(cli, monkeypatch):

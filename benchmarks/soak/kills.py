@@ -86,7 +86,7 @@ class Killed:
     def measure(self) -> None:
         """The uninterrupted run."""
         begin = time.monotonic()
-        process = self._start(self._whole, resume=False)
+        process = self._start(self._whole)
         _, errors = process.communicate()
         if process.returncode != 0:
             raise SystemExit(f"{self.name}: {errors}")
@@ -106,14 +106,14 @@ class Killed:
     def _out(self) -> Path:
         return self.folder / f"{self.name}-{self.ends}"
 
-    def _start(self, out: Path, resume: bool) -> subprocess.Popen[str]:
+    def _start(self, out: Path, resume: bool = False) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "hierax", "solve", f"{MODELS}:{self.name}", *RUNS[self.name]]
         command += ["--out", str(out), "--checkpoint-every", str(EVERY), *(["--resume"] if resume else [])]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def one_kill(self, aimed: bool) -> None:
         """Start or resume, and kill: at a random moment, or while a checkpoint is being written."""
-        process = self._start(self._out, resume=(self._out / "run.json").is_file())
+        process = self._start(self._out, resume=True)
         until = time.monotonic() + self.chance.uniform(0.0, self.takes)
         while process.poll() is None and time.monotonic() < until:
             time.sleep(0.01)
@@ -136,7 +136,7 @@ class Killed:
     def finish(self) -> None:
         """Resume without a further kill, and compare."""
         if self._out.exists():
-            self._compare(self._start(self._out, resume=(self._out / "run.json").is_file()))
+            self._compare(self._start(self._out, resume=True))
 
     def _checkpoints(self) -> dict[int, Path]:
         found = (self._out / "checkpoint").glob("checkpoint-*")
@@ -149,14 +149,17 @@ class Killed:
             return False
 
     def _age(self) -> float | None:
-        """Seconds since the newest checkpoint of this process, None: it has none yet."""
+        """Seconds since the newest checkpoint of this process, None: it has none yet, or holds the end of the run."""
         numbers = self._checkpoints()
         if not numbers or max(numbers) == self.reached:
             return None
+        newest = numbers[max(numbers)]
         try:
-            return time.time() - numbers[max(numbers)].stat().st_mtime
-        except OSError:
+            age = time.time() - newest.stat().st_mtime
+            told = json.loads((newest / "checkpoint.json").read_text())["told"]
+        except OSError:  # just removed: there is a newer one
             return None
+        return None if told.startswith("done") or told == f"step {RUNS[self.name][-1]}" else age
 
     def _look(self) -> None:
         """After a kill: the checkpoints that there were are still there."""

@@ -155,7 +155,10 @@ def solve(
     ] = None,
     out: Out = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder, whatever ended it, kill -9 too.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in the folder, whatever ended it, kill -9 too; without one, begin."
+        ),
     ] = False,
     checkpoint_every: Annotated[
         float, typer.Option(min=1e-3, help="Seconds between checkpoints: so much work a kill may cost.")
@@ -278,10 +281,15 @@ def _earlier(folder: Path) -> dict[str, Any] | None:
 
 
 def _with_earlier(asked: Settings, folder: Path) -> Settings:
-    """The options of the run to resume, where the command does not set them."""
+    """The options of the run to resume, where the command does not set them.
+
+    Where there is no run it begins: one command serves for the first time and after every kill, also after one that hit
+    before there was a folder.
+    """
     earlier = _earlier(folder)
     if earlier is None:
-        raise InputError(f"{folder}: nothing to resume, {report.RUN} is missing; run without --resume first.")
+        print(f"Nothing to resume in {folder}: the run begins.")
+        return asked
     if earlier["status"]["name"] != report.RUNNING and not numbers_in(folder / CHECKPOINT):
         raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
     known = Settings(*(earlier["settings"].get(name) for name in Settings._fields))

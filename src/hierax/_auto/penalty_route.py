@@ -118,6 +118,7 @@ class PenaltySearch:
     def _descend_from_feasible_points(self, show: Show) -> None:
         """No start has a feasible y: descents from where both levels have one; without a look nothing is claimed."""
         layout, least = self.vectors.layout, np.inf
+        self.vectors.forget()  # between two pieces of the search: the same whether they were taken over or not
         points: list[tuple[np.ndarray, np.ndarray]] = []
         if layout.nx + layout.ny <= PHASE_ONE_VARIABLES:
             points, least = feasible_points(self.space)
