@@ -186,6 +186,8 @@ def test_methods_that_need_all_of_the_data_refuse_files(paths):
             hx.solve(problem, 1.0, np.zeros(2), method)
     with pytest.raises(hx.InputError, match=r"SALVF\(repair\): .* not a Stream or files"):
         hx.solve(problem, 1.0, np.zeros(2), hx.SALVF(repair=10))
+    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): theory draws samples of its own"):
+        hx.theory(problem, 1.0, np.zeros(2), 0.1)
     with pytest.raises(hx.InputError, match=r"batch size 301 for xi exceeds the 300 rows"):
         hx.solve(problem, 1.0, np.zeros(2), hx.SALVF(batch_xi=301))
 
