@@ -186,6 +186,8 @@ def test_methods_that_need_all_of_the_data_refuse_files(paths):
             hx.solve(problem, 1.0, np.zeros(2), method)
     with pytest.raises(hx.InputError, match=r"SALVF\(repair\): .* not a Stream or files"):
         hx.solve(problem, 1.0, np.zeros(2), hx.SALVF(repair=10))
+    with pytest.raises(hx.InputError, match=r"Problem\(zeta\): theory draws samples of its own"):
+        hx.theory(problem, 1.0, np.zeros(2), 0.1)
     with pytest.raises(hx.InputError, match=r"batch size 301 for xi exceeds the 300 rows"):
         hx.solve(problem, 1.0, np.zeros(2), hx.SALVF(batch_xi=301))
 
@@ -266,10 +268,10 @@ linux = pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reas
 
 @linux
 def test_reading_a_whole_file_takes_a_bounded_memory(tmp_path):
-    assert growth_of_an_epoch(tmp_path / "data.npy", 150) < 75
+    assert growth_of_an_epoch(tmp_path / "data.npy", 200) < 100
 
 
 @linux
 @pytest.mark.slow  # test_reading_a_whole_file_takes_a_bounded_memory reads a smaller file
 def test_reading_a_file_of_400_megabytes_takes_no_more(tmp_path):
-    assert growth_of_an_epoch(tmp_path / "data.npy", 400) < 75
+    assert growth_of_an_epoch(tmp_path / "data.npy", 400) < 100

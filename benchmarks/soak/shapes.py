@@ -1,7 +1,7 @@
 """A thousand solves of different shapes: the cache of programs stays within its bound, and so does memory beside it.
 
 What JAX itself keeps of every shape that it has met is not hierax's to drop: it is measured by a second half in which
-`jax.clear_caches()` is called every `CLEARED` solves, as a user with many shapes would.
+`jax.clear_caches()` is called now and then, as a user with many shapes would.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import hierax as hx
 from benchmarks.soak.memory import megabytes
 from hierax._compile import programs
 
-CLEARED = 50
+LOOKS = 10  # of memory, in each half
 PER_SHAPE = 0.5  # megabytes that a shape may leave behind where JAX's own caches are cleared
 
 
@@ -26,7 +26,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> bool:
     """Whether the cache kept its bound, and memory where JAX's caches are cleared."""
-    half = options.shapes // 2
+    each = max(1, options.shapes // 2 // LOOKS)  # solves between two looks
+    half = each * LOOKS
     begin, most = time.perf_counter(), 0
     growth = {}
     for name, first, clear in (("as it is", 0, False), ("with JAX's caches cleared", half, True)):
@@ -35,23 +36,23 @@ def run(options: argparse.Namespace) -> bool:
         for i in range(first, first + half):
             _solve(*_shape(i))
             most = max(most, len(programs._programs))
-            if clear and i % CLEARED == CLEARED - 1:
-                jax.clear_caches()
-            if i % CLEARED == CLEARED - 1:
+            if (i + 1) % each == 0:
+                if clear:
+                    jax.clear_caches()
                 memory.append(megabytes())
-        growth[name] = _slope(memory) / CLEARED
+        growth[name] = _slope(memory) / each
     print(
         f"shapes: {2 * half} in {time.perf_counter() - begin:.0f} s; at most {most} programs in the cache (bound "
         f"{programs.CACHE_SIZE}); memory per new shape: "
-        + ", ".join(f"{each:.2f} MB {name}" for name, each in growth.items()),
+        + ", ".join(f"{grown:.2f} MB {name}" for name, grown in growth.items()),
         flush=True,
     )
     return most <= programs.CACHE_SIZE and growth["with JAX's caches cleared"] <= PER_SHAPE
 
 
 def _slope(memory: list[float]) -> float:
-    """Megabytes per look, the first quarter apart: by then the cache is full."""
-    kept = memory[len(memory) // 4 :]
+    """Megabytes per look in the later ones: by then the cache is full."""
+    kept = memory[len(memory) // 2 :]
     return float(np.polyfit(np.arange(len(kept)), kept, 1)[0]) if len(kept) > 1 else 0.0
 
 

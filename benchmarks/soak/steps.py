@@ -1,6 +1,7 @@
 """A million outer steps of the paper's toy in one run: memory stays what it was, and steps do not become slower.
 
-The first twentieth is to warm up. Of what follows, the last tenth is compared with the first.
+The first twentieth is to warm up. Of what follows, the last tenth is compared with the first: by the clock or, where
+other processes make the machine slow, by the CPU time of this one.
 """
 
 import argparse

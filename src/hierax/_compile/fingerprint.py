@@ -126,7 +126,7 @@ def _batch(name: str, source: AbstractSource | None) -> PyTree:
         return jax.eval_shape(lambda key: source.draw(key, FEW), jax.random.key(0))
     if isinstance(source, Finite):
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((FEW, *leaf.shape[1:]), leaf.dtype), source.arrays)
-    raise _NoText(f"{name} comes from a stream or a source of the user's own, which no text determines")
+    raise _NoText(f"{name} comes from a stream, from files or a source of the user's own, which no text determines")
 
 
 def _source(name: str, source: Finite | Sampler | None) -> Iterator[bytes]:

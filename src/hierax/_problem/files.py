@@ -107,7 +107,6 @@ class FiniteFiles:
     """A finite data set in files, `hx.Finite.from_files`: the host reads the rows of every batch as they are needed.
 
     Attributes:
-        files: a pytree of `NpyFile`.
         replace: rows are drawn independently (True), or by reshuffled epochs (False).
     """
 

@@ -20,6 +20,7 @@ from hierax._methods.directions import Storm
 from hierax._methods.salvf import SALVF
 from hierax._methods.salvf_defaults import GAMMA_FACTOR
 from hierax._methods.steps import Decay, Steps
+from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._run.call import MAX_STEPS
 from hierax._run.prepare import prepare
@@ -217,6 +218,12 @@ def theory(
     check_setting("theory", "eps", eps, POSITIVE_GIVEN)
     check_setting("theory", "points", points, COUNT_GIVEN)
     check_setting("theory", "radius", radius, POSITIVE_GIVEN)
+    for name in ("zeta", "xi"):
+        if isinstance(getattr(problem, name, None), FiniteFiles):
+            raise InputError(
+                f"Problem({name}): theory draws samples of its own, which files do not give. Load some rows: "
+                f"dataclasses.replace(problem, {name}=hx.Finite(arrays))."
+            )
     setting = Setting.of(problem, x0, y0, FRESH, seed)
     looks = points_around(setting, points, float(radius), np.random.default_rng(seed))
     constants, seen = _constants(setting, looks, seed)
