@@ -24,6 +24,14 @@ def stated(rows: int = 24) -> hx.Problem:
     return problem(hx.Finite(tuple(a[:rows] for a in data(0))), hx.Finite(data(1)))
 
 
+def saved(name: str, arrays: tuple[np.ndarray, ...]) -> tuple[str, ...]:
+    """Arrays as .npy files."""
+    paths = tuple(f"{name}-{i}.npy" for i in range(len(arrays)))
+    for path, array in zip(paths, arrays, strict=True):
+        np.save(path, array)
+    return paths
+
+
 def far(one: hx.Solution, other: hx.Solution) -> float:
     return float(max(np.abs(np.asarray(a) - np.asarray(b)).max() for a, b in ((one.x, other.x), (one.y, other.y))))
 
@@ -58,6 +66,12 @@ def check_layouts() -> None:
     expected = hx.solve(problem(*streams(slice(None))), X0, Y0, UNSIZED, max_steps=FEW)
     sol = hx.solve(problem(*streams(slice(None))), X0, Y0, UNSIZED, max_steps=FEW, mesh=meshes["data"])
     say("streams", far=far(sol, expected))
+
+    with tempfile.TemporaryDirectory() as folder:
+        sources = [hx.Finite.from_files(saved(f"{folder}/{seed}", data(seed))) for seed in (0, 1)]
+        expected = hx.solve(problem(*sources), X0, Y0, METHOD, max_steps=FEW)
+        sol = hx.solve(problem(*sources), X0, Y0, METHOD, max_steps=FEW, mesh=meshes["data"])
+    say("files", far=far(sol, expected))
 
     xs, ys = X0 + np.linspace(0.0, 1.0, 8)[:, None], np.tile(Y0, (8, 1))
     several = hx.solve_many(stated(), xs, ys, METHOD, max_steps=STEPS)

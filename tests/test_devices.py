@@ -43,8 +43,9 @@ def test_samples_and_y_are_spread(seen):
     assert seen["both"]["devices"] == 1  # the answer is an ordinary array
 
 
-def test_streams_are_spread(seen):
+def test_streams_and_files_are_spread(seen):
     assert seen["streams"]["far"] < CLOSE
+    assert seen["files"]["far"] < CLOSE
 
 
 def test_a_run_goes_on_on_other_devices(seen):
