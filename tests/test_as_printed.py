@@ -173,6 +173,7 @@ def test_algorithm_3_with_z_random_output_and_repair_is_the_transcription():
     assert np.all(z > 0.01)  # a z' that was dropped or zero would be seen
 
 
+@pytest.mark.slow  # the augmented one takes the same way: the transcriptions above
 def test_the_plain_lagrangian_is_the_transcription():
     """gamma1 = inf: mu = lam and d_lam = H."""
 

@@ -186,6 +186,7 @@ def test_known_expectations_are_used_whole():
     np.testing.assert_allclose(sol.x, example.solutions[1].x, atol=1e-5)  # the global one, from another's basin
 
 
+@pytest.mark.slow  # the route itself: tests/test_large_route.py
 def test_large_route_on_the_toy():
     example = toy(sigma=1.0)
     sol = hx.solve(example.problem, 2.5, 2.5, hx.Auto(route="large", tol=1e-3))

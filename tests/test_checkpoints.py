@@ -133,8 +133,11 @@ def test_a_run_that_is_done_is_returned_at_once_and_goes_on_with_more_steps(tmp_
 def test_a_run_that_the_clock_has_ended_between_two_records_goes_on(tmp_path, monkeypatch):
     """The record that closes such a call is not in the history of the whole."""
     with monkeypatch.context() as patched:
-        patched.setattr(Host, "_affordable", lambda host, per_step, seconds: 5 if host.done == 0 else 2)
-        patched.setattr(Host, "_ended_between_chunks", lambda host: Ending(Reason.TIME_UP) if host.done >= 7 else None)
+
+        def decision(host, per_step):
+            return (Ending(Reason.TIME_UP) if host.done >= 7 else None), 5 if host.done == 0 else 2
+
+        patched.setattr(Host, "_decision", decision)
         begun = toy(checkpoint=tmp_path, seconds=600.0)
     assert (begun.status.name, list(begun.history["step"])) == ("seconds", [5, 7])
     on = toy(checkpoint=tmp_path)
@@ -318,7 +321,7 @@ SAMPLED = hx.Problem(
 AUTO = {  # the problem, the settings, and a piece of the search at whose end it is cut
     "small": (SMALL, hx.Auto(starts=4), {}, "start 1"),
     "bent": (BENT, hx.Auto(starts=4), {}, "start 1"),
-    "penalty": (SMALL, hx.Auto(starts=4, route="penalty"), {}, "start 1"),
+    "penalty": (SMALL, hx.Auto(starts=4, route="penalty"), {}, "start 0"),
     "bent penalty": (BENT, hx.Auto(starts=3, route="penalty"), {}, "weight 1"),
     "average": (SAMPLED, hx.Auto(starts=2, samples=20_000, tol=1e-5), {}, "4096 samples/start 0"),
     "implicit": (SMOOTH, hx.Auto(starts=3, route="implicit"), {}, "descent 0"),

@@ -327,6 +327,7 @@ def test_crashes_are_counted(monkeypatch):
     assert counts["wrong"]["crash"] == 1 and counts["numbers"]["crash"] == [1] and json.dumps(counts)
 
 
+@pytest.mark.slow  # sharing itself: tests/test_program.py
 def test_problems_of_a_form_share_their_programs():
     form = next(form for form in FORMS if form.name == "rows")
     cases = [draw_case(form, "plain", np.random.default_rng(i)) for i in (0, 1, 2, 2)]

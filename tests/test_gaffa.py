@@ -116,6 +116,7 @@ def test_published_toys(cubic):
     assert sol.status.name == "max_steps"
 
 
+@pytest.mark.slow  # known solutions: test_published_toys
 def test_toy_of_lvhba():
     example = lvhba_toy(100)
     sol = hx.solve(example.problem, example.x0, example.y0, BiCGAFFA(), max_steps=3000)
@@ -125,6 +126,7 @@ def test_toy_of_lvhba():
     np.testing.assert_allclose(sol.y["y2"], known.y["y2"], atol=1e-2)
 
 
+@pytest.mark.slow  # known solutions: test_published_toys
 @pytest.mark.parametrize(
     ("example", "steps", "error"),
     [(random_qp(0, p=4, equalities=3), 20_000, 1e-2), (synthetic(0.0), 40_000, 1.5e-2)],

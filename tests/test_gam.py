@@ -83,6 +83,7 @@ def test_a_step_is_one_lower_solve(toy_runs: hx.Solution) -> None:
     assert toy_runs.counts.zeta == toy_runs.counts.xi == 0
 
 
+@pytest.mark.slow  # known solutions: test_nonlinear_constraints
 @pytest.mark.parametrize("seed", [0, 1, 2, 7])
 def test_random_quadratic_problems(seed: int) -> None:
     """Against the planted solution (one entry of x on its bound)."""

@@ -168,6 +168,7 @@ def test_the_time_is_looked_at_in_every_step(banded):
 # -- the route ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # the search itself: test_planted_solution_is_found
 def test_auto_solves_the_planted_problem_with_nothing_set(banded):
     sol = hx.solve(banded.problem, np.zeros(5), np.zeros(5000))
     assert sol.log[0].startswith("Route implicit")

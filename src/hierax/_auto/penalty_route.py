@@ -196,8 +196,10 @@ class PenaltySearch:
 
     def _agree(self) -> bool:
         """Whether enough starts have ended at the lowest F that was found."""
-        ends = np.array([candidate.upper for candidate in self.candidates if candidate.accepted])
-        return bool(ends.size and np.sum(ends - ends.min() <= SAME_END * (1 + abs(ends.min()))) >= AGREEING_DESCENTS)
+        ends = [(candidate.upper, candidate.start) for candidate in self.candidates if candidate.accepted]
+        lowest = min((upper for upper, _ in ends), default=np.inf)
+        there = {start for upper, start in ends if upper - lowest <= SAME_END * (1 + abs(lowest))}
+        return len(there) >= AGREEING_DESCENTS
 
 
 class _Penalised:
