@@ -321,7 +321,7 @@ SAMPLED = hx.Problem(
 AUTO = {  # the problem, the settings, and a piece of the search at whose end it is cut
     "small": (SMALL, hx.Auto(starts=4), {}, "start 1"),
     "bent": (BENT, hx.Auto(starts=4), {}, "start 1"),
-    "penalty": (SMALL, hx.Auto(starts=4, route="penalty"), {}, "start 0"),
+    "penalty": (SMALL, hx.Auto(starts=4, route="penalty"), {}, "start 1"),
     "bent penalty": (BENT, hx.Auto(starts=3, route="penalty"), {}, "weight 1"),
     "average": (SAMPLED, hx.Auto(starts=2, samples=20_000, tol=1e-5), {}, "4096 samples/start 0"),
     "implicit": (SMOOTH, hx.Auto(starts=3, route="implicit"), {}, "descent 0"),

@@ -208,7 +208,7 @@ DESCENT_STARTS, KKT_STARTS = 6, 2
 before no more starts are tried; for lower levels that look convex. Chosen, not measured."""
 
 AGREEING_DESCENTS = 3
-"""Starts whose descents must end at the lowest F before no more are tried. Chosen, not measured."""
+"""Descents that must end at the lowest F before no more starts are tried. Chosen, not measured."""
 
 # -- penalty route ----------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class ImplicitDescent:
         self.follower = self.vectors.follower
         self.warm = start
         self.progress = Progress()
-        self.at_kink = False  # whether it ended on or near a kink
+        self.at_kink = False  # whether it ended at a kink
 
     def run(self) -> Point | None:
         """The point it ends with; None where the lower level has no solution at the start, or no unique one."""

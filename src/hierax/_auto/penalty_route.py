@@ -97,9 +97,6 @@ class Weights(NamedTuple):
     c2: float | Array
 
 
-DIRECT, BOTH, CENTRAL = "direct", "direct and central", "central"  # ways of descents: on F(x, y*(x)), F(x, y_t(x))
-
-
 class PenaltySearch:
     """One run of the route."""
 
@@ -107,13 +104,14 @@ class PenaltySearch:
         self.space, self.vectors, self.deadline = space, space.vectors, space.deadline
         self.candidates: list[Candidate] = []
         self.statuses: list[int] = []
-        self.ways = DIRECT  # of the next descents
+        self.held_at_kinks = False  # whether a descent has ended at a kink, or nowhere
 
     def run(self, show: Show) -> SearchResult:
         """Descents on F(x, y*(x)) where the lower level looks convex; where nothing comes of them, the penalty."""
         firsts = self._descents(show, self.space.xs, self.space.ys, "start") if self.vectors.bent is None else []
         if firsts and set(self.statuses) == {INFEASIBLE}:
             self._descend_from_feasible_points(show)
+        self._pass_kinks(firsts)
         done = any(candidate.accepted for candidate in self.candidates) or (self.deadline.passed and self.candidates)
         hopeless = firsts and SOLVED not in self.statuses
         if not done and not hopeless:
@@ -148,7 +146,8 @@ class PenaltySearch:
                 break
             descent = functools.partial(self._descent, x, y, number)
             piece = self.space.pieces.do(f"{name} {number}", self.space, self.candidates, descent)
-            first, status, self.ways = piece
+            first, status, held = piece
+            self.held_at_kinks |= held
             firsts.append(first)
             self.statuses.append(status)
             show(number + 1, shown(self.candidates))
@@ -157,37 +156,41 @@ class PenaltySearch:
                 enough = took + max(GLOBALITY_SECONDS, GLOBALITY_SHARE * took)
         return firsts
 
-    def _descent(self, x: np.ndarray, y: np.ndarray, number: int) -> tuple[Point, int, str]:
-        """From one start; its point below, how the lower level ended there, and the ways of the next descents."""
+    def _descent(self, x: np.ndarray, y: np.ndarray, number: int) -> tuple[Point, int, bool]:
+        """From one start; its point below, how the lower level ended there, and whether it ended at a kink."""
         found = self.vectors.branches(x, y)
         best = found.best()
         first, status = Point(x, y, np.zeros(self.vectors.layout.rows)), int(found.status[0 if best is None else best])
         if best is not None and not found.unbounded and self.vectors.follower is not None:
             first = Point(x, found.y[best], found.mu[best])
-            return first, status, self._descend(first, number)
-        if not self.candidates:
-            self._add(first, number)
-        return first, status, self.ways
-
-    def _descend(self, first: Point, number: int) -> str:
-        """From one start: on F(x, y*(x)), and along the central path once a descent has ended at a kink.
-
-        Where that leads to a lower F than all others, it is the only way of the next descents.
-        """
-        ways, layout = self.ways, self.vectors.layout
-        if ways != CENTRAL:
             descent = ImplicitDescent(self.space, first)
             ended = descent.run()
             self._add(first if ended is None else ended, number)
-            doubtful = ended is None or descent.at_kink or not self._all_at_one_value()
-            ways = BOTH if doubtful and layout.ny + layout.rows <= CENTRAL_SIZE else ways
-        if ways == DIRECT or self.deadline.passed or self.vectors.follower is None:
-            return ways
-        lowest = min((one.upper for one in self.candidates if one.accepted), default=np.inf)
+            return first, status, ended is None or descent.at_kink
+        if not self.candidates:
+            self._add(first, number)
+        return first, status, False
+
+    def _pass_kinks(self, firsts: list[Point]) -> None:
+        """Where descents ended at kinks, or apart, others along the central path: as long as each finds a lower F."""
+        layout = self.vectors.layout
+        doubtful = self.held_at_kinks or not self._all_at_one_value()
+        if not doubtful or layout.ny + layout.rows > CENTRAL_SIZE:
+            return
+        for number, first in enumerate(firsts):
+            lowest = min((one.upper for one in self.candidates if one.accepted), default=np.inf)
+            if self.deadline.passed or self.vectors.follower is None:
+                return
+            descent = functools.partial(self._central, first, number)
+            upper = self.space.pieces.do(f"central {number}", self.space, self.candidates, descent)
+            if not upper < lowest - SAME_END * (1 + abs(lowest)):
+                return
+
+    def _central(self, first: Point, number: int) -> float:
+        """F at the end of a descent along the central path; infinite where that counts for nothing."""
         ended = CentralDescent(self.space, first).run()
         found = None if ended is None else self._add(ended, number)
-        lower = found is not None and found.accepted and found.upper < lowest - SAME_END * (1 + abs(lowest))
-        return CENTRAL if lower else ways
+        return found.upper if found is not None and found.accepted else np.inf
 
     def _all_at_one_value(self) -> bool:
         """Whether all descents so far have ended at the same F."""
@@ -196,10 +199,8 @@ class PenaltySearch:
 
     def _agree(self) -> bool:
         """Whether enough starts have ended at the lowest F that was found."""
-        ends = [(candidate.upper, candidate.start) for candidate in self.candidates if candidate.accepted]
-        lowest = min((upper for upper, _ in ends), default=np.inf)
-        there = {start for upper, start in ends if upper - lowest <= SAME_END * (1 + abs(lowest))}
-        return len(there) >= AGREEING_DESCENTS
+        ends = np.array([candidate.upper for candidate in self.candidates if candidate.accepted])
+        return bool(ends.size and np.sum(ends - ends.min() <= SAME_END * (1 + abs(ends.min()))) >= AGREEING_DESCENTS)
 
 
 class _Penalised:

@@ -34,7 +34,7 @@ class PieceDescent:
         self.space, self.vectors = space, space.vectors
         assert self.vectors.follower is not None
         self.follower = self.vectors.follower
-        self.at_kink = False  # whether the start was on or near one
+        self.at_kink = False  # whether it ended at one
 
     def run(self, start: Point) -> Point:
         """The best point found; the start itself where no piece leads down."""
@@ -42,8 +42,7 @@ class PieceDescent:
         if start.x.size > PIECE_VARIABLES:
             return best
         at = self._at(best)
-        self.at_kink = bool(np.any(at.radii <= KINK_NEAR))
-        if not self.at_kink:
+        if not np.any(at.radii <= KINK_NEAR):
             return best
         active = at.active
         for _ in range(PIECES):
@@ -59,6 +58,7 @@ class PieceDescent:
             if move.active is None or not move.decrease > PIECE_GAIN or np.array_equal(move.active, active):
                 break
             active = move.active
+        self.at_kink = bool(np.any(at.radii <= KINK_REACH[0]))
         return best
 
     def _at(self, point: Point) -> Linearised:
