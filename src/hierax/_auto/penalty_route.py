@@ -111,7 +111,8 @@ class PenaltySearch:
         firsts = self._descents(show, self.space.xs, self.space.ys, "start") if self.vectors.bent is None else []
         if firsts and set(self.statuses) == {INFEASIBLE}:
             self._descend_from_feasible_points(show)
-        self._pass_kinks(firsts)
+        if firsts:
+            self._pass_kinks(firsts)
         done = any(candidate.accepted for candidate in self.candidates) or (self.deadline.passed and self.candidates)
         hopeless = firsts and SOLVED not in self.statuses
         if not done and not hopeless:
