@@ -47,7 +47,7 @@ def specs(sol: hx.Solution) -> list[str]:
 
 
 def check_layouts() -> None:
-    """Data, data and model, many starts, streams; state and checkpoint taken over onto another mesh, and off it."""
+    """Data, data and model; state and checkpoint taken over onto another mesh, and off it."""
     meshes = {"data": jax.make_mesh((4,), ("data",)), "both": jax.make_mesh((2, 2), ("rows", "model"))}
     expected = hx.solve(stated(), X0, Y0, METHOD, max_steps=STEPS)
     found = {}
@@ -63,23 +63,27 @@ def check_layouts() -> None:
         rest = hx.solve(stated(), X0, Y0, METHOD, max_steps=STEPS, checkpoint=folder, mesh=meshes["both"])
     say("checkpoint on another mesh", far=far(rest, expected), log=len(rest.log), specs=specs(rest))
 
+
+def check_sources() -> None:
+    """Streams, files, many starts."""
+    mesh = jax.make_mesh((4,), ("data",))
     expected = hx.solve(problem(*streams(slice(None))), X0, Y0, UNSIZED, max_steps=FEW)
-    sol = hx.solve(problem(*streams(slice(None))), X0, Y0, UNSIZED, max_steps=FEW, mesh=meshes["data"])
+    sol = hx.solve(problem(*streams(slice(None))), X0, Y0, UNSIZED, max_steps=FEW, mesh=mesh)
     say("streams", far=far(sol, expected))
 
     with tempfile.TemporaryDirectory() as folder:
         sources = [hx.Finite.from_files(saved(f"{folder}/{seed}", data(seed))) for seed in (0, 1)]
         expected = hx.solve(problem(*sources), X0, Y0, METHOD, max_steps=FEW)
-        sol = hx.solve(problem(*sources), X0, Y0, METHOD, max_steps=FEW, mesh=meshes["data"])
+        sol = hx.solve(problem(*sources), X0, Y0, METHOD, max_steps=FEW, mesh=mesh)
     say("files", far=far(sol, expected))
 
     xs, ys = X0 + np.linspace(0.0, 1.0, 8)[:, None], np.tile(Y0, (8, 1))
     several = hx.solve_many(stated(), xs, ys, METHOD, max_steps=STEPS)
-    sols = hx.solve_many(stated(), xs, ys, METHOD, max_steps=STEPS, mesh=meshes["data"])
+    sols = hx.solve_many(stated(), xs, ys, METHOD, max_steps=STEPS, mesh=mesh)
     say("many starts", far=far(sols, several), specs=specs(sols), status=sols[3].status.name)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        sols = hx.solve_many(stated(), xs[:6], ys[:6], METHOD, max_steps=STEPS, mesh=meshes["data"])
+        sols = hx.solve_many(stated(), xs[:6], ys[:6], METHOD, max_steps=STEPS, mesh=mesh)
         say("six starts", far=far(sols[5], several[5]), said=[str(one.message) for one in said])
 
 
@@ -104,5 +108,6 @@ def check_methods() -> None:
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
+    checks = {"layouts": check_layouts, "sources": check_sources, "uneven": check_uneven, "methods": check_methods}
     for check in sys.argv[1:]:
-        {"layouts": check_layouts, "uneven": check_uneven, "methods": check_methods}[check]()
+        checks[check]()

@@ -32,7 +32,12 @@ def on_four_devices(*checks: str) -> dict[str, dict]:
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, dict]:
-    return on_four_devices("layouts", "uneven")
+    return on_four_devices("layouts")
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[str, dict]:
+    return on_four_devices("sources", "uneven")
 
 
 def test_samples_and_y_are_spread(seen):
@@ -43,9 +48,10 @@ def test_samples_and_y_are_spread(seen):
     assert seen["both"]["devices"] == 1  # the answer is an ordinary array
 
 
-def test_streams_and_files_are_spread(seen):
-    assert seen["streams"]["far"] < CLOSE
-    assert seen["files"]["far"] < CLOSE
+@pytest.mark.slow  # batches of `Finite`: the test above
+def test_streams_and_files_are_spread(sources):
+    assert sources["streams"]["far"] < CLOSE
+    assert sources["files"]["far"] < CLOSE
 
 
 def test_a_run_goes_on_on_other_devices(seen):
@@ -55,19 +61,21 @@ def test_a_run_goes_on_on_other_devices(seen):
     assert "model" in seen["checkpoint on another mesh"]["specs"][1]
 
 
-def test_starts_are_spread(seen):
-    assert seen["many starts"]["far"] < CLOSE
-    assert all("data" in spec for spec in seen["many starts"]["specs"])
-    assert seen["many starts"]["status"] == "max_steps"
+@pytest.mark.slow  # one start, rows that are divided: the tests above
+def test_starts_are_spread(sources):
+    assert sources["many starts"]["far"] < CLOSE
+    assert all("data" in spec for spec in sources["many starts"]["specs"])
+    assert sources["many starts"]["status"] == "max_steps"
 
 
-def test_what_the_devices_do_not_divide_is_said_and_computed_everywhere(seen):
-    assert seen["uneven"]["far"] < CLOSE
-    (said,) = seen["uneven"]["said"]
+@pytest.mark.slow  # one start, rows that are divided: the tests above
+def test_what_the_devices_do_not_divide_is_said_and_computed_everywhere(sources):
+    assert sources["uneven"]["far"] < CLOSE
+    (said,) = sources["uneven"]["said"]
     assert "do not divide 23 rows of zeta and 3 samples of zeta in a batch" in said
     assert "Choose multiples of 4" in said
-    assert seen["six starts"]["far"] < CLOSE
-    assert "do not divide 6 starts" in seen["six starts"]["said"][0]
+    assert sources["six starts"]["far"] < CLOSE
+    assert "do not divide 6 starts" in sources["six starts"]["said"][0]
 
 
 # One method is compared above; each of the others takes seconds to compile.

@@ -20,6 +20,7 @@ def example(name: str):
     return module
 
 
+@pytest.mark.slow  # modules as variables, smaller: tests/test_trees_and_modules.py
 def test_an_equinox_module_is_trained_and_given_back(capsys):
     module = example("equinox_module")
     sol = module.main(steps=200)
@@ -74,6 +75,7 @@ def test_batches_of_torch():
     assert float(sol.x) > 5.0  # nothing is gained beyond the norm of the true coefficients, 5.5, nor lost
 
 
+@pytest.mark.slow  # weights of samples, smaller: tests/test_reproduce_svm.py
 def test_hyper_cleaning_finds_wrong_labels():
     report = example("hyper_cleaning").main(rows=150, steps=500)
     assert report["precision"] > 0.5 and report["recall"] > 0.8  # three in ten are wrong

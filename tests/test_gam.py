@@ -151,6 +151,7 @@ def test_a_lower_level_that_becomes_infeasible_is_reported() -> None:
         hx.solve(EXACT.problem, 0.9, 0.9, method, max_steps=300)
 
 
+@pytest.mark.slow  # sampled upper levels: tests/test_methods.py
 @pytest.mark.parametrize("eta", [None, optax.adam(0.01)])
 def test_sampled_upper_level(eta: Any) -> None:
     method = GAM(lower=ToySolution(), eta=eta)

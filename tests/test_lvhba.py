@@ -208,6 +208,7 @@ def test_the_linear_toy_of_gaffa() -> None:
     np.testing.assert_allclose(found.x, case.solutions[0].x, atol=1e-3)
 
 
+@pytest.mark.slow  # known solutions: the toy above, and tests/test_methods.py
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_quadratic_problems(seed: int) -> None:
     """Near the planted solution: the error is that of c_k, about 0.01 after 8,000 steps."""
