@@ -84,7 +84,6 @@ def test_random_qp_with_equalities(seed):
     np.testing.assert_allclose(sol.multipliers.equalities, known.equality_multipliers, atol=1e-2)
 
 
-@pytest.mark.slow  # exact solvers: the tests above
 def test_exact_solvers_where_the_lower_level_is_not_strongly_convex():
     """MaxMin cannot solve it and says so before the first step; Exact can, and is told of F + c G alone."""
     example = gaffa_toy(4)

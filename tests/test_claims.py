@@ -144,7 +144,6 @@ def test_a_large_problem_is_left_unproved(monkeypatch):
     assert "2 entries" in sol.status.message
 
 
-@pytest.mark.slow  # a single start: the tests above
 def test_many_starts_are_certified_when_asked():
     sols = hx.solve_many(BASE, [0.5, 0.6], [0.5, 0.6], hx.GAM(), tol=1e-4)
     assert [status.name for status in sols.status] == ["unproved", "unproved"]

@@ -143,7 +143,6 @@ def test_planted_solutions(example, steps, error):
 # -- the box for z, bad input ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow  # the bound itself: tests of the estimate
 def test_a_bound_below_the_multiplier_shows_in_the_stationarity(toy_runs):
     """From 0.8 and 1.2, with lam* = 1.97 at the minimiser: r = 1 gives a wrong answer that does not look stationary."""
     tight = hx.solve_many(EXACT.problem, STARTS, STARTS, BiCGAFFA(r=1.0), max_steps=10_000)
