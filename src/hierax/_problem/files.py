@@ -76,31 +76,32 @@ class NpyFile(NamedTuple):
         ends = np.append(np.flatnonzero(np.diff(numbers) != 1) + 1, len(numbers)).tolist()
         try:
             with open(self.path, "rb", buffering=0) as file:
-                self._check_size(os.fstat(file.fileno()).st_size)
+                self._check_size(file)
                 first = 0
                 for end in ends:
                     file.seek(self.offset + int(numbers[first]) * self.row_bytes)
-                    _fill(file, into[first * self.row_bytes : end * self.row_bytes])
+                    self._fill(file, into[first * self.row_bytes : end * self.row_bytes])
                     first = end
         except OSError as error:
             raise InputError(f"{WHAT}: cannot read {self.path} any more: {error.strerror or error}.") from error
         return rows.astype(self.dtype.newbyteorder("="), copy=False)
 
-    def _check_size(self, nbytes: int) -> None:
+    def _fill(self, file: RawIOBase, into: memoryview) -> None:
+        """Read as many bytes as there is room for."""
+        while into:
+            count = file.readinto(into)
+            if not count:
+                self._check_size(file)  # it was cut off since the last look
+                raise OSError("it ends before its last row")
+            into = into[count:]
+
+    def _check_size(self, file: RawIOBase) -> None:
+        nbytes = os.fstat(file.fileno()).st_size
         if nbytes != self.nbytes:
             raise InputError(
                 f"{WHAT}: {self.path} has {nbytes} bytes, and had {self.nbytes} when it was opened: it was written to "
                 "in the meantime. Put the file back as it was."
             )
-
-
-def _fill(file: RawIOBase, into: memoryview) -> None:
-    """Read as many bytes as there is room for."""
-    while into:
-        count = file.readinto(into)
-        if not count:
-            raise OSError("it ends before its last row")
-        into = into[count:]
 
 
 class FiniteFiles:
