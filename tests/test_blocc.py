@@ -73,7 +73,7 @@ def test_the_bias_is_one_over_c(ellipsoids):
     assert 9 < ratio < 11
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 3))])
 def test_random_qp_with_equalities(seed):
     """Affine constraints of both kinds, one x on its bound; the three problems share their program."""
     example = random_qp(seed, p=4, equalities=3)
@@ -84,6 +84,7 @@ def test_random_qp_with_equalities(seed):
     np.testing.assert_allclose(sol.multipliers.equalities, known.equality_multipliers, atol=1e-2)
 
 
+@pytest.mark.slow  # Exact under BLOCC: a cycle in test_claims.py
 def test_exact_solvers_where_the_lower_level_is_not_strongly_convex():
     """MaxMin cannot solve it and says so before the first step; Exact can, and is told of F + c G alone."""
     example = gaffa_toy(4)

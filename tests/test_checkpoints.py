@@ -344,7 +344,11 @@ def copies(monkeypatch, tmp_path):
     return found
 
 
-@pytest.mark.parametrize("route", AUTO)
+# The slow one: its problem and its route are two of the others.
+ROUTES = [pytest.param(name, marks=pytest.mark.slow) if name == "bent penalty" else name for name in AUTO]
+
+
+@pytest.mark.parametrize("route", ROUTES)
 def test_auto_goes_on_bit_for_bit(tmp_path, copies, route):
     """From a checkpoint in its midst and from its last one; finished pieces are not done again."""
     problem, auto, limits, piece = AUTO[route]

@@ -103,7 +103,7 @@ def test_units_do_not_matter(toy_runs):
     np.testing.assert_allclose(other.multipliers.inequalities * 3000, toy_runs.multipliers.inequalities, rtol=1e-8)
 
 
-@pytest.mark.parametrize("cubic", [False, True], ids=["linear", "cubic"])
+@pytest.mark.parametrize("cubic", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["linear", "cubic"])
 def test_published_toys(cubic):
     """n = 100 and a lower level that is linear in half of y; also where the feasible set is not convex."""
     example = gaffa_toy(100, cubic)

@@ -296,7 +296,7 @@ def kinked(n, slope):
     )
 
 
-@pytest.mark.parametrize("slope", [1e-6, 1.0])  # one program for both
+@pytest.mark.parametrize("slope", [pytest.param(1e-6, marks=pytest.mark.slow), 1.0])
 def test_many_kinks_are_bounded_or_left_open(slope):
     """2,400 rows change sides within 1e-3 of x = 0, the minimum: it is called one where they matter little."""
     n = 2401

@@ -69,6 +69,7 @@ def test_ctrl_c_from_outside_ends_a_long_run():
     assert time.perf_counter() - begin < 20.0
 
 
+@pytest.mark.slow  # one start above
 def test_ctrl_c_ends_many_starts():
     starts = np.array([1.4, 1.5])
     sols = hx.solve_many(TOY.problem, starts, starts, METHOD, max_steps=50, record_every=10, callback=press_at(20))
@@ -144,8 +145,8 @@ def test_experiments_in_processes_end_at_once():
 def test_seconds_are_wall_time():
     hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=3)  # compiled
     begin = time.perf_counter()
-    sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, seconds=1.0, **LONG)
-    assert time.perf_counter() - begin < 1.05 * 1.0 + 1.0
+    sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, seconds=2.0, **LONG)
+    assert time.perf_counter() - begin < 1.05 * 2.0 + 1.0
     assert sol.status.name == "seconds"
     assert sol.history["step"][-1] == sol.status.step  # the last record is of the last step
     assert "stationarity" in sol.status.message

@@ -202,6 +202,7 @@ def test_its_own_toy() -> None:
     assert found.history["violation"][-1] < 1e-10
 
 
+@pytest.mark.slow  # its own toy above
 def test_the_linear_toy_of_gaffa() -> None:
     case = gaffa_toy()
     found = hx.solve(case.problem, case.x0, case.y0, LVHBA(start="given"), max_steps=3000)

@@ -200,7 +200,12 @@ def test_a_value_that_turns_nan_ends_the_run(name):
     assert np.all(np.isfinite(sol.history["upper"]))
 
 
-@pytest.mark.parametrize("name", ["SALVF exact", *BASELINES, "Perturbed"])
+# Those of the others are run inside of `solve` by every test above, and never see the difference between the two loops.
+USERS_LOOP = ("SALVF exact", "BLOCC", "GAM", "Perturbed")
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in BASELINES if name not in USERS_LOOP]
+
+
+@pytest.mark.parametrize("name", [*USERS_LOOP, *OTHERS])
 def test_the_step_is_the_users_to_jit_and_to_map(name):
     """The methods and states of two runs, stacked, go on like `solve` (the other SALVFs: test_own_loop.py)."""
     of, firsts = problem(sigma=0.1), [run(name, 5, seed=seed) for seed in (1, 2)]
@@ -224,7 +229,7 @@ def test_the_step_is_the_users_to_jit_and_to_map(name):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(metrics))
 
 
-@pytest.mark.parametrize("name", ["BLOCC", "BiCGAFFA", "Perturbed"])
+@pytest.mark.parametrize("name", ["BLOCC", "BiCGAFFA", pytest.param("Perturbed", marks=pytest.mark.slow)])
 def test_many_starts_are_single_runs(name):
     """SALVF: test_solve_many.py; the others: many starts of the toy, in the file of each method."""
     x0s, y0s = {"a": np.array([0.2, 0.4])}, {"u": np.array([[0.2, 0.2], [0.4, 0.4]])}

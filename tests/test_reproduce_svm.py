@@ -21,7 +21,7 @@ needs_diabetes = pytest.mark.skipif(
     not OUTSIDE or not (Path(OUTSIDE) / "diabetes.csv").is_file(),
     reason="diabetes.csv may not be shipped: set HIERAX_DATA to a folder with your copy",
 )
-SETS = ["breast-cancer", pytest.param("diabetes", marks=needs_diabetes)]
+SETS = ["breast-cancer", pytest.param("diabetes", marks=[needs_diabetes, pytest.mark.slow])]
 
 
 @pytest.fixture(scope="module", params=SETS)

@@ -155,6 +155,7 @@ def start_distance(key):
     return np.linalg.norm(example.x0 - example.solutions[0].x)
 
 
+@pytest.mark.slow  # the toy's own part above
 def test_the_synthetic_part_measures_the_distance_to_the_solution(standing_still):
     standing_still.append(4)
     found = toy_synthetic.measure(experiment.QUICK_STEPS)

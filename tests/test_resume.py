@@ -9,7 +9,10 @@ from cases import METHOD, TOY, VR, same
 
 import hierax as hx
 
-CASES = [(METHOD, output) for output in ("last", "tail", "best", "random")] + [(VR, "last"), (VR, "random")]
+CASES = [(METHOD, output) for output in ("last", "tail", "best", "random")] + [
+    (VR, "last"),
+    pytest.param(VR, "random", marks=pytest.mark.slow),  # both halves of it above
+]
 
 
 def run(method, output, steps, state=None, **call):

@@ -40,6 +40,7 @@ def test_result_has_an_axis_of_starts(many):
     assert len({float(x) for x in many.x}) == 3
 
 
+@pytest.mark.slow  # the mapped form above, and checkpoints of many starts
 def test_starts_one_after_another(many, monkeypatch):
     monkeypatch.setattr(stepping, "VMAP_UP_TO", 0)
     mapped = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=50, seed=11)
