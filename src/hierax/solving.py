@@ -28,6 +28,7 @@ from hierax._run.method import AbstractSolver
 from hierax._run.notes import EVERY, notes_in
 from hierax._run.prepare import Prepared, prepare, split_start
 from hierax._run.processes import Processes
+from hierax._run.progress import told
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.stacking import stacked
@@ -73,7 +74,8 @@ def solve(
         record_every: outer steps between records of the history; None: about 100 records.
         callback: called as `callback(info)` at every record; returning True stops the run.
         output: "last" iterate, "tail" average, "best" record, or "random" as in the paper.
-        progress: show a progress bar (of the steps; of `Auto`'s starts or seconds); None: where stderr is a terminal.
+        progress: show a progress bar (of the steps; of `Auto`'s starts or seconds), and where stderr is no terminal a
+            line every 5 seconds; None: where it is a terminal. The logger "hierax" gets a line every 10 seconds.
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
         checkpoint: a folder in which the run is kept (docs/checkpoints.md). The same call with the same folder goes on
@@ -187,7 +189,8 @@ def _run(
     """Prepare the problem and let the method run on it; Ctrl-C and a silent stream end what waits."""
     refuse_to_be_traced("solve", (x0, y0, problem, asked, call.seed))
     clock = call.clock if call.seconds is not None else Clock(getattr(asked, "seconds", None))  # `Auto` has its own
-    with interruptible() as interrupt:
+    progress = call.progress if Processes(call.mesh).first else False
+    with interruptible() as interrupt, told(call.news, progress):
         if interrupt.asked and call.mesh is None:  # of a caller that was asked to end; on a mesh `run_steps` looks
             raise KeyboardInterrupt
         try:

@@ -19,6 +19,7 @@ from hierax._auto.constants import (
 )
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.point import Judgement, relative_gap
+from hierax._judge.units import Scale
 from hierax._judge.vectors import Point, VectorProblem, kkt_residual
 from hierax._math.lower_level import SOLVED
 
@@ -114,10 +115,13 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
     return Candidate(point, judged, better, residual, confirmed, found.different_values(), start, way)
 
 
-def shown(candidates: list[Candidate]) -> dict[str, float] | None:
-    """The best candidate so far, for the progress bar."""
+def shown(candidates: list[Candidate], scale: Scale) -> dict[str, float] | None:
+    """The best candidate so far, for the progress bar; `scale`: that of F."""
     best = min((c for c in candidates if c.accepted), key=lambda c: c.upper, default=None)
-    return None if best is None else {"upper": best.upper, "violation": best.violation, "gap": best.gap}
+    if best is None:
+        return None
+    upper = float(best.upper * scale.unit + scale.origin)
+    return {"upper": upper, "violation": best.violation, "gap": best.gap}
 
 
 def select(candidates: list[Candidate]) -> Candidate | None:

@@ -52,7 +52,7 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
     small = auto.route == "small"
     starts, seconds = auto.starts or STARTS, auto.seconds or (SMALL_ROUTE_SECONDS if small else PENALTY_ROUTE_SECONDS)
     with (
-        progress_bar(call.progress, starts) as show,
+        progress_bar(call.progress, call.news, starts, "starts") as show,
         one_blas_thread,
         interruptible() as interrupt,
     ):

@@ -305,7 +305,7 @@ def run_implicit(prepared: Prepared, auto: "Auto", seed: int, first_line: str, c
         interruptible() as interrupt,
     ):
         route = FreeRoute(prepared, auto, seed, call, Deadline(auto.seconds, interrupt, begin))
-        with progress_bar(call.progress, route.starts) as show:
+        with progress_bar(call.progress, call.news, route.starts, "starts") as show:
             route.run(show)
         status = route.status()
     assert route.best is not None

@@ -73,7 +73,7 @@ class SmallSearch:
                 break
             self._piece(f"start {number}", functools.partial(self._search_kkt_points, first, number))
             self.tried = number + 1
-            show(self.tried, shown(self.candidates))
+            show(self.tried, shown(self.candidates, self.vectors.units.upper))
         for number in self._starts_for_values(np.flatnonzero(statuses == SOLVED).tolist()):
             if not self.deadline.passed:
                 below = functools.partial(self._search_below_values, firsts[number], number)

@@ -261,7 +261,7 @@ def run_large(prepared: Prepared, auto: "Auto", seed: int, first_line: str, call
     """The best point of all stages."""
     with interruptible() as interrupt:
         route = LargeRoute(prepared, auto, seed, [first_line], interrupt, call)
-        with progress_bar(call.progress, int(route.budget.seconds)) as show:
+        with progress_bar(call.progress, call.news, int(route.budget.seconds), "seconds") as show:
             route.run(show)
         return _solution(route, auto, seed)
 

@@ -151,7 +151,7 @@ class PenaltySearch:
             self.held_at_kinks |= held
             firsts.append(first)
             self.statuses.append(status)
-            show(number + 1, shown(self.candidates))
+            show(number + 1, shown(self.candidates, self.vectors.units.upper))
             if enough == np.inf and any(candidate.accepted for candidate in self.candidates):
                 took = time.perf_counter() - begin
                 enough = took + max(GLOBALITY_SECONDS, GLOBALITY_SHARE * took)

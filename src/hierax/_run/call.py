@@ -19,6 +19,7 @@ from hierax._judge.psi import Penalty
 from hierax._run.clock import Clock
 from hierax._run.device import Output, Run
 from hierax._run.notes import NOTHING_KEPT, Notes
+from hierax._run.progress import News
 from hierax._run.reports import Costs
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Call:
 
     The meaning of each is that of the argument of `solve`; `quiet`, which `solve` has not, keeps failures out of the
     warnings, for a caller to whom they are part of the game. `notes` hold what an earlier call of the same kind has
-    done. `clock` starts when the call is made.
+    done. `clock` starts when the call is made; `news` are where it has come to.
     """
 
     max_steps: int | None = None
@@ -89,6 +90,7 @@ class Call:
     quiet: bool = False
     notes: Notes = NOTHING_KEPT
     clock: Clock = dataclasses.field(init=False)
+    news: News = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         """Refuse values that no method could make sense of."""
@@ -112,6 +114,7 @@ class Call:
             if isinstance(getattr(self, name), np.integer):
                 object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "clock", Clock(self.seconds))
+        object.__setattr__(self, "news", News())
 
     def under(self, name: str) -> Call:
         """The same call, by the same clock, with the notes of a part of the work."""

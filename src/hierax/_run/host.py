@@ -129,7 +129,7 @@ class Host:
         """Chunk after chunk; what the host ended the run with, None: its steps, or its own codes."""
         per_step: float | None = None
         shown = self.call.progress if self.processes.first else False
-        with progress_bar(shown, self.call.steps) as show:
+        with progress_bar(shown, self.call.news, self.call.steps, "steps") as show:
             while self.done < self.call.steps and self._running:
                 ended, asked = self._decision(per_step)
                 if ended is not None:

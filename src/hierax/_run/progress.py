@@ -1,6 +1,14 @@
-"""The progress bar of a run (rich), on stderr; off outside a terminal."""
+"""How a run says where it is: a bar on a terminal, lines elsewhere, and lines of the logger "hierax".
 
+The parts of a run leave what they know with the call's `News`; a thread of `told` reads it every few seconds, so that a
+run is not silent for minutes while it compiles or makes one long step. Where stderr is a terminal, `progress_bar` draws
+a bar instead of the lines (rich).
+"""
+
+import logging
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,14 +20,91 @@ from hierax._base.lazy import lazy
 rich_console, rich_progress = lazy("rich.console"), lazy("rich.progress")
 
 SHOWN = ("upper", "violation", "gap", "stationarity")
+LINE_EVERY = 5.0  # seconds between two lines on stderr
+LOGGED = 2  # so many of them for one line of the logger
 Show = Callable[[int, dict[str, Any] | None], None]
+
+logger = logging.getLogger("hierax")
+
+
+class News:
+    """Where a call is, as its parts have said it last: written by the run, read by the thread that tells it.
+
+    Args:
+        doing: what it does before anything is said.
+    """
+
+    def __init__(self, doing: str = "preparing and compiling") -> None:
+        self._begin = time.perf_counter()
+        self._done, self._record = doing, dict[str, Any]()
+
+    def say(self, done: str, record: dict[str, Any] | None) -> None:
+        """So much is done, for example "3 of 16 starts"; and the latest record, None: as before."""
+        self._done = done
+        if record is not None:
+            self._record = record
+
+    def line(self) -> str:
+        """All of it in one line."""
+        numbers = numbers_shown(self._record, ", ")
+        return f"hierax: {time.perf_counter() - self._begin:.0f} s, {self._done}{', ' if numbers else ''}{numbers}"
+
+
+def numbers_shown(record: dict[str, Any], between: str) -> str:
+    """The numbers of a record that are worth showing; of many starts, their medians.
+
+    Examples:
+        >>> numbers_shown({"step": 7, "upper": np.array([1.0, 2.0, 4.0]), "violation": 1e-9}, ", ")
+        'upper 2, violation 1e-09'
+    """
+    known = [name for name in SHOWN if name in record]
+    return between.join(f"{name} {float(np.median(record[name])):.3g}" for name in known)
 
 
 @contextmanager
-def progress_bar(wanted: bool | None, total: int) -> Iterator[Show]:
-    """A function `show(steps_done, record)`; it does nothing where no bar is wanted."""
+def told(news: News, progress: bool | None) -> Iterator[None]:
+    """While it lasts a thread tells the news: to the logger every 10 seconds, and every 5 to stderr where `progress` is
+    True and stderr is no terminal.
+    """
+    lines = progress is True and not rich_console.Console(stderr=True).is_terminal
+    ended = threading.Event()
+    thread = threading.Thread(target=_tell, args=(news, lines, ended), name="hierax progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _tell(news: News, lines: bool, ended: threading.Event) -> None:
+    beats = 0
+    while not ended.wait(LINE_EVERY):
+        beats += 1
+        line = news.line()
+        if beats % LOGGED == 0:
+            logger.info(line)
+        try:
+            if lines:
+                sys.stderr.write(f"{line}\n")
+                sys.stderr.flush()
+        except (OSError, ValueError):  # nobody reads them any more
+            lines = False
+
+
+@contextmanager
+def progress_bar(wanted: bool | None, news: News, total: int, unit: str) -> Iterator[Show]:
+    """A function `show(done, record)`: it leaves the news, and draws the bar where one is wanted.
+
+    Where the unit is seconds the time itself is what is done.
+    """
+
+    def tell(done: int, record: dict[str, Any] | None) -> None:
+        news.say(f"of at most {total} s" if unit == "seconds" else f"{done} of {total} {unit}", record)
+
+    tell(0, None)
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
-        yield lambda done, record: None
+        yield tell
         return
     columns = (
         rich_progress.TextColumn("hierax"),
@@ -32,8 +117,7 @@ def progress_bar(wanted: bool | None, total: int) -> Iterator[Show]:
         task = bar.add_task("", total=total, text="")
 
         def show(done: int, record: dict[str, Any] | None) -> None:
-            known = [name for name in SHOWN if record is not None and name in record]
-            text = "  ".join(f"{name} {float(np.median((record or {})[name])):.3g}" for name in known)
-            bar.update(task, completed=done, text=text)
+            tell(done, record)
+            bar.update(task, completed=done, text=numbers_shown(record or {}, "  "))
 
         yield show
