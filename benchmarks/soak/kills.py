@@ -22,7 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hierax.cli.codes import CERTIFIED, NOT_CERTIFIED
+
 MODELS = Path(__file__).with_name("models.py")
+ENDED = (CERTIFIED, NOT_CERTIFIED)  # exit codes of a command that came to its end
 EVERY = 0.3  # seconds between checkpoints
 SLACK = 1.5  # a chunk of steps (half a second), the write, and a busy machine
 ENOUGH = ["--seconds", "3600"]  # so that on a busy machine no search is cut short by its clock
@@ -88,7 +91,7 @@ class Killed:
         begin = time.monotonic()
         process = self._start(self._whole)
         _, errors = process.communicate()
-        if process.returncode != 0:
+        if process.returncode not in ENDED:
             raise SystemExit(f"{self.name}: {errors}")
         self.takes = time.monotonic() - begin
         print(f"{self.name}: {self.takes:.1f} s without a kill", flush=True)
@@ -171,7 +174,8 @@ class Killed:
         """The end of a run, with that of the uninterrupted one."""
         output, errors = process.communicate()
         resumed = "Resumed from the checkpoint" in output
-        problems = [f"exit code {process.returncode}: {errors.strip()}"] if process.returncode else []
+        wrong = process.returncode not in ENDED
+        problems = [f"exit code {process.returncode}: {errors.strip()}"] if wrong else []
         if not problems:
             problems = differences(self._whole, self._out)
         if self.reached and not resumed:

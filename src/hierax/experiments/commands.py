@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hierax._base.errors import InputError
+from hierax._base.errors import InputError, RunFailed
 from hierax._run.status import Kind
 from hierax.experiments import datasets
 from hierax.experiments.bench import cold, external, fuzz, leaderboard, medium, methods, sampled, suites
@@ -74,15 +74,17 @@ class SampleWeights(StrEnum):
     exp = "exp"
 
 
-@app.command()
+@app.command(epilog="Example: hierax demo")
 def demo(out: Out = None) -> None:
-    """Solve the paper's toy problem with nothing set, in seconds; print the solution and draw it."""
+    """Solve the paper's toy problem with nothing set, in seconds; print answer and certificate, and draw it."""
     solution = toy_demo.run(out or Path("out") / "demo", Console())
     if solution.status.kind is Kind.INTERRUPTED:
         raise KeyboardInterrupt
+    if not solution.status.ok:
+        raise RunFailed(f"the demo has no certified answer: {solution.status.message}", solution)
 
 
-@app.command()
+@app.command(epilog="Example: hierax reproduce toy --quick")
 def reproduce(
     experiment: Annotated[Experiment, typer.Argument(help="Which experiment.")],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, judges nothing.")] = False,
@@ -144,7 +146,7 @@ def _reproduce_published(
         runs[name](out / f"{name}-published", quick=quick, seeds=seeds, data_dir=data_dir)
 
 
-@app.command("datasets")
+@app.command("datasets", epilog="Example: hierax datasets --download fourclass")
 def list_datasets(
     download: Annotated[
         str | None, typer.Option(metavar="NAME", help="First fetch this data set from its public home.")
@@ -168,7 +170,7 @@ def list_datasets(
     Console().print(table, highlight=False, markup=False)
 
 
-@bench_app.command("bolib")
+@bench_app.command("bolib", epilog="Example: hierax bench bolib --problem Bard1988Ex1")
 def bench_bolib(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
     solver: Annotated[
@@ -185,7 +187,7 @@ def bench_bolib(
     external.run(_wide_console(), seeds, solvers, problems, out or Path("out") / "bolib")
 
 
-@bench_app.command("stochastic")
+@bench_app.command("stochastic", epilog="Example: hierax bench stochastic --seeds 1 --starts 10")
 def bench_stochastic(
     seeds: Annotated[int, typer.Option(min=1, help="Divisions of the data sets.")] = 3,
     starts: Annotated[int, typer.Option(min=1, max=200, help="Starts of the toy.")] = 200,
@@ -196,7 +198,7 @@ def bench_stochastic(
     sampled.run(_wide_console(), seeds, starts, data_dir, out or Path("out") / "stochastic")
 
 
-@bench_app.command("fuzz")
+@bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")
 def bench_fuzz(
     n: Annotated[int, typer.Option("--n", min=1, help="How many problems.")] = 300,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problems.")] = 0,
@@ -216,7 +218,7 @@ def bench_fuzz(
         fuzz.run(_wide_console(), n, seed, seconds, json_file, certify)
 
 
-@bench_app.command("medium")
+@bench_app.command("medium", epilog="Example: hierax bench medium --seconds 30")
 def bench_medium(
     problem: Annotated[
         list[str] | None, typer.Option(help="A problem, may be given again; unset: all.", show_default=False)
@@ -238,7 +240,7 @@ def bench_medium(
     medium.run(_wide_console(), problems, solvers, seconds, seeds, data_dir, out or Path("out") / "medium")
 
 
-@bench_app.command("methods")
+@bench_app.command("methods", epilog="Example: hierax bench methods --method salvf")
 def bench_methods(problem: TableProblems = None, method: TableMethods = None, out: Out = None) -> None:
     """Run every method with nothing set on known-answer problems of six kinds, judged from outside; one table."""
     problems = _known("--problem", problem, list(METHOD_PROBLEMS))
@@ -246,7 +248,7 @@ def bench_methods(problem: TableProblems = None, method: TableMethods = None, ou
     methods.run(_wide_console(), problems, chosen, out or Path("out") / "methods")
 
 
-@bench_app.command("run")
+@bench_app.command("run", epilog="Example: hierax bench run my_method.py:Mine")
 def bench_run(
     target: Annotated[
         str,
@@ -270,7 +272,7 @@ def bench_run(
     methods.run_own(_wide_console(), target, problems, beside, out or Path("out") / "own-method")
 
 
-@bench_app.command("suite")
+@bench_app.command("suite", epilog="Example: hierax bench suite smd --solver Auto")
 def bench_suite(
     name: Annotated[str, typer.Argument(metavar=f"[{'|'.join(suites.PROBLEMS)}]", help="Which collection.")],
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
@@ -286,7 +288,7 @@ def bench_suite(
     suites.run(_wide_console(), name, seeds, solvers, data_dir, out or Path("out") / "suites" / name)
 
 
-@bench_app.command("leaderboard")
+@bench_app.command("leaderboard", epilog="Example: hierax bench leaderboard out/suites --page out/leaderboard.md")
 def bench_leaderboard(
     folder: Annotated[Path, typer.Argument(help="Folder with SUITE/results.json.")] = Path("out") / "suites",
     page: Annotated[Path, typer.Option(help="The page to write.")] = Path("out") / "leaderboard.md",
@@ -296,7 +298,7 @@ def bench_leaderboard(
     Console().print(f"Written to {page}", highlight=False, soft_wrap=True)
 
 
-@bench_app.command("cold")
+@bench_app.command("cold", epilog="Example: hierax bench cold --out out/cold")
 def bench_cold(
     only: Annotated[
         list[str] | None, typer.Option(help="A call, may be given again; unset: all.", show_default=False)

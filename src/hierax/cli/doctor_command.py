@@ -1,0 +1,169 @@
+"""`hierax doctor`: what hierax finds on this machine, and whether a small problem is solved and certified on it."""
+
+import importlib.util
+import os
+import platform
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import typer
+
+import hierax
+from hierax._base.text import text_table
+from hierax._compile.kept import default_folder
+from hierax._problem.problem import Problem
+from hierax._problem.sets import Box
+from hierax.cli import codes
+from hierax.experiments import datasets
+from hierax.solving import solve
+
+EXAMPLE = "Example: hierax doctor"
+SECONDS = 5.0  # limit of the self-test
+EXTRAS = {  # the packages that an extra brings, as they are imported
+    "conic": ("clarabel",),
+    "plot": ("matplotlib",),
+    "data": ("pooch", "sklearn"),
+    "sklearn": ("sklearn",),
+    "cvxpy": ("cvxpy", "clarabel"),
+}
+KNOWN = 1 / 1.1  # x and y of the self-test's problem
+
+
+class Line(NamedTuple):
+    """What was found; `wrong`: something that has to be mended."""
+
+    name: str
+    text: str
+    wrong: bool = False
+
+
+def doctor() -> None:
+    """Say what hierax finds on this machine, and solve and certify a small problem (five seconds at most).
+
+    Exit codes:
+      0  all is well; extras and data that are missing are named, and are no fault
+      1  something is wrong
+    """
+    lines = [*_versions(), _devices(), _precision(), _programs(), *_extras(), _data(), _self_test()]
+    print(text_table("What hierax finds", [(line.name, "WRONG" if line.wrong else "", line.text) for line in lines]))
+    wrong = [line.name for line in lines if line.wrong]
+    print(f"\nWrong: {', '.join(wrong)}." if wrong else "\nAll is well.")
+    raise typer.Exit(codes.REFUSED if wrong else codes.DONE)
+
+
+def _versions() -> Iterator[Line]:
+    yield Line("hierax", f"{hierax.__version__}, in {Path(hierax.__file__).parent}")
+    yield Line("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    try:
+        needed = requires("hierax") or []
+    except PackageNotFoundError:
+        yield Line("packages", "hierax is not installed as a package: what it needs is not known", wrong=True)
+        return
+    for name, least in _needed(needed):
+        yield _version(name, least)
+
+
+def _needed(requirements: list[str]) -> Iterator[tuple[str, str]]:
+    """The packages that are always needed, and their least versions.
+
+    Examples:
+        >>> list(_needed(["jax>=0.10.2", "clarabel>=0.9; extra == 'conic'"]))
+        [('jax', '0.10.2')]
+    """
+    for requirement in requirements:
+        found = re.fullmatch(r"([\w.-]+)\s*>=\s*([\d.]+)", requirement)
+        if found is not None:
+            yield found[1], found[2]
+
+
+def _version(name: str, least: str) -> Line:
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return Line(name, f"is missing: pip install '{name}>={least}'", wrong=True)
+    if _numbers(found) < _numbers(least):
+        return Line(name, f"{found} is too old: pip install '{name}>={least}'", wrong=True)
+    return Line(name, found)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version, for comparison.
+
+    Examples:
+        >>> _numbers("0.10.2.dev3") > _numbers("0.9.12")
+        True
+    """
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(int(number) for number in found[0].split(".")) if found else ()
+
+
+def _devices() -> Line:
+    try:
+        found = jax.devices()
+    except RuntimeError as error:  # a platform that was asked for and is not there
+        return Line("devices", " ".join(str(error).split()), wrong=True)
+    return Line("devices", f"{len(found)} {found[0].platform}: {', '.join(str(device) for device in found[:4])}")
+
+
+def _precision() -> Line:
+    alone = "float64" if os.environ.get("JAX_ENABLE_X64", "").lower() in ("1", "true", "yes", "on") else "float32"
+    advice = "" if alone == "float64" else ', until jax.config.update("jax_enable_x64", True)'
+    return Line("precision", f"float64 on the command line; {alone} in Python{advice}; certificates always float64")
+
+
+def _programs() -> Line:
+    """Where compiled programs are kept. `cache` has made the folder where that was possible."""
+    chosen: str | None = jax.config.jax_compilation_cache_dir
+    folder = Path(chosen) if chosen else default_folder()
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        return Line("compiled programs", f"{folder} cannot be written to: every command compiles anew", wrong=True)
+    sizes = []
+    for file in folder.iterdir():
+        with suppress(FileNotFoundError):  # another process may be writing there
+            sizes.append(file.stat().st_size)
+    return Line("compiled programs", f"{len(sizes)} files, {sum(sizes) / 1e6:.0f} MB, in {folder}")
+
+
+def _extras() -> Iterator[Line]:
+    for extra, packages in EXTRAS.items():
+        missing = [package for package in packages if importlib.util.find_spec(package) is None]
+        cure = f"no {' nor '.join(missing)}: pip install 'hierax[{extra}]'"
+        yield Line(f"extra {extra}", cure if missing else f"found {' and '.join(packages)}")
+
+
+def _data() -> Line:
+    there = {name: datasets.availability(source).now for name, source in datasets.SOURCES.items()}
+    missing = [name for name, available in there.items() if not available]
+    text = f"{len(there) - len(missing)} of {len(there)} can be loaded"
+    return Line("data sets", f"{text}; without {', '.join(missing)}: hierax datasets tells" if missing else text)
+
+
+def problem_of_the_readme() -> Problem:
+    """The problem of README.md: x = y = 1/1.1."""
+    return Problem(
+        upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        constraints=lambda x, y: y - x,
+        x_set=Box(0.0, 3.0),
+        y_set=Box(0.0, 3.0),
+    )
+
+
+def _self_test() -> Line:
+    """Solve and certify a problem whose answer is known."""
+    try:
+        solution = solve(problem_of_the_readme(), 0.5, 0.5, seconds=SECONDS, progress=False)
+    except Exception as error:  # whatever it is, it is what the doctor is asked about
+        return Line("self-test", f"failed: {type(error).__name__}: {' '.join(str(error).split())}", wrong=True)
+    took = f"{solution.counts.seconds:.1f} s, and {solution.counts.compile_seconds:.1f} to compile"
+    if solution.status.name == "seconds":
+        return Line("self-test", f"not done in {SECONDS:g} s ({took}): call again, programs are kept", wrong=True)
+    error = max(abs(float(solution.x) - KNOWN), abs(float(solution.y) - KNOWN))
+    if not solution.status.ok or not solution.certificate.ok(solution.tol) or not error < solution.tol:
+        return Line("self-test", f"{solution.status.message} Off the known answer by {error:.1g}.", wrong=True)
+    return Line("self-test", f"solved and certified, off the known answer by {error:.0e}; {took}")

@@ -1,0 +1,45 @@
+"""How the command line tells what went wrong: one line and an exit code; with --debug the traceback before the line.
+
+Mistakes of the caller, failed runs, missing packages and files are one line each. Anything else is a bug of ours, which
+shows its traceback without being asked: it may have come after hours.
+"""
+
+import traceback
+
+import typer
+from rich.console import Console
+
+from hierax._base.errors import InputError, MissingExtra, RunFailed
+from hierax.cli import codes
+
+DEBUG = "--debug"
+
+
+class OneLineErrors(typer.core.TyperGroup):
+    """The group of all commands: turns exceptions into lines and exit codes, and takes --debug wherever it stands."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # as `invoke`
+        """Bring --debug to the front, where the options of all commands are."""
+        own = args[: args.index("--")] if "--" in args else args
+        if DEBUG in own:
+            args = [DEBUG, *(word for word in own if word != DEBUG), *args[len(own) :]]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # the base names a private class
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except (InputError, RunFailed, MissingExtra, OSError) as error:
+            if ctx.params.get("debug"):
+                traceback.print_exception(error)
+            Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            raise typer.Exit(_code(error, ctx.invoked_subcommand)) from None
+        except KeyboardInterrupt:
+            Console(stderr=True).print("interrupted")
+            raise typer.Exit(codes.INTERRUPTED) from None
+
+
+def _code(error: Exception, command: str | None) -> int:
+    if command == "verify":
+        return codes.UNREADABLE
+    return codes.FAILED if isinstance(error, RunFailed) else codes.REFUSED

@@ -1,0 +1,234 @@
+"""`hierax solve`: a problem in a file, solved, certified, and left in a folder."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import jax
+import typer
+from jax.sharding import Mesh
+
+from hierax._auto.auto import Auto
+from hierax._auto.kept_answer import GOES_ON
+from hierax._base.errors import InputError, RunFailed
+from hierax._base.interrupt import CTRL_C, interruptible
+from hierax._judge.certificate import Certificate
+from hierax._methods.registry import METHODS
+from hierax._run import answers
+from hierax._run.method import AbstractMethod
+from hierax._run.notes import EVERY
+from hierax._run.processes import Processes
+from hierax._run.progress import News, told
+from hierax._run.solution import Solution
+from hierax._run.status import Kind
+from hierax.cli import codes, json_output, run_folder
+from hierax.cli.run_folder import CHECKPOINT, Settings
+from hierax.cli.stated import Target, stated
+from hierax.experiments import user_file
+from hierax.experiments.commands import Out
+from hierax.solving import solve as run_solver
+
+EXAMPLE = "Example: hierax solve problem.py:problem --seconds 60 --out run"
+
+SOLVERS: dict[str, Callable[[], AbstractMethod | Auto]] = {"auto": Auto, **METHODS}
+
+
+def _solver_name(text: str) -> str:
+    """The name of a method, as an option's value."""
+    if text not in SOLVERS:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(SOLVERS)}.")
+    return text
+
+
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        parser=_solver_name,
+        metavar="NAME",
+        # Among the words of the help, which are never broken; a metavar as long as this list would be, anywhere.
+        help=f"The method: {', '.join(SOLVERS)}; unset: auto, or that of the run to resume.",
+        show_default=False,
+    ),
+]
+
+
+def solve(
+    target: Target,
+    method: MethodName = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Outer steps of a method in all (10000 unless set), those before --resume included."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Time limit of the run by the clock.", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of all random numbers (0 unless set).", show_default=False)
+    ] = None,
+    out: Out = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document; everything else goes to stderr.")
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in the folder, whatever ended it, kill -9 too; without one, begin."
+        ),
+    ] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=1e-3, help="Seconds between checkpoints: so much work a kill may cost.")
+    ] = EVERY,
+    distributed: Annotated[
+        bool,
+        typer.Option("--distributed", help="One of several processes of a run, on all their devices: docs/cluster.md."),
+    ] = False,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address of process 0; under SLURM and Open MPI it is found."),
+    ] = None,
+    num_processes: Annotated[int | None, typer.Option(min=1, help="How many processes there are.")] = None,
+    process_id: Annotated[int | None, typer.Option(min=0, help="Which of them this one is.")] = None,
+) -> None:
+    """Solve a problem stated in a Python file, which is run as it is; results go to a folder (out/NAME unless set).
+
+    Exit codes:
+      0    the certificate says yes
+      3    there is an answer, but the certificate says no or cannot decide
+      4    the run failed: infeasible, unbounded, not finite, diverged, no data
+      1    the call or the file is wrong; 2: an option is misspelt
+      130  ended by Ctrl-C; 143: by SIGTERM
+    """
+    file, name = user_file.split(target)
+    folder = out or Path("out") / name
+    if not distributed and (coordinator, num_processes, process_id) != (None, None, None):
+        raise InputError("--coordinator, --num-processes, --process-id: belong to --distributed; give it too.")
+    if distributed and not resume and method in (None, "auto"):
+        raise InputError("--distributed: needs a method that makes steps; give one, for example --method salvf.")
+    with json_output.stdout_kept_for_json(as_json) as stdout:
+        mesh = _joined(coordinator, num_processes, process_id) if distributed else None
+        processes = Processes(mesh)
+        chosen = _chosen(Settings(method, max_steps, seed), folder if resume else None, processes)
+        if processes.first:
+            print(f"Running the Python file {file} for its {name}.")
+        with processes.together():
+            given = stated(file, name)
+        settings = {"target": target, **chosen._asdict(), "resumed": resume}
+        with interruptible() as interrupt:  # Ctrl-C ends the run, and what it has is written
+            with _in_folder(folder, settings, resume, processes):
+                solution = run_solver(
+                    *given,
+                    SOLVERS[str(chosen.method)](),
+                    max_steps=chosen.max_steps,
+                    seconds=seconds,
+                    seed=chosen.seed or 0,
+                    progress=True,
+                    throw=False,
+                    checkpoint=folder / CHECKPOINT,
+                    checkpoint_every=checkpoint_every,
+                    mesh=mesh,
+                )
+            if processes.first:
+                answer = answers.content_of(solution)
+                run_folder.write(folder, solution, settings, answer)
+        if not processes.first:
+            raise typer.Exit(_exit_code(solution, None, interrupt.by))
+        judged = _judged(solution)
+        code = _exit_code(solution, judged.certificate, interrupt.by)
+        _print(solution, judged, target, folder)
+        if as_json:
+            text = json_output.document(
+                solution, *judged, answer=answer, settings=settings, folder=folder, exit_code=code
+            )
+            print(text, file=stdout, flush=True)
+    if code == codes.FAILED:
+        raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _in_folder(folder: Path, settings: Mapping[str, object], resume: bool, processes: Processes) -> Iterator[None]:
+    """Within it the first process's folder says that a run is under way, and holds nothing that belongs to another."""
+    with ExitStack() as stack:
+        with processes.together():
+            if processes.first:
+                if not resume:
+                    run_folder.begin_anew(folder)
+                stack.enter_context(run_folder.under_way(folder, settings))
+        yield
+
+
+def _joined(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Mesh:
+    """The devices of all processes of the run, once they have found each other."""
+    try:
+        jax.distributed.initialize(coordinator, num_processes, process_id)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--distributed: the processes did not find each other. {error} Give each of them --coordinator HOST:PORT "
+            "(the same, of process 0), --num-processes and a --process-id of its own."
+        ) from error
+    return jax.make_mesh((jax.device_count(),), ("data",))
+
+
+def _chosen(asked: Settings, earlier: Path | None, processes: Processes) -> Settings:
+    """The options, where they are not given those of the run in the folder `earlier`; the same in all processes."""
+    with processes.together():
+        if earlier is not None and processes.first:
+            asked = run_folder.with_earlier(asked, earlier, list(SOLVERS))
+    asked = Settings(*json.loads(processes.from_first(json.dumps(asked).encode())))
+    asked = asked._replace(method=asked.method or "auto", seed=asked.seed or 0)
+    if asked.method == "auto" and asked.max_steps is not None:
+        raise InputError("--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds.")
+    return asked
+
+
+class Judged(NamedTuple):
+    """The certificate of an answer, or why there is none."""
+
+    certificate: Certificate | None
+    why_none: str | None
+
+
+def _judged(solution: Solution) -> Judged:
+    """The certificate; a run that failed or was interrupted is not judged any further than it was."""
+    if solution.status.failed:
+        return Judged(None, "the run failed.")
+    if solution.status.kind is Kind.INTERRUPTED:
+        return Judged(None, "the run was interrupted; `hierax verify` makes one of the point so far.")
+    if solution.shared:
+        return Judged(None, "several processes made the run; judge the point in one, on all data: docs/cluster.md.")
+    if solution.judgement is None:
+        return Judged(None, "a Stream is never seen as a whole; call hx.certify on data of your own.")
+    try:
+        with told(News("making the certificate"), progress=True):
+            return Judged(solution.certificate, None)
+    except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
+        return Judged(None, str(error))
+
+
+def _exit_code(solution: Solution, certificate: Certificate | None, interrupted_by: str) -> int:
+    """0 where the certificate says yes; and of several processes, which make none, where the run has ended.
+
+    Launchers of several processes take any other code for a crash, and end the others.
+    """
+    if solution.status.failed:
+        return codes.FAILED
+    if solution.status.kind is Kind.INTERRUPTED:
+        return codes.INTERRUPTED if interrupted_by == CTRL_C else codes.TERMINATED
+    if solution.shared:
+        return codes.DONE
+    confirmed = certificate is not None and certificate.ok(solution.tol)
+    return codes.CERTIFIED if confirmed else codes.NOT_CERTIFIED
+
+
+def _print(solution: Solution, judged: Judged, target: str, folder: Path) -> None:
+    """The log, which says how global the answer is, the tables of the solution and its certificate, and what next."""
+    for line in solution.log:
+        print(line)
+    if solution.status.failed:  # the error says the rest
+        return
+    print(f"\n{solution}\n")
+    print(f"No certificate: {judged.why_none}" if judged.certificate is None else judged.certificate)
+    print(f"\nWritten to {folder}" + (" (go on with --resume)" if solution.status.kind in GOES_ON else ""))
+    print(f"Check it again: hierax verify {target} {folder / run_folder.ANSWER}")
