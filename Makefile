@@ -13,7 +13,7 @@ LOCK_ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all lint bench soak lock check-lock clean
+.PHONY: help demo test test-fast test-all lint bench soak lock check-lock release-check clean
 
 help:
 	@echo "make demo        solve a small problem and draw it (seconds, after the first install)"
@@ -25,6 +25,7 @@ help:
 	@echo "make soak        long tests under load: kills of running commands, a million steps, a thousand shapes, threads"
 	@echo "make lock        resolve pyproject.toml into requirements.lock"
 	@echo "make check-lock  resolve requirements.lock for every supported platform; installs nothing"
+	@echo "make release-check  build sdist and wheel, install them into a clean environment, and use them there"
 	@echo "make clean       remove .venv, caches and builds (not out/)"
 
 demo: .venv/installed
@@ -125,6 +126,10 @@ lock:
 # Not part of `make test`: it needs a package registry and says nothing about the code.
 check-lock:
 	@$(find_uv); "$$py" tools/check_lock.py "$$uv"
+
+# Not part of `make test` either: installing needs a package registry. RELEASING.md tells when it is run.
+release-check: .venv/installed
+	@$(BIN)/python tools/check_release.py
 
 clean:
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

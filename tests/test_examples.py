@@ -86,3 +86,11 @@ def test_tolls_are_certified():
     _, certificate = example("tolls").main(steps=300)
     assert certificate.ok(1e-2), certificate.reasons(1e-2)
     assert np.sum(np.asarray(certificate.y)) == pytest.approx(4.0)
+
+
+def test_the_typed_example_is_certified(capsys):
+    module = example("typed")
+    sol = module.main()
+    # Where nothing is too heavy, every price is where its own derivative, c + w - 2.1 p, is zero.
+    np.testing.assert_allclose(sol.x, (module.WORTH + module.COST) / 2.1, atol=1e-4)
+    assert "certificate: yes" in capsys.readouterr().out
