@@ -66,7 +66,7 @@ def told(news: News, progress: bool | None) -> Iterator[None]:
     """While it lasts a thread tells the news: to the logger every 10 seconds, and every 5 to stderr where `progress` is
     True and stderr is no terminal.
     """
-    lines = progress is True and not rich_console.Console(stderr=True).is_terminal
+    lines = progress is True and not _on_a_terminal(progress)
     ended = threading.Event()
     thread = threading.Thread(target=_tell, args=(news, lines, ended), name="hierax progress", daemon=True)
     thread.start()
@@ -75,6 +75,11 @@ def told(news: News, progress: bool | None) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+def _on_a_terminal(progress: bool | None) -> bool:
+    """Whether stderr is a terminal; rich, which takes more for one than Python does, is asked where a bar is wanted."""
+    return bool(rich_console.Console(stderr=True).is_terminal) if progress else sys.stderr.isatty()
 
 
 def _tell(news: News, lines: bool, ended: threading.Event) -> None:
@@ -103,7 +108,7 @@ def progress_bar(wanted: bool | None, news: News, total: int, unit: str) -> Iter
         news.say(f"of at most {total} s" if unit == "seconds" else f"{done} of {total} {unit}", record)
 
     tell(0, None)
-    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+    if wanted is False or not _on_a_terminal(wanted):
         yield tell
         return
     columns = (

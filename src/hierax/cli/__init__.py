@@ -20,9 +20,9 @@ from hierax.experiments import commands
 HELP = """Bilevel optimisation with a constrained lower level, from noisy samples.
 
 Three commands to begin with:
-  hierax demo                       a small problem, solved, certified and drawn
-  hierax new problem.py             a commented problem of your own to begin with
-  hierax solve problem.py:problem   an answer, and whether it can be trusted
+  hierax demo                      a small problem: solved, certified, drawn
+  hierax new problem.py            a commented problem of your own
+  hierax solve problem.py:problem  an answer, and whether it can be trusted
 
 hierax COMMAND --help has the options, an example and the exit codes;
 docs/commands.md has all of it on one page.
