@@ -258,6 +258,15 @@ def test_debug_shows_the_traceback_and_changes_nothing_else(cli, where):
         assert ("Traceback" in done.stderr and "user_file.py" in done.stderr) == (where != "nowhere")
 
 
+@pytest.mark.parametrize("left", ["sys.exit()", "problem = sys.exit", "raise SystemExit(3)"])
+def test_a_file_that_leaves_is_no_success(cli, tmp_path, left):
+    (tmp_path / "leaves.py").write_text(f"import sys\n{left}\n")
+    for command in (["solve"], ["check"]):
+        done = cli(*command, "leaves.py:problem")
+        assert done.exit_code == REFUSED and "left Python by sys.exit(" in done.stderr
+    assert cli("verify", "leaves.py:problem", "answer.json").exit_code == UNREADABLE
+
+
 def test_a_failure_is_no_certificate(cli, tmp_path):
     """Auto's own failures have a code of their own, and no table that could be taken for an answer."""
     (tmp_path / "empty.py").write_text(README_PROBLEM.replace("y - x,", "y - x + 10.0,"))

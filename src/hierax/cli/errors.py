@@ -28,7 +28,7 @@ class OneLineErrors(typer.core.TyperGroup):
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # the base names a private class
         """Run a command."""
         try:
-            return super().invoke(ctx)
+            return self._without_leaving(ctx)
         except (InputError, RunFailed, MissingExtra, OSError) as error:
             if ctx.params.get("debug"):
                 traceback.print_exception(error)
@@ -37,6 +37,19 @@ class OneLineErrors(typer.core.TyperGroup):
         except KeyboardInterrupt:
             Console(stderr=True).print("interrupted")
             raise typer.Exit(codes.INTERRUPTED) from None
+
+    def _without_leaving(self, ctx: typer.Context) -> object:
+        """Run a command; a file of the user's that calls sys.exit() must not end it with a code that means "certified".
+
+        Typer's own exits are exceptions of another kind.
+        """
+        try:
+            return super().invoke(ctx)
+        except SystemExit as error:
+            raise InputError(
+                f"a file or function of yours left Python by sys.exit({error.code!r}) before there was an answer. Take "
+                'the call out, or put it under if __name__ == "__main__".'
+            ) from error
 
 
 def _code(error: Exception, command: str | None) -> int:

@@ -224,9 +224,11 @@ def _exit_code(solution: Solution, certificate: Certificate | None, interrupted_
 
 def _print(solution: Solution, judged: Judged, target: str, folder: Path) -> None:
     """The log, which says how global the answer is, the tables of the solution and its certificate, and what next."""
+    failed = solution.status.failed  # then the error says the rest
     for line in solution.log:
-        print(line)
-    if solution.status.failed:  # the error says the rest
+        if not (failed and line == solution.status.message):
+            print(line)
+    if failed:
         return
     print(f"\n{solution}\n")
     print(f"No certificate: {judged.why_none}" if judged.certificate is None else judged.certificate)

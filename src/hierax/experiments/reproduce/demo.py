@@ -69,8 +69,8 @@ def _draw(path: Path, seen: np.ndarray, solution: Solution) -> Path:
     figure = new_figure(7.0, 4.0)
     axis = figure.subplots()
     draw_curve(axis)
-    style = {"color": COLOURS["SALVF"], "ms": 6, "alpha": 0.6, "ls": "none"}
-    axis.plot(seen, np.asarray(hyper_objective(seen)), "o", label="points that were judged", **style)
+    judged = np.asarray(hyper_objective(seen))
+    axis.plot(seen, judged, "o", color=COLOURS["SALVF"], ms=6, alpha=0.6, ls="none", label="points that were judged")
     found, label = float(solution.x), f"answer ({solution.status.name})"
     axis.plot(found, float(hyper_objective(found)), "o", color=COLOURS["SALVF-VR"], ms=9, label=label)
     axis.set(xlabel="x", ylabel="F(x, y*(x))", title="The toy, nothing set")

@@ -21,7 +21,7 @@ from hierax._base.interrupt import Interrupt, interruptible
 from hierax._math.psi import Inner, Point, Weights, psi_gradient, stationarity
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Rows
-from hierax._run.progress import progress_bar
+from hierax._run.progress import News, progress_bar
 from hierax._run.solution import Solutions
 from hierax.experiments.reproduce import toy_report
 from hierax.experiments.reproduce import toy_synthetic as synthetic
@@ -96,7 +96,7 @@ def run(
 def _measured(rows: list[Row], starts: Float64[np.ndarray, "n 2"], steps: int, interrupt: Interrupt) -> list[Result]:
     """The results of the rows, up to Ctrl-C."""
     results: list[Result] = []
-    with progress_bar(None, len(rows)) as show:
+    with progress_bar(None, News(), len(rows), "rows") as show:
         for row in rows:
             try:
                 result = measure(row, starts, steps)
