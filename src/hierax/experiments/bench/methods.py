@@ -84,7 +84,7 @@ def _reported(
         run_tasks(tasks, console, parallel, keep)
     finally:  # Ctrl-C keeps what there is
         report(found)
-    draw_or_say(lambda: draw_profiles(out / "figures" / "profiles.png", [*(others or []), *found]), console.print)
+    draw_or_say(lambda: draw_profiles(out / "figures" / "profiles.png", [*(others or []), *found]), console.out)
     return found
 
 

@@ -109,7 +109,7 @@ def run(
     write_json(out / "metrics.json", content)
     _write_curves(out / "curves.npz", every, trained)
     print_tables(console, rows, statements, quick)
-    draw_or_say(lambda: draw(out / "figures" / "weight-decay.png", every, trained), console.print)
+    draw_or_say(lambda: draw(out / "figures" / "weight-decay.png", every, trained), console.out)
     console.print(f"Results: {out}", highlight=False)
     return content
 

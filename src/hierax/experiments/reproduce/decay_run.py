@@ -74,7 +74,7 @@ def run(
     write_json(out / "metrics.json", content)
     _write_curves(out / "curves.npz", every)
     decay_report.print_tables(console, summaries, None if quick else judged, statements)
-    draw_or_say(lambda: decay_report.draw(out / "figures", every, summaries), console.print)
+    draw_or_say(lambda: decay_report.draw(out / "figures", every, summaries), console.out)
     console.print(f"Results: {out}", highlight=False)
     return content
 

@@ -42,7 +42,7 @@ def run(out: Path, console: Console) -> Solution:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     figure = out / "figures" / "demo.png"
     draw_or_say(
-        lambda: console.print(f"\nFigure: {_draw(figure, np.array(seen), solution)}", soft_wrap=True), console.print
+        lambda: console.print(f"\nFigure: {_draw(figure, np.array(seen), solution)}", soft_wrap=True), console.out
     )
     # Here belongs the report: solution.report(out / "report.html"), and a line that names the file.
     console.print(NEXT, soft_wrap=True)

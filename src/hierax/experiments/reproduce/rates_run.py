@@ -68,7 +68,7 @@ def run(
         "statements": [word._asdict() for word in words],
     }
     write_json(out / "metrics.json", content)
-    draw_or_say(lambda: rates_figures.draw(out / "figures", *parts), console.print)
+    draw_or_say(lambda: rates_figures.draw(out / "figures", *parts), console.out)
     console.print(f"Written to {out}: metrics.json, figures/", soft_wrap=True)
     return content
 

@@ -137,7 +137,7 @@ def run(
     }
     write_json(out / "metrics.json", content)
     print_tables(console, summaries, plain, statements, quick)
-    draw_or_say(lambda: svm_report.draw(out / "figures", every, plain, _levels(names)), console.print)
+    draw_or_say(lambda: svm_report.draw(out / "figures", every, plain, _levels(names)), console.out)
     console.print(f"Results: {out}", highlight=False)
     return content
 

@@ -66,7 +66,7 @@ def run(
     write_json(out / "metrics.json", content)
     _write_curves(out / "curves.npz", every)
     svm_report.print_tables(console, summaries, plain, None if quick else judged, statements)
-    draw_or_say(lambda: svm_report.draw(out / "figures", every, plain), console.print)
+    draw_or_say(lambda: svm_report.draw(out / "figures", every, plain), console.out)
     console.print(f"Results: {out}", highlight=False)
     return content
 

@@ -85,7 +85,7 @@ def run(
     toy_report.print_tables(console, results, judged=not quick)
     synthetic.print_lines(console, other, judged=not quick)
     toy_report.print_statements(console, statements)
-    draw_or_say(lambda: toy_report.draw(out / "figures", {r.row.key: r for r in results}), console.print)
+    draw_or_say(lambda: toy_report.draw(out / "figures", {r.row.key: r for r in results}), console.out)
     console.print(f"Written to {out}: metrics.json, points.npz, figures/", soft_wrap=True)
     return content
 
