@@ -46,6 +46,8 @@ class OneLineErrors(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except SystemExit as error:
+            if isinstance(error.__context__, BrokenPipeError):  # rich's way to say that nobody reads the output
+                raise
             raise InputError(
                 f"a file or function of yours left Python by sys.exit({error.code!r}) before there was an answer. Take "
                 'the call out, or put it under if __name__ == "__main__".'

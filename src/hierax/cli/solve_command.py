@@ -95,9 +95,9 @@ def solve(
 
     Exit codes:
       0    the certificate says yes
+      1    the call or the file is wrong; 2: an option is misspelt
       3    there is an answer, but the certificate says no or cannot decide
       4    the run failed: infeasible, unbounded, not finite, diverged, no data
-      1    the call or the file is wrong; 2: an option is misspelt
       130  ended by Ctrl-C; 143: by SIGTERM
     """
     file, name = user_file.split(target)
