@@ -13,6 +13,7 @@ from hierax._auto.candidates import Candidate, SearchResult, judge, select
 from hierax._auto.constants import (
     DESCENT_SHARE,
     DESCENTS,
+    FURTHER_STARTS,
     NEARLY_AS_LOW,
     NO_GAP,
     PENALTY_ROUTE_SECONDS,
@@ -58,7 +59,8 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
     ):
         setting = setting_of(prepared, seed)
         deadline = Deadline(SEARCH_SHARE * seconds, interrupt, begin)
-        space = Space.of(setting, starts, seed, deadline)
+        further = FURTHER_STARTS if small and auto.starts is None else 0
+        space = Space.of(setting, starts, seed, deadline, further)
         space = dataclasses.replace(space, seen=_Watch(prepared, space, call).see, pieces=Pieces(call.notes))
         _refuse_nonfinite(space)
         search = (SmallSearch if small else PenaltySearch)(space)

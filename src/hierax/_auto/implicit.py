@@ -17,16 +17,26 @@ from hierax._judge.vectors import Point
 from hierax._lower.active_set import Found
 from hierax._math.lower_level import SOLVED
 
+FLAT, ROUNDING = 1e-11, 1e-16  # slopes, in units, at which a descent ends
+
 
 class ImplicitDescent:
-    """One descent, which remembers the best point that it has seen."""
+    """One descent, which remembers the best point that it has seen.
 
-    def __init__(self, space: Space, start: Point) -> None:
+    Args:
+        space: the problem.
+        start: where it begins.
+        to_rounding: whether it goes on to the last digits, for a point that a certificate objects to: the unit of F may
+            be so large that what F changes around its minimum is less than any other tolerance.
+    """
+
+    def __init__(self, space: Space, start: Point, to_rounding: bool = False) -> None:
         self.space, self.vectors = space, space.vectors
         assert self.vectors.follower is not None
         self.follower = self.vectors.follower
         self.warm = start
-        self.progress = Progress()
+        self.progress = Progress(0.0) if to_rounding else Progress()
+        self.flat = ROUNDING if to_rounding else FLAT
         self.at_kink = False  # whether it ended at a kink
 
     def run(self) -> Point | None:
@@ -35,7 +45,7 @@ class ImplicitDescent:
         first = self._solved(start)
         if first is None or not (self.follower.unique(first) or self.follower.determined(start, first)):
             return None
-        minimised(self.space, self._evaluated, start, stop)
+        minimised(self.space, self._evaluated, start, stop, self.flat)
         if self.progress.best is None:
             return None
         along_kinks = PieceDescent(self.space)
@@ -64,7 +74,7 @@ class ImplicitDescent:
 
 
 def minimised(
-    space: Space, evaluate: Callable[[np.ndarray], Evaluated], start: np.ndarray, stop: Stop, flat: float = 1e-11
+    space: Space, evaluate: Callable[[np.ndarray], Evaluated], start: np.ndarray, stop: Stop, flat: float = FLAT
 ) -> None:
     """A search over x: SLSQP where the upper level has constraints beside bounds, else L-BFGS-B down to `flat`."""
     if space.structure.above.any() or space.vectors.layout.above_equal:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hierax._auto.agreement import chance_of_more, optima
 from hierax._auto.candidates import Candidate, SearchResult, Way, judge, select, shown
 from hierax._auto.constants import (
     ACCEPTED_VIOLATION,
@@ -23,6 +24,9 @@ from hierax._auto.constants import (
     DOUBTFUL_STARTS,
     KKT_STARTS,
     LAST_RELAXATIONS,
+    LIKELY_NEW,
+    LINE_ROUNDS,
+    LINES_AFTER,
     NO_CURVATURE,
     POLISHES_PER_START,
     RELAXATIONS,
@@ -38,6 +42,7 @@ from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.phase_one import feasible_points
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.space import Space
+from hierax._judge.scanning import lowest_on_lines, scan_points
 from hierax._judge.vectors import Point, VectorProblem
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.progress import Show
@@ -71,6 +76,8 @@ class SmallSearch:
                 return SearchResult(self.candidates, statuses)
             if self.deadline.passed or self._all_agree(number):
                 break
+            if number == LINES_AFTER and len(optima(self.candidates)) > 1:
+                self._piece("along lines, early", self._look_along_lines)
             self._piece(f"start {number}", functools.partial(self._search_kkt_points, first, number))
             self.tried = number + 1
             show(self.tried, shown(self.candidates, self.vectors.units.upper))
@@ -78,7 +85,9 @@ class SmallSearch:
             if not self.deadline.passed:
                 below = functools.partial(self._search_below_values, firsts[number], number)
                 self._piece(f"values from start {number}", below)
+        self._piece("along lines", self._look_along_lines)
         self._piece("aside", self._look_aside)
+        self._start_further(show)
         self._piece("last digits", self._refine)
         return SearchResult(self.candidates, statuses)
 
@@ -110,17 +119,14 @@ class SmallSearch:
         return ended is not None
 
     def _all_agree(self, starts: int) -> bool:
-        """Whether enough starts have all ended at the same F, of a problem whose lower level looks convex."""
+        """Whether enough starts have all ended at one optimum, of a problem whose lower level looks convex."""
         if self.vectors.bent is not None:
             return False
         enough = starts >= AGREEING_STARTS
         if not enough and not (starts >= KKT_STARTS and len(self.descended) >= DESCENT_STARTS):
             return False
-        ends = [
-            min((c.upper for c in self.candidates if c.accepted and c.start == number), default=np.inf)
-            for number in {*range(starts), *self.descended}
-        ]
-        return bool(np.isfinite(ends).all() and np.ptp(ends) <= SAME_END * (1 + abs(min(ends))))
+        found = optima(self.candidates)
+        return len(found) == 1 and {*range(starts), *self.descended} <= {end.start for end in found[0]}
 
     def _first_solves(self) -> list[tuple[Point, int]]:
         """The lower level at every start, as far as the time allows: at least at the given one."""
@@ -152,7 +158,7 @@ class SmallSearch:
         """Descents from a point that is better than the best so far."""
         self._add(point, number, "kkt")
         if self.vectors.bent is None and not self.deadline.passed:
-            found = ImplicitDescent(self.space, point).run()
+            found = ImplicitDescent(self.space, point, to_rounding=True).run()
             if found is not None and self._add(found, number, "kkt").tight:
                 return
         self._search_kkt_points(point, number, LAST_RELAXATIONS)
@@ -214,6 +220,57 @@ class SmallSearch:
         """Whether the lower level looks convex, so that every KKT point of it is a solution."""
         branches = max(candidate.branches for candidate in self.candidates)
         return self.vectors.bent is None and branches == 1 and all(c.confirmed for c in self.candidates if c.accepted)
+
+    def _start_further(self, show: Show) -> None:
+        """Further starts, as long as one of them may well end somewhere new."""
+        for number, (x, y) in enumerate(self.space.further, len(self.space.xs)):
+            if self.deadline.passed or chance_of_more(optima(self.candidates)) <= LIKELY_NEW:
+                return
+            self._piece(f"start {number}", functools.partial(self._search_from, x, y, number))
+            show(number + 1, shown(self.candidates))
+
+    def _search_from(self, x: np.ndarray, y: np.ndarray, number: int) -> None:
+        """A further start."""
+        first, status = solved_below(self.vectors, x, y)
+        if status == SOLVED:
+            self._search_kkt_points(first, number)
+
+    def _look_along_lines(self) -> None:
+        """Look at F(x, y*(x)) along every entry of x, and go down from where it is lower than at the best point."""
+        if not scan_points(self.vectors.layout.nx) or self._all_agree(self.tried):
+            return
+        for _ in range(LINE_ROUNDS):
+            best = select(self.candidates)
+            lower = None if best is None else self._lower_along_lines(best)
+            if best is None or lower is None or self.deadline.passed:
+                return
+            self.go_down_from(lower, best.start)
+
+    def _lower_along_lines(self, best: Candidate) -> Point | None:
+        """The best feasible point after every entry of x was set to the best of a grid; None: the point itself."""
+        lowest, found = best.upper - SAME_END * (1 + abs(best.upper)), None
+
+        def value(x: np.ndarray) -> float:
+            nonlocal lowest, found
+            if self.deadline.passed:
+                return np.inf
+            branches = self.vectors.branches(x, best.point.y, best.point.mu)
+            chosen = branches.best()
+            if chosen is None:
+                return np.inf
+            point = Point(x, branches.y[chosen], branches.mu[chosen])
+            values = self.vectors.values(*point)
+            if not self.vectors.violation(point.x, point.y, values) <= ACCEPTED_VIOLATION:
+                return np.inf
+            if values.upper < lowest:
+                lowest, found = float(values.upper), point
+            return float(values.upper)
+
+        xs, limits = self.space.xs, self.vectors.x_limits
+        low = np.where(np.isfinite(limits.low), limits.low, np.min(xs, axis=0))
+        high = np.where(np.isfinite(limits.high), limits.high, np.max(xs, axis=0))
+        lowest_on_lines(value, best.point.x, low, high)
+        return found
 
     def _look_aside(self) -> None:
         """Look at both sides of the best point, where F may have an inflection, and go on from where it is lower."""

@@ -38,6 +38,7 @@ class Space:
         vectors: the problem.
         xs: starts of x, the given one first.
         ys: starts of y.
+        further: starts (x, y) for a search whose first ones end in many places.
         structure: which constraints are mere bounds.
         deadline: when the search has to end.
         seen: told of every point that was judged; may end the search.
@@ -55,9 +56,10 @@ class Space:
     ends: Ends = dataclasses.field(default_factory=Ends)
     pieces: Pieces = dataclasses.field(default_factory=Pieces)
     known_lengths: tuple[PyTree, PyTree] | None = None
+    further: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
 
     @staticmethod
-    def of(setting: Setting, starts: int, seed: int, deadline: Deadline) -> "Space":
+    def of(setting: Setting, starts: int, seed: int, deadline: Deadline, further: int = 0) -> "Space":
         """The space around the setting's point."""
         programs = Programs(setting)
         x, y = programs.landed(raveled(setting.x), raveled(setting.y))
@@ -72,4 +74,9 @@ class Space:
         at = np.array([x for x, _ in points])
         vectors = VectorProblem(programs, programs.units(lengths, points), y, seed, at)
         trees = unraveled(programs.trees.x, known[0]), unraveled(programs.trees.y, known[1])
-        return Space(vectors, xs, ys, vectors.structure(xs), deadline, known_lengths=trees)
+        more: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+        if further:
+            cubes = unit_cube(x.size, further, seed + 3), unit_cube(y.size, further, seed + 4)
+            covers = roughly.cover_x(xs[0], cubes[0]), roughly.cover_y(ys[0], cubes[1])
+            more = tuple(zip(covers[0][1:], covers[1][1:], strict=True))
+        return Space(vectors, xs, ys, vectors.structure(xs), deadline, known_lengths=trees, further=more)

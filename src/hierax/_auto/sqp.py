@@ -86,14 +86,15 @@ class LeftOff(Exception):
 class Progress:
     """The best point that a descent has seen; ends the descent where it gets nowhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: float = NO_PROGRESS) -> None:
         self.best: tuple[float, Point] | None = None
+        self._least = least  # decrease that counts as progress
         self._in_vain = 0  # evaluations since the last progress
 
     def note(self, value: float, violation: float, point: Point) -> None:
         """A point was evaluated, by how much it violates something included."""
         merit = value + RUN_OFF * max(violation - ALLOWED, 0.0)
-        progress = self.best is None or merit < self.best[0] - NO_PROGRESS
+        progress = self.best is None or merit < self.best[0] - self._least
         self._in_vain = 0 if progress else self._in_vain + 1
         if self.best is None or merit < self.best[0]:
             self.best = merit, point
@@ -173,7 +174,7 @@ def quasi_newton(
                 jac=True,
                 method="L-BFGS-B",
                 bounds=np.stack(bounds, axis=1),
-                options={"maxiter": stop.iterations, "ftol": 1e-15, "gtol": flat, "maxls": 30},
+                options={"maxiter": stop.iterations, "ftol": 1e-4 * flat, "gtol": flat, "maxls": 30},
             )
     except LeftOff:
         pass

@@ -5,8 +5,9 @@
 
 import numpy as np
 
+from hierax._auto.agreement import chance_of_more, optima
 from hierax._auto.candidates import Candidate, SearchResult
-from hierax._auto.constants import AGREE, BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR_GAP, LISTED_OPTIMA, OPTIMAL_BELOW
+from hierax._auto.constants import BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR_GAP, LISTED_OPTIMA, OPTIMAL_BELOW
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
@@ -87,24 +88,13 @@ def counted(found: SearchResult) -> str:
 
 def globality(found: SearchResult, value: float, upper: float, unit: float) -> str:
     """How many starts agree with F = `value` (`upper` in units of F), what else was found, and what may be left."""
-    values: dict[int, list[float]] = {}
-    for candidate in found.candidates:
-        if candidate.accepted:
-            values.setdefault(candidate.start, []).append(candidate.upper)
-    ends = np.sort([min(own) for own in values.values()])
-    groups: list[list[float]] = []
-    for end in ends:
-        if groups and end - groups[-1][-1] <= AGREE * (1 + abs(end)):
-            groups[-1].append(float(end))
-        else:
-            groups.append([float(end)])
-    same = sum(len(group) for group in groups if abs(group[0] - upper) <= AGREE * (1 + abs(upper)))
-    text = f"Globality: {len(ends)} starts ran to an end, {same} of them to F = {value:.6g}"
-    others = [group[0] for group in groups if group[0] > upper + AGREE * (1 + abs(upper))]
+    every = optima(found.candidates)
+    same = next((optimum for optimum in every if any(end.upper == upper for end in optimum)), every[0] if every else [])
+    text = f"Globality: {sum(map(len, every))} starts ran to an end, {len(same)} of them to F = {value:.6g}"
+    others = [optimum[0].upper for optimum in every if optimum is not same]
     if others:
         listed = ", ".join(f"{value + (other - upper) * unit:.6g}" for other in others[:LISTED_OPTIMA])
         more = f" and {len(others) - LISTED_OPTIMA} more" if len(others) > LISTED_OPTIMA else ""
         text += f"; others to F = {listed}{more}"
-    once = sum(len(group) == 1 for group in groups)
-    chance = once / max(len(ends), 1)
+    chance = chance_of_more(every)
     return f"{text}. That another start would end somewhere new has a chance of about {chance:.0%} (Good-Turing)."

@@ -31,6 +31,7 @@ BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all deri
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths so many times too long are looked for again, in so many steps
 NEARBY, PATTERNS, STRAIGHT = 1e-4, 3, 1e-9  # step and patterns of signs for curvatures; relative change that is none
 FEW = 4  # points from which the units of larger problems come
+LITTLE_DATA = 200_000  # numbers that the functions go through up to which calls, not evaluations, take the time
 SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
 
 Vector = TypeVar("Vector", np.ndarray, Array)
@@ -128,7 +129,8 @@ class Programs:
             "values", _table, self.trees, self.raw, np.concatenate([x, y, np.zeros(layout.rows)])
         )
         self._raw_table = self.table.given(self.trees, self.raw)
-        self.lanes = LOWER_STARTS if layout.ny + layout.rows <= SIDE_BY_SIDE else 1
+        self._quick = setting.once("little data", lambda: setting.numbers <= LITTLE_DATA)
+        self.lanes = LOWER_STARTS if self._quick and layout.ny + layout.rows <= SIDE_BY_SIDE else 1
         problem = setting.bound.problem
         self.x_groups, self.y_groups = (
             sets.shared_units(convex, tree)
@@ -147,7 +149,7 @@ class Programs:
     @property
     def by_table(self) -> bool:
         """Whether the problem is so small that nothing less than the table is worth a program of its own."""
-        return self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
+        return self._quick and self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
 
     @functools.cached_property
     def slopes(self) -> HostProgram:

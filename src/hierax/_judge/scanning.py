@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-LOOKS = 200  # evaluations of a scan in all: 10 to 20 ms
+LOOKS = 200  # points of all grids of a scan: 10 to 20 ms
 FEW_LINES = 3  # fewer coordinates are covered by a dozen random starts
+VALLEYS = 3  # of each line, whose bottoms are looked at between the points
 FEWEST, MOST = 15, 41  # points of a line: with fewer a scan sees no valleys, more are not needed
 
 
@@ -32,10 +33,36 @@ def lowest_on_lines(
     """
     best, least = point, value(point)
     for i in range(point.size):
-        for entry in np.linspace(low[i], high[i], scan_points(point.size)):
-            there = best.copy()
-            there[i] = entry
-            found = value(there)
-            if found < least:
-                best, least = there, found
+        line = np.linspace(low[i], high[i], scan_points(point.size))
+
+        def along(entry: float, i: int = i, on: np.ndarray = best) -> float:
+            return value(_moved(on, i, entry))
+
+        values = np.array([along(entry) for entry in line])
+        bottoms = _bottoms(line, values)
+        places, found = np.append(line, bottoms), np.append(values, [along(entry) for entry in bottoms])
+        lowest = int(np.argmin(found))
+        if found[lowest] < least:
+            best, least = _moved(best, i, places[lowest]), float(found[lowest])
     return best
+
+
+def _moved(point: np.ndarray, i: int, entry: float) -> np.ndarray:
+    moved = point.copy()
+    moved[i] = entry
+    return moved
+
+
+def _bottoms(line: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Where parabolas through three neighbours have their lowest points, in the deepest valleys of a line.
+
+    A grid that is no finer than needed to see a narrow valley sees its walls, and not how deep it is.
+    """
+    left, middle, right = (values[k : len(values) - 2 + k] for k in range(3))
+    inside = np.flatnonzero(np.isfinite(left) & np.isfinite(middle) & np.isfinite(right))
+    left, middle, right = left[inside], middle[inside], right[inside]
+    bend = left + right - 2 * middle
+    valleys = np.flatnonzero((middle <= left) & (middle <= right) & (bend > 0))
+    deepest = valleys[np.argsort(middle[valleys], kind="stable")][:VALLEYS]
+    shift = 0.5 * (left - right)[deepest] / bend[deepest]
+    return line[1 + inside[deepest]] + shift * (line[1] - line[0])

@@ -104,6 +104,14 @@ class Setting:
         return int(leaves[0].shape[0]) if leaves else 0
 
     @property
+    def numbers(self) -> int:
+        """How many numbers the functions go through: the data, and the arrays that they close over."""
+        arrays = {
+            id(leaf): leaf for leaf in jax.tree.leaves((self._data, self.bound.problem)) if eqx.is_array_like(leaf)
+        }
+        return sum(np.size(array) for array in arrays.values())
+
+    @property
     def compile_seconds(self) -> float:
         """What compiling its programs has taken so far."""
         return self.bound.compile_seconds

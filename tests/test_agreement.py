@@ -1,0 +1,69 @@
+"""Which ends of a search are the same optimum, and functions with many of them."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hierax as hx
+from hierax._auto.agreement import chance_of_more, optima
+from hierax._auto.candidates import Candidate
+from hierax._judge.point import Judgement
+from hierax._judge.vectors import Point
+
+
+def ended(start: int, upper: float, x: float, violation: float = 0.0) -> Candidate:
+    point = Point(np.array([x]), np.zeros(1), np.zeros(0))
+    judged = Judgement(upper, 0.0, violation, 0.0, 0.0)
+    return Candidate(point, judged, point, 0.0, True, 1, start, "kkt")
+
+
+def test_ends_are_the_same_by_value_or_by_place():
+    found = optima(
+        [
+            ended(0, 1.0, 0.0),
+            ended(1, 1.0 + 1e-9, 5.0),  # another minimiser with the same F
+            ended(2, 1.0 + 1e-5, 3.0),  # nearly the same F elsewhere: a valley of its own
+            ended(3, 1.0 + 2e-5, 3.001),  # and the same one, less exactly
+            ended(4, 0.5, 9.0, violation=1.0),  # not accepted
+            ended(5, 7.0, 9.0),
+            ended(5, 2.0, 8.0),  # the lowest counts
+        ]
+    )
+    assert [[end.start for end in optimum] for optimum in found] == [[0, 1], [2, 3], [5]]
+    assert chance_of_more(found) == pytest.approx(1 / 5)
+    assert chance_of_more([]) == 1.0
+
+
+def griewank(x):
+    return 1.0 + jnp.sum(x**2) / 400.0 - jnp.prod(jnp.cos(x / jnp.sqrt(1.0 + jnp.arange(3.0))))
+
+
+def test_an_optimum_among_many_is_found_and_the_others_are_told():
+    """Griewank's function has about 25 minima here, and F = 0 at one of them.
+
+    The second term is zero at y*(x) = x, but changes by thousands over X and Y: in such a unit of F the minima hardly
+    differ, and all starts seemed to agree.
+    """
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: griewank(x) + 40.0 * jnp.sum((y - x) ** 2),
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+        x_set=hx.Box(-5.0, 10.0),
+        y_set=hx.Box(-5.0, 10.0),
+    )
+    sol = hx.solve(problem, np.full(3, 6.0), np.full(3, 6.0))
+    assert sol.status.name == "converged"
+    assert sol.value == pytest.approx(0.0, abs=1e-6)
+    (line,) = [line for line in sol.log if line.startswith("Globality")]
+    assert "others to F = 0.0" in line and " more" in line
+
+
+def test_valleys_along_the_entries_of_x():
+    """Rastrigin's function of 5 variables: 16 starts hit the best of 11^5 valleys with next to no chance."""
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum(y**2 + 10.0 * (1.0 - jnp.cos(2.0 * jnp.pi * y))),
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+        x_set=hx.Box(-5.12, 5.12),
+    )
+    sol = hx.solve(problem, np.full(5, 2.2), np.full(5, 2.2))
+    assert sol.status.name == "converged"
+    assert sol.value == pytest.approx(0.0, abs=1e-6)
