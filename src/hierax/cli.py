@@ -36,6 +36,7 @@ from hierax._run.status import Kind
 from hierax._run.verifying import Verification, verify
 from hierax.experiments import commands, user_file
 from hierax.experiments.commands import Out
+from hierax.reports import report_folders
 from hierax.solving import solve as run_solver
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
@@ -360,8 +361,28 @@ def _print_solution(solution: Solution, folder: Path) -> None:
     seen = solution.judgement is not None  # a Stream is never seen as a whole
     if seen and solution.status.kind is not Kind.INTERRUPTED:
         _ = solution.certificate
+        report.add_certificate(folder, solution)
     print(solution)
     print(f"Written to {folder} (go on with --resume)" if solution.status.kind in GOES_ON else f"Written to {folder}")
+
+
+# -- report -----------------------------------------------------------------------------------------------------------
+
+
+@app.command("report")
+def write_report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Folders that `hierax solve --out` wrote.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The page; unset: DIR/report.html, or report.html here for several runs."),
+    ] = None,
+) -> None:
+    """Write one HTML page about a run, or about several side by side. It needs no network; nothing is computed anew."""
+    unset = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
+    print(f"Written to {report_folders(folders, out or unset)}")
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------

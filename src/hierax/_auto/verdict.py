@@ -10,6 +10,7 @@ from hierax._auto.constants import AGREE, BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._run.starts import lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
 
 ENDED = {
@@ -85,13 +86,15 @@ def counted(found: SearchResult) -> str:
     )
 
 
+def ends_of_starts(found: SearchResult, count: int = 0) -> tuple[float, ...]:
+    """The lowest F, in units, of the accepted candidates of every start; NaN where a start led to none."""
+    ends = [(candidate.start, candidate.upper) for candidate in found.candidates if candidate.accepted]
+    return lowest_of_starts(ends, max([count, *(start + 1 for start, _ in ends)]))
+
+
 def globality(found: SearchResult, value: float, upper: float, unit: float) -> str:
     """How many starts agree with F = `value` (`upper` in units of F), what else was found, and what may be left."""
-    values: dict[int, list[float]] = {}
-    for candidate in found.candidates:
-        if candidate.accepted:
-            values.setdefault(candidate.start, []).append(candidate.upper)
-    ends = np.sort([min(own) for own in values.values()])
+    ends = np.sort([value for value in ends_of_starts(found) if np.isfinite(value)])
     groups: list[list[float]] = []
     for end in ends:
         if groups and end - groups[-1][-1] <= AGREE * (1 + abs(end)):
