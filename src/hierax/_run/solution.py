@@ -328,6 +328,18 @@ class Solutions:
         points = [(one.x, one.y) for one in self.each]
         return judge_points(self.problem, points or [_of_start(i)((self.x, self.y)) for i in range(len(self))])
 
+    @property
+    def values(self) -> np.ndarray:
+        """F(x, y) of every start: the `value` of each."""
+        if self.judgements is not None:
+            return np.array([float(one.upper) for one in self.judgements])
+        return self.last_record("upper")
+
+    def last_record(self, name: str) -> np.ndarray:
+        """The last record of a column, of every start; NaN where there is none."""
+        last = self.history[name][-1] if len(self.history) else np.nan
+        return np.array(np.broadcast_to(last, (len(self),)), float)
+
     def __len__(self) -> int:
         return len(self.status)
 

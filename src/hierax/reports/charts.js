@@ -8,7 +8,14 @@
 
   const finite = (values) => values.filter((value) => value !== null && Number.isFinite(value));
   const escaped = (text) => String(text).replace(/[&<>"]/g, (c) => ({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})[c]);
-  const short = (value) => String(Number(value.toPrecision(6)));
+  const short = (value, digits = 6) => String(Number(value.toPrecision(digits)));
+
+  // Numbers of an axis with as many digits as it takes to tell them apart.
+  function texts(numbers) {
+    const largest = Math.max(...numbers.map(Math.abs), 0);
+    const apart = numbers.length > 1 && largest > 0 ? Math.ceil(Math.log10(largest / (numbers[1] - numbers[0]))) + 2 : 6;
+    return numbers.map((value) => short(value, Math.min(Math.max(6, apart), 15)));
+  }
 
   function padded(low, high, least) {
     let width = high - low;
@@ -108,13 +115,14 @@
 
     ticks() {
       const {y0, y1, log, zero, zeroAt} = this.view;
-      if (!log) return roundNumbers(y0, y1).map((value) => [value, short(value)]);
+      const named = (numbers) => texts(numbers).map((text, i) => [numbers[i], text]);
+      if (!log) return named(roundNumbers(y0, y1));
       const low = zero ? Math.max(y0, zeroAt + 0.05 * (y1 - y0)) : y0;
       const first = Math.ceil(low), last = Math.floor(y1);
       const every = Math.max(1, Math.ceil((last - first + 1) / (TICKS + 1)));
       let found = [];
       for (let k = first; k <= last; k += every) found.push([k, k >= -3 && k <= 4 ? short(10 ** k) : "1e" + k]);
-      if (found.length < 2) found = roundNumbers(10 ** low, 10 ** y1).filter((v) => v > 0).map((v) => [Math.log10(v), short(v)]);
+      if (found.length < 2) found = named(roundNumbers(10 ** low, 10 ** y1).filter((v) => v > 0)).map(([v, text]) => [Math.log10(v), text]);
       return zero && zeroAt >= y0 && zeroAt <= y1 ? [[zeroAt, "0"], ...found] : found;
     }
 
@@ -125,10 +133,11 @@
         parts.push(`<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${at}" y2="${at}"/>`);
         parts.push(`<text class="tick y" x="${LEFT - 7}" y="${Number(at) + 4}">${escaped(text)}</text>`);
       }
-      for (const value of roundNumbers(this.view.x0, this.view.x1)) {
+      const across = roundNumbers(this.view.x0, this.view.x1), named = texts(across);
+      for (const [i, value] of across.entries()) {
         const at = this.across(value).toFixed(1);
         parts.push(`<line class="grid" x1="${at}" x2="${at}" y1="${TOP}" y2="${HEIGHT - BOTTOM}"/>`);
-        parts.push(`<text class="tick x" x="${at}" y="${HEIGHT - BOTTOM + 16}">${escaped(short(value))}</text>`);
+        parts.push(`<text class="tick x" x="${at}" y="${HEIGHT - BOTTOM + 16}">${escaped(named[i])}</text>`);
       }
       parts.push(`</g><clipPath id="clip-${this.number}"><rect x="${LEFT}" y="${TOP}" width="${WIDTH - LEFT - RIGHT}" height="${HEIGHT - TOP - BOTTOM}"/></clipPath>`);
       parts.push(`<g class="marks${this.panel.many ? " many" : ""}" clip-path="url(#clip-${this.number})">`);

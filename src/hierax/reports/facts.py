@@ -79,16 +79,14 @@ def facts_of_many(solutions: Solutions) -> dict[str, Json]:
 
 def _each(solutions: Solutions) -> list[dict[str, object]]:
     """Status, F, violation and verdict of every start; without a judgement, those of its last record."""
-    judged, count = solutions.judgements, len(solutions)
-    last = {name: np.full(count, np.nan) for name in ("upper", "violation")}
-    if len(solutions.history):
-        last = {name: np.broadcast_to(solutions.history[name][-1], (count,)) for name in last}
-    tolerances = [one.tol for one in solutions.each] or [SHOWN_TOLERANCE] * count
+    judged, values = solutions.judgements, solutions.values
+    violations = solutions.last_record("violation") if judged is None else [float(one.violation) for one in judged]
+    tolerances = [one.tol for one in solutions.each] or [SHOWN_TOLERANCE] * len(solutions)
     return [
         {
             "status": status.name,
-            "value": float(last["upper"][i] if judged is None else judged[i].upper),
-            "violation": float(last["violation"][i] if judged is None else judged[i].violation),
+            "value": float(values[i]),
+            "violation": float(violations[i]),
             "verdict": "not made" if certificate is None else certificate.verdict(tolerances[i]),
         }
         for i, (status, certificate) in enumerate(zip(solutions.status, solutions.known_certificates, strict=True))

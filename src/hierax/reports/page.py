@@ -135,7 +135,7 @@ def _cards(run: RunContent) -> str:
         ("Status", _badge(run.ending.tone, run.ending.name), run.ending.claim),
         ("F", escaped(_value(run)), run.value_of),
         ("Certificate", badge, tol or run.missing),
-        ("Spent", escaped(_spent(run)), _samples(run)),
+        ("Spent", escaped(_spent(run) or "not known"), _samples(run)),
     ]
     shown = "".join(f"<div><dt>{a}</dt><dd>{b}<small>{escaped(c)}</small></dd></div>" for a, b, c in cards)
     return f'<dl class="cards">{shown}</dl>'
@@ -285,9 +285,9 @@ def _figure(panel: Panel, number: int) -> str:
     if left_out:
         text += f" {left_out} of {total} points are out of view: far from the others, below zero, or not finite."
     options = "".join(f'<option value="{key}">{escaped(name)}</option>' for key, name in panel.axes.items())
-    checked = " checked" if panel.log else ""
+    checked, alone = " checked" if panel.log else "", " hidden" if len(panel.axes) == 1 else ""
     controls = (
-        f'<div class="controls" hidden><label>against <select>{options}</select></label>'
+        f'<div class="controls" hidden><label{alone}>against <select>{options}</select></label>'
         f'<label><input type="checkbox"{checked}> logarithm</label>'
         '<button type="button">all points</button><button type="button">first view</button></div>'
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from hierax._base.lazy import lazy
 from hierax._run.solution import Solution, Solutions
-from hierax.reports.scales import linear_scale
+from hierax.reports.scales import first_scale
 from hierax.reports.series import History, Panel, panels_of
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ def plot(solution: Solution) -> "Figure":
 
 def plot_many(solutions: Solutions) -> "Figure":
     """The convergence of all starts, and F at their ends."""
-    values = np.array([one.value for one in solutions], float)
-    return _figure(panels_of([History("", solutions.history.columns, None)]), values, None)
+    return _figure(panels_of([History("", solutions.history.columns, None)]), solutions.values, None)
 
 
 def _figure(panels: list[Panel], values: np.ndarray, answer: float | None) -> "Figure":
@@ -56,7 +55,7 @@ def _draw(panel: Panel, ax: Any) -> None:
     if panel.log:
         ax.set_yscale("log")
     else:
-        scale = linear_scale(np.concatenate([one.y for one in panel.series]), with_outliers=False)
+        scale = first_scale(np.concatenate([one.y for one in panel.series]), panel.reference)
         ax.set_ylim(scale.low, scale.high)
     ax.set(title=panel.title, xlabel=panel.axes["step"])
     if sum(bool(one.name) for one in panel.series) > 1:
@@ -69,7 +68,7 @@ def _draw_starts(values: np.ndarray, answer: float | None, ax: Any) -> None:
     ax.plot(known, np.arange(1, known.size + 1), "o", color=COLOURS[0], markersize=4)
     if answer is not None:
         ax.axvline(answer, color="0.4", linestyle="--", linewidth=1)
-    scale = linear_scale(known, with_outliers=False)
+    scale = first_scale(known, answer)
     ax.set(
         title="F at the ends of the starts", xlabel="F", ylabel="starts, the lowest first", xlim=(scale.low, scale.high)
     )

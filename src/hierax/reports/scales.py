@@ -10,6 +10,7 @@ import numpy as np
 
 TICKS = 6  # about so many on an axis
 FAR = 3.0  # widths of the middle nine tenths beyond which a point is left out of the first view
+FEW = 4  # values of which none is called far from the others
 FLAT = 1e-9  # a range below this share of its values is none
 
 
@@ -42,36 +43,40 @@ class Scale(NamedTuple):
     def ticks(self) -> list[tuple[float, str]]:
         """Shares of the axis, and what is written there."""
         if not self.log:
-            return [(float(self.at(np.array(t))), number_text(t)) for t in round_numbers(self.low, self.high)]
+            return self._at_numbers(round_numbers(self.low, self.high))
         low = self.low + 0.09 * (self.high - self.low) if self.zero else self.low
         found = [(self._share(t), f"1e{t:g}" if not -3 <= t <= 4 else f"{10.0**t:g}") for t in _decades(low, self.high)]
         if len(found) < 2:
-            found = [
-                (float(self.at(np.array(t))), number_text(t)) for t in round_numbers(10**low, 10**self.high) if t > 0
-            ]
+            found = self._at_numbers([t for t in round_numbers(10**low, 10**self.high) if t > 0])
         return ([(self._share(self.zero_at), "0")] if self.zero else []) + found
+
+    def _at_numbers(self, numbers: list[float]) -> list[tuple[float, str]]:
+        return list(zip(map(float, self.at(np.array(numbers))), number_texts(numbers), strict=True))
 
     def _share(self, line: float) -> float:
         return (line - self.low) / (self.high - self.low)
 
 
-def linear_scale(values: np.ndarray, with_outliers: bool = True) -> Scale:
-    """The scale on which all values are in view, or all but those that are far from the others.
+def linear_scale(values: np.ndarray) -> Scale:
+    """The scale on which all values are in view.
 
     Examples:
         >>> linear_scale(np.array([0.0, 10.0])).low
         -0.4
     """
     finite = values[np.isfinite(values)]
-    if not finite.size:
-        return Scale(0.0, 1.0)
-    low, high = float(finite.min()), float(finite.max())
-    if not with_outliers and finite.size > 4:
+    return Scale(*_padded(float(finite.min()), float(finite.max()))) if finite.size else Scale(0.0, 1.0)
+
+
+def first_scale(values: np.ndarray, reference: float | None) -> Scale:
+    """The scale on which all values but those far from the others are in view, and the reference in any case."""
+    finite = values[np.isfinite(values)]
+    near = finite
+    if finite.size > FEW:
         first, last = (float(q) for q in np.quantile(finite, [0.05, 0.95]))
         width = max(last - first, 1e-6 * (1 + abs(float(np.median(finite)))))
-        low = low if low >= first - FAR * width else first - 0.25 * width
-        high = high if high <= last + FAR * width else last + 0.25 * width
-    return Scale(*_padded(low, high))
+        near = finite[(finite >= first - FAR * width) & (finite <= last + FAR * width)]
+    return linear_scale(near if reference is None else np.append(near, reference))
 
 
 def log_scale(values: np.ndarray) -> Scale:
@@ -117,6 +122,14 @@ def _decades(low: float, high: float) -> list[int]:
     return list(range(first, last + 1, every))
 
 
-def number_text(value: float) -> str:
-    """A number on an axis."""
-    return f"{value:.6g}"
+def number_texts(numbers: list[float]) -> list[str]:
+    """Numbers of an axis, with as many digits as it takes to tell them apart.
+
+    Examples:
+        >>> number_texts([1e8, 1e8 + 0.5])
+        ['100000000', '100000000.5']
+    """
+    digits, largest = 6, max(map(abs, numbers), default=0.0)
+    if len(numbers) > 1 and largest > 0:
+        digits = min(max(digits, math.ceil(math.log10(largest / (numbers[1] - numbers[0]))) + 2), 15)
+    return [f"{number:.{digits}g}" for number in numbers]

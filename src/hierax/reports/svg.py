@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.markup import escaped
-from hierax.reports.scales import Scale, linear_scale, log_scale, number_text
+from hierax.reports.scales import Scale, first_scale, linear_scale, log_scale
 from hierax.reports.series import Panel, Series
 
 WIDTH, HEIGHT = 640, 280
@@ -32,8 +32,7 @@ def view_of(panel: Panel) -> View:
     axis = next(iter(panel.axes))
     shown = [one for one in panel.series if axis in one.x]
     x, y = (np.concatenate(parts) for parts in ([one.x[axis] for one in shown], [one.y for one in shown]))
-    values = y if panel.reference is None else np.append(y, panel.reference)
-    scale = log_scale(values) if panel.log else linear_scale(values, with_outliers=False)
+    scale = log_scale(y) if panel.log else first_scale(y, panel.reference)
     places = scale.at(y)
     return View(axis, linear_scale(x), scale, int(np.sum(~((places >= 0) & (places <= 1)))))
 
@@ -120,7 +119,7 @@ def dot_plot(values: np.ndarray, answer: float | None, number: int, title: str) 
     """F at the ends of starts, the lowest first; a line marks F of the answer. Starts without an end are left out."""
     order = [i for i in np.argsort(values, kind="stable") if np.isfinite(values[i])]
     known = values[order]
-    scale = linear_scale(known if answer is None else np.append(known, answer), with_outliers=False)
+    scale = first_scale(known, answer)
     named = len(order) <= ROWS_WITH_NAMES
     row = 17.0 if named else max(420.0 / len(order), 0.5)
     top, bottom = 10.0, 10.0 + row * len(order)
@@ -137,7 +136,7 @@ def dot_plot(values: np.ndarray, answer: float | None, number: int, title: str) 
         share = float(scale.at(np.array(values[i])))
         if named:
             parts.append(f'<text class="tick y" x="{LEFT - 7}" y="{y + 4:.1f}">{name}</text>')
-        text = escaped(f"{name}: F = {number_text(float(values[i]))}")
+        text = escaped(f"{name}: F = {values[i]:.8g}")
         parts.append(_dot(share, y, 4.0 if named else min(4.0, max(1.5, row / 2)), text))
     parts.append(f'<text class="axis-name" x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{bottom + 34:.1f}">F</text>')
     told = f"{len(order)} of {values.size} starts ended at a valid point"
