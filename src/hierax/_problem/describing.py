@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hierax._base.text import shown
+from hierax._base.text import numbers_of, shown
 from hierax._problem.files import FiniteFiles
 from hierax._problem.samples import Finite, Sampler, Stream
 from hierax._problem.sets import Ball, Box, Free, NonNegative, Simplex, is_set
@@ -34,8 +34,7 @@ def _one_set(one: Any) -> str:
         case Free():
             return "the whole space"
         case Box():
-            low, high = shown(one.lower), shown(one.upper)
-            return f"entries from {low} to {high}"
+            return f"entries from {_bound(one.lower)} to {_bound(one.upper)}"
         case NonNegative():
             return "entries >= 0"
         case Ball():
@@ -43,6 +42,12 @@ def _one_set(one: Any) -> str:
         case Simplex():
             return f"entries >= 0 that sum to {float(np.asarray(one.scale)):g}"
     return type(one).__name__
+
+
+def _bound(bound: Any) -> str:
+    """A bound in words: one number where it is the same for all entries."""
+    numbers = np.unique(numbers_of(bound))
+    return shown(numbers) if numbers.size == 1 else shown(bound)
 
 
 def source_text(source: Any) -> str:

@@ -1,6 +1,7 @@
 """A certificate as a page tells it: every number with a sentence that says what it is and when it would pass."""
 
 import math
+import re
 from typing import NamedTuple
 
 from hierax._base.text import shown
@@ -65,7 +66,7 @@ def lines_of(certificate: Certificate, tol: float) -> list[Line]:
         found.append(Line("Convexity below", "", _sentence(f"the lower level is {certificate.not_convex}")))
     solved = MEANING[int(certificate.reference.status)]
     found.append(Line("Lower level at this x", "", _sentence(f"by a solver of its own, in double precision: {solved}")))
-    found.append(Line("Expectations", "", _sentence(f"what stood for them: {certificate.data}")))
+    found.append(Line("Expectations", "", _expectations(certificate.data)))
     if "lengths" in certificate.notes:
         found.append(Line("Lengths", "", _sentence(certificate.notes["lengths"])))
     return found
@@ -154,7 +155,15 @@ def _trainings(seen: Retrained) -> list[Line]:
     return found
 
 
+def _expectations(data: str) -> str:
+    if data == "zeta: none; xi: none":
+        return "There are none: nothing is sampled."
+    return _sentence(f"what stood for them: {data}")
+
+
 def _sentence(text: str) -> str:
-    """Words with a capital letter and a full stop."""
+    """Words with a capital letter, unless they begin with a symbol, and a full stop."""
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    begins_with_a_word = re.match(r"[a-z]{2,}[ ,:]", text) is not None
+    whole = text[:1].upper() + text[1:] if begins_with_a_word else text
+    return whole if whole.endswith((".", "!", "?")) else f"{whole}."

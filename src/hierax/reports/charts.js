@@ -13,7 +13,7 @@
   // Numbers of an axis with as many digits as it takes to tell them apart.
   function texts(numbers) {
     const largest = Math.max(...numbers.map(Math.abs), 0);
-    const apart = numbers.length > 1 && largest > 0 ? Math.ceil(Math.log10(largest / (numbers[1] - numbers[0]))) + 2 : 6;
+    const apart = numbers.length > 1 && largest > 0 ? Math.ceil(Math.log10(largest / (numbers.at(-1) - numbers.at(-2)))) + 2 : 6;
     return numbers.map((value) => short(value, Math.min(Math.max(6, apart), 15)));
   }
 
@@ -42,6 +42,13 @@
     const ticks = [];
     for (let k = Math.ceil(low / step - 1e-9); k <= Math.floor(high / step + 1e-9) && ticks.length < 40; k++) ticks.push(k * step);
     return ticks;
+  }
+
+  function betweenDecades(low, high) {
+    const found = [];
+    for (let k = Math.floor(low); k <= Math.ceil(high); k++) found.push(...[1, 2, 5].map((factor) => factor * 10 ** k));
+    const inside = found.filter((v) => v >= 10 ** low && v <= 10 ** high);
+    return inside.length > 1 ? inside : roundNumbers(10 ** low, 10 ** high).filter((v) => v > 0);
   }
 
   class Chart {
@@ -97,7 +104,7 @@
       view.log = this.log.checked;
       view.zero = view.log && values.includes(0);
       [view.y0, view.y1] = extent(values, view.log);
-      if (view.zero) view.y0 -= 0.12 * (view.y1 - view.y0);
+      if (view.zero) view.y0 -= 0.14 * (view.y1 - view.y0);
       view.zeroAt = view.y0 + 0.04 * (view.y1 - view.y0);
     }
 
@@ -117,12 +124,12 @@
       const {y0, y1, log, zero, zeroAt} = this.view;
       const named = (numbers) => texts(numbers).map((text, i) => [numbers[i], text]);
       if (!log) return named(roundNumbers(y0, y1));
-      const low = zero ? Math.max(y0, zeroAt + 0.05 * (y1 - y0)) : y0;
+      const low = zero ? Math.max(y0, zeroAt + 0.07 * (y1 - y0)) : y0;
       const first = Math.ceil(low), last = Math.floor(y1);
       const every = Math.max(1, Math.ceil((last - first + 1) / (TICKS + 1)));
       let found = [];
       for (let k = first; k <= last; k += every) found.push([k, k >= -3 && k <= 4 ? short(10 ** k) : "1e" + k]);
-      if (found.length < 2) found = named(roundNumbers(10 ** low, 10 ** y1).filter((v) => v > 0)).map(([v, text]) => [Math.log10(v), text]);
+      if (found.length < 3) found = named(betweenDecades(low, y1)).map(([v, text]) => [Math.log10(v), text]);
       return zero && zeroAt >= y0 && zeroAt <= y1 ? [[zeroAt, "0"], ...found] : found;
     }
 

@@ -165,6 +165,7 @@ def _ending(status: Mapping[str, Any], each: list[Mapping[str, Any]], certificat
     kinds = [KINDS.get(str(one["status"])) for one in each] or [KINDS.get(name)]
     whose = "Every start claims" if each else "The run claims"
     message = message.removeprefix(f"{name}: ")
+    message = message[:1].upper() + message[1:]
     if any(kind is not None and kind.failed for kind in kinds):
         what = "Some starts failed." if each else "The run failed: its point is no solution."
         return Ending(name, message, "failed", what)

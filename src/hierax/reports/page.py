@@ -27,7 +27,7 @@ PAGE = Template("""<!DOCTYPE html>
 <style>
 $style</style>
 </head>
-<body>
+<body$wide>
 <header>
 <h1>$title</h1>
 $summary
@@ -64,6 +64,7 @@ def page_of(runs: Sequence[RunContent]) -> str:
     return PAGE.substitute(
         title=escaped(f"hierax: {title}"),
         policy=POLICY,
+        wide=' class="wide"' if len(runs) > 1 else "",
         style=files.joinpath("style.css").read_text("utf-8"),
         summary=summary,
         body=body,
@@ -115,7 +116,7 @@ def _several_runs(runs: Sequence[RunContent], panels: Sequence[Panel]) -> str:
             _section(3, "Log", _log(run)),
         ]
         columns.append(f'<section class="run"><h2>{escaped(run.name)}</h2>{"".join(parts)}</section>')
-    charts = _section(2, "Convergence", _charts(panels, "No records were kept of these runs."))
+    charts = _section(2, "Convergence", _charts(panels, "No records were kept of these runs.", True))
     return f'{charts}\n<div class="runs">{"".join(columns)}</div>'
 
 
@@ -149,10 +150,11 @@ def _overview(runs: Sequence[RunContent]) -> str:
         "F is": [run.value_of or "-" for run in runs],
         "certificate": [VERDICTS.get(run.certificate.verdict, "-") if run.certificate else "not made" for run in runs],
         "method": [next((text for name, text in run.method if name == "method"), "-") for run in runs],
-        "spent": [_spent(run) or "-" for run in runs],
-        "samples": [_samples(run) or "-" for run in runs],
     }
-    for name in sorted({line[0] for run in runs if run.certificate for line in run.certificate.lines if line[1]}):
+    for name in dict.fromkeys(name for run in runs for name, _ in run.counts):
+        lines[name] = [dict(run.counts).get(name, "-") for run in runs]
+    measured = [line for run in runs if run.certificate for line in run.certificate.lines]
+    for name in dict.fromkeys(name for name, number, _ in measured if number):
         lines[name] = [_line(run.certificate, name) for run in runs]
     shown = table(
         OVERVIEW, [(name, *cells) for name, cells in lines.items()], ["", *(run.name for run in runs)], "overview"
@@ -192,7 +194,7 @@ def _samples(run: RunContent) -> str:
 
 
 def _asked(run: RunContent) -> str:
-    return _rows("The problem", run.problem) + _rows("The method, every value filled in", run.method)
+    return _rows("The problem", run.problem) + _pairs("The method, every value filled in", run.method)
 
 
 def _ended(run: RunContent) -> str:
@@ -208,7 +210,7 @@ def _certificate(run: RunContent) -> str:
     verdict = f"<p>{_badge(found.verdict, VERDICTS.get(found.verdict, found.verdict))} at tolerance {found.tol:g}.</p>"
     tests = [
         f'<tr><th scope="row">{escaped(question)}</th><td>{_badge(answer, VERDICTS.get(answer, answer))}</td>'
-        f"<td>{escaped(why)}</td></tr>"
+        f'<td class="why">{escaped(why)}</td></tr>'
         for question, answer, why in found.tests
     ]
     heads = "".join(f'<th scope="col">{name}</th>' for name in ("question", "answer", "why"))
@@ -225,17 +227,32 @@ def _globality(run: RunContent, number: int) -> str:
     if not values.size:
         return ""
     known = np.isfinite(values)
-    told = f"<p>{escaped(said)}</p>" if said else ""
+    told = f"<p>{escaped(said.removeprefix('Globality: '))}</p>" if said else ""
     if not known.all():
-        missing = ", ".join("the given start" if i == 0 else f"start {i}" for i in np.flatnonzero(~known)[:20])
-        more = f" and {int((~known).sum()) - 20} more" if (~known).sum() > 20 else ""
-        told += f'<p class="quiet">No valid point came of {missing}{more}, or it had no turn.</p>'
+        missing = numbers_in_words(np.flatnonzero(~known).tolist())
+        told += f'<p class="quiet">Without a valid point, or without a turn (0 is the given one): start {missing}.</p>'
     if not known.any():
         return told
     title = "F at the ends of the starts"
     text = "The lowest first; the dashed line is F of the answer." if run.value is not None else "The lowest first."
     plot = dot_plot(values, run.value, number, title)
     return f"{told}<figure><figcaption><h3>{title}</h3><p>{text}</p></figcaption>{plot}</figure>"
+
+
+def numbers_in_words(numbers: Sequence[int]) -> str:
+    """Rising whole numbers, neighbours drawn together.
+
+    Examples:
+        >>> numbers_in_words([0, 3, 4, 5, 9])
+        '0, 3 to 5, 9'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _each(run: RunContent) -> str:
@@ -247,13 +264,8 @@ def _each(run: RunContent) -> str:
 def _repeat(run: RunContent) -> str:
     command = f"<pre>{escaped(run.command)}</pre>" if run.command else ""
     hashed = f'<p class="quiet">Hash of the problem: {escaped(run.problem_hash)}</p>' if run.problem_hash else ""
-    return (
-        command
-        + _rows("Arguments", run.settings)
-        + _rows("Versions", run.versions)
-        + _rows("Spent", run.counts)
-        + hashed
-    )
+    short = {"Arguments": run.settings, "Versions": run.versions, "Spent": run.counts}
+    return command + "".join(_pairs(title, rows) for title, rows in short.items()) + hashed
 
 
 def _log(run: RunContent) -> str:
@@ -265,6 +277,12 @@ def _rows(caption: str, rows: Sequence[tuple[str, str]]) -> str:
     return f'<div class="scroll">{table(caption, rows, (), "rows")}</div>' if rows else ""
 
 
+def _pairs(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    """Many short pairs, in as many columns as fit."""
+    shown = "".join(f"<div><dt>{escaped(name)}</dt><dd>{escaped(text)}</dd></div>" for name, text in rows)
+    return f'<p class="caption">{escaped(title)}</p><dl class="pairs">{shown}</dl>' if rows else ""
+
+
 def _badge(tone: str, text: str) -> str:
     return f'<span class="badge {escaped(tone)}">{escaped(text)}</span>'
 
@@ -272,14 +290,14 @@ def _badge(tone: str, text: str) -> str:
 # -- charts -----------------------------------------------------------------------------------------------------------
 
 
-def _charts(panels: Sequence[Panel], nothing: str) -> str:
+def _charts(panels: Sequence[Panel], nothing: str, several: bool = False) -> str:
     if not panels:
         return f"<p>{nothing}</p>"
-    shown = "".join(_figure(panel, number) for number, panel in enumerate(panels))
+    shown = "".join(_figure(panel, number, several) for number, panel in enumerate(panels))
     return f'<p class="quiet">{ZOOM_HINT}</p><div class="charts">{shown}</div>'
 
 
-def _figure(panel: Panel, number: int) -> str:
+def _figure(panel: Panel, number: int, several: bool = False) -> str:
     left_out, total = view_of(panel).left_out, sum(one.y.size for one in panel.series)
     text = escaped(panel.text)
     if left_out:
@@ -294,19 +312,18 @@ def _figure(panel: Panel, number: int) -> str:
     drawing = chart(panel, number)
     if _many(panel):
         drawing = drawing.replace('<g class="marks"', '<g class="marks many"', 1)
-    caption = f"<figcaption><h3>{escaped(panel.title)}</h3><p>{text}</p></figcaption>"
-    return (
-        f'<figure class="chart">{caption}{controls}{drawing}{_legend(panel)}<output class="readout"></output></figure>'
-    )
+    above = f"<figcaption><h3>{escaped(panel.title)}</h3><p>{text}</p></figcaption>{controls}"
+    below = f'{_legend(panel, several)}<output class="readout"></output>'
+    return f'<figure class="chart">{above}{drawing}{below}</figure>'
 
 
 def _many(panel: Panel) -> bool:
     return any(not one.name for one in panel.series)
 
 
-def _legend(panel: Panel) -> str:
+def _legend(panel: Panel, always: bool) -> str:
     named = legend(panel)
-    if len(named) < 2:
+    if len(named) < 2 and not always:
         return ""
     items = []
     for colour, name, dots in named:

@@ -11,6 +11,7 @@ import numpy as np
 TICKS = 6  # about so many on an axis
 FAR = 3.0  # widths of the middle nine tenths beyond which a point is left out of the first view
 FEW = 4  # values of which none is called far from the others
+FEW_DECADES = 3  # with fewer of them on an axis, other numbers are marked too
 FLAT = 1e-9  # a range below this share of its values is none
 
 
@@ -44,10 +45,10 @@ class Scale(NamedTuple):
         """Shares of the axis, and what is written there."""
         if not self.log:
             return self._at_numbers(round_numbers(self.low, self.high))
-        low = self.low + 0.09 * (self.high - self.low) if self.zero else self.low
+        low = self.low + 0.11 * (self.high - self.low) if self.zero else self.low
         found = [(self._share(t), f"1e{t:g}" if not -3 <= t <= 4 else f"{10.0**t:g}") for t in _decades(low, self.high)]
-        if len(found) < 2:
-            found = self._at_numbers([t for t in round_numbers(10**low, 10**self.high) if t > 0])
+        if len(found) < FEW_DECADES:
+            found = self._at_numbers(_between_decades(low, self.high))
         return ([(self._share(self.zero_at), "0")] if self.zero else []) + found
 
     def _at_numbers(self, numbers: list[float]) -> list[tuple[float, str]]:
@@ -86,7 +87,7 @@ def log_scale(values: np.ndarray) -> Scale:
         return Scale(-1.0, 1.0, True, bool((values == 0).any()))
     low, high = _padded(math.log10(positive.min()), math.log10(positive.max()), 0.3)
     zero = bool((values == 0).any())
-    return Scale(low - (0.12 * (high - low) if zero else 0.0), high, True, zero)
+    return Scale(low - (0.14 * (high - low) if zero else 0.0), high, True, zero)
 
 
 def _padded(low: float, high: float, least: float = 0.0) -> tuple[float, float]:
@@ -122,6 +123,13 @@ def _decades(low: float, high: float) -> list[int]:
     return list(range(first, last + 1, every))
 
 
+def _between_decades(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten between 10^low and 10^high; round numbers where these are too few."""
+    powers = [10.0**k for k in range(math.floor(low), math.ceil(high) + 1)]
+    found = [factor * power for power in powers for factor in (1, 2, 5) if 10**low <= factor * power <= 10**high]
+    return found if len(found) > 1 else [t for t in round_numbers(10**low, 10**high) if t > 0]
+
+
 def number_texts(numbers: list[float]) -> list[str]:
     """Numbers of an axis, with as many digits as it takes to tell them apart.
 
@@ -131,5 +139,5 @@ def number_texts(numbers: list[float]) -> list[str]:
     """
     digits, largest = 6, max(map(abs, numbers), default=0.0)
     if len(numbers) > 1 and largest > 0:
-        digits = min(max(digits, math.ceil(math.log10(largest / (numbers[1] - numbers[0]))) + 2), 15)
+        digits = min(max(digits, math.ceil(math.log10(largest / (numbers[-1] - numbers[-2]))) + 2), 15)
     return [f"{number:.{digits}g}" for number in numbers]

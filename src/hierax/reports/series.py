@@ -10,7 +10,7 @@ import numpy as np
 
 AXES = {"step": "outer step", "seconds": "seconds", "samples": "samples of zeta and xi"}
 NO_PANEL = {"step", "start", "seconds", "samples", "zeta", "xi", "grad_upper", "grad_lower", "vjp_constraints"}
-NO_PANEL |= {"lower_solves"}
+NO_PANEL |= {"lower_solves", "factor"}
 MOST_POINTS = 400  # of a line
 MOST_LINES = 24  # of a panel: starts of `solve_many`
 
@@ -39,6 +39,8 @@ KINDS = (
     Kind(("step_x", "step_y"), "Step lengths", "How far x and y move in a step, on average.", True),
 )
 NAMES = {"upper": "F", "lower": "G", "inner_residual": "inner residual", "step_x": "x", "step_y": "y"}
+ALONE = {"stationarity": "Stationarity", "inner_residual": "Inner residual", "step_x": "Step length of x"}
+ALONE |= {"step_y": "Step length of y"}  # titles of columns that share a panel where there is one run
 
 
 class Series(NamedTuple):
@@ -86,21 +88,20 @@ def panels_of(runs: Sequence[History]) -> list[Panel]:
     known = {name for kind in KINDS for name in kind.columns}
     kinds = list(KINDS)
     if len(runs) > 1:
-        kinds = [Kind((name,), _title(kind, name), kind.text, kind.log) for kind in KINDS for name in kind.columns]
+        kinds = [
+            Kind((name,), ALONE.get(name, kind.title), kind.text, kind.log) for kind in KINDS for name in kind.columns
+        ]
     further = [name for name in dict.fromkeys(names) if name not in known | NO_PANEL]
     kinds += [Kind((name,), name.replace("_", " ").capitalize(), "As recorded.", False) for name in further]
     found = [_panel(kind, runs) for kind in kinds]
     return [panel for panel in found if panel.series]
 
 
-def _title(kind: Kind, name: str) -> str:
-    return kind.title if len(kind.columns) == 1 else f"{kind.title.split(' and ')[0]}: {NAMES.get(name, name)}"
-
-
 def _panel(kind: Kind, runs: Sequence[History]) -> Panel:
     series: list[Series] = []
     text = kind.text
-    for run in runs:
+    with_it = [run for run in runs if any(column in run.columns for column in kind.columns)]
+    for number, run in enumerate(runs):
         for column in kind.columns:
             if column not in run.columns:
                 continue
@@ -110,7 +111,7 @@ def _panel(kind: Kind, runs: Sequence[History]) -> Panel:
             chosen = np.unique(np.linspace(0, lines.shape[1] - 1, MOST_LINES).astype(int))
             if lines.shape[1] > len(chosen):
                 text = f"{kind.text} {len(chosen)} of the {lines.shape[1]} starts are drawn."
-            colour = len({one.colour for one in series})
+            colour = number if len(runs) > 1 else kind.columns.index(column)
             for i in chosen:
                 drawn = _series(name if i == chosen[0] else "", run.columns, lines[:, i], i, colour)
                 if np.isfinite(drawn.y).any():
@@ -119,7 +120,7 @@ def _panel(kind: Kind, runs: Sequence[History]) -> Panel:
     one_value = runs[0].value if len(runs) == 1 and kind.columns == ("upper",) else None
     if one_value is not None and series:
         text = f"{text} {_what_is_recorded(runs[0].columns)} The dashed line is F of the answer."
-    axes = {name: text for name, text in _axes(runs).items() if any(name in one.x for one in series)}
+    axes = {name: text for name, text in _axes(with_it).items() if any(name in one.x for one in series)}
     return Panel(kind.columns[0], kind.title, text, kind.log and positive, series, axes, one_value)
 
 
@@ -149,7 +150,7 @@ def _axes(runs: Sequence[History]) -> dict[str, str]:
 
 def _step_name(columns: Mapping[str, np.ndarray]) -> str:
     if "start" in columns:
-        return "points, in the order of the search"
+        return "points of the search"
     return "outer step" if "seconds" in columns else "stage"
 
 
