@@ -191,7 +191,10 @@ def test_many_starts_on_one_page(many, tmp_path):
     told = content.content_of("many", facts.facts_of_many(many), many.history.columns)
     exact = [float(EXACT.problem.upper(one.x, one.y, None)) for one in many]
     np.testing.assert_allclose(told.starts.values, exact, rtol=1e-9)
-    assert [row[1] for row in told.each] == ["max_steps"] * 3 and told.value is None
+    assert [row[1] for row in told.each] == ["max_steps"] * 3 and told.value == min(told.starts.values)
+    failed = dataclasses.replace(many, status=[Reason.NO_LOWER_POINT.status(1), *many.status[1:]])
+    told = content.content_of("many", facts.facts_of_many(failed), {})
+    assert told.ending.tone == "failed" and np.isnan(told.starts.values[0])
     upper = series.panels_of([series.History("many", many.history.columns, None)])[0]
     assert len(upper.series) == 3
     np.testing.assert_allclose(upper.series[2].y, many.history["upper"][:, 2])

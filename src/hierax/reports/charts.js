@@ -51,6 +51,14 @@
     return inside.length > 1 ? inside : roundNumbers(10 ** low, 10 ** high).filter((v) => v > 0);
   }
 
+  // A point: a disc, a square or a triangle, so that colours are not all that tells series apart.
+  function mark(colour, x, y) {
+    const style = "s" + colour % COLOURS, f = (value) => value.toFixed(1);
+    if (colour % 3 === 0) return `<circle class="${style}" cx="${f(x)}" cy="${f(y)}" r="3"/>`;
+    if (colour % 3 === 1) return `<rect class="${style}" x="${f(x - 2.7)}" y="${f(y - 2.7)}" width="5.4" height="5.4"/>`;
+    return `<polygon class="${style}" points="${f(x)},${f(y - 3.6)} ${f(x - 3.4)},${f(y + 2.6)} ${f(x + 3.4)},${f(y + 2.6)}"/>`;
+  }
+
   class Chart {
     constructor(figure, panel, number) {
       this.figure = figure; this.panel = panel; this.number = number;
@@ -168,17 +176,19 @@
     }
 
     marks(one) {
-      const style = "s" + one.colour % COLOURS, bound = (value) => Math.max(-1e4, Math.min(1e4, value)).toFixed(1);
+      const bound = (value) => Math.max(-1e4, Math.min(1e4, value)).toFixed(1);
       const places = this.places(one);
-      const dot = (place) => `<circle class="${style}" cx="${bound(place[0])}" cy="${bound(place[1])}" r="3"/>`;
       const there = places.filter((place) => place);
-      if (one.dots || there.length === 1) return there.map(dot).join("");
+      if (one.dots || there.length === 1) {
+        const inside = ([x, y]) => x >= LEFT - 5 && x <= WIDTH - RIGHT + 5 && y >= TOP - 5 && y <= HEIGHT - BOTTOM + 5;
+        return there.filter(inside).map(([x, y]) => mark(one.colour, x, y)).join("");
+      }
       let path = "", pen = false;
       for (const place of places) {
         if (place) path += (pen ? "L" : "M") + bound(place[0]) + " " + bound(place[1]);
         pen = Boolean(place);
       }
-      return `<path class="${style}" d="${path}"/>`;
+      return path ? `<path class="s${one.colour % COLOURS}" d="${path}"/>` : "";
     }
 
     // A point of the pointer in the units of the drawing.

@@ -65,7 +65,7 @@ class RunContent(NamedTuple):
     Attributes:
         name: of the run.
         ending: how it ended.
-        value: F; None where it is not known.
+        value: F, of many starts the lowest; None where it is not known.
         value_of: what F was evaluated on.
         value_error: its standard error, where it has one.
         problem: what was asked, part by part.
@@ -126,7 +126,7 @@ def _content_of(
     each = facts.get("each") or []
     return RunContent(
         name=name,
-        ending=_ending(facts["status"], each, certificate),
+        ending=_ending(facts["status"], bool(each), certificate),
         value=_number(facts.get("value")),
         value_of=str(facts.get("value_of") or ""),
         value_error=None if certificate is None else _number(told.get("upper_se")),
@@ -160,14 +160,14 @@ def _certified(told: Mapping[str, Any]) -> Certified:
     )
 
 
-def _ending(status: Mapping[str, Any], each: list[Mapping[str, Any]], certificate: Certified | None) -> Ending:
+def _ending(status: Mapping[str, Any], many: bool, certificate: Certified | None) -> Ending:
     name, message = str(status["name"]), str(status["message"])
-    kinds = [KINDS.get(str(one["status"])) for one in each] or [KINDS.get(name)]
-    whose = "Every start claims" if each else "The run claims"
+    kinds = [KINDS.get(str(kind)) for kind in status.get("kinds") or [name]]
+    whose = "Every start claims" if many else "The run claims"
     message = message.removeprefix(f"{name}: ")
     message = message[:1].upper() + message[1:]
     if any(kind is not None and kind.failed for kind in kinds):
-        what = "Some starts failed." if each else "The run failed: its point is no solution."
+        what = "Some starts failed." if many else "The run failed: its point is no solution."
         return Ending(name, message, "failed", what)
     if not all(kind is not None and kind.ok for kind in kinds):
         what = "No claim is made that this solves the problem."

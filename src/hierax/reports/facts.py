@@ -5,6 +5,7 @@ say the same.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Finite, Sampler, Stream
 from hierax._run.solution import Solution, Solutions
+from hierax._run.starts import Starts
 from hierax.reports.certificate_lines import lines_of, tests_of
 from hierax.reports.plain import Json, plain
 from hierax.reports.versions import versions
@@ -59,38 +61,58 @@ def facts_of_many(solutions: Solutions) -> dict[str, Json]:
     first = {name: next(one.message for one in solutions.status if one.name == name) for name in names}
     messages = " ".join(f"For example, {name}: {message.removeprefix(f'{name}: ')}" for name, message in first.items())
     each = _each(solutions)
+    failed = np.array([status.failed for status in solutions.status])
+    ends = np.where(failed, np.nan, [one.value for one in each])
     shapes = solutions[0]
     return _as_json(
         {
             "settings": dict(solutions.asked),
             "method": solutions.method,
             "versions": versions(),
-            "status": {"name": counted, "message": messages, "step": max(one.step for one in solutions.status)},
+            "status": {
+                "name": counted,
+                "message": messages,
+                "step": max(one.step for one in solutions.status),
+                "kinds": names,
+            },
             "counts": solutions.counts,
             "log": solutions.log,
             "problem": problem_rows(shapes.problem, shapes.x, shapes.y, shapes.multipliers),
-            "value_of": f"of every start, {value_text(solutions.problem, solutions.shared)}",
+            **_lowest(each, ends, value_text(solutions.problem, solutions.shared)),
             "certificate": {"missing": "Each start has its own: sols[i].certificate, and sols[i].report(path)."},
             "each": each[:MANY_STARTS],
-            "starts": {"values": [one["value"] for one in each], "said": f"The ends of {len(each)} starts."},
+            "starts": Starts(tuple(ends.tolist()), f"The ends of {len(each)} starts."),
         }
     )
 
 
-def _each(solutions: Solutions) -> list[dict[str, object]]:
-    """Status, F, violation and verdict of every start; without a judgement, those of its last record."""
-    judged, values = solutions.judgements, solutions.values
+class _Start(NamedTuple):
+    """How one of many starts ended."""
+
+    status: str
+    value: float
+    violation: float
+    verdict: str
+
+
+def _each(solutions: Solutions) -> list[_Start]:
+    """Every start; without a judgement, F and violation are those of its last record."""
+    judged = solutions.judgements
     violations = solutions.last_record("violation") if judged is None else [float(one.violation) for one in judged]
     tolerances = [one.tol for one in solutions.each] or [SHOWN_TOLERANCE] * len(solutions)
-    return [
-        {
-            "status": status.name,
-            "value": float(values[i]),
-            "violation": float(violations[i]),
-            "verdict": "not made" if certificate is None else certificate.verdict(tolerances[i]),
-        }
-        for i, (status, certificate) in enumerate(zip(solutions.status, solutions.known_certificates, strict=True))
-    ]
+    known = zip(solutions.known_certificates, tolerances, strict=True)
+    verdicts = ["not made" if certificate is None else certificate.verdict(tol) for certificate, tol in known]
+    names = [status.name for status in solutions.status]
+    return [_Start(*one) for one in zip(names, map(float, solutions.values), violations, verdicts, strict=True)]
+
+
+def _lowest(each: Sequence[_Start], ends: np.ndarray, of: str) -> dict[str, object]:
+    """The lowest F of starts that did not fail, with its violation: a lower F may be one that violates something."""
+    if not np.isfinite(ends).any():
+        return {"value": None, "value_of": "every start failed"}
+    best = int(np.nanargmin(ends))
+    violation = each[best].violation
+    return {"value": ends[best], "value_of": f"the lowest, of start {best}, whose violation is {violation:.2g}; {of}"}
 
 
 def certificate_facts(solution: Solution, certify: bool) -> dict[str, object]:

@@ -15,7 +15,7 @@ from hierax._base.markup import escaped, table
 from hierax.reports.content import STARTS_HEADINGS, Certified, RunContent
 from hierax.reports.plain import plain
 from hierax.reports.series import History, Panel, panels_of
-from hierax.reports.svg import chart, dot_plot, legend, view_of
+from hierax.reports.svg import chart, dot_plot, legend, mark, view_of
 
 PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
@@ -54,7 +54,7 @@ ZOOM_HINT = (
 
 def page_of(runs: Sequence[RunContent]) -> str:
     """The page of one run, or of several."""
-    panels = panels_of([History(run.name, run.columns, run.value) for run in runs])
+    panels = panels_of([History(run.name, run.columns, _answer(run)) for run in runs])
     if len(runs) == 1:
         title, summary, body = runs[0].name, _cards(runs[0]), _one_run(runs[0], panels)
     else:
@@ -173,10 +173,14 @@ def _line(certificate: Certified | None, name: str) -> str:
     return next((number for title, number, _ in lines if title == name), "-")
 
 
+def _answer(run: RunContent) -> float | None:
+    """F of the answer, where there is one answer."""
+    return None if run.each else run.value
+
+
 def _value(run: RunContent) -> str:
     if run.value is None:
-        finite = run.starts.values[np.isfinite(run.starts.values)]
-        return f"{finite.min():.8g} at the lowest of the starts" if run.each and finite.size else "not known"
+        return "not known"
     return f"{run.value:.8g}" + (f" ± {run.value_error:.1g}" if run.value_error else "")
 
 
@@ -234,8 +238,8 @@ def _globality(run: RunContent, number: int) -> str:
     if not known.any():
         return told
     title = "F at the ends of the starts"
-    text = "The lowest first; the dashed line is F of the answer." if run.value is not None else "The lowest first."
-    plot = dot_plot(values, run.value, number, title)
+    text = "The lowest first." if _answer(run) is None else "The lowest first; the dashed line is F of the answer."
+    plot = dot_plot(values, _answer(run), number, title)
     return f"{told}<figure><figcaption><h3>{title}</h3><p>{text}</p></figcaption>{plot}</figure>"
 
 
@@ -258,7 +262,9 @@ def numbers_in_words(numbers: Sequence[int]) -> str:
 def _each(run: RunContent) -> str:
     if not run.each:
         return ""
-    return f'<div class="scroll">{table("Start by start", run.each, STARTS_HEADINGS, "each")}</div>'
+    whole = run.starts.values.size
+    caption = "Start by start" if whole == len(run.each) else f"The first {len(run.each)} of {whole} starts"
+    return f'<div class="scroll">{table(caption, run.each, STARTS_HEADINGS, "each")}</div>'
 
 
 def _repeat(run: RunContent) -> str:
@@ -294,7 +300,7 @@ def _charts(panels: Sequence[Panel], nothing: str, several: bool = False) -> str
     if not panels:
         return f"<p>{nothing}</p>"
     shown = "".join(_figure(panel, number, several) for number, panel in enumerate(panels))
-    return f'<p class="quiet">{ZOOM_HINT}</p><div class="charts">{shown}</div>'
+    return f'<p class="quiet hint">{ZOOM_HINT}</p><div class="charts">{shown}</div>'
 
 
 def _figure(panel: Panel, number: int, several: bool = False) -> str:
@@ -327,10 +333,8 @@ def _legend(panel: Panel, always: bool) -> str:
         return ""
     items = []
     for colour, name, dots in named:
-        mark = (
-            f'<circle class="s{colour}" cx="15" cy="5" r="3.5"/>' if dots else f'<path class="s{colour}" d="M0 5H30"/>'
-        )
-        items.append(f'<li><svg viewBox="0 0 30 10" aria-hidden="true">{mark}</svg>{escaped(name)}</li>')
+        shown = mark(colour, 15.0, 5.0) if dots else f'<path class="s{colour}" d="M0 5H30"/>'
+        items.append(f'<li><svg viewBox="0 0 30 10" aria-hidden="true">{shown}</svg>{escaped(name)}</li>')
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 

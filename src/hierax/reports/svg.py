@@ -93,26 +93,28 @@ def _marks(series: Series, view: View) -> str:
     seen = np.isfinite(shares[0]) & np.isfinite(shares[1])
     # What is far out of view is drawn at its edge: a line goes there, and numbers stay short.
     across, down = _right(shares[0]), _down(np.clip(shares[1], -2.0, 3.0))
-    style = f"s{series.colour % COLOURS}"
     if series.dots:
         inside = seen & (shares[1] >= 0) & (shares[1] <= 1)
-        return "".join(
-            f'<circle class="{style}" cx="{a:.1f}" cy="{b:.1f}" r="3"/>'
-            for a, b in zip(across[inside], down[inside], strict=True)
-        )
+        return "".join(mark(series.colour, a, b) for a, b in zip(across[inside], down[inside], strict=True))
     path, pen_down = [], False
     for a, b, ok in zip(across, down, seen, strict=True):
         if ok:
             path.append(f"{'L' if pen_down else 'M'}{a:.1f} {b:.1f}")
         pen_down = bool(ok)
-    return f'<path class="{style}" d="{"".join(path)}"/>' if len(path) > 1 else _single(path, style)
+    if len(path) == 1:
+        return mark(series.colour, float(across[seen][0]), float(down[seen][0]))
+    return f'<path class="s{series.colour % COLOURS}" d="{"".join(path)}"/>' if path else ""
 
 
-def _single(path: list[str], style: str) -> str:
-    if not path:
-        return ""
-    a, b = path[0][1:].split()
-    return f'<circle class="{style}" cx="{a}" cy="{b}" r="3"/>'
+def mark(colour: int, x: float, y: float) -> str:
+    """A point: a disc, a square or a triangle, so that colours are not all that tells series apart."""
+    style, shape = f"s{colour % COLOURS}", colour % 3
+    if shape == 0:
+        return f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
+    if shape == 1:
+        return f'<rect class="{style}" x="{x - 2.7:.1f}" y="{y - 2.7:.1f}" width="5.4" height="5.4"/>'
+    corners = ((x, y - 3.6), (x - 3.4, y + 2.6), (x + 3.4, y + 2.6))
+    return f'<polygon class="{style}" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in corners)}"/>'
 
 
 def dot_plot(values: np.ndarray, answer: float | None, number: int, title: str) -> str:
