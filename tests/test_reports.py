@@ -26,9 +26,9 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory):
+def searched():
     """The toy without noise, by Auto: four local minimisers, whose F is known."""
-    return hx.solve(EXACT.problem, EXACT.x0, EXACT.y0, checkpoint=tmp_path_factory.mktemp("kept"))
+    return hx.solve(EXACT.problem, EXACT.x0, EXACT.y0)
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +98,10 @@ def test_values_of_the_starts_are_those_of_known_minimisers(searched):
     assert searched.starts.said.startswith("Globality: ")
 
 
-def test_starts_are_kept_with_the_answer(searched, tmp_path_factory, monkeypatch):
+def test_starts_are_kept_with_the_answer(tmp_path):
     """The same call in the same folder takes the answer over, starts and all."""
-    kept = tmp_path_factory.mktemp("again")
-    first = hx.solve(EXACT.problem, EXACT.x0, EXACT.y0, hx.Auto(starts=4), checkpoint=kept)
-    again = hx.solve(EXACT.problem, EXACT.x0, EXACT.y0, hx.Auto(starts=4), checkpoint=kept)
+    first = hx.solve(EXACT.problem, EXACT.x0, EXACT.y0, hx.Auto(starts=4), checkpoint=tmp_path)
+    again = hx.solve(EXACT.problem, EXACT.x0, EXACT.y0, hx.Auto(starts=4), checkpoint=tmp_path)
     assert len(first.starts.values) == 4
     np.testing.assert_array_equal(first.starts.values, again.starts.values)
     assert first.starts.said == again.starts.said
@@ -135,7 +134,6 @@ def test_the_page_of_a_search_says_what_was_found(searched, tmp_path):
 
 def test_a_page_and_a_folder_say_the_same(stepped, tmp_path):
     settings = {"target": "model.py:problem", "method": "salvf", "max_steps": 200, "seed": 0}
-    assert stepped.known_certificate is None or stepped.certificate
     report.write_run(tmp_path / "run", stepped, settings)
     _ = stepped.certificate
     report.add_certificate(tmp_path / "run", stepped)
@@ -195,7 +193,7 @@ def test_many_starts_on_one_page(many, tmp_path):
     failed = dataclasses.replace(many, status=[Reason.NO_LOWER_POINT.status(1), *many.status[1:]])
     told = content.content_of("many", facts.facts_of_many(failed), {})
     assert told.ending.tone == "failed" and np.isnan(told.starts.values[0])
-    upper = series.panels_of([series.History("many", many.history.columns, None)])[0]
+    upper = series.panels_of([series.RunHistory("many", many.history.columns, None)])[0]
     assert len(upper.series) == 3
     np.testing.assert_allclose(upper.series[2].y, many.history["upper"][:, 2])
 
@@ -284,8 +282,8 @@ def test_a_folder_of_an_older_version_is_still_shown(two):
 # -- charts -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_drawing_has_the_numbers_of_the_history(stepped, tmp_path):
-    panels = series.panels_of([series.History("", stepped.history.columns, stepped.value)])
+def test_the_drawing_has_the_numbers_of_the_history(stepped):
+    panels = series.panels_of([series.RunHistory("", stepped.history.columns, stepped.value)])
     assert {"upper", "violation", "stationarity", "distance", "step_x"} <= {panel.key for panel in panels}
     assert list(panels[0].axes) == ["step", "seconds", "samples"]
     for panel in panels:
@@ -334,7 +332,7 @@ def test_points_far_from_the_others_are_counted_and_not_lost():
         "start": np.zeros(40),
         "upper": np.append(np.linspace(1, 2, 38), [1e9, np.inf]),
     }
-    (panel,) = series.panels_of([series.History("", columns, 1.0)])
+    (panel,) = series.panels_of([series.RunHistory("", columns, 1.0)])
     view = svg.view_of(panel)
     assert view.left_out == 2 and view.y.high < 4
     assert svg.chart(panel, 0).count("<circle") == 38
@@ -345,9 +343,8 @@ def test_long_histories_make_small_pages_and_keep_their_extremes(stepped):
     rng = np.random.default_rng(0)
     count, starts = 100_000, 60
     columns = {"step": np.arange(count), "seconds": np.arange(count) * 1e-3, "zeta": np.arange(count)}
-    columns |= {
-        name: rng.uniform(1e-9, 1.0, count) for name in ("upper", "lower", "violation", "stationarity", "step_x")
-    }
+    names = ("upper", "lower", "violation", "stationarity", "inner_residual", "distance", "step_x", "step_y")
+    columns |= {name: rng.uniform(1e-9, 1.0, count) for name in names}
     columns["upper"][51_234] = 9.0
     long = content.content_of("long", facts.facts_of(stepped, {}), columns)
     many = {
@@ -360,8 +357,10 @@ def test_long_histories_make_small_pages_and_keep_their_extremes(stepped):
     line = data[0]["series"][0]
     assert len(line["y"]) <= series.MOST_POINTS
     assert line["x"]["step"][line["y"].index(9.0)] == 51_234
-    assert_alone(page.page_of([wide]))
-    assert "24 of the 60 starts are drawn" in page.page_of([wide])
+    text = page.page_of([wide])
+    assert_alone(text)
+    assert "24 of the 60 starts are drawn" in text
+    assert len(re.findall(r'<path class="s0" d="M\d+\.', text)) == 24 * 6  # not those of the legends
 
 
 def test_charts_can_be_told_by_those_who_do_not_see_them(searched, tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 from hierax._base.markup import escaped, table
 from hierax.reports.content import STARTS_HEADINGS, Certified, RunContent
 from hierax.reports.plain import plain
-from hierax.reports.series import History, Panel, panels_of
+from hierax.reports.series import Panel, RunHistory, panels_of
 from hierax.reports.svg import chart, dot_plot, legend, mark, view_of
 
 PAGE = Template("""<!DOCTYPE html>
@@ -54,7 +54,7 @@ ZOOM_HINT = (
 
 def page_of(runs: Sequence[RunContent]) -> str:
     """The page of one run, or of several."""
-    panels = panels_of([History(run.name, run.columns, _answer(run)) for run in runs])
+    panels = panels_of([RunHistory(run.name, run.columns, _answer(run)) for run in runs])
     if len(runs) == 1:
         title, summary, body = runs[0].name, _cards(runs[0]), _one_run(runs[0], panels)
     else:

@@ -7,7 +7,7 @@ import numpy as np
 from hierax._base.lazy import lazy
 from hierax._run.solution import Solution, Solutions
 from hierax.reports.scales import first_scale
-from hierax.reports.series import History, Panel, panels_of
+from hierax.reports.series import Panel, RunHistory, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,12 +21,12 @@ COLOURS = ("#0b5cad", "#b3400a", "#1b7a4b", "#7a3e9d", "#806600", "#5a5f66")
 def plot(solution: Solution) -> "Figure":
     """The convergence of a run, and F at the ends of its starts where there are several."""
     values = np.array(solution.starts.values, float)
-    return _figure(panels_of([History("", solution.history.columns, solution.value)]), values, solution.value)
+    return _figure(panels_of([RunHistory("", solution.history.columns, solution.value)]), values, solution.value)
 
 
 def plot_many(solutions: Solutions) -> "Figure":
     """The convergence of all starts, and F at their ends."""
-    return _figure(panels_of([History("", solutions.history.columns, None)]), solutions.values, None)
+    return _figure(panels_of([RunHistory("", solutions.history.columns, None)]), solutions.values, None)
 
 
 def _figure(panels: list[Panel], values: np.ndarray, answer: float | None) -> "Figure":

@@ -3,7 +3,7 @@
 Long histories are thinned to the first, the last and the extremes of equal stretches, so that no spike is lost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 AXES = {"step": "outer step", "seconds": "seconds", "samples": "samples of zeta and xi"}
 NO_PANEL = {"step", "start", "seconds", "samples", "zeta", "xi", "grad_upper", "grad_lower", "vjp_constraints"}
 NO_PANEL |= {"lower_solves", "factor"}
-MOST_POINTS = 400  # of a line
+MOST_POINTS, LEAST_POINTS = 400, 40  # of a line
+PANEL_POINTS = 2400  # of all lines of a panel together, unless each would have less than the least
 MOST_LINES = 24  # of a panel: starts of `solve_many`
 
 
@@ -73,7 +74,7 @@ class Panel(NamedTuple):
     reference: float | None = None
 
 
-class History(NamedTuple):
+class RunHistory(NamedTuple):
     """A run's name, its columns, and F of its answer."""
 
     name: str
@@ -81,7 +82,7 @@ class History(NamedTuple):
     value: float | None
 
 
-def panels_of(runs: Sequence[History]) -> list[Panel]:
+def panels_of(runs: Sequence[RunHistory]) -> list[Panel]:
     """The panels of one run, or of several in the same charts, one column each."""
     runs = [run for run in runs if len(run.columns.get("step", ()))]
     names = [name for run in runs for name in run.columns]
@@ -97,37 +98,51 @@ def panels_of(runs: Sequence[History]) -> list[Panel]:
     return [panel for panel in found if panel.series]
 
 
-def _panel(kind: Kind, runs: Sequence[History]) -> Panel:
-    series: list[Series] = []
-    text = kind.text
-    with_it = [run for run in runs if any(column in run.columns for column in kind.columns)]
+class _Line(NamedTuple):
+    """A column of a run, of one start, before it is thinned."""
+
+    name: str
+    columns: Mapping[str, np.ndarray]
+    start: int
+    y: np.ndarray
+    colour: int
+
+
+def _panel(kind: Kind, runs: Sequence[RunHistory]) -> Panel:
+    lines = [line for line in _lines(kind, runs) if np.isfinite(line.y).any()]
+    most = min(MOST_POINTS, max(LEAST_POINTS, PANEL_POINTS // max(len(lines), 1)))
+    series = [_series(line, most) for line in lines]
+    text, answer = kind.text, None
+    for run in runs:
+        starts = [np.shape(run.columns[name])[1] for name in kind.columns if np.ndim(run.columns.get(name, ())) > 1]
+        if starts and starts[0] > MOST_LINES:
+            text = f"{text} {MOST_LINES} of the {starts[0]} starts are drawn."
+    if len(runs) == 1 and kind.columns == ("upper",):
+        text, answer = f"{text} {_what_is_recorded(runs[0].columns)}", runs[0].value
+    if answer is not None:
+        text = f"{text} The dashed line is F of the answer."
+    named = _axes([run for run in runs if any(column in run.columns for column in kind.columns)])
+    axes = {name: told for name, told in named.items() if any(name in one.x for one in series)}
+    log = kind.log and any((one.y > 0).any() for one in series)
+    return Panel(kind.columns[0], kind.title, text, log, series, axes, answer)
+
+
+def _lines(kind: Kind, runs: Sequence[RunHistory]) -> Iterator[_Line]:
+    """The lines of a panel; only the first of the starts of a column has a name."""
     for number, run in enumerate(runs):
-        for column in kind.columns:
-            if column not in run.columns:
-                continue
+        for column in (name for name in kind.columns if name in run.columns):
             values = np.asarray(run.columns[column], float)
+            each = values[:, None] if values.ndim == 1 else values
             name = run.name if len(runs) > 1 else NAMES.get(column, column.replace("_", " "))
-            lines = values[:, None] if values.ndim == 1 else values
-            chosen = np.unique(np.linspace(0, lines.shape[1] - 1, MOST_LINES).astype(int))
-            if lines.shape[1] > len(chosen):
-                text = f"{kind.text} {len(chosen)} of the {lines.shape[1]} starts are drawn."
             colour = number if len(runs) > 1 else kind.columns.index(column)
-            for i in chosen:
-                drawn = _series(name if i == chosen[0] else "", run.columns, lines[:, i], i, colour)
-                if np.isfinite(drawn.y).any():
-                    series.append(drawn)
-    positive = any((one.y > 0).any() for one in series)
-    one_value = runs[0].value if len(runs) == 1 and kind.columns == ("upper",) else None
-    if one_value is not None and series:
-        text = f"{text} {_what_is_recorded(runs[0].columns)} The dashed line is F of the answer."
-    axes = {name: text for name, text in _axes(with_it).items() if any(name in one.x for one in series)}
-    return Panel(kind.columns[0], kind.title, text, kind.log and positive, series, axes, one_value)
+            for place, start in enumerate(np.unique(np.linspace(0, each.shape[1] - 1, MOST_LINES).astype(int))):
+                yield _Line("" if place else name, run.columns, int(start), each[:, start], colour)
 
 
-def _series(name: str, columns: Mapping[str, np.ndarray], y: np.ndarray, start: int, colour: int) -> Series:
-    keep = thinned(y, MOST_POINTS)
-    x = {axis: _of_start(column, start)[keep] for axis, column in _against(columns).items()}
-    return Series(name, x, y[keep], "seconds" not in columns, colour)
+def _series(line: _Line, most: int) -> Series:
+    keep = thinned(line.y, most)
+    x = {axis: _of_start(column, line.start)[keep] for axis, column in _against(line.columns).items()}
+    return Series(line.name, x, line.y[keep], "seconds" not in line.columns, line.colour)
 
 
 def _of_start(column: np.ndarray, start: int) -> np.ndarray:
@@ -142,7 +157,7 @@ def _against(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found | ({"samples": np.asarray(samples)} if np.any(samples) else {})
 
 
-def _axes(runs: Sequence[History]) -> dict[str, str]:
+def _axes(runs: Sequence[RunHistory]) -> dict[str, str]:
     """The names of the axes: of searches, what counts as a step."""
     steps = {_step_name(run.columns) for run in runs}
     return {**AXES, "step": " or ".join(sorted(steps))}
