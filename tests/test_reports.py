@@ -16,6 +16,10 @@ from typer.testing import CliRunner
 
 import hierax as hx
 from hierax import report
+from hierax._auto.candidates import Candidate, SearchResult
+from hierax._auto.verdict import ends_of_starts
+from hierax._judge.point import Judgement
+from hierax._judge.vectors import Point
 from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Reason
 from hierax.cli import app
@@ -96,6 +100,47 @@ def test_values_of_the_starts_are_those_of_known_minimisers(searched):
     assert np.abs(found[:, None] - known).min(axis=1).max() < 1e-5
     np.testing.assert_allclose([np.nanmin(values), searched.value], known.min(), atol=1e-6)
     assert searched.starts.said.startswith("Globality: ")
+
+
+SAMPLED = dataclasses.replace(
+    TOY.problem, zeta=hx.Sampler(TOY.problem.zeta.draw), xi=hx.Sampler(TOY.problem.xi.draw)
+)  # without its known expectation
+
+
+@pytest.mark.parametrize(
+    ("problem", "auto", "steps", "off", "said"),
+    [
+        (EXACT.problem, hx.Auto(route="penalty", starts=4), None, 1e-5, "Globality: "),
+        (EXACT.problem, hx.Auto(route="implicit", starts=4), None, 1e-5, "The lowest F"),
+        (
+            SAMPLED,
+            hx.Auto(route="average", starts=4, samples=4000),
+            None,
+            5e-3,
+            "On the first average, of 1000 samples",
+        ),
+        (TOY.problem, hx.Auto(route="large", starts=4), 1, 5e-2, "After the first runs, from 4 starts"),
+    ],
+    ids=["penalty", "implicit", "average", "large"],
+)
+def test_every_route_keeps_the_values_of_its_starts(problem, auto, steps, off, said):
+    """As precisely as its samples allow, and its steps: the large route makes one stage here."""
+    sol = hx.solve(problem, 1.5, 1.5, auto, max_steps=steps)
+    values, known = np.array(sol.starts.values), np.array([one.upper for one in EXACT.solutions])
+    assert values.shape == (4,) and sol.starts.said.startswith(said)
+    assert np.abs(values[:, None] - known).min(axis=1).max() < off
+    assert values.min() == pytest.approx(known.min(), abs=off) and np.unique(values.round(1)).size > 1
+
+
+def test_points_that_are_not_valid_are_no_ends_of_a_start():
+    point = Point(np.zeros(1), np.zeros(1), np.zeros(1))
+
+    def candidate(start, upper, violation):
+        judged = Judgement(upper, 0.0, violation, 0.0, 0.0)
+        return Candidate(point, judged, point, 0.0, True, 1, start, "kkt")
+
+    found = [candidate(0, -9.0, 1.0), candidate(0, 2.0, 0.0), candidate(0, 1.0, 0.0), candidate(1, -9.0, 1.0)]
+    np.testing.assert_array_equal(ends_of_starts(SearchResult(found, np.zeros(2)), 3), [1.0, np.nan, np.nan])
 
 
 def test_starts_are_kept_with_the_answer(tmp_path):

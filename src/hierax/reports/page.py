@@ -231,7 +231,7 @@ def _globality(run: RunContent, number: int) -> str:
     if not values.size:
         return ""
     known = np.isfinite(values)
-    told = f"<p>{escaped(said.removeprefix('Globality: '))}</p>" if said else ""
+    told = f"<p>{escaped(said.replace('Globality: ', '', 1))}</p>" if said else ""
     if not known.all():
         missing = numbers_in_words(np.flatnonzero(~known).tolist())
         told += f'<p class="quiet">Without a valid point, or without a turn (0 is the given one): start {missing}.</p>'
