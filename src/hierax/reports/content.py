@@ -140,7 +140,7 @@ def _content_of(
         missing=str(told.get("missing", "")),
         starts=Ends(np.array(values, float), str(starts.get("said", ""))),
         each=[
-            (str(i), str(one["status"]), _short(one["value"]), _short(one["violation"]), str(one["verdict"]))
+            (str(i), str(one["status"]), _digits(one["value"], 8), _digits(one["violation"], 3), str(one["verdict"]))
             for i, one in enumerate(each)
         ],
         log=[str(line) for line in facts.get("log") or []],
@@ -226,13 +226,32 @@ def _short(value: Json) -> str:
     if isinstance(value, int | float):
         return f"{value:.8g}"
     if isinstance(value, list):
-        shown = ", ".join(_short(entry) for entry in value[:SHOWN_NUMBERS])
-        return f"[{shown}]" if len(value) <= SHOWN_NUMBERS else f"[{shown}, …] ({len(value)} entries)"
+        return _short_list(value)
     return ", ".join(f"{key}: {_short(entry)}" for key, entry in value.items())
+
+
+def _short_list(values: list[Json]) -> str:
+    """A list in a few words: a long one of numbers by its range.
+
+    Examples:
+        >>> _short_list([2.0, 3.0]), _short_list([0.5] * 9), _short_list([*range(9)])
+        ('[2, 3]', '0.5 (9 times)', '0 to 8 (9 numbers)')
+    """
+    if len(values) <= SHOWN_NUMBERS:
+        return f"[{', '.join(_short(entry) for entry in values)}]"
+    numbers = [entry for entry in values if isinstance(entry, int | float)]
+    if len(numbers) < len(values):
+        return f"[{', '.join(_short(entry) for entry in values[:SHOWN_NUMBERS])}, …] ({len(values)} entries)"
+    low, high = min(numbers), max(numbers)
+    return f"{_short(low)} ({len(values)} times)" if low == high else f"{low:.4g} to {high:.4g} ({len(values)} numbers)"
 
 
 def _rows(told: Any) -> list[Row]:
     return [(str(name), str(text)) for name, text in told or []]
+
+
+def _digits(value: Any, digits: int) -> str:
+    return "not known" if value is None else f"{float(value):.{digits}g}"
 
 
 def _number(value: Any) -> float | None:

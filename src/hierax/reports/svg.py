@@ -118,7 +118,10 @@ def mark(colour: int, x: float, y: float) -> str:
 
 
 def dot_plot(values: np.ndarray, answer: float | None, number: int, title: str) -> str:
-    """F at the ends of starts, the lowest first; a line marks F of the answer. Starts without an end are left out."""
+    """F at the ends of starts, the lowest first; starts without an end are left out.
+
+    A line marks F of the answer of a search, whose first start was given; None: all starts were.
+    """
     order = [i for i in np.argsort(values, kind="stable") if np.isfinite(values[i])]
     known = values[order]
     scale = first_scale(known, answer)
@@ -134,7 +137,7 @@ def dot_plot(values: np.ndarray, answer: float | None, number: int, title: str) 
         at = _right(float(scale.at(np.array(answer))))
         parts.append(f'<line class="reference" {_same("x", at)} y1="{top:g}" y2="{bottom:.1f}"/>')
     for place, i in enumerate(order):
-        y, name = top + row * (place + 0.5), _start_name(i)
+        y, name = top + row * (place + 0.5), "given" if i == 0 and answer is not None else f"start {i}"
         share = float(scale.at(np.array(values[i])))
         if named:
             parts.append(f'<text class="tick y" x="{LEFT - 7}" y="{y + 4:.1f}">{name}</text>')
@@ -144,10 +147,6 @@ def dot_plot(values: np.ndarray, answer: float | None, number: int, title: str) 
     told = f"{len(order)} of {values.size} starts ended at a valid point"
     told += f", with F between {known.min():.6g} and {known.max():.6g}." if len(order) else "."
     return _svg(f"starts-{number}", title, told, "".join(parts), bottom + 42)
-
-
-def _start_name(i: int) -> str:
-    return "given" if i == 0 else f"start {i}"
 
 
 def _dot(share: float, y: float, radius: float, text: str) -> str:
