@@ -534,6 +534,8 @@ def test_a_browser_opens_the_page_and_zooms_it(stepped, tmp_path):
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-sync",
+        "--disable-dev-shm-usage",
+        "--host-resolver-rules=MAP * ~NOTFOUND",  # what the browser itself would ask goes nowhere either
         "--enable-logging=stderr",
     ]
     done = subprocess.run(
