@@ -1,16 +1,13 @@
 """What a run leaves on disk, and figures that no window system sees. Thin: it writes numbers and computes none.
 
-The folder of a run holds run.json (settings, versions, status, counts), history.csv, arrays.npz and figures/. The
-experiments write their own files with the same helpers: `write_json`, `new_figure`, `save_figure`.
+The folder of a run holds run.json (the facts that pages are made of: settings, versions, status, counts, problem,
+certificate, starts), history.csv, arrays.npz and figures/. The experiments write their own files with the same helpers:
+`write_json`, `new_figure`, `save_figure`.
 """
 
 import csv
-import dataclasses
 import json
-import math
-import platform
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,17 +15,17 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-import hierax
 from hierax._base.errors import MissingExtra
 from hierax._base.files import write_whole
 from hierax._run.solution import Solution
+from hierax.reports.facts import certificate_facts, facts_of
+from hierax.reports.folder import HISTORY, RUN, RUNNING
+from hierax.reports.plain import plain
+from hierax.reports.versions import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-RUN = "run.json"
-RUNNING = "running"  # status of a run that is under way
 PIP_LINE = "pip install 'hierax[plot]'"
 
 
@@ -48,40 +45,12 @@ def save_figure(figure: "Figure", path: Path) -> Path:
     return path
 
 
-def plain(value: object) -> Json:
-    """The value as JSON knows it: arrays become lists, modules and named tuples dictionaries, anything else text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no word for it
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.ndarray | np.generic | jax.Array):
-        return plain(np.asarray(value).tolist())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | {
-            f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)
-        }
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, dict):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    return str(value)
-
-
 def write_json(path: Path, content: object) -> Path:
     """Write `plain(content)`; makes the folder. The file is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(plain(content), indent=2) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
     return path
-
-
-def versions() -> dict[str, str]:
-    """What the numbers may depend on."""
-    names = ("jax", "jaxlib", "equinox", "optax", "numpy")
-    system = {"python": platform.python_version(), "machine": platform.machine()}
-    return {"hierax": hierax.__version__} | {name: version(name) for name in names} | system
 
 
 def begin_run(out: Path, settings: Mapping[str, object]) -> None:
@@ -93,18 +62,16 @@ def begin_run(out: Path, settings: Mapping[str, object]) -> None:
 def write_run(out: Path, solution: Solution, settings: Mapping[str, object]) -> None:
     """Write a single run's folder; run.json, which says that the others are there, comes last."""
     out.mkdir(parents=True, exist_ok=True)
-    solution.history.to_csv(out / "history.csv")
+    solution.history.to_csv(out / HISTORY)
     arrays = _named_arrays(solution)
     write_whole(out / "arrays.npz", lambda file: np.savez(file, allow_pickle=False, **arrays))
-    content = {
-        "settings": settings,
-        "method": solution.method,
-        "versions": versions(),
-        "status": {"name": solution.status.name, "message": solution.status.message, "step": solution.status.step},
-        "counts": solution.counts,
-        "log": solution.log,
-    }
-    write_json(out / RUN, content)
+    write_json(out / RUN, facts_of(solution, settings))
+
+
+def add_certificate(out: Path, solution: Solution) -> None:
+    """Write the certificate into a run's folder, once it was made: it may take longer than the folder can wait."""
+    facts = json.loads((out / RUN).read_text("utf-8"))
+    write_json(out / RUN, {**facts, "certificate": certificate_facts(solution, certify=False)})
 
 
 def _named_arrays(solution: Solution) -> dict[str, np.ndarray]:
@@ -125,7 +92,7 @@ def _rows(path: Path) -> list[list[str]]:
 
 def draw_history(out: Path) -> Path:
     """figures/history.png from history.csv: objective values, violation, stationarity and inner residual by step."""
-    header, *rows = _rows(out / "history.csv")
+    header, *rows = _rows(out / HISTORY)
     table = np.asarray(rows, float).reshape(-1, len(header)).T
     columns = dict(zip(header, table, strict=True))
     figure = new_figure(9.0, 3.4)

@@ -196,7 +196,8 @@ def _run(
         try:
             prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.notes.kept, call.mesh)
             with _kept(prepared, asked, call):
-                return run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+                found = run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+            return found.asked_for(call.said())
         except Interrupted:
             raise KeyboardInterrupt from None
         except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
@@ -209,7 +210,7 @@ def _run(
                 )
             raise
         except OutOfTime:
-            return _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
+            return _nothing_done(problem, x0, y0, asked, call, clock.seconds, many).asked_for(call.said())
 
 
 @contextmanager
@@ -255,7 +256,7 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
             solution = _run(problem, *start, auto, own, many=False)
             assert isinstance(solution, Solution)
             found.append(solution)
-    return stacked(found)
+    return stacked(found).asked_for(call.said())
 
 
 def _nothing_done(

@@ -161,6 +161,7 @@ class _Rounds:
             method=dataclasses.replace(self.auto, starts=getattr(self.found[0].method, "starts", None)),
             problem=self.prepared.problem,
             log=(*lines, *self.found[0].log[1:-1], status.message),
+            starts=self.found[0].starts.after(f"On the first average, of {self.sizes[0]} samples."),
         )
         return whole if self.certificate is None else whole.knowing(self.certificate)
 

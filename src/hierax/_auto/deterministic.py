@@ -27,7 +27,14 @@ from hierax._auto.penalty_route import PenaltySearch
 from hierax._auto.referee import in_precision_of, setting_of
 from hierax._auto.replay import Pieces
 from hierax._auto.space import Space
-from hierax._auto.verdict import counted, globality, on_the_way_to_infinity, status_of, without_answer
+from hierax._auto.verdict import (
+    counted,
+    ends_of_starts,
+    globality,
+    on_the_way_to_infinity,
+    status_of,
+    without_answer,
+)
 from hierax._base.blas import one_blas_thread
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
@@ -41,6 +48,7 @@ from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution
+from hierax._run.starts import Starts
 from hierax._run.status import Kind, Reason, Status
 
 if TYPE_CHECKING:
@@ -83,6 +91,7 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         problem=prepared.problem,
         log=(first_line, f"{starts} starts, the given one first.", *answer.log),
         tol=auto.tol,
+        starts=Starts(tuple(map(answer.in_users_units, ends_of_starts(found, starts))), answer.globality),
     )
     return solution if answer.certificate is None else solution.knowing(answer.certificate)
 
@@ -132,6 +141,7 @@ class _Answer:
         self.prepared, self.setting, self.space = prepared, setting, space
         self.tol, self.seed, self.deadline = tol, seed, deadline
         self.certificate: Certificate | None = None
+        self.globality = ""
         self.log: list[str] = []
 
     def settle(self, found: SearchResult, ended: Kind | None) -> None:
@@ -141,7 +151,7 @@ class _Answer:
         """
         far, best = on_the_way_to_infinity(found), select(found.candidates)
         if far is not None:
-            status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=self._value(far.upper))
+            status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=self.in_users_units(far.upper))
             self._take(far.point, status)
         elif best is None:
             nearest, status = without_answer(found, ended)
@@ -151,7 +161,9 @@ class _Answer:
             assert self.certificate is not None
             status = status_of(self.certificate, self.tol, len(found.candidates), ended)
             self._take(best.point._replace(mu=best.better.mu), status)
-            self.log.append(globality(found, self._value(best.upper), best.upper, self.space.vectors.upper_unit))
+            unit = self.space.vectors.upper_unit
+            self.globality = globality(found, self.in_users_units(best.upper), best.upper, unit)
+            self.log.append(self.globality)
         self.log = [counted(found), *self.log, status.message]
 
     def _downhill(self, found: SearchResult, best: Candidate) -> Candidate:
@@ -202,7 +214,7 @@ class _Answer:
         best = solved.best()
         return Point(x, y, np.zeros(vectors.layout.rows)) if best is None else Point(x, solved.y[best], solved.mu[best])
 
-    def _value(self, upper: float) -> float:
+    def in_users_units(self, upper: float) -> float:
         """F in the user's units."""
         scale = self.space.vectors.units.upper
         return float(upper * scale.unit + scale.origin)

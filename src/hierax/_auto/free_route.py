@@ -32,6 +32,7 @@ from hierax._auto.sqp import Evaluated, LeftOff, Progress, Stop, nowhere, quasi_
 from hierax._auto.verdict import status_of
 from hierax._base.blas import one_blas_thread
 from hierax._base.interrupt import interruptible
+from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate, certificate_in
 from hierax._judge.following import Total
 from hierax._judge.free_above import x_lengths
@@ -47,6 +48,7 @@ from hierax._run.prepare import Prepared
 from hierax._run.progress import Show, progress_bar
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution
+from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
 
 if TYPE_CHECKING:
@@ -288,6 +290,12 @@ class FreeRoute:
             upper = unraveled(shapes, np.zeros(self.follower.layout.own_above))
         return Multipliers(own.inequalities, own.equalities, upper)
 
+    def ends(self) -> Starts:
+        """The lowest F of every start's descent, among its points that keep the upper constraints."""
+        valid = [(start, upper) for start, upper, violation in self.records if violation <= FEASIBLE]
+        own = [(start, upper) for start, upper in valid if start < self._start]  # others: on from the certificate
+        return Starts(lowest_of_starts(own, self.starts), "The lowest F on the way of each start's descent.")
+
     def history(self) -> History:
         """A record of every point."""
         start, upper, violation = (np.array(column) for column in zip(*self.records, strict=True))
@@ -324,5 +332,6 @@ def run_implicit(prepared: Prepared, auto: "Auto", seed: int, first_line: str, c
         problem=prepared.problem,
         log=(first_line, f"{route.starts} starts, the given one first.", solves, status.message),
         tol=auto.tol,
+        starts=route.ends(),
     )
     return solution if route.certificate is None else solution.knowing(route.certificate)

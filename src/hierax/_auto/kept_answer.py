@@ -14,6 +14,7 @@ from hierax._run.notes import Notes
 from hierax._run.prepare import Prepared
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution
+from hierax._run.starts import Starts
 from hierax._run.status import Kind, Status
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ class KeptAnswer(NamedTuple):
     log: list[str]
     tol: float
     settings: dict[str, Any]
+    starts: Starts = Starts()
 
 
-TYPES = (KeptAnswer, Counts)
+TYPES = (KeptAnswer, Counts, Starts)
 
 
 def kept_answer(solution: Solution) -> KeptAnswer:
@@ -57,6 +59,7 @@ def kept_answer(solution: Solution) -> KeptAnswer:
         log=list(solution.log),
         tol=solution.tol,
         settings={field.name: getattr(solution.method, field.name) for field in dataclasses.fields(solution.method)},
+        starts=solution.starts,
     )
 
 
@@ -75,6 +78,7 @@ def answer_of(kept: KeptAnswer, auto: "Auto", prepared: Prepared) -> Solution:
         problem=prepared.problem,
         log=tuple(kept.log),
         tol=kept.tol,
+        starts=kept.starts,
     )
 
 

@@ -53,6 +53,7 @@ from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
 from hierax._run.progress import Show, progress_bar
 from hierax._run.solution import Solution
+from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Reason, Status
 from hierax._run.stepping import run_steps
 
@@ -284,10 +285,19 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
         problem=prepared.problem,
         log=(*route.log, status.message),
         tol=auto.tol,
+        starts=_ends_of_starts(route),
     )
     certificate = None if route.stages.best is None else route.certifier.certificate_of(route.stages.best)
     judged_as_it_is = route.referee is not None and (route.referee.exact or route.referee.trained is not None)
     return solution if certificate is None or not judged_as_it_is else solution.knowing(certificate)
+
+
+def _ends_of_starts(route: LargeRoute) -> Starts:
+    """Where the first runs ended, which alone began at several starts."""
+    if not route.runner.ends:
+        return Starts()
+    said = f"After the first runs, from {route.starts} starts; the search went on from the best of them."
+    return Starts(lowest_of_starts(route.runner.ends, route.starts), said)
 
 
 def _answer(route: LargeRoute, seed: int) -> tuple[PyTree, PyTree, Multipliers]:

@@ -38,6 +38,7 @@ from hierax._run.stepping import run_steps
 from hierax._run.stream_places import Place
 from hierax._run.streams import Exhausted
 
+NO_SOLUTION = (INFEASIBLE, UNBOUNDED)
 LEAST_SECONDS = 1e-3  # of a run that begins when no time is left: it ends at its start, which is then the answer
 
 
@@ -102,6 +103,7 @@ class KeptRun(NamedTuple):
     no_more_data: str
     spent: tuple[Counts, int]
     places: dict[str, Place]
+    ends: tuple[tuple[int, float], ...] = ()
 
 
 KEPT_TYPES = (KeptStage, KeptRun, Judgement, RunSettings, Estimates, Counts, Place)
@@ -150,6 +152,7 @@ class StageRunner:
         self.estimates: Estimates | None = None  # in whose units settings are; of the first run
         self.runs = 0
         self.failures: Counter[str] = Counter()  # of runs that came to nothing, why
+        self.ends: list[tuple[int, float]] = []  # start and F of ends of runs from several starts
         self.lower_statuses: set[int] = set()  # how exact solves of the lower level ended
         self.no_more_data = ""  # why the streams give nothing any more; empty: they do
         self._damping = 1.0
@@ -187,11 +190,13 @@ class StageRunner:
             no_more_data=self.no_more_data,
             spent=self.budget.kept(),
             places=self.prepared.places(),
+            ends=tuple(self.ends),
         )
 
     def _taken_over(self, kept: KeptRun) -> Stage | None:
         self.estimates, self.runs, self.no_more_data = kept.estimates, kept.runs, kept.no_more_data
         self.failures, self.lower_statuses = Counter(kept.failures), set(kept.lower_statuses)
+        self.ends = list(kept.ends)
         self.budget.restore(*kept.spent)
         self._places = kept.places
         return None if kept.stage is None else stage_of(kept.stage, self.prepared)
@@ -218,9 +223,12 @@ class StageRunner:
         if self.estimates is None:
             self.estimates = _estimates(solutions[0])
         with self.budget.kept_back("judging"):
-            stages = [Stage(end, settings) for solution in solutions for end in self._ends(solution)]
-        self.lower_statuses |= {s.end.lower_status for s in stages if s.end.lower_status is not None}
-        fine = [s for s in stages if np.isfinite(s.merit) and s.end.lower_status not in (INFEASIBLE, UNBOUNDED)]
+            numbered = [(i, Stage(end, settings)) for i, one in enumerate(solutions) for end in self._ends(one)]
+        self.lower_statuses |= {s.end.lower_status for _, s in numbered if s.end.lower_status is not None}
+        numbered = [(i, s) for i, s in numbered if np.isfinite(s.merit) and s.end.lower_status not in NO_SOLUTION]
+        if starts is not None:
+            self.ends += [(i, s.upper) for i, s in numbered if s.upper_violation <= ALLOWED_VIOLATION]
+        fine = [stage for _, stage in numbered]
         if not fine:
             status = solutions[0].status
             self.failures[status.name if status.failed else "no lower-level solution there"] += 1

@@ -11,6 +11,7 @@ from hierax._auto.constants import BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR_GAP, L
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._run.starts import lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
 
 ENDED = {
@@ -84,6 +85,12 @@ def counted(found: SearchResult) -> str:
         f"{len(found.candidates)} points judged, {len(accepted)} of them pass the validation ({tight} of those "
         "tightly)."
     )
+
+
+def ends_of_starts(found: SearchResult, count: int = 0) -> tuple[float, ...]:
+    """The lowest F, in units, of the accepted candidates of every start; NaN where a start led to none."""
+    ends = [(candidate.start, candidate.upper) for candidate in found.candidates if candidate.accepted]
+    return lowest_of_starts(ends, max([count, *(start + 1 for start, _ in ends)]))
 
 
 def globality(found: SearchResult, value: float, upper: float, unit: float) -> str:

@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
+from hierax._base.markup import notebook_table
 from hierax._base.settings import is_number
 from hierax._base.text import numbers_of, shown, text_table
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
@@ -348,6 +349,10 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
     def __str__(self) -> str:
         return text_table(f"Certificate at x = {shown(self.x)}, y = {shown(self.y)}", self._rows())
 
+    def _repr_html_(self) -> str:
+        """The table of `print` as notebooks show it."""
+        return notebook_table(f"Certificate at x = {shown(self.x)}, y = {shown(self.y)}", self._rows())
+
     def _rows(self) -> list[tuple[str, str, str]]:
         value = float(self.reference.value)
         gained = self.gain(SHOWN_TOLERANCE)
@@ -596,6 +601,11 @@ class Certificates(Sequence[Certificate]):
         if known is None:
             known = self._known[at] = self._certificate(at)
         return known
+
+    @property
+    def known(self) -> list[Certificate | None]:
+        """Those that were asked for already; None for the others."""
+        return list(self._known)
 
     def __repr__(self) -> str:
         return f"<certificates of {len(self)} starts, computed when asked for>"

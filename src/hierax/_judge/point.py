@@ -6,6 +6,7 @@ is the one relative gap, here and wherever else a gap is reported. `point_values
 `judge_in` and `judge_point` are for the host. What it takes to trust a point beyond that: `certificate.py`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -81,8 +82,17 @@ def judge_in(setting: Setting, x: PyTree, y: PyTree, best: PyTree = None) -> Jud
 @in_own_configuration
 def judge_point(problem: Problem, x: PyTree, y: PyTree, *, samples: int = FRESH_SAMPLES, seed: int = 0) -> Judgement:
     """The judgement of a point of a problem, in float64 and without its lower level's value. Not for a `Stream`."""
-    setting = Setting.of(problem, x, y, samples, seed)
-    return judge_in(setting, setting.x, setting.y)
+    return judge_points(problem, [(x, y)], samples=samples, seed=seed)[0]
+
+
+@in_own_configuration
+def judge_points(
+    problem: Problem, points: Sequence[tuple[PyTree, PyTree]], *, samples: int = FRESH_SAMPLES, seed: int = 0
+) -> list[Judgement]:
+    """`judge_point` of several points, with one program and the same samples."""
+    first = Setting.of(problem, *points[0], samples, seed)
+    settings = (first.at(x, y) for x, y in points)
+    return [judge_in(setting, setting.x, setting.y) for setting in settings]
 
 
 def _apart(a: Array, b: Array) -> Array:

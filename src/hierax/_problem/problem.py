@@ -8,6 +8,8 @@ import equinox as eqx
 import jax
 from jaxtyping import PyTree, Scalar
 
+from hierax._base.markup import notebook_table
+from hierax._problem.describing import function_text, set_text, source_text
 from hierax._problem.sets import Free
 
 
@@ -76,6 +78,23 @@ class Problem(eqx.Module):
     def has_upper_constraints(self) -> bool:
         """Whether the upper level states constraints of its own (asked of a problem as the user gave it)."""
         return self.upper_constraints is not nothing
+
+    def described(self) -> list[tuple[str, str]]:
+        """The problem in words, part by part."""
+        functions = {
+            "upper objective f": self.upper,
+            "lower objective g": self.lower,
+            "constraints h <= 0": self.constraints,
+            "equalities e = 0": self.equalities,
+            "upper constraints": self.upper_constraints,
+        }
+        named = [(name, "none" if one is nothing else function_text(one)) for name, one in functions.items()]
+        sets = [("X", set_text(self.x_set)), ("Y", set_text(self.y_set))]
+        return [*named, *sets, ("samples zeta of f", source_text(self.zeta)), ("samples xi of g", source_text(self.xi))]
+
+    def _repr_html_(self) -> str:
+        """The problem as notebooks show it."""
+        return notebook_table("Bilevel problem", self.described())
 
     def rows(self, x: PyTree, y: PyTree) -> Rows:
         """The constraints of the lower level, h and e together."""

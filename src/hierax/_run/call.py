@@ -122,6 +122,17 @@ class Call:
         object.__setattr__(part, "notes", self.notes.under(name))
         return part
 
+    def said(self) -> dict[str, Any]:
+        """The arguments that it takes to repeat the call, as they were given; those left unset are left out."""
+        names = ("max_steps", "seconds", "tol", "record_every")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given["seed"] = self.seed if isinstance(self.seed, int) else "a JAX key"
+        if self.output != "last":
+            given["output"] = self.output
+        if self.state is not None:
+            given["state"] = "goes on from an earlier run"
+        return given
+
     @property
     def steps(self) -> int:
         """Outer steps to make."""

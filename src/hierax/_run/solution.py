@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -14,18 +15,24 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.lazy import lazy
+from hierax._base.markup import notebook_table
 from hierax._base.text import named_point, text_table
 from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates, certify
-from hierax._judge.point import Judgement, judge_point
+from hierax._judge.point import Judgement, judge_point, judge_points
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Stream
 from hierax._run.call import State
 from hierax._run.records import History
+from hierax._run.starts import Starts
 from hierax._run.status import Status
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hierax._run.method import AbstractSolver
 
+reports = lazy("hierax.reports")  # pages and figures are made above: this room knows of them by name only
 
 WAITING_SHOWN = 0.05  # share of a run spent waiting for data from which on `print` says so
 
@@ -64,6 +71,8 @@ class Solution:
         log: what `Auto` tried and found, in words.
         tol: tolerance at which the certificate is read.
         shared: whether several processes made the run: none of them judges its point by itself.
+        starts: F at the ends of the starts of `Auto`, and what that says of how global the answer is.
+        asked: arguments of `solve` that steered the run, by name: what it takes to repeat it.
     """
 
     x: PyTree
@@ -78,6 +87,8 @@ class Solution:
     log: tuple[str, ...] = ()
     tol: float = SHOWN_TOLERANCE
     shared: bool = False
+    starts: Starts = Starts()
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def ending(self, status: Status, tol: float) -> Solution:
         """The same solution with another status, judged at a tolerance."""
@@ -90,6 +101,10 @@ class Solution:
     def costing(self, counts: Counts) -> Solution:
         """The same solution with other counts."""
         return self._but(counts=counts)
+
+    def asked_for(self, asked: Mapping[str, Any]) -> Solution:
+        """The same solution with the arguments of the call that made it."""
+        return self._but(asked=asked)
 
     def _but(self, **changes: Any) -> Solution:
         """A changed copy; what is known of the point stays known."""
@@ -115,7 +130,7 @@ class Solution:
 
         A `Sampler` is seen through its `exact` batch or, without one, through 4,096 fresh samples.
         """
-        if self.shared or any(isinstance(source, Stream) for source in (self.problem.zeta, self.problem.xi)):
+        if self.shared or _streamed(self.problem):
             return None
         return judge_point(self.problem, self.x, self.y)
 
@@ -142,11 +157,59 @@ class Solution:
             )
         return certify(self.problem, self.x, self.y, multipliers=self.multipliers, state=self.state)
 
+    @property
+    def known_certificate(self) -> Certificate | None:
+        """The certificate where it was made already, else None."""
+        return self.__dict__.get("certificate")
+
+    def report(self, path: str | Path, *, certify: bool = True) -> Path:
+        """Write the run as one HTML page that needs no network: what was asked, how it ended, and why to trust it.
+
+        Args:
+            path: of the page, for example "run.html"; its folder is made where it is missing.
+            certify: make the certificate where it is not known yet, which takes some lower solves (of a network: some
+                trainings); False: the page says that it was not made.
+
+        Returns:
+            The path.
+
+        Examples:
+            >>> import hierax as hx, tempfile
+            >>> problem = hx.Problem(
+            ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+            ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+            ...     constraints=lambda x, y: y - x,
+            ... )
+            >>> sol = hx.solve(problem, 0.5, 0.5)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     "The certificate agrees" in sol.report(f"{folder}/run.html").read_text("utf-8")
+            True
+        """
+        written: Path = reports.report(self, Path(path), certify)
+        return written
+
+    def plot(self) -> Figure:
+        """A matplotlib figure of the run for notebooks (needs the extra `plot`): values, residuals, starts.
+
+        Raises:
+            MissingExtra: matplotlib is not installed; the text is the line that installs it.
+        """
+        figure: Figure = reports.plot(self)
+        return figure
+
+    def _repr_html_(self) -> str:
+        """The table of `print` as notebooks show it."""
+        return notebook_table(f"Solution: {self.status.name}", _rows(self))
+
     def __repr__(self) -> str:
         return f"Solution(x={self.x}, y={self.y}, status={self.status.name!r})"
 
     def __str__(self) -> str:
         return text_table(f"Solution: {self.status.name}", _rows(self))
+
+
+def _streamed(problem: Problem) -> bool:
+    return any(isinstance(source, Stream) for source in (problem.zeta, problem.xi))
 
 
 def _rows(solution: Solution) -> list[tuple[str, str]]:
@@ -180,19 +243,15 @@ def _without_name(status: Status) -> str:
     return status.message.removeprefix(f"{status.name}: ")
 
 
-def _known_certificate(solution: Solution) -> Certificate | None:
-    return solution.__dict__.get("certificate")
-
-
 def _gap(solution: Solution) -> str:
-    certificate = _known_certificate(solution)
+    certificate = solution.known_certificate
     if certificate is not None and certificate.lower_gap is not None:
         return f"{certificate.lower_gap:.3g} = G(x, y) - v(x)"
     return "not computed" if solution.shared else "not computed: sol.certificate tells"
 
 
 def _verdict(solution: Solution) -> str:
-    certificate = _known_certificate(solution)
+    certificate = solution.known_certificate
     if solution.shared:
         return "not made where several processes run: docs/cluster.md"
     if certificate is None:
@@ -218,6 +277,7 @@ class Solutions:
         log: what `Auto` tried and found from each start, in words; empty for methods that make steps.
         each: the solutions one by one, where they were found so (`Auto`); empty otherwise.
         shared: whether several processes made the runs.
+        asked: arguments of `solve_many` that steered the runs, by name.
     """
 
     x: PyTree
@@ -232,6 +292,11 @@ class Solutions:
     log: tuple[str, ...] = ()
     each: tuple[Solution, ...] = ()
     shared: bool = False
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def asked_for(self, asked: Mapping[str, Any]) -> Solutions:
+        """The same solutions with the arguments of the call that made them."""
+        return dataclasses.replace(self, asked=asked)
 
     def saying(self, lines: Sequence[str]) -> Solutions:
         """The same solutions with lines before their log."""
@@ -246,6 +311,34 @@ class Solutions:
     def certificate(self) -> Sequence[Certificate]:
         """The certificates of the starts, each computed when it is asked for."""
         return Certificates(len(self), lambda i: self[i].certificate)
+
+    @property
+    def known_certificates(self) -> list[Certificate | None]:
+        """The certificates that were made already; None for the other starts."""
+        if self.each:
+            return [one.known_certificate for one in self.each]
+        asked = self.__dict__.get("certificate")
+        return asked.known if isinstance(asked, Certificates) else [None] * len(self)
+
+    @functools.cached_property
+    def judgements(self) -> list[Judgement] | None:
+        """The `judgement` of every start; None where a `Solution` has none."""
+        if self.shared or _streamed(self.problem):
+            return None
+        points = [(one.x, one.y) for one in self.each]
+        return judge_points(self.problem, points or [_of_start(i)((self.x, self.y)) for i in range(len(self))])
+
+    @property
+    def values(self) -> np.ndarray:
+        """F(x, y) of every start: the `value` of each."""
+        if self.judgements is not None:
+            return np.array([float(one.upper) for one in self.judgements])
+        return self.last_record("upper")
+
+    def last_record(self, name: str) -> np.ndarray:
+        """The last record of a column, of every start; NaN where there is none."""
+        last = self.history[name][-1] if len(self.history) else np.nan
+        return np.array(np.broadcast_to(last, (len(self),)), float)
 
     def __len__(self) -> int:
         return len(self.status)
@@ -275,7 +368,33 @@ class Solutions:
             method=pick(self.method),
             problem=self.problem,
             shared=self.shared,
+            asked={**self.asked, "start of solve_many": i},
         )
+
+    def report(self, path: str | Path) -> Path:
+        """Write the runs of all starts as one HTML page that needs no network; `sols[i].report` is that of one start.
+
+        Args:
+            path: of the page, for example "runs.html"; its folder is made where it is missing.
+
+        Returns:
+            The path.
+        """
+        written: Path = reports.report_many(self, Path(path))
+        return written
+
+    def plot(self) -> Figure:
+        """A matplotlib figure of all runs for notebooks (needs the extra `plot`).
+
+        Raises:
+            MissingExtra: matplotlib is not installed; the text is the line that installs it.
+        """
+        figure: Figure = reports.plot_many(self)
+        return figure
+
+    def _repr_html_(self) -> str:
+        """A table of the starts as notebooks show it."""
+        return notebook_table(repr(self), reports.rows_of_starts(self), reports.STARTS_HEADINGS)
 
     def __repr__(self) -> str:
         names = Counter(status.name for status in self.status)

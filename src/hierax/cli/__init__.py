@@ -13,7 +13,7 @@ import typer
 import hierax
 from hierax._base.errors import InputError
 from hierax._compile.kept import cache
-from hierax.cli import check_command, doctor_command, new_command, solve_command, verify_command
+from hierax.cli import check_command, doctor_command, new_command, report_command, solve_command, verify_command
 from hierax.cli.errors import OneLineErrors
 from hierax.experiments import commands
 
@@ -38,6 +38,7 @@ app = typer.Typer(
 app.command("new", epilog=new_command.EXAMPLE)(new_command.new_problem)
 app.command("check", epilog=check_command.EXAMPLE)(check_command.check_problem)
 app.command("solve", epilog=solve_command.EXAMPLE)(solve_command.solve)
+app.command("report", epilog=report_command.EXAMPLE)(report_command.write_report)
 app.command("verify", epilog=verify_command.EXAMPLE)(verify_command.verify_answer)
 app.command("doctor", epilog=doctor_command.EXAMPLE)(doctor_command.doctor)
 app.add_typer(commands.app)

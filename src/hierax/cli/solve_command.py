@@ -10,6 +10,7 @@ import jax
 import typer
 from jax.sharding import Mesh
 
+from hierax import report
 from hierax._auto.auto import Auto
 from hierax._auto.kept_answer import GOES_ON
 from hierax._base.errors import InputError, RunFailed
@@ -135,6 +136,8 @@ def solve(
         if not processes.first:
             raise typer.Exit(_exit_code(solution, None, interrupt.by))
         judged = _judged(solution)
+        if judged.certificate is not None:
+            report.add_certificate(folder, solution)
         code = _exit_code(solution, judged.certificate, interrupt.by)
         _print(solution, judged, target, folder)
         if as_json:

@@ -44,7 +44,7 @@ def run(out: Path, console: Console) -> Solution:
     draw_or_say(
         lambda: console.print(f"\nFigure: {_draw(figure, np.array(seen), solution)}", soft_wrap=True), console.out
     )
-    # Here belongs the report: solution.report(out / "report.html"), and a line that names the file.
+    console.print(f"Report: {solution.report(out / 'report.html')}", soft_wrap=True)
     console.print(NEXT, soft_wrap=True)
     return solution
 

@@ -1,0 +1,561 @@
+"""Reports: pages that need no network, say what the facts say and nothing better, and charts that show the numbers."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import jax
+import numpy as np
+import pytest
+from cases import EXACT, METHOD, TOY
+from typer.testing import CliRunner
+
+import hierax as hx
+from hierax import report
+from hierax._auto.candidates import Candidate, SearchResult
+from hierax._auto.verdict import ends_of_starts
+from hierax._judge.point import Judgement
+from hierax._judge.vectors import Point
+from hierax._run.starts import Starts, lowest_of_starts
+from hierax._run.status import Reason
+from hierax.cli import app
+from hierax.reports import content, facts, folder, page, scales, series, svg
+
+EVIL = "</script><img src=x onerror=alert(1)>"
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def searched():
+    """The toy without noise, by Auto: four local minimisers, whose F is known."""
+    return hx.solve(EXACT.problem, EXACT.x0, EXACT.y0)
+
+
+@pytest.fixture(scope="module")
+def stepped():
+    """The toy with noise, by SALVF."""
+    return hx.solve(TOY.problem, 1.5, 1.5, METHOD, max_steps=200, record_every=2)
+
+
+@pytest.fixture(scope="module")
+def many():
+    return hx.solve_many(TOY.problem, np.array([0.5, 1.5, 2.5]), np.array([0.5, 1.5, 2.5]), METHOD, max_steps=50)
+
+
+class Page(HTMLParser):
+    """A page taken apart: its elements, its text, and whether every element that opens also closes."""
+
+    ALONE = ("meta", "input")
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.text = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in self.ALONE:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def of(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def assert_alone(text):
+    """Nothing in the page makes a browser ask for anything."""
+    found = Page(text)
+    for tag, attributes in found.elements:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "audio", "video", "form", "a", "image"}
+        assert not {"src", "href", "xlink:href", "srcset", "data", "action", "style"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+    assert not re.search(r"url\((?!#)", text)
+    assert not re.search(r"@import|https?:|//[a-z]+\.|fetch\(|XMLHttp|import\(|WebSocket|sendBeacon", text)
+    assert len(text.encode()) < 2_000_000
+    return found
+
+
+# -- what a page says -------------------------------------------------------------------------------------------------
+
+
+def test_values_of_the_starts_are_those_of_known_minimisers(searched):
+    known = np.array([one.upper for one in EXACT.solutions])
+    values = np.array(searched.starts.values)
+    found = values[np.isfinite(values)]
+    assert found.size >= 4
+    assert np.abs(found[:, None] - known).min(axis=1).max() < 1e-5
+    np.testing.assert_allclose([np.nanmin(values), searched.value], known.min(), atol=1e-6)
+    assert searched.starts.said.startswith("Globality: ")
+
+
+SAMPLED = dataclasses.replace(
+    TOY.problem, zeta=hx.Sampler(TOY.problem.zeta.draw), xi=hx.Sampler(TOY.problem.xi.draw)
+)  # without its known expectation
+
+
+@pytest.mark.parametrize(
+    ("problem", "auto", "steps", "off", "said"),
+    [
+        (EXACT.problem, hx.Auto(route="penalty", starts=4), None, 1e-5, "Globality: "),
+        (EXACT.problem, hx.Auto(route="implicit", starts=4), None, 1e-5, "The lowest F"),
+        (
+            SAMPLED,
+            hx.Auto(route="average", starts=4, samples=4000),
+            None,
+            5e-3,
+            "On the first average, of 1000 samples",
+        ),
+        (TOY.problem, hx.Auto(route="large", starts=4), 1, 5e-2, "After the first runs, from 4 starts"),
+    ],
+    ids=["penalty", "implicit", "average", "large"],
+)
+def test_every_route_keeps_the_values_of_its_starts(problem, auto, steps, off, said):
+    """As precisely as its samples allow, and its steps: the large route makes one stage here."""
+    sol = hx.solve(problem, 1.5, 1.5, auto, max_steps=steps)
+    values, known = np.array(sol.starts.values), np.array([one.upper for one in EXACT.solutions])
+    assert values.shape == (4,) and sol.starts.said.startswith(said)
+    assert np.abs(values[:, None] - known).min(axis=1).max() < off
+    assert values.min() == pytest.approx(known.min(), abs=off) and np.unique(values.round(1)).size > 1
+
+
+def test_points_that_are_not_valid_are_no_ends_of_a_start():
+    point = Point(np.zeros(1), np.zeros(1), np.zeros(1))
+
+    def candidate(start, upper, violation):
+        judged = Judgement(upper, 0.0, violation, 0.0, 0.0)
+        return Candidate(point, judged, point, 0.0, True, 1, start, "kkt")
+
+    found = [candidate(0, -9.0, 1.0), candidate(0, 2.0, 0.0), candidate(0, 1.0, 0.0), candidate(1, -9.0, 1.0)]
+    np.testing.assert_array_equal(ends_of_starts(SearchResult(found, np.zeros(2)), 3), [1.0, np.nan, np.nan])
+
+
+def test_starts_are_kept_with_the_answer(tmp_path):
+    """The same call in the same folder takes the answer over, starts and all."""
+    first = hx.solve(EXACT.problem, EXACT.x0, EXACT.y0, hx.Auto(starts=4), checkpoint=tmp_path)
+    again = hx.solve(EXACT.problem, EXACT.x0, EXACT.y0, hx.Auto(starts=4), checkpoint=tmp_path)
+    assert len(first.starts.values) == 4
+    np.testing.assert_array_equal(first.starts.values, again.starts.values)
+    assert first.starts.said == again.starts.said
+
+
+def test_the_lowest_value_of_every_start():
+    np.testing.assert_array_equal(lowest_of_starts([(1, 3.0), (1, 2.0), (5, 0.0)], 3), [np.nan, 2.0, np.nan])
+    assert Starts((1.0,), "b.").after("a.").said == "a. b." and Starts().after("a.") == Starts()
+
+
+def test_the_page_of_a_search_says_what_was_found(searched, tmp_path):
+    path = searched.report(tmp_path / "new" / "run.html")
+    found = assert_alone(path.read_text("utf-8"))
+    text = " ".join(found.text)
+    assert f"{EXACT.solutions[1].upper:.6f}"[:7] in text  # F of the global minimiser
+    for words in (
+        "The certificate agrees",
+        "converged",
+        "Is y optimal below?",
+        "entries from 0 to 3",
+        "Globality",
+        "seed",
+    ):
+        assert words in text
+    assert f"hierax {hx.__version__}" in text and jax.__version__ in text
+    valid = np.isfinite(searched.starts.values).sum()
+    dots = re.search(r"F at the ends of the starts</h3>.*?<svg.*?</svg>", path.read_text("utf-8"), re.DOTALL).group(0)
+    assert dots.count("<title>") == valid
+
+
+def test_a_page_and_a_folder_say_the_same(stepped, tmp_path):
+    settings = {"target": "model.py:problem", "method": "salvf", "max_steps": 200, "seed": 0}
+    report.write_run(tmp_path / "run", stepped, settings)
+    _ = stepped.certificate
+    report.add_certificate(tmp_path / "run", stepped)
+    told = folder.run_in(tmp_path / "run", "run")
+    direct = content.content_of("run", facts.facts_of(stepped, settings), stepped.history.columns)
+    for name in content.RunContent._fields:
+        if name not in ("columns", "starts"):
+            assert getattr(told, name) == getattr(direct, name), name
+    for name, column in stepped.history.items():
+        np.testing.assert_array_equal(told.columns[name], column)
+    assert told.command == "hierax solve model.py:problem --method salvf --max-steps 200 --seed 0"
+    assert told.certificate.verdict == stepped.certificate.verdict(stepped.tol)
+    assert dict(told.method)["c1"] == "5" and dict(told.counts)["samples of zeta"] == f"{stepped.counts.zeta:,}"
+    assert (
+        told.value == stepped.value == pytest.approx(float(EXACT.problem.upper(stepped.x, stepped.y, None)), rel=1e-9)
+    )
+
+
+def test_a_run_that_claims_nothing_is_shown_as_open(stepped, tmp_path):
+    text = " ".join(assert_alone(stepped.report(tmp_path / "run.html").read_text("utf-8")).text)
+    assert "No claim is made that this solves the problem." in text and "max_steps" in text
+    assert 'class="badge ok"' not in (tmp_path / "run.html").read_text("utf-8")
+
+
+def test_a_claim_that_the_certificate_does_not_share_is_not_repeated(stepped):
+    """As where fresh samples decide differently, or a file was written by hand."""
+    _ = stepped.certificate
+    claiming = dataclasses.replace(stepped, status=Reason.CERTIFIED.status(7, tol=1e-4)).knowing(stepped.certificate)
+    told = content.content_of("run", facts.facts_of(claiming, {}), {})
+    assert told.certificate.verdict != "yes" and told.ending.tone == "open"
+    assert "does not agree" in told.ending.claim
+    failed = dataclasses.replace(stepped, status=Reason.NO_LOWER_POINT.status(7))
+    assert content.content_of("run", facts.facts_of(failed, {}), {}).ending.tone == "failed"
+
+
+def test_each_question_is_answered_as_the_certificate_does(stepped, searched):
+    for sol in (stepped, searched):
+        certificate = sol.certificate
+        told = facts.certificate_facts(sol, certify=False)
+        answers = [answer for _, answer, _ in told["tests"]]
+        assert ("no" in answers) == (certificate.verdict(sol.tol) == "no")
+        assert (set(answers) == {"yes"}) == certificate.ok(sol.tol)
+        assert all(sentence.endswith(".") and sentence[0] == sentence[0].upper() for _, _, sentence in told["lines"])
+        numbers = {name: number for name, number, _ in told["lines"]}
+        assert numbers["Largest violation"] == f"{certificate.max_violation:.3g}"
+        assert numbers["KKT residual of y"].split()[0] == f"{certificate.kkt_residual:.3g}"
+
+
+def test_many_starts_on_one_page(many, tmp_path):
+    text = many.report(tmp_path / "many.html").read_text("utf-8")
+    found = assert_alone(text)
+    assert "3 max_steps" in " ".join(found.text)
+    told = content.content_of("many", facts.facts_of_many(many), many.history.columns)
+    exact = [float(EXACT.problem.upper(one.x, one.y, None)) for one in many]
+    np.testing.assert_allclose(told.starts.values, exact, rtol=1e-9)
+    assert [row[1] for row in told.each] == ["max_steps"] * 3 and told.value == min(told.starts.values)
+    failed = dataclasses.replace(many, status=[Reason.NO_LOWER_POINT.status(1), *many.status[1:]])
+    told = content.content_of("many", facts.facts_of_many(failed), {})
+    assert told.ending.tone == "failed" and np.isnan(told.starts.values[0])
+    upper = series.panels_of([series.RunHistory("many", many.history.columns, None)])[0]
+    assert len(upper.series) == 3
+    np.testing.assert_allclose(upper.series[2].y, many.history["upper"][:, 2])
+
+
+def test_names_of_the_user_are_shown_and_not_obeyed(tmp_path):
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y[EVIL] - 1.0) ** 2 + 0.1 * x**2,
+        lower=lambda x, y, xi: (y[EVIL] - 2.0 * x) ** 2,
+        x_set=hx.Box(0.0, 3.0),
+    )
+    sol = hx.solve(problem, 0.5, {EVIL: 0.5}, hx.GAM(), max_steps=2)
+    sol = dataclasses.replace(sol, log=(EVIL, "\x00\ud800"), asked={EVIL: EVIL})
+    path = sol.report(tmp_path / "evil<b>.html", certify=False)
+    found = assert_alone(path.read_text("utf-8"))
+    assert sum(EVIL in piece for piece in found.text) >= 4
+    assert [attributes.get("type") for attributes in found.of("script")] == ["application/json", None]
+    assert "Not made." in " ".join(found.text) and sol.known_certificate is None
+    for shown in (sol, problem):
+        assert EVIL not in shown._repr_html_()
+
+
+# -- folders ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("hierax.cli._keep_programs", lambda: None)
+    return lambda *args: CliRunner().invoke(app, list(args))
+
+
+@pytest.fixture
+def two(stepped, searched, tmp_path):
+    """Folders of two runs of different problems."""
+    for name, sol, sha in (("a", stepped, "1" * 64), ("b", searched, "2" * 64)):
+        report.write_json(tmp_path / name / "answer.json", {"F": sol.value, "problem": {"sha256": sha}})
+        report.write_run(tmp_path / name, sol, {"target": "m.py:p", "method": name, "seed": 0})
+    return tmp_path
+
+
+def test_the_command_writes_pages(cli, two):
+    assert cli("report", "a").exit_code == 0
+    assert_alone((two / "a" / "report.html").read_text("utf-8"))
+    result = cli("report", "a", "b", "--out", "both/page.html")
+    assert result.exit_code == 0, result.output
+    text = " ".join(assert_alone((two / "both" / "page.html").read_text("utf-8")).text)
+    assert "2 runs side by side" in text and "answer different problems" in text
+    assert "SALVF" in text and "Auto" in text
+
+
+def test_folders_that_hold_no_run_or_a_damaged_one(cli, two):
+    (two / "empty").mkdir()
+    (two / "a" / "run.json").write_text('{"status": {"name": 3}}')
+    (two / "b" / "history.csv").write_text("step,upper\n1,one\n")
+    for args, said in (
+        (("empty",), "holds no run.json"),
+        (("a",), "run.json is damaged"),
+        (("b",), "history.csv: is damaged"),
+        (("b", "b"), "the same folder is given twice"),
+    ):
+        result = cli("report", *args)
+        assert result.exit_code == 1 and said in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+    (two / "b" / "run.json").write_text("[")
+    assert "is damaged" in cli("report", "b").stderr
+
+
+def test_a_run_under_way_shows_nothing_of_an_older_one(two):
+    report.begin_run(two / "b", {"target": "m.py:p", "method": "auto"})
+    told = folder.run_in(two / "b", "b")
+    assert told.ending.tone == "open" and told.value is None and told.certificate is None and not told.columns
+    assert "No records were kept of this run." in page.page_of([told])
+
+
+def test_a_folder_of_an_older_version_is_still_shown(two):
+    """Without what later versions wrote."""
+    run = json.loads((two / "b" / "run.json").read_text())
+    old = ("settings", "method", "versions", "status", "counts", "log")
+    (two / "b" / "run.json").write_text(json.dumps({name: run[name] for name in old}))
+    told = folder.run_in(two / "b", "b")
+    assert told.value == pytest.approx(EXACT.solutions[1].upper, abs=1e-6)  # answer.json has it
+    assert_alone(page.page_of([told]))
+
+
+# -- charts -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_drawing_has_the_numbers_of_the_history(stepped):
+    panels = series.panels_of([series.RunHistory("", stepped.history.columns, stepped.value)])
+    assert {"upper", "violation", "stationarity", "distance", "step_x"} <= {panel.key for panel in panels}
+    assert list(panels[0].axes) == ["step", "seconds", "samples"]
+    for panel in panels:
+        paths = re.findall(r'<path class="s\d" d="(.*?)"', svg.chart(panel, 0))
+        assert len(paths) == len(panel.series)
+        for line, path in zip(panel.series, paths, strict=True):
+            drawn = np.array([place.split() for place in re.split("[ML]", path)[1:]], float)
+            shown = line.y > 0 if panel.log else np.isfinite(line.y)
+            if panel.log and (line.y == 0).any():
+                continue  # zeros lie on a line of their own
+            y = np.log10(line.y[shown]) if panel.log else line.y[shown]
+            _assert_affine(line.x["step"][shown], drawn[:, 0])
+            inside = (drawn[:, 1] > -200) & (drawn[:, 1] < 400)  # what is far out of view is drawn at the edge
+            _assert_affine(-y[inside], drawn[inside, 1])
+
+
+def _assert_affine(numbers, pixels):
+    slope, at = np.polyfit(numbers, pixels, 1)
+    assert slope > 0
+    np.testing.assert_allclose(slope * numbers + at, pixels, atol=0.06 + 1e-3)
+
+
+def test_zeros_have_a_line_of_their_own_on_a_logarithm():
+    scale = scales.log_scale(np.array([0.0, 1e-6, 1e-2]))
+    zero, small, large = scale.at(np.array([0.0, 1e-6, 1e-2]))
+    assert 0 < zero < small < large < 1
+    assert scale.ticks()[0][1] == "0"
+    assert np.isnan(scale.at(np.array([-1.0]))).all()
+    for values in ([], [np.nan], [0.0], [-1.0]):
+        empty = scales.log_scale(np.array(values))
+        assert np.isfinite([empty.low, empty.high]).all() and empty.low < empty.high
+
+
+@pytest.mark.parametrize("low, high", [(0.0, 1.0), (-1e-9, 1e-9), (1e8, 1e8 + 1), (5.0, 5.0), (-1e300, 1e300)])
+def test_ticks_are_round_and_in_view(low, high):
+    scale = scales.linear_scale(np.array([low, high]))
+    ticks = scale.ticks()
+    assert 2 <= len(ticks) <= 12
+    assert all(-1e-6 <= share <= 1 + 1e-6 for share, _ in ticks)
+    assert all(0 <= share <= 1 for share in scale.at(np.array([low, high])))
+
+
+def test_points_far_from_the_others_are_counted_and_not_lost():
+    columns = {
+        "step": np.arange(1, 41),
+        "start": np.zeros(40),
+        "upper": np.append(np.linspace(1, 2, 38), [1e9, np.inf]),
+    }
+    (panel,) = series.panels_of([series.RunHistory("", columns, 1.0)])
+    view = svg.view_of(panel)
+    assert view.left_out == 2 and view.y.high < 4
+    assert svg.chart(panel, 0).count("<circle") == 38
+    assert "2 of 40 points are out of view" in page._figure(panel, 0)
+
+
+def test_long_histories_make_small_pages_and_keep_their_extremes(stepped):
+    rng = np.random.default_rng(0)
+    count, starts = 100_000, 60
+    columns = {"step": np.arange(count), "seconds": np.arange(count) * 1e-3, "zeta": np.arange(count)}
+    names = ("upper", "lower", "violation", "stationarity", "inner_residual", "distance", "step_x", "step_y")
+    columns |= {name: rng.uniform(1e-9, 1.0, count) for name in names}
+    columns["upper"][51_234] = 9.0
+    long = content.content_of("long", facts.facts_of(stepped, {}), columns)
+    many = {
+        name: np.broadcast_to(column[:500, None], (500, starts)) for name, column in columns.items() if name != "step"
+    }
+    wide = content.content_of("wide", facts.facts_of(stepped, {}), {**many, "step": np.arange(500)})
+    text = page.page_of([long])
+    assert_alone(text)
+    data = json.loads(re.search(r'id="panels">(.*?)</script>', text).group(1))
+    line = data[0]["series"][0]
+    assert len(line["y"]) <= series.MOST_POINTS
+    assert line["x"]["step"][line["y"].index(9.0)] == 51_234
+    text = page.page_of([wide])
+    assert_alone(text)
+    assert "24 of the 60 starts are drawn" in text
+    assert len(re.findall(r'<path class="s0" d="M\d+\.', text)) == 24 * 6  # not those of the legends
+
+
+def test_charts_can_be_told_by_those_who_do_not_see_them(searched, tmp_path):
+    text = searched.report(tmp_path / "run.html").read_text("utf-8")
+    found = Page(text)
+    drawings = [attributes for attributes in found.of("svg") if "aria-hidden" not in attributes]
+    named = {attributes.get("id") for tag, attributes in found.elements if tag in ("title", "desc")}
+    assert drawings
+    for attributes in drawings:
+        assert attributes["role"] == "img" and set(attributes["aria-labelledby"].split()) <= named
+    assert all("scope" in attributes for attributes in found.of("th"))
+    assert len(found.of("caption")) == len(found.of("table")) > 3
+    names = [attributes["id"] for _, attributes in found.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+
+
+def _luminance(colour):
+    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+
+def test_contrast_is_enough_in_light_dark_and_print():
+    """By the formula of WCAG 2: 4.5 for text, 3 for lines."""
+    css = page.resources.files("hierax.reports").joinpath("style.css").read_text("utf-8")
+    themes = [
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6})", block))
+        for block in re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    ]
+    assert len(themes) == 3
+    pairs = [(name, "back", 4.5) for name in ("text", "quiet")] + [(f"c{i}", "back", 3.0) for i in range(svg.COLOURS)]
+    pairs += [(name, f"{name}-back", 4.5) for name in ("ok", "open", "failed")] + [("quiet", "raised", 4.5)]
+    for theme in themes:
+        theme = {
+            name: "#" + "".join(c * 2 for c in code[1:]) if len(code) == 4 else code for name, code in theme.items()
+        }
+        for front, back, least in pairs:
+            light, dark = sorted((_luminance(theme[front]), _luminance(theme[back])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= least, (front, back)
+
+
+# -- notebooks --------------------------------------------------------------------------------------------------------
+
+
+def test_notebooks_show_tables(searched, stepped, many):
+    for shown, words in (
+        (stepped, "Solution: max_steps"),
+        (searched.certificate, "verdict at tol"),
+        (many, "3 max_steps"),
+        (TOY.problem, "a sampler whose expectation is known"),
+    ):
+        found = Page(shown._repr_html_())
+        assert words in " ".join(found.text) and len(found.of("table")) == 1
+    rows = Page(many._repr_html_()).of("tr")
+    assert len(rows) == 1 + len(many)
+
+
+def test_plot_draws_the_history(searched, stepped, many):
+    figure = stepped.plot()
+    upper = figure.axes[0]
+    np.testing.assert_allclose(upper.lines[0].get_xydata(), np.c_[stepped.history["step"], stepped.history["upper"]])
+    assert upper.get_title() == "Upper objective F"
+    assert figure._repr_png_()[:8] == b"\x89PNG\r\n\x1a\n"
+    ends = next(ax for ax in searched.plot().axes if ax.get_title() == "F at the ends of the starts")
+    values = np.array(searched.starts.values)
+    np.testing.assert_allclose(ends.lines[0].get_xdata(), np.sort(values[np.isfinite(values)]))
+    assert len(many.plot().axes[0].lines) == 3
+
+
+def test_plot_names_the_extra(stepped, monkeypatch):
+    monkeypatch.delitem(sys.modules, "hierax.reports.shown_figure", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(hx.MissingExtra, match=r"pip install 'hierax\[plot\]'"):
+        stepped.plot()
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+DRIVER = """
+const told = {}, errors = [];
+window.addEventListener("error", (event) => errors.push(event.message));
+window.addEventListener("load", () => {
+  const figure = document.querySelector("figure.chart"), svg = figure.querySelector("svg");
+  const path = () => figure.querySelector("svg .marks").innerHTML;
+  const ticks = () => [...figure.querySelectorAll(".tick.x")].map((tick) => tick.textContent);
+  const event = (kind, type, options) => svg.dispatchEvent(new type(kind, {cancelable: true, ...options}));
+  const box = svg.getBoundingClientRect();
+  const at = (x, y) => ({clientX: box.left + x * box.width, clientY: box.top + y * box.height, pointerId: 1});
+  svg.setPointerCapture = () => {};
+  told.controls = [...document.querySelectorAll(".controls")].every((one) => !one.hidden);
+  told.first = path();
+  told.ticks = ticks();
+  event("wheel", WheelEvent, {deltaY: -100, ctrlKey: true, ...at(0.5, 0.5)});
+  told.zoomed = ticks();
+  event("dblclick", MouseEvent, at(0.5, 0.5));
+  told.back = path() === told.first;
+  event("pointerdown", PointerEvent, at(0.3, 0.3));
+  event("pointermove", PointerEvent, at(0.6, 0.6));
+  told.band = figure.querySelectorAll(".band").length;
+  event("pointerup", PointerEvent, at(0.6, 0.6));
+  told.dragged = ticks();
+  event("keydown", KeyboardEvent, {key: "0"});
+  const select = figure.querySelector("select");
+  select.value = "seconds";
+  select.dispatchEvent(new Event("change"));
+  told.seconds = ticks();
+  told.axis = figure.querySelector(".axis-name").textContent;
+  const log = figure.querySelector("input");
+  log.checked = true;
+  log.dispatchEvent(new Event("change"));
+  told.log = path();
+  event("pointermove", PointerEvent, at(0.5, 0.5));
+  told.requests = performance.getEntriesByType("resource").length;
+  told.errors = errors;
+  document.body.setAttribute("data-told", JSON.stringify(told));
+});
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_a_browser_opens_the_page_and_zooms_it(stepped, tmp_path):
+    text = stepped.report(tmp_path / "run.html").read_text("utf-8")
+    driven = tmp_path / "driven.html"
+    driven.write_text(text.replace("</body>", f"<script>{DRIVER}</script></body>"), "utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--dump-dom"]
+    options += [
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+        "--host-resolver-rules=MAP * ~NOTFOUND",  # what the browser itself would ask goes nowhere either
+        "--enable-logging=stderr",
+    ]
+    done = subprocess.run(
+        [BROWSER, *options, "--virtual-time-budget=5000", f"--user-data-dir={tmp_path / 'profile'}", driven.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "CONSOLE" not in done.stderr, done.stderr
+    (told,) = [attributes["data-told"] for tag, attributes in Page(done.stdout).elements if tag == "body"]
+    told = json.loads(told)
+    assert told["errors"] == [] and told["requests"] == 0 and told["controls"]
+    points = len(re.findall("[ML]", re.search(r' d="(.*?)"', told["first"]).group(1)))
+    assert points == len(stepped.history)
+    span = lambda ticks: max(map(float, ticks)) - min(map(float, ticks))
+    assert span(told["zoomed"]) < span(told["ticks"]) and told["back"] and told["band"] == 1
+    assert span(told["dragged"]) < 0.6 * span(told["ticks"])
+    assert told["axis"] == "seconds" and span(told["seconds"]) <= 1.05 * stepped.history["seconds"][-1]
+    drawn = np.array(
+        [place.split() for place in re.split("[ML]", re.search(r' d="(.*?)"', told["log"]).group(1))[1:]], float
+    )
+    _assert_affine(-np.log10(stepped.history["upper"]), drawn[:, 1])
