@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.lazy import lazy
 from hierax._base.text import named_point, text_table
 from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates, certify
 from hierax._judge.point import Judgement, judge_point
@@ -26,6 +27,7 @@ from hierax._run.status import Status
 if TYPE_CHECKING:
     from hierax._run.method import AbstractSolver
 
+pandas = lazy("pandas")
 
 WAITING_SHOWN = 0.05  # share of a run spent waiting for data from which on `print` says so
 
@@ -45,6 +47,10 @@ class Counts:
     seconds: float = 0.0
     compile_seconds: float = 0.0
     waiting_seconds: float = 0.0
+
+    def to_frame(self) -> Any:
+        """The counts as a `pandas.DataFrame` of one row (needs pandas)."""
+        return pandas.DataFrame([dataclasses.asdict(self)])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -276,6 +282,21 @@ class Solutions:
             problem=self.problem,
             shared=self.shared,
         )
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` with a row per start: how it ended, and F at its end (needs pandas)."""
+        rows = [
+            {
+                "start": i,
+                "status": one.status.name,
+                "ok": one.status.ok,
+                "step": one.status.step,
+                "value": one.value,
+                "message": one.status.message,
+            }
+            for i, one in enumerate(self)
+        ]
+        return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
         names = Counter(status.name for status in self.status)
