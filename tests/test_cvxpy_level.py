@@ -1,0 +1,270 @@
+"""`from_cvxpy`: objective, rows, solutions and dual values against CVXPY's own, at several parameter values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hierax as hx
+from hierax._bridges.affine_maps import affine_map
+
+cp = pytest.importorskip("cvxpy", reason="the extra cvxpy is not installed")
+pytest.importorskip("clarabel", reason="the extra cvxpy is not installed")
+
+RNG = np.random.default_rng(0)
+MEANS = np.array([0.1, 0.2, 0.15, 0.05])
+ROOT = RNG.normal(size=(5, 4))
+COVARIANCE = ROOT.T @ ROOT / 5 + 0.1 * np.eye(4)
+
+
+def quadratic():
+    """A portfolio: maximise, a quadratic form times a parameter, an equality, bounds by attribute and by constraint."""
+    weights = cp.Variable(4, name="weights", nonneg=True)
+    risk, cap = cp.Parameter(name="risk", nonneg=True, value=1.0), cp.Parameter(4, name="cap", value=np.full(4, 0.5))
+    objective = cp.Maximize(MEANS @ weights - risk * cp.quad_form(weights, COVARIANCE))
+    problem = cp.Problem(objective, [cp.sum(weights) == 1, weights <= cap])
+    return problem, [risk, cap], [weights]
+
+
+def matrices():
+    """A matrix of variables, Fortran's order, a fixed parameter, and a parameter that multiplies a variable."""
+    flows, slope = cp.Variable((2, 3), name="flows"), cp.Parameter((2, 2), name="slope", value=np.eye(2))
+    fixed = cp.Parameter(3, name="fixed", value=np.array([1.0, 2.0, 3.0]))
+    cost = cp.sum_squares(slope @ flows - np.arange(6.0).reshape(2, 3)) + 0.1 * cp.sum_squares(flows)
+    return cp.Problem(cp.Minimize(cost), [cp.sum(flows, axis=0) == fixed, flows[0] >= -0.5]), [slope], [flows]
+
+
+def linear():
+    """A linear program with an absolute value, so with variables of CVXPY's own."""
+    y, price = cp.Variable(3, name="y"), cp.Parameter(3, name="price", value=np.array([1.0, 2.0, -0.5]))
+    problem = cp.Problem(cp.Minimize(price @ y + cp.norm1(y - 1.0)), [y >= 0, y <= 4, cp.sum(y) >= 1.5])
+    return problem, [price], [y]
+
+
+def ball():
+    """A norm below a parameter: the cone's top does not depend on the variables."""
+    y, radius = cp.Variable(3, name="y"), cp.Parameter(name="radius", nonneg=True, value=1.0)
+    shift = np.array([1.0, 2.0, -2.0])
+    cone = cp.SOC(radius, np.diag([1.0, 2.0, 0.5]) @ y)
+    return cp.Problem(cp.Minimize(cp.sum_squares(y - shift)), [cone, y[0] <= 0.2]), [radius], [y]
+
+
+def parabola():
+    """Squares below a parameter: CVXPY writes them with a variable of its own."""
+    y, budget = cp.Variable(3, name="y"), cp.Parameter(name="budget", nonneg=True, value=1.0)
+    goal = np.array([1.0, 2.0, -2.0])
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(y - goal)), [cp.sum_squares(ROOT[:, :3] @ y) <= budget])
+    return problem, [budget], [y]
+
+
+def norm():
+    """A norm in the objective, which is not zero at the solution."""
+    y, weight = cp.Variable(3, name="y"), cp.Parameter(name="weight", nonneg=True, value=0.3)
+    goal = np.array([1.0, 2.0, -2.0])
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(y - goal) + weight * cp.norm(y, 2)), [cp.sum(y) == 1])
+    return problem, [weight], [y]
+
+
+CASES = {case.__name__: case for case in (quadratic, matrices, linear, ball, parabola, norm)}
+FORMS = {"ball": ["ball"], "parabola": ["parabola"], "norm": ["norm"]}
+OTHER = {
+    "quadratic": [(0.3, np.full(4, 0.4)), (5.0, np.array([0.6, 0.2, 0.5, 0.5]))],
+    "matrices": [(np.array([[1.0, 0.5], [-0.3, 2.0]]),)],
+    "linear": [(np.array([0.5, 3.0, -2.0]),), (np.array([-3.0, 0.2, 0.1]),)],
+    "ball": [(0.5,), (2.0,), (20.0,)],  # the last is so large that the cone is not active
+    "parabola": [(0.5,), (3.0,), (100.0,)],
+    "norm": [(0.1,), (1.0,)],
+}
+
+
+@pytest.fixture(scope="module")
+def levels():
+    return {name: hx.from_cvxpy(*case()) for name, case in CASES.items()}
+
+
+def at(level, values):
+    return {name: jnp.asarray(value, float) for name, value in zip(level.parameters, values, strict=True)}
+
+
+def set_values(level, x):
+    for name, parameter in level.parameters.items():
+        parameter.value = np.asarray(x[name])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_start_is_cvxpys_solution(levels, name):
+    level = levels[name]
+    set_values(level, level.x0)
+    level.cvxpy_problem.solve(solver=cp.CLARABEL)
+    for key, variable in level.variables.items():
+        np.testing.assert_allclose(level.y0[key], variable.value, atol=1e-6)
+    sign = -1.0 if isinstance(level.cvxpy_problem.objective, cp.Maximize) else 1.0
+    assert float(level.lower(level.x0, level.y0)) == pytest.approx(sign * level.cvxpy_problem.value, abs=1e-6)
+    assert [cone.form for cone in level.program.cones] == FORMS.get(name, [])
+
+
+@pytest.mark.parametrize("name", ["quadratic", "matrices"])
+def test_objective_and_rows_are_cvxpys_anywhere(levels, name):
+    """Where CVXPY adds no variables, its own expressions can be evaluated at any point."""
+    level = levels[name]
+    rng = np.random.default_rng(1)
+    assert "auxiliary" not in level.y0
+    for _ in range(3):
+        x = {key: jnp.asarray(rng.uniform(0.1, 1.0, value.shape)) for key, value in level.x0.items()}
+        y = {key: jnp.asarray(rng.normal(size=value.shape)) for key, value in level.y0.items()}
+        set_values(level, x)
+        for key, variable in level.variables.items():
+            variable.save_value(np.asarray(y[key]))
+        sign = -1.0 if isinstance(level.cvxpy_problem.objective, cp.Maximize) else 1.0
+        assert float(level.lower(x, y)) == pytest.approx(sign * level.cvxpy_problem.objective.value, rel=1e-9)
+        equal, *below = [np.ravel(one.expr.value, order="F") for one in level.cvxpy_problem.constraints]
+        np.testing.assert_allclose(level.equalities(x, y), equal, atol=1e-9)
+        rows = np.asarray(level.constraints(x, y)["linear"])
+        for row in np.concatenate(below):  # among them, whatever their order
+            assert np.isclose(rows, row, atol=1e-9).any()
+        if name == "quadratic":
+            np.testing.assert_allclose(np.sort(rows), np.sort(np.concatenate([*below, -np.asarray(y["weights"])])))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_solutions_and_duals_are_cvxpys(levels, name):
+    """Solved by `Exact`, written back, and compared with CVXPY's own solve: values, duals, status."""
+    level = levels[name]
+    problem = level.problem(upper=lambda x, y, zeta: 0.0)
+    for values in OTHER[name]:
+        x = at(level, values)
+        set_values(level, x)
+        level.cvxpy_problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+        theirs = {key: np.array(variable.value) for key, variable in level.variables.items()}
+        duals = [np.concatenate([np.ravel(d.value) for d in c.dual_variables]) for c in level.cvxpy_problem.constraints]
+        best = level.cvxpy_problem.value
+        found = hx.Exact(tol=1e-10).solve(problem, x, level.y0)
+        level.write_back(found, x)
+        assert level.cvxpy_problem.status == "optimal"
+        assert level.cvxpy_problem.value == pytest.approx(best, rel=1e-6, abs=1e-7)
+        for key, variable in level.variables.items():
+            np.testing.assert_allclose(variable.value, theirs[key], atol=2e-5)
+        for constraint, dual in zip(level.cvxpy_problem.constraints, duals, strict=True):
+            own = np.concatenate([np.ravel(d.value) for d in constraint.dual_variables])
+            np.testing.assert_allclose(own, dual, atol=1e-4, err_msg=f"{name} {values} {constraint}")
+
+
+def test_conic_takes_what_is_quadratic(levels):
+    """`Conic` reads the same program off the functions."""
+    for name in ("quadratic", "ball", "parabola"):
+        level = levels[name]
+        problem = level.problem(upper=lambda x, y, zeta: 0.0)
+        found = hx.Conic().solve(problem, level.x0, jax.tree.map(jnp.zeros_like, level.y0))
+        for key in level.variables:
+            np.testing.assert_allclose(found.y[key], level.y0[key], atol=1e-5)
+
+
+def test_statuses_are_written_back(levels):
+    level = levels["quadratic"]
+    x = at(level, (1.0, np.full(4, 0.2)))  # at most 0.8 in all, but the sum is one
+    found = hx.Exact().solve(level.problem(upper=lambda x, y, zeta: 0.0), x, level.y0)
+    assert level.write_back(found, x).status == "infeasible"
+    assert level.variables["weights"].value is None
+    price, y = cp.Parameter(name="price", value=1.0), cp.Variable(name="y")
+    other = hx.from_cvxpy(cp.Problem(cp.Minimize(price * y), [y >= 0]), [price], [y])
+    x = {"price": jnp.asarray(-1.0)}
+    found = hx.Exact().solve(other.problem(upper=lambda x, y, zeta: 0.0), x, other.y0)
+    assert other.write_back(found, x).status == "unbounded"
+
+
+def test_a_portfolio_is_solved_certified_and_written_back(levels):
+    """The upper level chooses the risk aversion at which the portfolio comes closest to a wanted one."""
+    level = levels["quadratic"]
+    wanted = at(level, (2.0, np.full(4, 0.45)))
+    set_values(level, wanted)
+    level.cvxpy_problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    target = jnp.asarray(level.variables["weights"].value)
+    problem = level.problem(
+        upper=lambda x, y, zeta: jnp.sum((y["weights"] - target) ** 2) + jnp.sum((x["cap"] - wanted["cap"]) ** 2),
+        x_set={"risk": hx.Box(0.1, 10.0), "cap": hx.Box(0.0, 1.0)},
+    )
+    sol = hx.solve(problem, level.x0, level.y0)
+    assert sol.status.name == "converged" and sol.certificate.ok(1e-4)
+    assert float(sol.x["risk"]) == pytest.approx(2.0, rel=1e-2)
+    assert level.write_back(sol).status == "optimal"
+    duals = [np.array(c.dual_value) for c in level.cvxpy_problem.constraints]
+    level.cvxpy_problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    np.testing.assert_allclose(sol.y["weights"], level.variables["weights"].value, atol=1e-5)
+    for own, constraint in zip(duals, level.cvxpy_problem.constraints, strict=True):
+        np.testing.assert_allclose(own, constraint.dual_value, atol=1e-4)
+
+
+def test_a_solution_that_is_not_certified_below_is_not_called_optimal(levels):
+    """One step of SALVF from a y that is far off: CVXPY is told so, and warns."""
+    level = levels["quadratic"]
+    problem = level.problem(upper=lambda x, y, zeta: jnp.sum(y["weights"] ** 2) + x["risk"] ** 2 + jnp.sum(x["cap"] ** 2))
+    off = {"weights": jnp.array([0.9, -0.3, 0.2, 0.1])}
+    sol = hx.solve(problem, level.x0, off, hx.SALVF(), max_steps=1)
+    with pytest.warns(UserWarning, match="inaccurate"):
+        assert level.write_back(sol).status == "optimal_inaccurate"
+
+
+def test_what_has_no_smooth_form_is_refused():
+    y, p = cp.Variable(2, name="y"), cp.Parameter(2, name="p", value=np.ones(2))
+    whole, square = cp.Variable(2, name="n", integer=True), cp.Variable((2, 2), name="S", symmetric=True)
+
+    def refused(objective, constraints=(), parameters=(p,), variables=(y,)):
+        with pytest.raises(hx.InputError) as error:
+            hx.from_cvxpy(cp.Problem(cp.Minimize(objective), list(constraints)), parameters, variables)
+        return str(error.value)
+
+    assert "exponential cones" in refused(cp.sum(cp.exp(y)) + p @ y)
+    assert "semidefinite" in refused(p @ y + cp.lambda_max(square), [square >> 0, y >= 0])
+    assert "power cones" in refused(p @ y + cp.sum(cp.power(y, 3.5)), [y >= 0])
+    assert "not in DPP form" in refused(cp.sum_squares(cp.multiply(cp.square(p), y)))
+    assert "not convex" in refused(-cp.sum_squares(y) + p @ y)
+    assert "n is boolean or integer" in refused(p @ whole, [whole >= 0], variables=[whole])
+    assert "attribute symmetric" in refused(p @ y + cp.sum_squares(square - 1), [y >= 0], variables=[y, square])
+    assert "is unbounded at the parameters' values" in refused(p @ y)
+    assert "is infeasible at the parameters' values" in refused(p @ y, [y >= 1, y <= 0])
+
+
+def test_wrong_calls_are_refused():
+    y, p, q = cp.Variable(2, name="y"), cp.Parameter(2, name="p", value=np.ones(2)), cp.Parameter(name="q")
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(y - p)), [y >= 0])
+    wide = cp.Problem(cp.Minimize(cp.sum_squares(y - p) + q * cp.sum(y)), [y >= 0])
+    stranger = cp.Variable(name="z")
+    for call, text in [
+        ((3, [p], [y]), "needs a cvxpy.Problem"),
+        ((problem, p, [y]), "parameters: needs a list"),
+        ((problem, [], [y]), "parameters: is empty"),
+        ((problem, [y], [y]), "needs cvxpy.Parameters, got Variable"),
+        ((problem, [p], [stranger]), "z is not in the problem"),
+        ((problem, [p], {"a": y, "b": y}), "b is there twice"),
+        ((problem, [p], {"auxiliary": y}), "is taken"),
+        ((wide, [p, q], [y]), "q has no value; set q.value"),
+        ((wide, [p], [y]), "its parameter q has no value"),
+    ]:
+        with pytest.raises(hx.InputError, match=text):
+            hx.from_cvxpy(*call)
+    level = hx.from_cvxpy(problem, [p], [y])
+    with pytest.raises(hx.InputError, match="answer: needs a Solution"):
+        level.write_back(3)
+    risk = cp.Parameter(name="risk", nonneg=True, value=1.0)
+    level = hx.from_cvxpy(cp.Problem(cp.Minimize(risk * cp.sum_squares(y - 1.0))), {"r": risk}, {"mine": y})
+    assert list(level.x0) == ["r"] and list(level.y0) == ["mine"]
+    with pytest.raises(hx.InputError, match="x_set: allows values"):
+        level.problem(upper=lambda x, y, zeta: x["r"], x_set=hx.Box(-1.0, 1.0))
+
+
+def test_affine_maps_by_hand(monkeypatch):
+    """Against the sum of matrices, dense and entry by entry."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(2)
+    parts = rng.normal(size=(4, 3, 5)) * (rng.uniform(size=(4, 3, 5)) < 0.5)
+    tensor = sp.csc_array(np.stack([part.ravel(order="F") for part in parts], axis=1))
+    # parameter 0 and 2 change, as places 1 and 0 of theta; 1 is fixed at 7; column 3 is the constant
+    fixed, free = np.array([np.nan, 7.0, np.nan, np.nan]), np.array([1, -1, 0, -1])
+    one = affine_map(tensor, 3, 5, 3, fixed, free)
+    theta, vector = rng.normal(size=2), rng.normal(size=5)
+    matrix = theta[1] * parts[0] + 7.0 * parts[1] + theta[0] * parts[2] + parts[3]
+    np.testing.assert_allclose(one.matrix(theta), matrix)
+    for dense in (10**6, 0):
+        monkeypatch.setattr("hierax._bridges.affine_maps.DENSE", dense)
+        np.testing.assert_allclose(one.times(jnp.asarray(theta), jnp.asarray(vector)), matrix @ vector)
