@@ -197,7 +197,9 @@ def test_a_portfolio_is_solved_certified_and_written_back(levels):
 def test_a_solution_that_is_not_certified_below_is_not_called_optimal(levels):
     """One step of SALVF from a y that is far off: CVXPY is told so, and warns."""
     level = levels["quadratic"]
-    problem = level.problem(upper=lambda x, y, zeta: jnp.sum(y["weights"] ** 2) + x["risk"] ** 2 + jnp.sum(x["cap"] ** 2))
+    problem = level.problem(
+        upper=lambda x, y, zeta: jnp.sum(y["weights"] ** 2) + x["risk"] ** 2 + jnp.sum(x["cap"] ** 2)
+    )
     off = {"weights": jnp.array([0.9, -0.3, 0.2, 0.1])}
     sol = hx.solve(problem, level.x0, off, hx.SALVF(), max_steps=1)
     with pytest.warns(UserWarning, match="inaccurate"):

@@ -86,3 +86,15 @@ def test_tolls_are_certified():
     _, certificate = example("tolls").main(steps=300)
     assert certificate.ok(1e-2), certificate.reasons(1e-2)
     assert np.sum(np.asarray(certificate.y)) == pytest.approx(4.0)
+
+
+@pytest.mark.slow  # a portfolio from CVXPY, smaller: tests/test_cvxpy_level.py
+def test_a_portfolio_of_cvxpy_is_certified(capsys):
+    pytest.importorskip("cvxpy", reason="the extra cvxpy is not installed")
+    module = example("cvxpy_portfolio")
+    sol, solved = module.main()
+    assert sol.certificate.ok(1e-4) and solved.status == "optimal"
+    assert "in CVXPY: optimal" in capsys.readouterr().out
+    weights = solved.variables()[0].value.copy()
+    solved.solve(solver="CLARABEL")  # by CVXPY itself, at the parameters that were chosen
+    np.testing.assert_allclose(weights, solved.variables()[0].value, atol=1e-4)

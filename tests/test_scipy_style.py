@@ -117,9 +117,7 @@ def test_every_kind_of_constraint_means_what_it_means_in_scipy():
 
 def test_rows_and_multipliers_of_mixed_sides():
     """Sides by hand: entry 0 has no lower side, 1 is an equality, 2 has both."""
-    (one,) = constraints_of(
-        "constraints", NonlinearConstraint(lambda x, y: y, [-np.inf, 2.0, -1.0], [1.0, 2.0, 4.0])
-    )
+    (one,) = constraints_of("constraints", NonlinearConstraint(lambda x, y: y, [-np.inf, 2.0, -1.0], [1.0, 2.0, 4.0]))
     x, y = jnp.zeros(1), jnp.array([3.0, 5.0, 7.0])
     rows, equal = one.rows(x, y), one.equalities(x, y)
     np.testing.assert_allclose(rows["low"], [-1.0 - 7.0])

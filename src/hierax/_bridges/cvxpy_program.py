@@ -7,6 +7,7 @@ Problems that have no such form, or cones that smooth constraints do not describ
 maps are compared with the data that CVXPY itself hands to the solver before anybody relies on them.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -86,7 +87,7 @@ def compiled(problem: Any, parameters: Mapping[str, Any], variables: Mapping[str
         slack=slack,
         equal=np.arange(dims.zero),
         below=np.arange(dims.zero, dims.zero + dims.nonneg),
-        cones=[cone_of(slack, np.arange(low, high)) for low, high in zip(ends[:-1], ends[1:], strict=True)],
+        cones=[cone_of(slack, np.arange(low, high)) for low, high in itertools.pairwise(ends)],
         columns=_columns_of_variables(program, chain, inverse, variables),
         start=_solved(problem, data, chain),
     )
@@ -113,7 +114,7 @@ def _refuse(problem: Any) -> None:
     """Refuse problems without a convex, parametrised form."""
     if problem.is_mixed_integer():
         names = [v.name() for v in problem.variables() if v.attributes["boolean"] or v.attributes["integer"]]
-        raise InputError(f"problem: {', '.join(names)} is boolean or integer; a lower level needs continuous variables.")
+        raise InputError(f"problem: {', '.join(names)} is boolean or integer; a lower level must be continuous.")
     if any(leaf.is_complex() for leaf in (*problem.variables(), *problem.parameters())):
         raise InputError("problem: has complex variables or parameters; write their real and imaginary parts.")
     if not problem.is_dcp():
