@@ -30,8 +30,16 @@ def matrices():
     """A matrix of variables, Fortran's order, a fixed parameter, and a parameter that multiplies a variable."""
     flows, slope = cp.Variable((2, 3), name="flows"), cp.Parameter((2, 2), name="slope", value=np.eye(2))
     fixed = cp.Parameter(3, name="fixed", value=np.array([1.0, 2.0, 3.0]))
-    cost = cp.sum_squares(slope @ flows - np.arange(6.0).reshape(2, 3)) + 0.1 * cp.sum_squares(flows)
+    cost = 0.5 * cp.sum_squares(flows) + cp.sum(cp.multiply(slope @ flows, np.arange(6.0).reshape(2, 3)))
     return cp.Problem(cp.Minimize(cost), [cp.sum(flows, axis=0) == fixed, flows[0] >= -0.5]), [slope], [flows]
+
+
+def residuals():
+    """Least squares: CVXPY adds the residuals as variables, of which the lower level needs none."""
+    y, shift = cp.Variable(3, name="y"), cp.Parameter(5, name="shift", value=np.ones(5))
+    scale = cp.Parameter(name="scale", value=0.5)
+    cost = cp.sum_squares(scale * (ROOT[:, :3] @ y) - shift) + 0.1 * cp.sum_squares(y)
+    return cp.Problem(cp.Minimize(cost), [cp.sum(y) == 1, y <= 2]), [shift, scale], [y]
 
 
 def linear():
@@ -65,11 +73,12 @@ def norm():
     return problem, [weight], [y]
 
 
-CASES = {case.__name__: case for case in (quadratic, matrices, linear, ball, parabola, norm)}
+CASES = {case.__name__: case for case in (quadratic, matrices, residuals, linear, ball, parabola, norm)}
 FORMS = {"ball": ["ball"], "parabola": ["parabola"], "norm": ["norm"]}
 OTHER = {
     "quadratic": [(0.3, np.full(4, 0.4)), (5.0, np.array([0.6, 0.2, 0.5, 0.5]))],
     "matrices": [(np.array([[1.0, 0.5], [-0.3, 2.0]]),)],
+    "residuals": [(np.array([3.0, -1.0, 2.0, 0.0, 1.0]), 2.0)],
     "linear": [(np.array([0.5, 3.0, -2.0]),), (np.array([-3.0, 0.2, 0.1]),)],
     "ball": [(0.5,), (2.0,), (20.0,)],  # the last is so large that the cone is not active
     "parabola": [(0.5,), (3.0,), (100.0,)],
@@ -103,9 +112,9 @@ def test_the_start_is_cvxpys_solution(levels, name):
     assert [cone.form for cone in level.program.cones] == FORMS.get(name, [])
 
 
-@pytest.mark.parametrize("name", ["quadratic", "matrices"])
+@pytest.mark.parametrize("name", ["quadratic", "matrices", "residuals"])
 def test_objective_and_rows_are_cvxpys_anywhere(levels, name):
-    """Where CVXPY adds no variables, its own expressions can be evaluated at any point."""
+    """Where no variables of CVXPY's own are left, its expressions can be evaluated at any point."""
     level = levels[name]
     rng = np.random.default_rng(1)
     assert "auxiliary" not in level.y0

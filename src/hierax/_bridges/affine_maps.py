@@ -25,6 +25,13 @@ class Entries(NamedTuple):
     which: np.ndarray
     value: np.ndarray
 
+    def of_rows(self, rows: np.ndarray, height: int) -> "Entries":
+        """Those of some rows, which are numbered anew."""
+        place = np.full(height, -1)
+        place[rows] = np.arange(rows.size)
+        kept = place[self.row] >= 0
+        return Entries(place[self.row[kept]], *(part[kept] for part in self[1:]))
+
 
 class AffineMap(NamedTuple):
     """M(theta) of shape (height, width); `constant` and `changing` are the entries of M_0 and of all M_k."""
@@ -58,6 +65,11 @@ class AffineMap(NamedTuple):
 
     def _summed(self, entries: Entries, values: Array, vector: Array) -> Array:
         return jnp.zeros(self.height, vector.dtype).at[entries.row].add(values * vector[entries.column])
+
+    def of_rows(self, rows: np.ndarray) -> "AffineMap":
+        """The map to some of the rows."""
+        parts = (entries.of_rows(rows, self.height) for entries in (self.constant, self.changing))
+        return AffineMap(rows.size, self.width, *parts)
 
     def by_row(self, rows: np.ndarray) -> list[dict[tuple[int, int], float]]:
         """The entries of some rows, each row's by (column, place in theta; `CONSTANT` for those of M_0)."""

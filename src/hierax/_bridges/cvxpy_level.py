@@ -89,7 +89,7 @@ class CvxpyLevel:
 
     def lower(self, x: Named, y: Named, xi: None = None) -> Scalar:
         """What CVXPY minimises (the negative of what it maximises)."""
-        theta, v = self._theta(x), self._vector(y)
+        theta, v = self._theta(x), self._vector(x, y)
         linear = self.program.linear.times(theta, jnp.ones(1, v.dtype))
         value = jnp.vdot(linear[:-1], v) + linear[-1]
         if self.program.quadratic is not None:
@@ -131,7 +131,7 @@ class CvxpyLevel:
         for name, one in self.parameters.items():
             one.value = one.project(np.asarray(at[name], float).reshape(one.shape))
         data, chain, inverse = problem_data(self.cvxpy_problem)
-        v = np.asarray(self._vector(answer.y), float)
+        v = np.asarray(self._vector(at, answer.y), float)
         found = types.SimpleNamespace(
             status=status,
             x=v,
@@ -148,18 +148,26 @@ class CvxpyLevel:
     def _theta(self, x: Named) -> Array:
         return jnp.concatenate([jnp.reshape(x[name], (-1,), order="F") for name in self.parameters])
 
-    def _vector(self, y: Named) -> Array:
-        """The variables as CVXPY orders them."""
+    def _vector(self, x: Named, y: Named) -> Array:
+        """v, all variables of the compiled problem."""
         parts = [jnp.reshape(y[name], (-1,), order="F") for name in self.variables]
         parts += [y[AUXILIARY]] if AUXILIARY in y else []
-        return jnp.concatenate(parts)[np.argsort(_order(self.program))]
+        own, program = jnp.concatenate(parts), self.program
+        v = jnp.zeros(program.size, own.dtype).at[_order(program)].set(own)
+        if not program.defined.size:
+            return v
+        left = program.definitions.times(self._theta(x), jnp.concatenate([v, jnp.ones(1, v.dtype)]))
+        return v.at[program.defined].set(-left / jnp.asarray(program.pivots, v.dtype))
 
     def _slack(self, x: Named, y: Named) -> Array:
-        v = self._vector(y)
+        v = self._vector(x, y)
         return self.program.slack.times(self._theta(x), jnp.concatenate([v, jnp.ones(1, v.dtype)]))
 
     def _duals(self, x: Named, y: Named, multipliers: Rows) -> np.ndarray | None:
-        """The dual vector of the cone program, in the order of its rows; None where there are no multipliers."""
+        """The dual vector of the cone program, in the order of its rows; None where there are no multipliers.
+
+        Rows that define variables of CVXPY's own have no part in what CVXPY tells of its constraints: zero there.
+        """
         if multipliers.inequalities is None and multipliers.equalities is None:
             return None
         s = np.asarray(self._slack(x, y), float)
@@ -293,9 +301,9 @@ def _set_of(name: str, parameter: Any) -> sets.AbstractSet:
 
 
 def _order(program: Program) -> np.ndarray:
-    """The places in v of y's entries: those of the named variables, then all others."""
+    """The places in v of y's entries: those of the named variables, then all others that are not defined by them."""
     named = np.concatenate(list(program.columns.values()))
-    return np.concatenate([named, np.setdiff1d(np.arange(program.size), named)])
+    return np.concatenate([named, np.setdiff1d(program.kept, named)])
 
 
 def _named(program: Program, variables: dict[str, Any]) -> Named:

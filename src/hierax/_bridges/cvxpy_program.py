@@ -39,10 +39,14 @@ class Program(NamedTuple):
 
     Attributes:
         size: entries of v.
+        defined: entries of v, of CVXPY's own making, that equalities give from the others.
+        kept: the other entries of v.
+        definitions: the rows of s that give them, and
+        pivots: their coefficients there.
         quadratic: P, or None where the objective is linear.
         linear: (q, d) as a matrix of one column.
         slack: (A, b), so that s = slack (v, 1).
-        equal: rows of s that must be zero.
+        equal: the other rows of s that must be zero.
         below: rows of s that must be >= 0.
         cones: the second-order cones.
         columns: for every named variable the places of its entries in v, column by column as in Fortran.
@@ -50,6 +54,10 @@ class Program(NamedTuple):
     """
 
     size: int
+    defined: np.ndarray
+    kept: np.ndarray
+    definitions: AffineMap
+    pivots: np.ndarray
     quadratic: AffineMap | None
     linear: AffineMap
     slack: AffineMap
@@ -80,12 +88,19 @@ def compiled(problem: Any, parameters: Mapping[str, Any], variables: Mapping[str
 
     slack = read(program.A, rows, n + 1)
     ends = np.cumsum([dims.zero + dims.nonneg, *dims.soc])
+    everybody = {str(one.id): one for one in problem.variables()}
+    of_user = _columns_of_variables(program, chain, inverse, everybody).values()
+    defined, by, pivots = _definitions(slack, np.arange(dims.zero), set(np.concatenate(list(of_user)).tolist()))
     found = Program(
         size=n,
+        defined=defined,
+        kept=np.setdiff1d(np.arange(n), defined),
+        definitions=slack.of_rows(by),
+        pivots=pivots,
         quadratic=None if program.P is None else read(program.P, n, n),
         linear=read(program.q, n + 1, 1),
         slack=slack,
-        equal=np.arange(dims.zero),
+        equal=np.setdiff1d(np.arange(dims.zero), by),
         below=np.arange(dims.zero, dims.zero + dims.nonneg),
         cones=[cone_of(slack, np.arange(low, high)) for low, high in itertools.pairwise(ends)],
         columns=_columns_of_variables(program, chain, inverse, variables),
@@ -160,6 +175,26 @@ def _columns_of_variables(
             raise InputError(f"variables: {name} is not in the problem.")
         found[name] = np.arange(column, column + one.size)
     return found
+
+
+def _definitions(slack: AffineMap, equal: np.ndarray, of_user: set[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Entries of v that equalities define by the others: their columns, the rows, and their coefficients there.
+
+    CVXPY writes |Ay - b|^2 as |r|^2 with r = Ay - b. Such variables of its own need not be variables of the lower
+    level. None is defined by another that is.
+    """
+    defined: dict[int, tuple[int, float]] = {}
+    needed = set(of_user)
+    for row, entries in zip(equal, slack.by_row(equal), strict=True):
+        columns = {column for column, _ in entries} - {slack.width - 1}
+        changing = {column for column, which in entries if which != CONSTANT}
+        possible = columns - needed - changing
+        if possible and not columns & defined.keys():
+            column = max(possible, key=lambda one: abs(entries[one, CONSTANT]))
+            defined[column] = int(row), entries[column, CONSTANT]
+            needed |= columns - {column}
+    rows, pivots = [row for row, _ in defined.values()], [pivot for _, pivot in defined.values()]
+    return np.array(list(defined), int), np.array(rows, int), np.array(pivots, float)
 
 
 def _solved(problem: Any, data: dict[str, Any], chain: Any) -> np.ndarray:
