@@ -9,6 +9,7 @@ from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
 
 import hierax as hx
 from hierax._bridges.scipy_rows import box_of, constraints_of
+from hierax._bridges.scipy_style import _method
 
 
 def upper(x, y):
@@ -180,11 +181,15 @@ def test_wrong_calls_are_refused(changes, text):
 
 
 def test_a_limit_is_no_success(readme):
-    """The point may be as good as it likes: nothing was certified."""
-    res = hx.minimize_bilevel(upper, lower, 0.5, 0.5, **README, method="SALVF", options={"maxiter": 3})
-    assert not res.success and res.status == 1 and res.nit == 3
-    assert res.certificate is None
-    assert res.nlower > 0 or res.solution.counts.lower_solves == 0
+    """The point may be as good as it likes: nothing was certified in the time."""
+    res = hx.minimize_bilevel(upper, lower, 0.5, [0.5], **README, options={"seconds": 1e-3})
+    assert readme.success and not res.success
+    assert res.status == 1 and res.message.startswith("seconds")
+
+
+def test_methods_by_name():
+    assert isinstance(_method("SALVF"), hx.SALVF) and isinstance(_method("auto"), hx.Auto)
+    assert _method(None) is None and isinstance(_method(hx.GAM()), hx.GAM)
 
 
 @pytest.mark.parametrize(

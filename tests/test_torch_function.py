@@ -76,6 +76,7 @@ def test_the_readme_problem_is_solved_and_certified():
     assert float(sol.multipliers.inequalities) == pytest.approx(2 / 1.1, rel=1e-4)
 
 
+@pytest.mark.slow  # products with the Hessian, which is what a method asks for beyond gradients, are tested above
 @pytest.mark.usefixtures("torch")
 def test_a_method_makes_the_same_steps_as_with_jax():
     """SALVF estimates its steps from products with the Hessian of F."""

@@ -113,7 +113,7 @@ def compiled(problem: Any, parameters: Mapping[str, Any], variables: Mapping[str
 def problem_data(problem: Any) -> tuple[dict[str, Any], Any, list[Any]]:
     """What CVXPY hands to the solver at the parameters' values, its chain of reductions, and how to undo them."""
     try:
-        return problem.get_problem_data(SOLVER, enforce_dpp=True)
+        return problem.get_problem_data(SOLVER, enforce_dpp=True, solver_opts={})
     except cvxpy.error.SolverError as error:
         if SOLVER in cvxpy.installed_solvers():
             raise InputError(f"problem: CVXPY cannot compile it for Clarabel. {error}") from error
