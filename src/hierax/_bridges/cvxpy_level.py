@@ -20,7 +20,7 @@ from hierax._base.trees import on_device
 from hierax._bridges.cvxpy_program import Program, compiled, cvxpy, problem_data
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution
 from hierax._problem import sets
-from hierax._problem.problem import Problem, Rows
+from hierax._problem.problem import Problem, Rows, nothing
 from hierax._run.solution import Solution
 
 AUXILIARY = "auxiliary"  # in y: what CVXPY needs beside the named variables
@@ -65,7 +65,7 @@ class CvxpyLevel:
         self,
         upper: Callable[[PyTree, PyTree, PyTree], Scalar],
         *,
-        upper_constraints: Callable[[PyTree, PyTree], PyTree] | None = None,
+        upper_constraints: Callable[[PyTree, PyTree], PyTree] = nothing,
         x_set: PyTree = None,
         zeta: Any = None,
     ) -> Problem:
@@ -80,8 +80,8 @@ class CvxpyLevel:
         return Problem(
             upper=upper,
             lower=self.lower,
-            constraints=self.constraints if self.program.below.size or self.program.cones else None,
-            equalities=self.equalities if self.program.equal.size else None,
+            constraints=self.constraints if self.program.below.size or self.program.cones else nothing,
+            equalities=self.equalities if self.program.equal.size else nothing,
             upper_constraints=upper_constraints,
             x_set=self.x_set if x_set is None else self._checked(x_set),
             zeta=zeta,
@@ -255,12 +255,12 @@ def from_cvxpy(
     )
 
 
-def _by_name(what: str, given: Any, kind: type, known: list[Any]) -> dict[str, Any]:
+def _by_name(what: str, given: Any, kind: Any, known: list[Any]) -> dict[str, Any]:
     """Parameters or variables by name; what is none of the problem's, or has the name of another, is refused."""
     listed = isinstance(given, Iterable) and not isinstance(given, kind)
     if not listed:
         raise InputError(f"{what}: needs a list of cvxpy.{kind.__name__}s, or a dictionary of them by name.")
-    pairs = list(given.items()) if isinstance(given, Mapping) else [(None, one) for one in given]
+    pairs: list[tuple[Any, Any]] = list(given.items()) if isinstance(given, Mapping) else [(None, one) for one in given]
     if not pairs:
         raise InputError(f"{what}: is empty; name at least one cvxpy.{kind.__name__}.")
     found: dict[str, Any] = {}

@@ -5,7 +5,7 @@ Nothing is solved here: the call becomes a `Problem` (`scipy_rows` translates co
 the certificate of the point says yes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from hierax._base.errors import InputError
 from hierax._base.trees import on_device
 from hierax._bridges.scipy_rows import Constraint, Function, box_of, check_limits, constraints_of, optimize, shape_of
 from hierax._methods.registry import METHODS
-from hierax._problem.problem import Problem
+from hierax._problem.problem import Problem, nothing
 from hierax._run.method import AbstractSolver
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
@@ -116,9 +116,9 @@ def minimize_bilevel(
     problem = Problem(
         upper=_scalar(F),
         lower=_scalar(f),
-        constraints=_all_rows(below) if below else None,
-        equalities=_all_equalities(below) if below else None,
-        upper_constraints=_both_sides(above) if above else None,
+        constraints=_all_rows(below) if below else nothing,
+        equalities=_all_equalities(below) if below else nothing,
+        upper_constraints=_both_sides(above) if above else nothing,
         x_set=box_of("bounds_x", np.asarray(x), bounds_x),
         y_set=box_of("bounds_y", np.asarray(y), bounds_y),
     )
@@ -180,7 +180,7 @@ def _both_sides(constraints: list[Constraint]) -> Any:
 def _method(given: str | AbstractSolver | None) -> AbstractSolver | None:
     if not isinstance(given, str):
         return given
-    known = {"auto": Auto, **METHODS}
+    known: dict[str, Callable[[], AbstractSolver]] = {"auto": Auto, **METHODS}
     if given.lower() not in known:
         raise InputError(f"method={given!r}: is unknown; choose {', '.join(known)}, or None.")
     return known[given.lower()]()
