@@ -28,7 +28,7 @@ def investor(past: np.ndarray) -> tuple[cp.Problem, list[cp.Parameter], list[cp.
     """The lower level: the portfolio that looks best on past returns."""
     weights = cp.Variable(ASSETS, name="weights", nonneg=True)
     risk = cp.Parameter(name="risk", nonneg=True, value=0.5)
-    limit = cp.Parameter(name="limit", nonneg=True, value=0.5)
+    limit = cp.Parameter(name="limit", nonneg=True, value=0.25)
     covariance = np.cov(past.T)
     gain = past.mean(axis=0) @ weights - risk * cp.quad_form(weights, cp.psd_wrap(covariance))
     return cp.Problem(cp.Maximize(gain), [cp.sum(weights) == 1, weights <= limit]), [risk, limit], [weights]
@@ -44,7 +44,8 @@ def main() -> tuple[hx.Solution, cp.Problem]:
         return jnp.mean(daily) - 0.2 * jnp.var(daily)
 
     problem = level.problem(
-        upper=lambda x, y, zeta: -utility(y), x_set={"risk": hx.Box(0.01, 5.0), "limit": hx.Box(0.2, 1.0)}
+        upper=lambda x, y, zeta: -utility(y),
+        x_set={"risk": hx.Box(0.01, 5.0), "limit": hx.Box(0.2, 0.25)},  # a rule of the house: at most a quarter
     )
     sol = hx.solve(problem, level.x0, level.y0)
     _ = sol.certificate

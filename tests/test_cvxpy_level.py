@@ -1,6 +1,8 @@
 """`from_cvxpy`: objective, rows, solutions and dual values against CVXPY's own, at several parameter values."""
 
 import dataclasses
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import pytest
 
 import hierax as hx
 from hierax._bridges.affine_maps import affine_map
+from hierax._math.lower_level import INACCURATE, INFEASIBLE, UNBOUNDED
 
 cp = pytest.importorskip("cvxpy", reason="the extra cvxpy is not installed")
 pytest.importorskip("clarabel", reason="the extra cvxpy is not installed")
@@ -140,7 +143,11 @@ def test_objective_and_rows_are_cvxpys_anywhere(levels, name):
             np.testing.assert_allclose(np.sort(rows), np.sort(np.concatenate([*below, -np.asarray(y["weights"])])))
 
 
-@pytest.mark.parametrize("name", CASES)
+# The slow ones are compared at their start, and at random points, by the tests above; each costs seconds to compile.
+QUICK = ("quadratic", "ball", "parabola")
+
+
+@pytest.mark.parametrize("name", [pytest.param(c, marks=() if c in QUICK else pytest.mark.slow) for c in CASES])
 def test_solutions_and_duals_are_cvxpys(levels, name):
     """Solved by `Exact`, written back, and compared with CVXPY's own solve: values, duals, status."""
     level = levels[name]
@@ -173,11 +180,24 @@ def test_conic_takes_squares(levels):
 
 
 def test_statuses_are_written_back(levels):
+    """As CVXPY calls them; with no solution there are no values."""
+    level = levels["quadratic"]
+    found = hx.Exact(tol=1e-10).solve(level.problem(upper=lambda x, y, zeta: 0.0), level.x0, level.y0)
+    for status, name in ((INFEASIBLE, "infeasible"), (UNBOUNDED, "unbounded")):
+        assert level.write_back(found._replace(status=jnp.asarray(status)), level.x0).status == name
+        assert level.variables["weights"].value is None
+    with pytest.warns(UserWarning, match="inaccurate"):
+        level.write_back(found._replace(status=jnp.asarray(INACCURATE)), level.x0)
+    assert level.cvxpy_problem.status == "optimal_inaccurate"
+    assert level.write_back(found, level.x0).status == "optimal"
+
+
+@pytest.mark.slow  # statuses as they are written back: the test above
+def test_what_has_no_solution_is_found_out(levels):
     level = levels["quadratic"]
     x = at(level, (1.0, np.full(4, 0.2)))  # at most 0.8 in all, but the sum is one
-    found = hx.Exact().solve(level.problem(upper=lambda x, y, zeta: 0.0), x, level.y0)
+    found = hx.Exact(tol=1e-10).solve(level.problem(upper=lambda x, y, zeta: 0.0), x, level.y0)
     assert level.write_back(found, x).status == "infeasible"
-    assert level.variables["weights"].value is None
     price, y = cp.Parameter(name="price", value=1.0), cp.Variable(name="y")
     other = hx.from_cvxpy(cp.Problem(cp.Minimize(price * y), [y >= 0]), [price], [y])
     x = {"price": jnp.asarray(-1.0)}
@@ -283,3 +303,16 @@ def test_affine_maps_by_hand(monkeypatch):
     for dense in (10**6, 0):
         monkeypatch.setattr("hierax._bridges.affine_maps.DENSE", dense)
         np.testing.assert_allclose(one.times(jnp.asarray(theta), jnp.asarray(vector)), matrix @ vector)
+
+
+def test_without_cvxpy_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cvxpy", None)
+    with pytest.raises(hx.MissingExtra, match=r"hierax\[cvxpy\]"):
+        hx.from_cvxpy(None, [], [])
+
+
+def test_import_of_hierax_brings_none_of_the_bridged_packages():
+    names = ("cvxpy", "torch", "flax", "pandas", "clarabel", "sklearn")
+    code = f"import hierax, sys; print([name for name in {names} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

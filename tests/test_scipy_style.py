@@ -69,9 +69,9 @@ def as_scipy_alone(x, constraints):
 
 def test_every_kind_of_constraint_means_what_it_means_in_scipy():
     f, constraints = two_by_two()
-    x0 = np.array([1.4, 0.9])
+    x0, wanted = np.array([1.4, 0.9]), jnp.array([1.0, 0.9])
     res = hx.minimize_bilevel(
-        lambda x, y: jnp.sum((x - jnp.asarray(x0)) ** 2) + 0.1 * y[1],
+        lambda x, y: jnp.sum((x - wanted) ** 2) + 0.1 * y[1],
         f,
         x0,
         np.array([0.4, 0.2, 1.0]),
@@ -82,6 +82,7 @@ def test_every_kind_of_constraint_means_what_it_means_in_scipy():
     )
     assert res.success, res.message
     assert res.x[0] == pytest.approx(1.4, abs=1e-6)
+    np.testing.assert_allclose(res.upper_multipliers[0], 2 * (1.4 - 1.0), atol=1e-3)  # y[1] does not move with x[0]
 
     def value(y):
         return float(f(res.x, y))

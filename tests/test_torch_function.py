@@ -3,6 +3,7 @@ a stand-in (tests/fake_torch.py) everywhere.
 """
 
 import importlib.util
+import itertools
 import sys
 
 import fake_torch
@@ -14,6 +15,7 @@ import pytest
 import hierax as hx
 
 REAL = importlib.util.find_spec("torch") is not None
+COUNTER = itertools.count(1.0)
 WHY = "torch is in no extra of hierax; the stand-in is tested instead"
 
 
@@ -105,9 +107,10 @@ def test_a_method_makes_the_same_steps_as_with_jax():
         (lambda x, y: 3.0, "must return a tensor with one entry, got float"),
         (lambda x, y: x * y, r"must return a tensor with one entry, got a tensor of shape \(2,\)"),
         (lambda x, y: (x + y).sum().detach(), "does not depend on x or y"),
-        (lambda x, y: x + y.nothing, "failed with tensors of shapes .* double precision"),
+        (lambda x, y: x + y.nothing, "failed with tensors of shapes .* in float64: AttributeError"),
+        (lambda x, y: (x * y * next(COUNTER)).sum(), "different values for the same arguments"),
     ],
-    ids=["a number", "a vector", "detached", "an error"],
+    ids=["a number", "a vector", "detached", "an error", "not a function"],
 )
 @pytest.mark.usefixtures("torch")
 def test_wrong_functions_are_refused(function, text):
@@ -121,3 +124,16 @@ def test_without_torch_the_error_says_how_to_get_it(monkeypatch):
         hx.from_torch(lambda x, y: x)
     with pytest.raises(hx.InputError, match="needs a function"):
         hx.from_torch(3)
+
+
+@pytest.mark.skipif(not REAL, reason="precision is checked by torch itself, not by the stand-in")
+def test_weights_in_another_precision_are_told_with_the_cure():
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    arguments = jnp.array(0.5), jnp.array([0.5, 1.0]), None
+    with pytest.raises(hx.InputError, match=r"y\.to\(torch\.float32\)"):
+        jax.eval_shape(hx.from_torch(lambda x, y: model(y).sum() + x), *arguments)
+    slope = jax.grad(hx.from_torch(lambda x, y: model(y.to(torch.float32)).sum() + x), 1)(*arguments)
+    np.testing.assert_allclose(slope, model.weight.detach().numpy()[0], rtol=1e-6)
+    assert slope.dtype == jnp.float64

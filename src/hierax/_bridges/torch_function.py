@@ -79,7 +79,7 @@ def from_torch(function: Callable[..., Any]) -> Callable[[PyTree, PyTree, PyTree
             return function(at, below, *more)
 
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):  # what fails later fails inside of XLA
-            _try_once(function, call, leaves, data)
+            _try_out(function, call, leaves, data)
         return _differentiable(call, dtype_of(leaves))(leaves, [jax.lax.stop_gradient(one) for one in data])
 
     return upper
@@ -193,8 +193,8 @@ def _widest(leaves: list[Any]) -> np.dtype:
     return np.result_type(*[np.asarray(leaf).dtype for leaf in leaves])
 
 
-def _try_once(function: Callable[..., Any], call: Callable[..., Any], leaves: Arrays, data: Arrays) -> None:
-    """Call the function once with numbers, and refuse what would only fail inside of a compiled program."""
+def _try_out(function: Callable[..., Any], call: Callable[..., Any], leaves: Arrays, data: Arrays) -> None:
+    """Call the function with numbers, and refuse what would only fail, or mislead, inside of a compiled program."""
     name = getattr(function, "__name__", type(function).__name__)
 
     def numbers(array: Array) -> Any:
@@ -202,14 +202,16 @@ def _try_once(function: Callable[..., Any], call: Callable[..., Any], leaves: Ar
         return torch.tensor(like + TRIAL if np.issubdtype(like.dtype, np.floating) else like)
 
     variables = [numbers(leaf).requires_grad_(True) for leaf in leaves]
+    batch = [numbers(one) for one in data]
     try:
         with torch.enable_grad():
-            found = call(variables, [numbers(one) for one in data])
+            found, again = call(variables, batch), call(variables, batch)
     except Exception as error:
         kinds = ", ".join(sorted({str(leaf.dtype) for leaf in leaves}))
+        hint = f" {PRECISION}" if any(word in str(error).lower() for word in ("dtype", "scalar type", "double")) else ""
         raise InputError(
             f"from_torch: {name} failed with tensors of shapes {[leaf.shape for leaf in leaves]} in {kinds}: "
-            f"{type(error).__name__}: {error} ({PRECISION})"
+            f"{type(error).__name__}: {error}{hint}"
         ) from error
     if not torch.is_tensor(found) or found.numel() != 1:
         shape = f"a tensor of shape {tuple(found.shape)}" if torch.is_tensor(found) else type(found).__name__
@@ -218,4 +220,9 @@ def _try_once(function: Callable[..., Any], call: Callable[..., Any], leaves: Ar
         raise InputError(
             f"from_torch: what {name} returns does not depend on x or y in a way that torch's autograd follows. Leave "
             "out .detach(), .item(), .numpy() and torch.no_grad()."
+        )
+    if not np.array_equal(_numbers(found), _numbers(again), equal_nan=True):
+        raise InputError(
+            f"from_torch: {name} gives different values for the same arguments. Put modules with dropout or batch "
+            "normalisation into model.eval(), and give samples as zeta."
         )
