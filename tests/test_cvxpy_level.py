@@ -58,8 +58,22 @@ def ball():
     """A norm below a parameter: the cone's top does not depend on the variables."""
     y, radius = cp.Variable(3, name="y"), cp.Parameter(name="radius", nonneg=True, value=1.0)
     shift = np.array([1.0, 2.0, -2.0])
-    cone = cp.SOC(radius, np.diag([1.0, 2.0, 0.5]) @ y)
-    return cp.Problem(cp.Minimize(cp.sum_squares(y - shift)), [cone, y[0] <= 0.2]), [radius], [y]
+    bound = cp.norm(np.diag([1.0, 2.0, 0.5]) @ y) <= 2.0 * radius
+    return cp.Problem(cp.Minimize(cp.sum_squares(y - shift)), [bound, y[0] <= 0.2]), [radius], [y]
+
+
+def cone():
+    """The same with a cone that the user writes, and so with a dual vector."""
+    problem, parameters, (y,) = ball()
+    stated = cp.SOC(2.0 * parameters[0], np.diag([1.0, 2.0, 0.5]) @ y)
+    return cp.Problem(problem.objective, [stated, problem.constraints[1]]), parameters, [y]
+
+
+def slope():
+    """A norm below something that depends on the variables."""
+    y, rate = cp.Variable(2, name="y"), cp.Parameter(name="rate", nonneg=True, value=0.5)
+    bound = cp.norm(y - np.array([1.0, 3.0])) <= rate * y[0] + 1.0
+    return cp.Problem(cp.Minimize(cp.sum_squares(y)), [bound]), [rate], [y]
 
 
 def parabola():
@@ -78,14 +92,16 @@ def norm():
     return problem, [weight], [y]
 
 
-CASES = {case.__name__: case for case in (quadratic, matrices, residuals, linear, ball, parabola, norm)}
-FORMS = {"ball": ["ball"], "parabola": ["parabola"], "norm": ["norm"]}
+CASES = {case.__name__: case for case in (quadratic, matrices, residuals, linear, ball, cone, slope, parabola, norm)}
+FORMS = {"ball": ["ball"], "cone": ["ball"], "slope": ["norm"], "parabola": ["parabola"], "norm": ["norm"]}
 OTHER = {
     "quadratic": [(0.3, np.full(4, 0.4)), (5.0, np.array([0.6, 0.2, 0.5, 0.5]))],
     "matrices": [(np.array([[1.0, 0.5], [-0.3, 2.0]]),)],
     "residuals": [(np.array([3.0, -1.0, 2.0, 0.0, 1.0]), 2.0)],
     "linear": [(np.array([0.5, 3.0, -2.0]),), (np.array([-3.0, 0.2, 0.1]),)],
-    "ball": [(0.5,), (2.0,), (20.0,)],  # the last is so large that the cone is not active
+    "cone": [(0.5,), (20.0,)],
+    "slope": [(0.1,), (2.0,)],
+    "ball": [(0.5,), (1.0,), (20.0,)],  # the last is so large that the cone is not active
     "parabola": [(0.5,), (3.0,), (100.0,)],
     "norm": [(0.1,), (1.0,)],
 }
@@ -117,7 +133,8 @@ def test_the_start_is_cvxpys_solution(levels, name):
         np.testing.assert_allclose(level.y0[key], variable.value, atol=1e-6)
     sign = -1.0 if isinstance(level.cvxpy_problem.objective, cp.Maximize) else 1.0
     assert float(level.lower(level.x0, level.y0)) == pytest.approx(sign * level.cvxpy_problem.value, abs=1e-6)
-    assert [cone.form for cone in level.program.cones] == FORMS.get(name, [])
+    assert [one.form for one in level.program.cones] == FORMS.get(name, [])
+    assert ("auxiliary" in level.y0) == (name in ("linear", "norm"))  # other variables of CVXPY's own are given by y
 
 
 @pytest.mark.parametrize("name", ["quadratic", "matrices", "residuals"])

@@ -71,6 +71,11 @@ class AffineMap(NamedTuple):
         parts = (entries.of_rows(rows, self.height) for entries in (self.constant, self.changing))
         return AffineMap(rows.size, self.width, *parts)
 
+    def rows_of(self, column: int) -> set[int]:
+        """The rows that have an entry in a column."""
+        parts = (entries.row[entries.column == column] for entries in (self.constant, self.changing))
+        return {int(row) for part in parts for row in part}
+
     def by_row(self, rows: np.ndarray) -> list[dict[tuple[int, int], float]]:
         """The entries of some rows, each row's by (column, place in theta; `CONSTANT` for those of M_0)."""
         found: dict[int, dict[tuple[int, int], float]] = {int(row): {} for row in rows}

@@ -63,6 +63,51 @@ def cone_of(s: AffineMap, rows: np.ndarray) -> Cone:
     return Cone(rows, "norm")
 
 
+class Raised(NamedTuple):
+    """A bound t of a cone that an inequality holds down, raised until that inequality is an equality.
+
+    Of |r| <= t, t <= b, with t in no other place, |r| <= b is left. The dual value of the inequality is the sum of
+    `weights`, the coefficients of t in the cone, times the cone's dual vector, over minus `pivot`, its own coefficient.
+    """
+
+    column: int
+    row: int
+    pivot: float
+    cone: Cone
+    weights: np.ndarray
+
+
+def raised(s: AffineMap, cone: Cone, below: set[int], taken: set[int], given: set[int]) -> Raised | None:
+    """How the bound of a cone can be raised; None where it cannot.
+
+    Args:
+        s: the map to all rows.
+        cone: the cone.
+        below: rows that must be >= 0.
+        taken: columns that are used in another place: by the user, the objective or a definition.
+        given: columns that have a definition already.
+    """
+    last, (top, *rest) = s.width - 1, s.by_row(cone.rows)
+    columns = {column for column, _ in top if column != last}
+    if cone.form == "ball" or len(columns) != 1 or columns & (taken | given):
+        return None
+    column = columns.pop()
+    inside = {0, cone.partner} if cone.form == "parabola" else {0}
+    outside = s.rows_of(column) - {int(cone.rows[i]) for i in inside}
+    if len(outside) != 1 or not outside <= below:
+        return None
+    (row,) = outside
+    (bound,) = s.by_row(np.array([row]))
+    key = column, CONSTANT
+    others = {of for of, _ in bound if of not in (column, last)}
+    alone = all(which == CONSTANT for entries in (top, *rest, bound) for of, which in entries if of == column)
+    if not alone or others & given or bound[key] >= 0 or top[key] <= 0:
+        return None
+    if cone.form == "norm" and not others:
+        cone = cone._replace(form="ball")
+    return Raised(column, row, bound[key], cone, np.array([entries.get(key, 0.0) for entries in (top, *rest)]))
+
+
 def _sum(a: Row, b: Row, sigma: float) -> Row:
     """a + sigma b, without what cancels."""
     small = 1e-12 * max(map(abs, (*a.values(), *b.values())))

@@ -40,8 +40,8 @@ class CvxpyLevel:
     """A lower level that was written in CVXPY; `from_cvxpy` makes it.
 
     x and y are dictionaries of arrays by the names of the parameters and variables. y may have one more entry,
-    "auxiliary": variables of the problem that were not named, and those that CVXPY adds for norms, absolute values
-    and maxima.
+    "auxiliary": variables of the problem that were not named, and those that CVXPY adds for absolute values, maxima and
+    norms, unless the others give them.
 
     Attributes:
         cvxpy_problem: the problem as it was given.
@@ -178,6 +178,8 @@ class CvxpyLevel:
             z[self.program.below] = np.asarray(multipliers.inequalities["linear"])
         for i, cone in enumerate(self.program.cones):
             z[cone.rows] = cone.dual(s[cone.rows], float(multipliers.inequalities["cones"][i]))
+        for one in self.program.raised:
+            z[one.row] = one.weights @ z[one.cone.rows] / -one.pivot
         return z
 
     def _checked(self, x_set: PyTree) -> PyTree:

@@ -16,7 +16,7 @@ import numpy as np
 from hierax._base.errors import InputError, MissingExtra
 from hierax._base.lazy import lazy
 from hierax._bridges.affine_maps import CONSTANT, AffineMap, affine_map
-from hierax._bridges.cvxpy_cones import Cone, cone_of
+from hierax._bridges.cvxpy_cones import Cone, Raised, cone_of, raised
 
 cvxpy = lazy("cvxpy", "cvxpy")
 
@@ -39,7 +39,7 @@ class Program(NamedTuple):
 
     Attributes:
         size: entries of v.
-        defined: entries of v, of CVXPY's own making, that equalities give from the others.
+        defined: entries of v, of CVXPY's own making, that rows of s = 0 give from the others.
         kept: the other entries of v.
         definitions: the rows of s that give them, and
         pivots: their coefficients there.
@@ -47,8 +47,9 @@ class Program(NamedTuple):
         linear: (q, d) as a matrix of one column.
         slack: (A, b), so that s = slack (v, 1).
         equal: the other rows of s that must be zero.
-        below: rows of s that must be >= 0.
+        below: rows of s that must be >= 0 (but for those that define an entry of v).
         cones: the second-order cones.
+        raised: for cones whose bound is defined by an inequality, which that is.
         columns: for every named variable the places of its entries in v, column by column as in Fortran.
         start: v that CVXPY found at the parameters' values.
     """
@@ -64,6 +65,7 @@ class Program(NamedTuple):
     equal: np.ndarray
     below: np.ndarray
     cones: list[Cone]
+    raised: list[Raised]
     columns: dict[str, np.ndarray]
     start: np.ndarray
 
@@ -86,23 +88,30 @@ def compiled(problem: Any, parameters: Mapping[str, Any], variables: Mapping[str
     def read(tensor: Any, height: int, width: int) -> AffineMap:
         return affine_map(tensor, height, width, constant, fixed, free)
 
-    slack = read(program.A, rows, n + 1)
-    ends = np.cumsum([dims.zero + dims.nonneg, *dims.soc])
+    slack, linear = read(program.A, rows, n + 1), read(program.q, n + 1, 1)
+    quadratic = None if program.P is None else read(program.P, n, n)
     everybody = {str(one.id): one for one in problem.variables()}
-    of_user = _columns_of_variables(program, chain, inverse, everybody).values()
-    defined, by, pivots = _definitions(slack, np.arange(dims.zero), set(np.concatenate(list(of_user)).tolist()))
+    of_user = np.concatenate(list(_columns_of_variables(program, chain, inverse, everybody).values()))
+    equal, below = np.arange(dims.zero), np.arange(dims.zero, dims.zero + dims.nonneg)
+    ends = np.cumsum([dims.zero + dims.nonneg, *dims.soc])
+    cones = [cone_of(slack, np.arange(low, high)) for low, high in itertools.pairwise(ends)]
+    definitions = _definitions(slack, equal, set(of_user.tolist()))
+    cones, bounds = _raised_bounds(slack, cones, below, definitions, _columns_used(linear, quadratic))
+    by = np.array([*definitions.rows, *(one.row for one in bounds)], int)
+    defined = np.array([*definitions.columns, *(one.column for one in bounds)], int)
     found = Program(
         size=n,
         defined=defined,
         kept=np.setdiff1d(np.arange(n), defined),
         definitions=slack.of_rows(by),
-        pivots=pivots,
-        quadratic=None if program.P is None else read(program.P, n, n),
-        linear=read(program.q, n + 1, 1),
+        pivots=np.array([*definitions.pivots, *(one.pivot for one in bounds)], float),
+        quadratic=quadratic,
+        linear=linear,
         slack=slack,
-        equal=np.setdiff1d(np.arange(dims.zero), by),
-        below=np.arange(dims.zero, dims.zero + dims.nonneg),
-        cones=[cone_of(slack, np.arange(low, high)) for low, high in itertools.pairwise(ends)],
+        equal=np.setdiff1d(equal, by),
+        below=np.setdiff1d(below, by),
+        cones=cones,
+        raised=bounds,
         columns=_columns_of_variables(program, chain, inverse, variables),
         start=_solved(problem, data, chain),
     )
@@ -177,24 +186,57 @@ def _columns_of_variables(
     return found
 
 
-def _definitions(slack: AffineMap, equal: np.ndarray, of_user: set[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Entries of v that equalities define by the others: their columns, the rows, and their coefficients there.
+class _Definitions(NamedTuple):
+    """Entries of v that equalities define by others: columns, rows, coefficients there; and columns that must stay."""
 
-    CVXPY writes |Ay - b|^2 as |r|^2 with r = Ay - b. Such variables of its own need not be variables of the lower
-    level. None is defined by another that is.
+    columns: list[int]
+    rows: list[int]
+    pivots: list[float]
+    needed: set[int]
+
+
+def _definitions(slack: AffineMap, equal: np.ndarray, of_user: set[int]) -> _Definitions:
+    """Which variables of CVXPY's own need not be variables of the lower level, because equalities give them.
+
+    CVXPY writes |Ay - b|^2 as |r|^2 with r = Ay - b. None is defined by another that is.
     """
-    defined: dict[int, tuple[int, float]] = {}
-    needed = set(of_user)
+    found = _Definitions([], [], [], set(of_user))
     for row, entries in zip(equal, slack.by_row(equal), strict=True):
         columns = {column for column, _ in entries} - {slack.width - 1}
         changing = {column for column, which in entries if which != CONSTANT}
-        possible = columns - needed - changing
-        if possible and not columns & defined.keys():
+        possible = columns - found.needed - changing
+        if possible and not columns & set(found.columns):
             column = max(possible, key=lambda one: abs(entries[one, CONSTANT]))
-            defined[column] = int(row), entries[column, CONSTANT]
-            needed |= columns - {column}
-    rows, pivots = [row for row, _ in defined.values()], [pivot for _, pivot in defined.values()]
-    return np.array(list(defined), int), np.array(rows, int), np.array(pivots, float)
+            found.columns.append(column)
+            found.rows.append(int(row))
+            found.pivots.append(entries[column, CONSTANT])
+            found.needed.update(columns - {column})
+    return found
+
+
+def _raised_bounds(
+    slack: AffineMap, cones: list[Cone], below: np.ndarray, definitions: _Definitions, used: set[int]
+) -> tuple[list[Cone], list[Raised]]:
+    """The cones with their bounds raised where that is possible, and what was raised."""
+    taken, given = definitions.needed | used, set(definitions.columns)
+    after, found = [], []
+    for cone in cones:
+        one = raised(slack, cone, set(below.tolist()), taken, given)
+        after.append(cone if one is None else one.cone)
+        if one is not None:
+            found.append(one)
+            given.add(one.column)
+            (entries,) = slack.by_row(np.array([one.row]))
+            taken |= {column for column, _ in entries} - {one.column}
+    return after, found
+
+
+def _columns_used(linear: AffineMap, quadratic: AffineMap | None) -> set[int]:
+    """The entries of v that the objective depends on."""
+    parts = [linear.constant.row, linear.changing.row]
+    if quadratic is not None:
+        parts += [quadratic.constant.column, quadratic.changing.column]
+    return {int(column) for part in parts for column in part}
 
 
 def _solved(problem: Any, data: dict[str, Any], chain: Any) -> np.ndarray:
