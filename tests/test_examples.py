@@ -94,3 +94,15 @@ def test_the_typed_example_is_certified(capsys):
     # Where nothing is too heavy, every price is where its own derivative, c + w - 2.1 p, is zero.
     np.testing.assert_allclose(sol.x, (module.WORTH + module.COST) / 2.1, atol=1e-4)
     assert "certificate: yes" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # a portfolio from CVXPY, smaller: tests/test_cvxpy_level.py
+def test_a_portfolio_of_cvxpy_is_certified(capsys):
+    pytest.importorskip("cvxpy", reason="the extra cvxpy is not installed")
+    module = example("cvxpy_portfolio")
+    sol, solved = module.main()
+    assert sol.certificate.ok(1e-4) and solved.status == "optimal"
+    assert "in CVXPY: optimal" in capsys.readouterr().out
+    weights = solved.variables()[0].value.copy()
+    solved.solve(solver="CLARABEL")  # by CVXPY itself, at the parameters that were chosen
+    np.testing.assert_allclose(weights, solved.variables()[0].value, atol=1e-4)

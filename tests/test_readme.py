@@ -12,8 +12,8 @@ import hierax as hx
 ROOT = Path(__file__).parent.parent
 
 
-def snippets(name):
-    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+def snippets(name, fence="python"):
+    return re.findall(rf"```{fence}\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
 
 @pytest.mark.usefixtures("as_users_start")
@@ -33,10 +33,22 @@ def test_own_loop_is_solve():
 
 
 @pytest.mark.usefixtures("as_users_start")
-@pytest.mark.parametrize("page", ["using.md", "data.md", "datasets.md", "checkpoints.md", "cluster.md", "reports.md"])
+@pytest.mark.parametrize(
+    "page", ["using.md", "data.md", "datasets.md", "checkpoints.md", "cluster.md", "reports.md", "bridges.md"]
+)
 def test_examples_of_a_page_run(page):
     for code in snippets(f"docs/{page}"):
         exec(code, {})
+
+
+@pytest.mark.usefixtures("as_users_start")
+@pytest.mark.parametrize("place, package", [(0, "torch"), (1, "flax")])
+def test_examples_for_packages_in_no_extra_run(place, package, capsys):
+    """Derivatives of torch functions are tested with a stand-in, and modules as variables with Equinox, elsewhere."""
+    pytest.importorskip(package, reason=f"{package} is in no extra of hierax")
+    names: dict = {}
+    exec(snippets("docs/bridges.md", "py")[place], names)
+    assert names["sol"].status.name == "converged", names["sol"].status.message
 
 
 @pytest.mark.usefixtures("as_users_start")
@@ -58,6 +70,7 @@ def test_every_page_with_an_example_is_tested():
         "checkpoints.md",
         "cluster.md",
         "reports.md",
+        "bridges.md",
         "own-loop.md",
         "own-method.md",
         "certificate.md",

@@ -95,6 +95,11 @@ def test_history_as_a_data_frame(named):
     assert len(long) == 2 * 3
     for start in range(3):
         np.testing.assert_array_equal(long[long.start == start].upper, many.history["upper"][:, start])
+    each = many.to_frame()
+    assert each.status.tolist() == ["max_steps"] * 3 and not each.ok.any() and each.step.tolist() == [10] * 3
+    np.testing.assert_allclose(each.value, EXACT.problem.upper(many.x, many.y, None), rtol=1e-12)
+    counts = many.counts.to_frame()
+    assert len(counts) == 1 and counts.grad_upper.item() == many.counts.grad_upper > 0
 
 
 def test_one_of_many_solutions_is_a_solution():

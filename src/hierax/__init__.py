@@ -9,6 +9,9 @@ from hierax._auto.auto import Auto
 from hierax._base.errors import HieraxWarning, InputError, MissingExtra, RunFailed
 from hierax._base.lazy import lazy as _lazy
 from hierax._base.staircase import Staircase
+from hierax._bridges.cvxpy_level import from_cvxpy
+from hierax._bridges.scipy_style import minimize_bilevel
+from hierax._bridges.torch_function import from_torch
 from hierax._compile.kept import cache, cache_where_the_environment_says
 from hierax._judge.certificate import Certificate, certify
 from hierax._judge.check import check
@@ -93,6 +96,9 @@ __all__ = [
     "check",
     "datasets",
     "extend",
+    "from_cvxpy",
+    "from_torch",
+    "minimize_bilevel",
     "problems",
     "solve",
     "solve_many",

@@ -11,6 +11,9 @@ CALLS = {
     "constraints": "constraints(x, y)",
     "equalities": "equalities(x, y)",
     "upper_constraints": "upper_constraints(x, y)",
+    "F": "F(x, y)",
+    "f": "f(x, y)",
+    "fun": "fun(x, y)",
     "zeta.draw": "draw(key, n)",
     "xi.draw": "draw(key, n)",
 }

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 reports = lazy("hierax.reports")  # pages and figures are made above: this room knows of them by name only
 
+pandas = lazy("pandas")
+
 WAITING_SHOWN = 0.05  # share of a run spent waiting for data from which on `print` says so
 
 
@@ -52,6 +54,10 @@ class Counts:
     seconds: float = 0.0
     compile_seconds: float = 0.0
     waiting_seconds: float = 0.0
+
+    def to_frame(self) -> Any:
+        """The counts as a `pandas.DataFrame` of one row (needs pandas)."""
+        return pandas.DataFrame([dataclasses.asdict(self)])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -395,6 +401,21 @@ class Solutions:
     def _repr_html_(self) -> str:
         """A table of the starts as notebooks show it."""
         return notebook_table(repr(self), reports.rows_of_starts(self), reports.STARTS_HEADINGS)
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` with a row per start: how it ended, and F at its end (needs pandas)."""
+        rows = [
+            {
+                "start": i,
+                "status": one.status.name,
+                "ok": one.status.ok,
+                "step": one.status.step,
+                "value": one.value,
+                "message": one.status.message,
+            }
+            for i, one in enumerate(self)
+        ]
+        return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
         names = Counter(status.name for status in self.status)

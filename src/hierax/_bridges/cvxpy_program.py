@@ -1,0 +1,266 @@
+"""A CVXPY problem in its compiled form: a cone program whose data are affine in the parameters.
+
+    min 1/2 v'P v + q'v + d    subject to    s = A v + b,  s in a product of cones,    P, q, d, A, b affine in theta
+
+CVXPY compiles once, for Clarabel; what it keeps for its own fast re-solves (the *parametrised program*) is read here.
+Problems that have no such form, or cones that smooth constraints do not describe, are refused with the reason. The
+maps are compared with the data that CVXPY itself hands to the solver before anybody relies on them.
+"""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hierax._base.errors import InputError, MissingExtra
+from hierax._base.lazy import lazy
+from hierax._bridges.affine_maps import CONSTANT, AffineMap, affine_map
+from hierax._bridges.cvxpy_cones import Cone, Raised, cone_of, raised
+
+cvxpy = lazy("cvxpy", "cvxpy")
+
+SOLVER = "CLARABEL"
+REFUSED_CONES = {
+    "exp": "exponential cones (from log, exp, entropy, logistic, kl_div, log_sum_exp)",
+    "psd": "semidefinite cones (from PSD=True, >>, lambda_max, norm of a matrix)",
+    "p3d": "power cones (from power, geo_mean, p-norms)",
+    "pnd": "power cones (from power, geo_mean, p-norms)",
+}
+NOT_DPP = (
+    "problem: is convex, but not in DPP form, where the problem's data are affine in the parameters "
+    "(problem.is_dcp(dpp=True)). Do not multiply parameters with each other, divide by them or square them: give the "
+    "product a Parameter of its own. See 'Disciplined Parametrized Programming' in CVXPY's documentation."
+)
+
+
+class Program(NamedTuple):
+    """The compiled problem.
+
+    Attributes:
+        size: entries of v.
+        defined: entries of v, of CVXPY's own making, that rows of s = 0 give from the others.
+        kept: the other entries of v.
+        definitions: the rows of s that give them, and
+        pivots: their coefficients there.
+        quadratic: P, or None where the objective is linear.
+        linear: (q, d) as a matrix of one column.
+        slack: (A, b), so that s = slack (v, 1).
+        equal: the other rows of s that must be zero.
+        below: rows of s that must be >= 0 (but for those that define an entry of v).
+        cones: the second-order cones.
+        raised: for cones whose bound is defined by an inequality, which that is.
+        columns: for every named variable the places of its entries in v, column by column as in Fortran.
+        start: v that CVXPY found at the parameters' values.
+    """
+
+    size: int
+    defined: np.ndarray
+    kept: np.ndarray
+    definitions: AffineMap
+    pivots: np.ndarray
+    quadratic: AffineMap | None
+    linear: AffineMap
+    slack: AffineMap
+    equal: np.ndarray
+    below: np.ndarray
+    cones: list[Cone]
+    raised: list[Raised]
+    columns: dict[str, np.ndarray]
+    start: np.ndarray
+
+
+def compiled(problem: Any, parameters: Mapping[str, Any], variables: Mapping[str, Any]) -> Program:
+    """The compiled form of a problem, its theta the entries of the parameters in their order, as in Fortran."""
+    _refuse(problem)
+    data, chain, inverse = problem_data(problem)
+    program = data[cvxpy.settings.PARAM_PROB]
+    dims = data["dims"]
+    for name, cause in REFUSED_CONES.items():
+        if getattr(dims, name):
+            raise InputError(
+                f"problem: compiles to {cause}, which smooth constraints do not describe. Write it with linear and "
+                "quadratic functions and norms, or state the lower level as a hierax Problem."
+            )
+    constant, fixed, free = _columns_of_parameters(program, parameters)
+    n, rows = int(program.x.size), int(dims.zero + dims.nonneg + sum(dims.soc))
+
+    def read(tensor: Any, height: int, width: int) -> AffineMap:
+        return affine_map(tensor, height, width, constant, fixed, free)
+
+    slack, linear = read(program.A, rows, n + 1), read(program.q, n + 1, 1)
+    quadratic = None if program.P is None else read(program.P, n, n)
+    everybody = {str(one.id): one for one in problem.variables()}
+    of_user = np.concatenate(list(_columns_of_variables(program, chain, inverse, everybody).values()))
+    equal, below = np.arange(dims.zero), np.arange(dims.zero, dims.zero + dims.nonneg)
+    ends = np.cumsum([dims.zero + dims.nonneg, *dims.soc])
+    cones = [cone_of(slack, np.arange(low, high)) for low, high in itertools.pairwise(ends)]
+    definitions = _definitions(slack, equal, set(of_user.tolist()))
+    cones, bounds = _raised_bounds(slack, cones, below, definitions, _columns_used(linear, quadratic))
+    by = np.array([*definitions.rows, *(one.row for one in bounds)], int)
+    defined = np.array([*definitions.columns, *(one.column for one in bounds)], int)
+    found = Program(
+        size=n,
+        defined=defined,
+        kept=np.setdiff1d(np.arange(n), defined),
+        definitions=slack.of_rows(by),
+        pivots=np.array([*definitions.pivots, *(one.pivot for one in bounds)], float),
+        quadratic=quadratic,
+        linear=linear,
+        slack=slack,
+        equal=np.setdiff1d(equal, by),
+        below=np.setdiff1d(below, by),
+        cones=cones,
+        raised=bounds,
+        columns=_columns_of_variables(program, chain, inverse, variables),
+        start=_solved(problem, data, chain),
+    )
+    _compare(found, data, theta_of(parameters))
+    return found
+
+
+def problem_data(problem: Any) -> tuple[dict[str, Any], Any, list[Any]]:
+    """What CVXPY hands to the solver at the parameters' values, its chain of reductions, and how to undo them."""
+    try:
+        return problem.get_problem_data(SOLVER, enforce_dpp=True, solver_opts={})
+    except cvxpy.error.SolverError as error:
+        if SOLVER in cvxpy.installed_solvers():
+            raise InputError(f"problem: CVXPY cannot compile it for Clarabel. {error}") from error
+        raise MissingExtra("from_cvxpy needs cvxpy with clarabel: pip install 'hierax[cvxpy]'") from error
+
+
+def theta_of(parameters: Mapping[str, Any]) -> np.ndarray:
+    """The parameters' values as one vector."""
+    return np.concatenate([np.ravel(np.asarray(one.value, float), order="F") for one in parameters.values()])
+
+
+def _refuse(problem: Any) -> None:
+    """Refuse problems without a convex, parametrised form."""
+    if problem.is_mixed_integer():
+        names = [v.name() for v in problem.variables() if v.attributes["boolean"] or v.attributes["integer"]]
+        raise InputError(f"problem: {', '.join(names)} is boolean or integer; a lower level must be continuous.")
+    if any(leaf.is_complex() for leaf in (*problem.variables(), *problem.parameters())):
+        raise InputError("problem: has complex variables or parameters; write their real and imaginary parts.")
+    if not problem.is_dcp():
+        raise InputError("problem: is not convex by CVXPY's rules (problem.is_dcp() is False).")
+    if not problem.is_dcp(dpp=True):
+        raise InputError(NOT_DPP)
+
+
+def _columns_of_parameters(program: Any, parameters: Mapping[str, Any]) -> tuple[int, np.ndarray, np.ndarray]:
+    """The column of the constant, values of what stays, and the places in theta of what changes."""
+    fixed = np.full(program.total_param_size + 1, np.nan)
+    free = np.full(program.total_param_size + 1, CONSTANT)
+    place = {}
+    begin = 0
+    for one in parameters.values():
+        place[one.id] = begin
+        begin += one.size
+    constant = program.total_param_size
+    for identity, column in program.param_id_to_col.items():
+        if identity not in program.id_to_param:
+            constant = int(column)
+            continue
+        own = slice(column, column + program.param_id_to_size[identity])
+        if identity in place:
+            free[own] = place[identity] + np.arange(own.stop - own.start)
+        else:
+            fixed[own] = np.ravel(np.asarray(program.id_to_param[identity].value, float), order="F")
+    return constant, fixed, free
+
+
+def _columns_of_variables(
+    program: Any, chain: Any, inverse: list[Any], variables: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Where the named variables are in v; CVXPY puts others in the place of variables with attributes."""
+    replaced: dict[Any, Any] = {}
+    for reduction, undo in zip(chain.reductions, inverse, strict=False):
+        if type(reduction).__name__ == "CvxAttr2Constr" and undo:
+            replaced |= {identity: one.id for identity, one in undo[0].items()}
+    found = {}
+    for name, one in variables.items():
+        column = program.var_id_to_col.get(replaced.get(one.id, one.id))
+        if column is None:
+            raise InputError(f"variables: {name} is not in the problem.")
+        found[name] = np.arange(column, column + one.size)
+    return found
+
+
+class _Definitions(NamedTuple):
+    """Entries of v that equalities define by others: columns, rows, coefficients there; and columns that must stay."""
+
+    columns: list[int]
+    rows: list[int]
+    pivots: list[float]
+    needed: set[int]
+
+
+def _definitions(slack: AffineMap, equal: np.ndarray, of_user: set[int]) -> _Definitions:
+    """Which variables of CVXPY's own need not be variables of the lower level, because equalities give them.
+
+    CVXPY writes |Ay - b|^2 as |r|^2 with r = Ay - b. None is defined by another that is.
+    """
+    found = _Definitions([], [], [], set(of_user))
+    for row, entries in zip(equal, slack.by_row(equal), strict=True):
+        columns = {column for column, _ in entries} - {slack.width - 1}
+        changing = {column for column, which in entries if which != CONSTANT}
+        possible = columns - found.needed - changing
+        if possible and not columns & set(found.columns):
+            column = max(possible, key=lambda one: abs(entries[one, CONSTANT]))
+            found.columns.append(column)
+            found.rows.append(int(row))
+            found.pivots.append(entries[column, CONSTANT])
+            found.needed.update(columns - {column})
+    return found
+
+
+def _raised_bounds(
+    slack: AffineMap, cones: list[Cone], below: np.ndarray, definitions: _Definitions, used: set[int]
+) -> tuple[list[Cone], list[Raised]]:
+    """The cones with their bounds raised where that is possible, and what was raised."""
+    taken, given = definitions.needed | used, set(definitions.columns)
+    after, found = [], []
+    for cone in cones:
+        one = raised(slack, cone, set(below.tolist()), taken, given)
+        after.append(cone if one is None else one.cone)
+        if one is not None:
+            found.append(one)
+            given.add(one.column)
+            (entries,) = slack.by_row(np.array([one.row]))
+            taken |= {column for column, _ in entries} - {one.column}
+    return after, found
+
+
+def _columns_used(linear: AffineMap, quadratic: AffineMap | None) -> set[int]:
+    """The entries of v that the objective depends on."""
+    parts = [linear.constant.row, linear.changing.row]
+    if quadratic is not None:
+        parts += [quadratic.constant.column, quadratic.changing.column]
+    return {int(column) for part in parts for column in part}
+
+
+def _solved(problem: Any, data: dict[str, Any], chain: Any) -> np.ndarray:
+    """v at the parameters' values, found by CVXPY's solver."""
+    answer = chain.solve_via_data(problem, data)
+    status = chain.solver.STATUS_MAP.get(str(answer.status), str(answer.status))
+    if status not in cvxpy.settings.SOLUTION_PRESENT:
+        raise InputError(
+            f"problem: is {status} at the parameters' values, which are the start. Give them values at which the "
+            "problem has a solution."
+        )
+    return np.array(answer.x, float)
+
+
+def _compare(program: Program, data: dict[str, Any], theta: np.ndarray) -> None:
+    """Refuse to go on where the maps do not give the data that CVXPY hands to its solver."""
+    slack = program.slack.matrix(theta)
+    linear = program.linear.matrix(theta)[:, 0]
+    pairs = [(-slack[:, :-1], data["A"].toarray()), (slack[:, -1], data["b"]), (linear[:-1], data["c"])]
+    if program.quadratic is not None:
+        pairs.append((program.quadratic.matrix(theta), data["P"].toarray()))
+    for own, theirs in pairs:
+        if own.shape != np.shape(theirs) or not np.allclose(own, theirs, rtol=1e-9, atol=1e-12):
+            raise InputError(
+                f"problem: what CVXPY {cvxpy.__version__} compiles is not read correctly by this version of hierax. "
+                "Please report it with the problem; CVXPY 1.9 is the version that is tested."
+            )

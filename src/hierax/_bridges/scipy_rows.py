@@ -1,0 +1,216 @@
+"""Constraints and bounds as SciPy's users write them, as rows and sets of hierax, and multipliers on the way back.
+
+A constraint is low <= fun(x, y) <= high: a dictionary of type "ineq" has low = 0, one of type "eq" low = high = 0. Its
+entries become equalities where low = high, and otherwise a row for each finite side.
+
+Multipliers come back one per entry of `fun`, m = (multiplier of low) - (multiplier of high), so that at a solution the
+gradient in y of f is the sum of m times that of `fun` (and of what the bounds add): m is how fast the lower value rises
+with `low`, or with `high`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from hierax._base.errors import InputError
+from hierax._base.lazy import lazy
+from hierax._compile.cures import cure
+from hierax._problem.sets import AbstractSet, Box, Free
+
+optimize = lazy("scipy.optimize")
+
+Function = Callable[[Array, Array], Array]
+
+SIDES = ("low", "high")
+
+
+class Constraint(NamedTuple):
+    """low <= fun(x, y) <= high, entry by entry; `name` is how messages call it."""
+
+    name: str
+    fun: Function
+    low: np.ndarray
+    high: np.ndarray
+
+    def rows(self, x: Array, y: Array) -> dict[str, Array]:
+        """The inequalities, feasible where <= 0, by side; a side without a finite bound has none."""
+        values = self._values(x, y)
+        low, high, equal = self._limits(values.size)
+        found = {}
+        for side, bound, sign in zip(SIDES, (low, high), (-1.0, 1.0), strict=True):
+            used = np.flatnonzero(np.isfinite(bound) & ~equal)
+            if used.size:
+                found[side] = jnp.asarray(sign, values.dtype) * (values[used] - jnp.asarray(bound[used], values.dtype))
+        return found
+
+    def equalities(self, x: Array, y: Array) -> dict[str, Array]:
+        """The entries whose bounds are equal, zero where feasible."""
+        values = self._values(x, y)
+        low, _, equal = self._limits(values.size)
+        used = np.flatnonzero(equal)
+        return {"equal": values[used] - jnp.asarray(low[used], values.dtype)} if used.size else {}
+
+    def multipliers(self, rows: Mapping[str, Array], equalities: Mapping[str, Array], like: PyTree) -> np.ndarray:
+        """One per entry of `fun`, in its shape, from those of the rows and equalities above; `like` has its shape."""
+        low, high, equal = self._limits(like.size)
+        found = np.zeros(like.size)
+        for side, bound, sign in zip(SIDES, (low, high), (1.0, -1.0), strict=True):
+            if side in rows:
+                found[np.isfinite(bound) & ~equal] += sign * np.asarray(rows[side], float)
+        if "equal" in equalities:
+            found[equal] = -np.asarray(equalities["equal"], float)
+        return found.reshape(like.shape)
+
+    def _values(self, x: Array, y: Array) -> Array:
+        return jnp.ravel(jnp.asarray(self.fun(x, y)))
+
+    def _limits(self, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """low and high of every entry, and which of them are equal."""
+        low, high = (np.broadcast_to(np.ravel(bound), (size,)) for bound in (self.low, self.high))
+        return low, high, low == high
+
+
+def constraints_of(name: str, given: Any) -> list[Constraint]:
+    """What was given as constraints: one of them, or several, each as SciPy takes it."""
+    one = isinstance(given, Mapping | optimize.NonlinearConstraint | optimize.LinearConstraint)
+    if not one and not isinstance(given, Sequence):
+        raise InputError(
+            f"{name}: needs a dictionary, a NonlinearConstraint, a LinearConstraint or a list of these, {_got(given)}."
+        )
+    if one:
+        return [_constraint(name, given)]
+    return [_constraint(f"{name}[{i}]", entry) for i, entry in enumerate(given)]
+
+
+def shape_of(name: str, function: Any, x: Array, y: Array) -> jax.ShapeDtypeStruct:
+    """The shape of what a function of (x, y) returns; one that cannot be called so is refused."""
+    if not callable(function):
+        raise InputError(f"{name}: needs a function of (x, y), {_got(function)}.")
+    role = name if name in ("F", "f") else "fun"
+    try:
+        return jax.eval_shape(lambda x, y: jnp.asarray(function(x, y)), x, y)
+    except Exception as error:
+        raise InputError(
+            f"{name} failed when it was called as {role}(x, y) with arrays of shapes {x.shape} and {y.shape}: "
+            f"{cure(role, function, 2, error)}{type(error).__name__}: {error}"
+        ) from error
+
+
+def check_limits(constraint: Constraint, like: jax.ShapeDtypeStruct) -> None:
+    """Refuse bounds that do not fit what the function returns."""
+    for bound in (constraint.low, constraint.high):
+        if bound.size not in (1, like.size):
+            raise InputError(
+                f"{constraint.name}: has {bound.size} bounds, and its function returns {like.size} "
+                f"{'number' if like.size == 1 else 'numbers'}; give one bound for all of them, or one for each."
+            )
+    if not like.size:
+        raise InputError(f"{constraint.name}: its function returns an array without entries; leave it out.")
+
+
+def box_of(name: str, start: np.ndarray, bounds: Any) -> AbstractSet:
+    """Bounds as a set: None, pairs (low, high) with None for no bound, or `scipy.optimize.Bounds`."""
+    if bounds is None:
+        return Free()
+    if isinstance(bounds, optimize.Bounds):
+        _refuse_keep_feasible(name, bounds.keep_feasible)
+        sides = [np.asarray(side, float) for side in (bounds.lb, bounds.ub)]
+        for side in sides:
+            if side.size not in (1, start.size):
+                raise InputError(f"{name}: has {side.size} bounds, and there are {start.size} variables.")
+        low, high = (np.broadcast_to(np.ravel(side), start.shape) for side in sides)
+    else:
+        pairs = _pairs(name, bounds)
+        if len(pairs) != start.size:
+            raise InputError(
+                f"{name}: has {len(pairs)} pairs (low, high), and there are {start.size} variables; give one for each."
+            )
+        low = np.array([-np.inf if pair[0] is None else pair[0] for pair in pairs])
+        high = np.array([np.inf if pair[1] is None else pair[1] for pair in pairs])
+    wrong = np.flatnonzero(~(low <= high))
+    if wrong.size:
+        i = wrong[0]
+        raise InputError(f"{name}[{i}]: the lower bound {low[i]:g} exceeds the upper bound {high[i]:g}, or one is NaN.")
+    return Box(low, high)
+
+
+def _pairs(name: str, bounds: Any) -> list[tuple[float | None, float | None]]:
+    example = f"write {name}=[(0, 3), (None, 1)], a pair for each variable"
+    if not isinstance(bounds, Sequence | np.ndarray) or isinstance(bounds, str):
+        raise InputError(f"{name}: needs pairs (low, high), or scipy.optimize.Bounds, {_got(bounds)}; {example}.")
+    found = []
+    for i, pair in enumerate(bounds):
+        if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
+            raise InputError(f"{name}[{i}]: needs a pair (low, high), got {pair!r}; {example}.")
+        try:
+            low, high = (None if side is None else float(side) for side in pair)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name}[{i}]: needs numbers or None, got {pair!r}.") from error
+        found.append((low, high))
+    return found
+
+
+def _constraint(name: str, given: Any) -> Constraint:
+    if isinstance(given, Mapping):
+        return _from_dictionary(name, given)
+    if isinstance(given, optimize.NonlinearConstraint):
+        _refuse_keep_feasible(name, given.keep_feasible)
+        return Constraint(name, given.fun, *_limits_of(name, given))
+    if isinstance(given, optimize.LinearConstraint):
+        _refuse_keep_feasible(name, given.keep_feasible)
+        matrix = np.atleast_2d(given.A.toarray() if hasattr(given.A, "toarray") else np.asarray(given.A, float))
+        return Constraint(name, _linear(name, matrix), *_limits_of(name, given))
+    raise InputError(f"{name}: needs a dictionary, a NonlinearConstraint or a LinearConstraint, {_got(given)}.")
+
+
+def _from_dictionary(name: str, given: Mapping[str, Any]) -> Constraint:
+    kind = str(given.get("type", "")).lower()
+    if kind not in ("ineq", "eq"):
+        raise InputError(
+            f"{name}: needs a type, 'ineq' (fun(x, y) >= 0) or 'eq' (fun(x, y) = 0), got {given.get('type')!r}."
+        )
+    if not callable(given.get("fun")):
+        raise InputError(f"{name}: needs 'fun', a function of (x, y), got {given.get('fun')!r}.")
+    if "jac" in given:
+        raise InputError(f"{name}: leave 'jac' out, derivatives are found by JAX.")
+    unknown = sorted(set(given) - {"type", "fun", "args"})
+    if unknown:
+        raise InputError(f"{name}: does not know {unknown[0]!r}; there are 'type', 'fun' and 'args'.")
+    fun, args = given["fun"], tuple(given.get("args", ()))
+    high = np.array(np.inf if kind == "ineq" else 0.0)
+    return Constraint(name, (lambda x, y: fun(x, y, *args)) if args else fun, np.array(0.0), high)
+
+
+def _limits_of(name: str, given: Any) -> tuple[np.ndarray, np.ndarray]:
+    low, high = np.asarray(given.lb, float), np.asarray(given.ub, float)
+    if np.isnan(low).any() or np.isnan(high).any() or np.any(low > high):
+        raise InputError(f"{name}: lb = {given.lb} must be <= ub = {given.ub}, and neither may be NaN.")
+    if np.any(low == np.inf) or np.any(high == -np.inf):
+        raise InputError(f"{name}: lb = inf or ub = -inf allows nothing.")
+    return low, high
+
+
+def _linear(name: str, matrix: np.ndarray) -> Function:
+    """The function of a LinearConstraint, whose matrix has a column for each entry of x, then of y."""
+
+    def product(x: Array, y: Array) -> Array:
+        if matrix.shape[1] != x.size + y.size:
+            raise InputError(
+                f"{name}: its matrix has {matrix.shape[1]} columns; it needs {x.size} for x and then {y.size} for y."
+            )
+        return jnp.asarray(matrix, x.dtype) @ jnp.concatenate([x, y])
+
+    return product
+
+
+def _refuse_keep_feasible(name: str, keep_feasible: Any) -> None:
+    if np.any(keep_feasible):
+        raise InputError(f"{name}: keep_feasible=True cannot be promised on the way, only at the end; leave it out.")
+
+
+def _got(value: Any) -> str:
+    return f"got {type(value).__name__}"
