@@ -194,7 +194,8 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
 
     def predict(self, X: Any) -> np.ndarray:
         """The labels."""
-        return predicted(self.classes_, self.decision_function(X))
+        scores = self.decision_function(X)
+        return predicted(self.classes_, scores)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
         """Probabilities of the classes; of more than two, those of each against the rest, scaled to add up to one."""

@@ -132,4 +132,5 @@ class BilevelSVC(TunedClassifier):
 
     def predict(self, X: Any) -> np.ndarray:
         """The labels."""
-        return predicted(self.classes_, self.decision_function(X))
+        scores = self.decision_function(X)
+        return predicted(self.classes_, scores)
