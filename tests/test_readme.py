@@ -33,7 +33,9 @@ def test_own_loop_is_solve():
 
 
 @pytest.mark.usefixtures("as_users_start")
-@pytest.mark.parametrize("page", ["using.md", "data.md", "datasets.md", "checkpoints.md", "cluster.md", "estimators.md"])
+@pytest.mark.parametrize(
+    "page", ["using.md", "data.md", "datasets.md", "checkpoints.md", "cluster.md", "estimators.md"]
+)
 def test_examples_of_a_page_run(page):
     for code in snippets(f"docs/{page}"):
         exec(code, {})
