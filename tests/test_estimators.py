@@ -313,7 +313,7 @@ def test_the_certificate_objects_to_other_weights(cleaner):
 
 @pytest.mark.slow  # test_the_certificate_agrees_and_is_kept, of a lower level without constraints, stays
 def test_the_certificate_of_a_machine():
-    svc = BilevelSVC(cv=None, random_state=0, tol=1e-6).fit(*SMALL)
+    svc = BilevelSVC(cv=None, random_state=0).fit(*SMALL)
     assert svc.certificate_.verdict(1e-3) == "yes", svc.certificate_
     svc.__dict__.pop("_certificate")
     svc._kept["log_cost"] += 1.0

@@ -78,7 +78,10 @@ def unfinished(fit: Fit, max_iter: int, tol: float) -> str | None:
             f"the tuning ended after max_iter={max_iter} iterations with a slope of {tuned.slope:.2g} "
             f"(tol={tol:g}): raise max_iter, or scale the features (StandardScaler)."
         )
-    return f"the tuning ended with a slope of {tuned.slope:.2g} (tol={tol:g}): {tuned.message}."
+    return (
+        f"the tuning ended with a slope of {tuned.slope:.2g} (tol={tol:g}) where no step lowered the validation loss "
+        "any more, as at a kink: raise tol, or scale the features (StandardScaler)."
+    )
 
 
 def spread_out(values: np.ndarray, where: np.ndarray, elsewhere: float) -> np.ndarray:

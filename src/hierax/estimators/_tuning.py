@@ -73,8 +73,7 @@ class Tuned(NamedTuple):
         planes: the models of the folds.
         slope: norm of what the box leaves of the gradient.
         iterations: of L-BFGS-B.
-        settled: whether the slope is below the tolerance, or no step along it lowers the value any more.
-        message: what ended it, in words.
+        settled: whether the slope is below the tolerance, with models that were solved.
         history: value and slope at every iteration, with the cost.
     """
 
@@ -84,7 +83,6 @@ class Tuned(NamedTuple):
     slope: float
     iterations: int
     settled: bool
-    message: str
     history: dict[str, np.ndarray]
 
 
@@ -143,7 +141,6 @@ def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
         if records[-1][1] <= tol:
             raise StopIteration
 
-    message = "the slope was below the tolerance at the start"
     for _ in range(TRIES):
         left = max_iter - (len(records) - 1)
         if records[-1][1] <= tol or left <= 0:
@@ -158,19 +155,16 @@ def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
             callback=record,
             options={"maxiter": left, "maxfun": 4 * left, "ftol": LEAST_FALL, "gtol": 0.0, "maxls": 30},
         )
-        z, message = np.clip(found.x, search.low, search.high), str(found.message)
+        z = np.clip(found.x, search.low, search.high)
         if found.fun > before - tol * 1e-3 * abs(before):
             break
     value, gradient = search.at(z)
     assert search.last is not None
     slope, iterations = search.slope(z, gradient), len(records) - 1
-    settled = slope <= tol or iterations < max_iter
     values, slopes, costs = (np.array(column) for column in zip(*records, strict=True))
     history = {"upper": values, "slope": slopes, "C": np.exp(costs)}
     worth = search.last[1]
-    return Tuned(
-        z[0], z[1:] / search.units, worth.planes, slope, iterations, settled and worth.solved, message, history
-    )
+    return Tuned(z[0], z[1:] / search.units, worth.planes, slope, iterations, slope <= tol and worth.solved, history)
 
 
 def _known(search: Search, z: np.ndarray) -> tuple[float, np.ndarray]:

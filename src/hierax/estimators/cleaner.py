@@ -57,7 +57,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         intercept_: b, likewise.
         hyperparams_: {"C": the cost, "weights": `weights_`}.
         history_: arrays by name: "upper" (the loss on trusted rows with the penalty), "slope" and "C", per iteration.
-        n_iter_: iterations made.
+        n_iter_: iterations made (1 where none was needed).
         certificate_: `hierax.certify` of the tuned point, made when first asked for.
         stated_: the bilevel problem and the point.
         n_features_in_: number of features.
@@ -85,7 +85,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         cv: Any = 5,
         validation_fraction: float = 0.25,
         max_iter: int = 200,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         random_state: Any = None,
     ) -> None:
         self.model = model

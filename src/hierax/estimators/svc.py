@@ -43,7 +43,7 @@ class BilevelSVC(TunedClassifier):
         intercept_: b, likewise.
         hyperparams_: {"C": the cost, "weights": exp(v_i) per row}; NaN for rows of sample weight zero.
         history_: arrays by name: "upper" (the validation loss with the penalty), "slope" and "C", per iteration.
-        n_iter_: iterations made.
+        n_iter_: iterations made (1 where none was needed).
         certificate_: `hierax.certify` of the tuned point, made when first asked for.
         stated_: the bilevel problem and the point.
         n_features_in_: number of features.
@@ -69,7 +69,7 @@ class BilevelSVC(TunedClassifier):
         cv: Any = 5,
         validation_fraction: float = 0.25,
         max_iter: int = 200,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
