@@ -36,9 +36,10 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
     """A classifier whose hyper-parameters are the upper level of a bilevel problem."""
 
     def __dir__(self) -> list[str]:
-        # scikit-learn's display in notebooks reads every attribute that `dir` names; certificates take seconds.
+        # scikit-learn's `dir`, and so its display in notebooks, reads every attribute; certificates take seconds.
         made = "_certificate" in self.__dict__
-        return [name for name in super().__dir__() if made or name not in ("certificate_", "stated_")]
+        names = [name for name in object.__dir__(self) if made or name not in ("certificate_", "stated_")]
+        return [name for name in names if hasattr(self, name)]
 
     @property
     def stated_(self) -> Stated:

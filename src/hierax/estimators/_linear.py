@@ -33,6 +33,7 @@ def tuned_linear(
     features: Float[np.ndarray, "folds n D"],
     parts: Parts,
     loss: str,
+    judge: str,
     scale: Scale,
     classes: int,
     *,
@@ -43,18 +44,19 @@ def tuned_linear(
 ) -> Fit:
     """Tune cost and weights, then fit on all rows: those that judged count with a weight of one.
 
-    The last of `features` is for that fit; those before it are for the folds (none: the same for all).
+    Models minimise `loss`, and `judge` is the loss that they are judged by (names in LOSSES). The last of `features` is
+    for that fit; those before it are for the folds (none: the same for all).
     """
     rows, back = _rows(features)
     share = given.counts / given.counts.sum()
     spread = float(np.mean([share @ np.sum((one - share @ one) ** 2, axis=1) for one in rows]))
     weighing = Weighing(scale, bound, penalty, 1.0 / spread if spread > 0 else 1.0)
     of_folds = rows[:-1] if len(rows) > 1 else rows
-    models = Models(of_folds, signs_of(given.codes, classes), given.counts, parts, LOSSES[loss])
+    models = Models(of_folds, signs_of(given.codes, classes), given.counts, parts, LOSSES[loss], LOSSES[judge])
     tuned = tune(models, weighing, given.counts, max_iter, tol)
     weights = weighing.weights(tuned.v)
     planes, solved = models.whole(rows[-1], given.counts * np.exp(tuned.log_cost) * weights)
-    kept = kept_linear(models, weighing, given.counts, tuned, loss)
+    kept = kept_linear(models, weighing, given.counts, tuned, loss, judge)
     return Fit(tuned, planes if back is None else planes @ back.T, solved, kept, weights)
 
 

@@ -4,9 +4,9 @@ For each fold f and each class k against the rest, with rows a_i (features and a
 
     u_fk(s) = argmin over u of  1/2 ||u||^2 + sum_{i in train f} s_i loss(l_i a_i'u),
 
-and the upper level is the mean of the same loss over the validation rows, added up over the classes. The minimiser is
-unique whatever s >= 0 is, as the offset is penalised too (as in liblinear). Newton's method finds it; with H its matrix
-at the end, du/ds_i = -loss'(m_i) l_i H^{-1} a_i, so one solve with H gives all derivatives.
+and the upper level is the mean of a loss over the validation rows, added up over the classes. The minimiser is unique
+whatever s >= 0 is, as the offset is penalised too (as in liblinear). Newton's method finds it; with H its matrix at the
+end, du/ds_i = -loss'(m_i) l_i H^{-1} a_i, so one solve with H gives all derivatives.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ HALVINGS = 40
 
 
 class Loss(NamedTuple):
-    """A convex loss of the margin m = l f(z), with two derivatives."""
+    """A loss of the margin m = l f(z), with two derivatives (the second is asked of lower levels only)."""
 
     value: Callable[[np.ndarray], np.ndarray]
     slope: Callable[[np.ndarray], np.ndarray]
@@ -41,6 +41,11 @@ LOSSES = {
         lambda m: np.logaddexp(0.0, -m),
         lambda m: -special.expit(-m),
         lambda m: special.expit(m) * special.expit(-m),
+    ),
+    "sigmoid": Loss(
+        lambda m: special.expit(-m),
+        lambda m: -special.expit(m) * special.expit(-m),
+        lambda m: np.zeros_like(m),
     ),
 }
 
@@ -115,9 +120,11 @@ class Models:
         sample_weight: Float[np.ndarray, " n"],
         parts: Parts,
         loss: Loss,
+        judge: Loss,
     ) -> None:
         """`rows` has a fold of its own for each of the parts, or one for all of them."""
-        self.rows, self.signs, self.parts, self.loss = rows, signs, parts, loss
+        self.rows, self.signs, self.parts = rows, signs, parts
+        self.loss, self.judge = loss, judge
         judged = parts.validation * sample_weight
         self.judged = float(judged.sum())
         self.shares = judged / self.judged
@@ -133,8 +140,8 @@ class Models:
                 tests = rows[judged] * sign[judged, None]
                 found = fit(signed, s[train], self.loss, self.planes[f, k])
                 margins = tests @ found.u
-                value += float(shares[judged] @ self.loss.value(margins))
-                adjoint = linalg.cho_solve(found.factor, (shares[judged] * self.loss.slope(margins)) @ tests)
+                value += float(shares[judged] @ self.judge.value(margins))
+                adjoint = linalg.cho_solve(found.factor, (shares[judged] * self.judge.slope(margins)) @ tests)
                 gradient[train] -= self.loss.slope(signed @ found.u) * (signed @ adjoint)
                 self.planes[f, k] = found.u
                 solved &= found.solved

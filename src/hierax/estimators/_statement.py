@@ -3,6 +3,7 @@
 They are stated from arrays only, so that fitted estimators hold no functions.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,11 +28,14 @@ class Stated(NamedTuple):
     y: PyTree
 
 
-def kept_linear(models: Models, weighing: Weighing, sample_weight: np.ndarray, tuned: Tuned, loss: str) -> dict:
+def kept_linear(
+    models: Models, weighing: Weighing, sample_weight: np.ndarray, tuned: Tuned, loss: str, judge: str
+) -> dict:
     """What states the problem of a linear classifier, as arrays and plain values."""
     return {
         "kind": "linear",
         "loss": loss,
+        "judge": judge,
         "rows": models.rows,
         "signs": models.signs,
         "train": models.parts.train,
@@ -51,6 +55,13 @@ def stated(kept: dict[str, Any]) -> Stated:
 
 
 # -- linear classifiers -----------------------------------------------------------------------------------------------
+
+
+JUDGES: dict[str, Callable[[Array], Array]] = {
+    "squared_hinge": lambda m: jnp.maximum(1.0 - m, 0.0) ** 2,
+    "logistic": lambda m: jax.nn.softplus(-m),
+    "sigmoid": lambda m: jax.nn.sigmoid(-m),
+}
 
 
 class _Fold(NamedTuple):
@@ -85,7 +96,7 @@ def _linear(kept: dict[str, Any]) -> Stated:
         total = jnp.sum(jnp.asarray(prices, x["v"].dtype) * (x["v"] - start) ** 2)
         for fold, part in zip(folds, y, strict=True):
             margins = scores(fold.tests, part)
-            losses = jnp.maximum(1.0 - margins, 0.0) ** 2 if hinge else jax.nn.softplus(-margins)
+            losses = JUDGES[kept["judge"]](margins)
             total = total + jnp.sum(losses @ jnp.asarray(fold.shares, losses.dtype))
         return total
 

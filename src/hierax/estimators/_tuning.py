@@ -19,7 +19,8 @@ Scale = Literal["log", "share"]
 DECADES = 4  # of the cost on both sides of its unit
 SCANNED = 9  # costs, one per decade
 LEAST_FALL = 1e-10  # of the value in one step, relative: below it L-BFGS-B gives up
-TRIES = 3  # starts of L-BFGS-B: its memory misleads it at kinks, where a fresh start goes on
+RADII = (1e-2, 1e-3, 1e-4)  # of the neighbourhoods of a kink whose gradients are looked at
+NEARBY = 40  # gradients in each
 
 
 class Weighing(NamedTuple):
@@ -71,7 +72,7 @@ class Tuned(NamedTuple):
         log_cost: logarithm of the cost.
         v: the entries of the rows.
         planes: the models of the folds.
-        slope: norm of what the box leaves of the gradient.
+        slope: norm of what the box leaves of the gradient; at a kink, see `over_a_kink`.
         iterations: of L-BFGS-B.
         settled: whether the slope is below the tolerance, with models that were solved.
         history: value and slope at every iteration, with the cost.
@@ -132,7 +133,8 @@ def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
     scanned = [np.concatenate([[c], start[1:]]) for c in np.linspace(search.low[0], search.high[0], SCANNED)]
     z = min(scanned, key=lambda one: search.at(one)[0])
     value, gradient = search.at(z)
-    records = [(value, search.slope(z, gradient), z[0])]
+    slope = search.slope(z, gradient)
+    records = [(value, slope, z[0])]
 
     def record(intermediate_result: optimize.OptimizeResult) -> None:
         at = np.asarray(intermediate_result.x)
@@ -141,11 +143,9 @@ def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
         if records[-1][1] <= tol:
             raise StopIteration
 
-    for _ in range(TRIES):
+    least_fall = min(LEAST_FALL, 0.01 * tol**2)
+    while slope > tol and len(records) <= max_iter:
         left = max_iter - (len(records) - 1)
-        if records[-1][1] <= tol or left <= 0:
-            break
-        before = records[-1][0]
         found = optimize.minimize(
             search.at,
             z,
@@ -153,18 +153,62 @@ def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
             method="L-BFGS-B",
             bounds=optimize.Bounds(search.low, search.high),
             callback=record,
-            options={"maxiter": left, "maxfun": 4 * left, "ftol": LEAST_FALL, "gtol": 0.0, "maxls": 30},
+            options={"maxiter": left, "maxfun": 4 * left, "ftol": least_fall, "gtol": 0.0, "maxls": 30},
         )
         z = np.clip(found.x, search.low, search.high)
-        if found.fun > before - tol * 1e-3 * abs(before):
+        value, gradient = search.at(z)
+        slope = search.slope(z, gradient)
+        if slope <= tol or len(records) > max_iter:
             break
-    value, gradient = search.at(z)
+        slope, further = over_a_kink(search, z, tol)
+        if further is None:
+            break
+        z, (value, gradient) = further, search.at(further)
+        records.append((value, slope, z[0]))
+    search.at(z)
     assert search.last is not None
-    slope, iterations = search.slope(z, gradient), len(records) - 1
-    values, slopes, costs = (np.array(column) for column in zip(*records, strict=True))
-    history = {"upper": values, "slope": slopes, "C": np.exp(costs)}
     worth = search.last[1]
-    return Tuned(z[0], z[1:] / search.units, worth.planes, slope, iterations, slope <= tol and worth.solved, history)
+    values, slopes, costs = (np.array(column) for column in zip(*records, strict=True))
+    history = {"upper": values, "slope": np.append(slopes[:-1], slope), "C": np.exp(costs)}
+    settled = slope <= tol and worth.solved
+    return Tuned(z[0], z[1:] / search.units, worth.planes, slope, len(records) - 1, settled, history)
+
+
+def over_a_kink(search: Search, z: np.ndarray, tol: float) -> tuple[float, np.ndarray | None]:
+    """The slope of a function with kinks, and a lower point where it is not small; None: there is none along it.
+
+    The slope is the shortest convex combination of the gradients at points nearby, as all pieces that meet in a kink
+    count there (gradient sampling: Burke, Lewis, Overton, SIAM J. Optim. 15, 2005).
+    """
+    rng = np.random.default_rng(0)
+    value, gradient = search.at(z)
+    shortest = search.slope(z, gradient)
+    for radius in RADII:
+        gradients = [gradient]
+        for _ in range(NEARBY):
+            there = np.clip(z + radius * rng.uniform(-1, 1, z.size), search.low, search.high)
+            gradients.append(search.at(there)[1])
+        direction = _shortest(np.array(gradients), (z <= search.low, z >= search.high))
+        length = search.slope(z, direction)
+        shortest = min(shortest, length)
+        if length <= tol:
+            break
+        for t in 0.5 ** np.arange(12):
+            there = np.clip(z - t * direction, search.low, search.high)
+            if search.at(there)[0] < value - 1e-4 * t * length**2:
+                return shortest, there
+    return shortest, None
+
+
+def _shortest(gradients: np.ndarray, held: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """The shortest convex combination, of what bounds leave of them."""
+    left = np.where(held[0], np.minimum(gradients, 0.0), gradients)
+    left = np.where(held[1], np.maximum(left, 0.0), left)
+    size = float(np.max(np.abs(left))) or 1.0
+    much = 1e3 * size  # makes the weights add up to one
+    system = np.vstack([left.T, np.full((1, len(left)), much)])
+    weights, _ = optimize.nnls(system, np.append(np.zeros(left.shape[1]), much))
+    return (weights / weights.sum()) @ gradients
 
 
 def _known(search: Search, z: np.ndarray) -> tuple[float, np.ndarray]:

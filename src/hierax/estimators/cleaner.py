@@ -29,7 +29,8 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
 
     with 0 <= a_i <= 1 and C within four decades of 1 / (spread of the features); one such model per class against the
     rest where there are more than two, all with the same C and a. Rows whose weight falls below `threshold` are
-    `suspects_`. Where nobody says which rows are trusted, every row is judged by folds that it is not in. After the
+    `suspects_`. Where nobody says which rows are trusted, every row is judged by folds that it is not in, by the loss
+    1 / (1 + exp(l (z'w + b))): labels flipped at random only shift its mean, so that noisy rows can judge. After the
     tuning the model is fitted once more, on all rows with the tuned weights (trusted rows count with weight one). Scale
     the features first (`StandardScaler`).
 
@@ -80,8 +81,8 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         *,
         model: str = "linear",
         hidden: int = 32,
-        weight_penalty: float = 0.3,
-        threshold: float = 0.5,
+        weight_penalty: float = 1.0,
+        threshold: float = 0.9,
         cv: Any = 5,
         validation_fraction: float = 0.25,
         max_iter: int = 200,
@@ -124,7 +125,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         given = self._given(X, y, sample_weight)
         rng = check_random_state(self.random_state)
         parts = self._parts(given, rng) if trusted is None else self._trusted(trusted, given)
-        found = self._tuned(given, parts, rng)
+        found = self._tuned(given, parts, "sigmoid" if trusted is None else "logistic", rng)
         self.coef_, self.intercept_ = found.planes[:, :-1], found.planes[:, -1]
         self.weights_ = spread_out(found.weights, given.counted, np.nan)
         self.suspects_ = self.weights_ < self.threshold
@@ -136,27 +137,28 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
             self._warn(said)
         return self
 
-    def _tuned(self, given: Given, parts: Parts, rng: np.random.RandomState) -> Fit:
+    def _tuned(self, given: Given, parts: Parts, judge: str, rng: np.random.RandomState) -> Fit:
         """The tuning; with a network, of its output layer, twice."""
         if self.model == "linear":
             self._hidden_layer = None
-            return self._tuned_on(given, given.rows[None], parts)
+            return self._tuned_on(given, given.rows[None], parts, judge)
         network = Networks.drawn(rng, given.rows.shape[1], self.hidden, len(self.classes_))
         plan = Plan.drawn(rng, given.codes.size, min(BATCH, given.codes.size), EPOCHS, RATE)
         weights = np.ones(given.codes.size)
         for _ in range(ROUNDS):
             layers = _trained_layers(given, parts, weights, network, plan)
             self._hidden_layer = {"weight": layers.weight1[-1], "bias": layers.bias1[-1]}
-            found = self._tuned_on(given, layers.hidden(given.rows), parts)
+            found = self._tuned_on(given, layers.hidden(given.rows), parts, judge)
             weights = found.weights
         return found
 
-    def _tuned_on(self, given: Given, features: np.ndarray, parts: Parts) -> Fit:
+    def _tuned_on(self, given: Given, features: np.ndarray, parts: Parts, judge: str) -> Fit:
         return tuned_linear(
             given,
             features,
             parts,
             "logistic",
+            judge,
             "share",
             len(self.classes_),
             bound=1.0,

@@ -109,6 +109,7 @@ class BilevelSVC(TunedClassifier):
             mapped(self._map, given.rows)[None],
             parts,
             "squared_hinge",
+            "squared_hinge",
             "log",
             len(self.classes_),
             bound=bound,
