@@ -5,12 +5,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from hierax._base.errors import InputError
 from hierax.estimators._base import Given
 from hierax.estimators._features import shortened, with_one
 from hierax.estimators._margins import LOSSES, Models, signs_of
 from hierax.estimators._parts import Parts
 from hierax.estimators._statement import kept_linear
 from hierax.estimators._tuning import Scale, Tuned, Weighing, tune
+
+ROUNDING = 1e-12  # share of the mean square of rows below which their spread is none
 
 
 class Fit(NamedTuple):
@@ -48,9 +51,7 @@ def tuned_linear(
     for that fit; those before it are for the folds (none: the same for all).
     """
     rows, back = _rows(features)
-    share = given.counts / given.counts.sum()
-    spread = float(np.mean([share @ np.sum((one - share @ one) ** 2, axis=1) for one in rows]))
-    weighing = Weighing(scale, bound, penalty, 1.0 / spread if spread > 0 else 1.0)
+    weighing = Weighing(scale, bound, penalty, 1.0 / _spread(rows, given.counts / given.counts.sum()))
     of_folds = rows[:-1] if len(rows) > 1 else rows
     models = Models(of_folds, signs_of(given.codes, classes), given.counts, parts, LOSSES[loss], LOSSES[judge])
     tuned = tune(models, weighing, given.counts, max_iter, tol)
@@ -66,6 +67,16 @@ def _rows(features: Float[np.ndarray, "folds n D"]) -> tuple[np.ndarray, np.ndar
         return np.stack([with_one(one) for one in features]), None
     rows, back = shortened(with_one(features[0]))
     return rows[None], back
+
+
+def _spread(rows: Float[np.ndarray, "folds n D"], share: Float[np.ndarray, " n"]) -> float:
+    """The mean square of what rows differ from their mean, and of rounding in it at least."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = float(np.mean([share @ np.sum(one**2, axis=1) for one in rows]))
+        spread = float(np.mean([share @ np.sum((one - share @ one) ** 2, axis=1) for one in rows]))
+    if not np.isfinite(whole):
+        raise InputError("X: the squares of its entries overflow; scale the features (StandardScaler).")
+    return max(spread, ROUNDING * whole)
 
 
 def unfinished(fit: Fit, max_iter: int, tol: float) -> str | None:

@@ -91,7 +91,11 @@ def _factorised(rows: np.ndarray, curved: np.ndarray) -> tuple[np.ndarray, bool]
     bent = curved > 0
     matrix = (rows[bent] * curved[bent, None]).T @ rows[bent]
     matrix[np.diag_indices_from(matrix)] += 1.0
-    return linalg.cho_factor(matrix, lower=True, check_finite=False)
+    try:
+        return linalg.cho_factor(matrix, lower=True, check_finite=False)
+    except linalg.LinAlgError:  # rounding has eaten the one: a step that is shorter than Newton's will do
+        matrix[np.diag_indices_from(matrix)] += 1e-12 * np.max(np.diag(matrix))
+        return linalg.cho_factor(matrix, lower=True, check_finite=False)
 
 
 def signs_of(codes: Int[np.ndarray, " n"], classes: int) -> Float[np.ndarray, "n k"]:

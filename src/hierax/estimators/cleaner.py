@@ -86,7 +86,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         cv: Any = 5,
         validation_fraction: float = 0.25,
         max_iter: int = 200,
-        tol: float = 1e-3,
+        tol: float = 1e-4,
         random_state: Any = None,
     ) -> None:
         self.model = model

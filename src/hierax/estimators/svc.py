@@ -69,7 +69,7 @@ class BilevelSVC(TunedClassifier):
         cv: Any = 5,
         validation_fraction: float = 0.25,
         max_iter: int = 200,
-        tol: float = 1e-3,
+        tol: float = 1e-4,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
