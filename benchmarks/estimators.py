@@ -25,8 +25,8 @@ from sklearn.svm import SVC, LinearSVC
 
 from hierax.estimators import BilevelSVC, HyperCleaner, NormBoundedMLPClassifier
 
-SPLITS = 6
-ROWS = 250  # of training, at most
+SPLITS = 4
+ROWS = 200  # of training, at most
 TEST_ROWS = 1000  # at most
 NOISE = (0.0, 0.2, 0.4)
 TRUSTED = 0.25
@@ -40,7 +40,7 @@ def data_sets() -> dict[str, Data]:
         "iris": datasets.load_iris(return_X_y=True),
         "wine": datasets.load_wine(return_X_y=True),
         "breast_cancer": datasets.load_breast_cancer(return_X_y=True),
-        "digits": datasets.load_digits(return_X_y=True),
+        "digits 0-4": datasets.load_digits(n_class=5, return_X_y=True),
         "classification": datasets.make_classification(
             1250, 15, n_informative=6, n_redundant=3, flip_y=0.02, random_state=7
         ),

@@ -88,8 +88,9 @@ def fit(
 
 def _factorised(rows: np.ndarray, curved: np.ndarray) -> tuple[np.ndarray, bool]:
     """The Cholesky factor of I + sum_i curved_i a_i a_i', over the rows that are curved."""
-    bent = curved > 0
-    matrix = (rows[bent] * curved[bent, None]).T @ rows[bent]
+    if not curved.all():
+        rows, curved = rows[curved > 0], curved[curved > 0]
+    matrix = (rows * curved[:, None]).T @ rows
     matrix[np.diag_indices_from(matrix)] += 1.0
     try:
         return linalg.cho_factor(matrix, lower=True, check_finite=False)

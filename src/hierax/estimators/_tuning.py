@@ -16,11 +16,12 @@ from hierax.estimators._margins import Models, Worth
 
 Scale = Literal["log", "share"]
 
-DECADES = 4  # of the cost on both sides of its unit
-SCANNED = 9  # costs, one per decade
+DECADES = 3  # of the cost on both sides of its unit
+SCANNED = 7  # costs, one per decade
 LEAST_FALL = 1e-10  # of the value in one step, relative: below it L-BFGS-B gives up
 RADII = (1e-2, 1e-3, 1e-4)  # of the neighbourhoods of a kink whose gradients are looked at
-NEARBY = 40  # gradients in each
+NEARBY = 30  # gradients in each
+TRIES = 4  # starts of L-BFGS-B, each but the first beyond a kink that held it
 
 
 class Weighing(NamedTuple):
@@ -144,7 +145,9 @@ def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
             raise StopIteration
 
     least_fall = min(LEAST_FALL, 0.01 * tol**2)
-    while slope > tol and len(records) <= max_iter:
+    for _ in range(TRIES):
+        if slope <= tol or len(records) > max_iter:
+            break
         left = max_iter - (len(records) - 1)
         found = optimize.minimize(
             search.at,

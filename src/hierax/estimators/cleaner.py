@@ -27,7 +27,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         min over C, a of   (sum over trusted rows of log(1 + exp(-l (z'w + b))) + weight_penalty sum((1 - a)^2)) / rows
         (w, b) = argmin of 1/2 ||(w, b)||^2 + C sum over the other rows of a_i log(1 + exp(-l_i (z_i'w + b)))
 
-    with 0 <= a_i <= 1 and C within four decades of 1 / (spread of the features); one such model per class against the
+    with 0 <= a_i <= 1 and C within three decades of 1 / (spread of the features); one such model per class against the
     rest where there are more than two, all with the same C and a. Rows whose weight falls below `threshold` are
     `suspects_`. Where nobody says which rows are trusted, every row is judged by folds that it is not in, by the loss
     1 / (1 + exp(l (z'w + b))): labels flipped at random only shift its mean, so that noisy rows can judge. After the
@@ -86,7 +86,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         cv: Any = 5,
         validation_fraction: float = 0.25,
         max_iter: int = 200,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         random_state: Any = None,
     ) -> None:
         self.model = model
