@@ -1,7 +1,7 @@
 """`hierax.estimators` against scikit-learn's classifiers with `GridSearchCV`, with labels flipped at random.
 
 Seven data sets that come with scikit-learn, 0, 20 and 40 % of the training labels replaced by another class, the mean
-accuracy on clean test rows and its standard error over random splits, seconds of a whole fit (grid search included).
+accuracy on clean test rows and its standard error over random splits, CPU seconds of a whole fit (grid search too).
 Everything is scaled by `StandardScaler` inside of a pipeline. A second table gives every method a quarter of the
 training rows with right labels, and tells `HyperCleaner` which ones they are.
 """
@@ -82,14 +82,14 @@ def split(data: Data, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
 
 
 def timed(model: Any, features: np.ndarray, labels: np.ndarray, **routed: Any) -> tuple[Any, float, bool]:
-    """A fitted pipeline, the seconds it took, and whether it warned that it has not converged."""
+    """A fitted pipeline, the CPU seconds it took, and whether it warned that it has not converged."""
     whole = make_pipeline(StandardScaler(), model)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         whole.fit(features, labels, **{f"{whole.steps[-1][0]}__{name}": value for name, value in routed.items()})
     warned = any(issubclass(one.category, ConvergenceWarning) for one in said)
-    return whole, time.perf_counter() - begin, warned
+    return whole, time.process_time() - begin, warned
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:
@@ -128,7 +128,7 @@ def untrusted(console: Console) -> list[dict[str, Any]]:
                 for name, (mean, error) in found.items()
             ]
     table.add_section()
-    table.add_row("seconds", "", *(f"{np.mean(values):.2f}" for values in seconds.values()))
+    table.add_row("CPU seconds", "", *(f"{np.mean(values):.2f}" for values in seconds.values()))
     fits = len(next(iter(seconds.values())))
     table.add_row("warned", "", *(f"{count} of {fits}" for count in warned.values()))
     console.print(table)
