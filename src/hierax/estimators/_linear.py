@@ -42,6 +42,7 @@ def tuned_linear(
     *,
     bound: float,
     penalty: float,
+    above: int,
     max_iter: int,
     tol: float,
 ) -> Fit:
@@ -51,7 +52,7 @@ def tuned_linear(
     for that fit; those before it are for the folds (none: the same for all).
     """
     rows, back = _rows(features)
-    weighing = Weighing(scale, bound, penalty, 1.0 / _spread(rows, given.counts / given.counts.sum()))
+    weighing = Weighing(scale, bound, penalty, 1.0 / _spread(rows, given.counts / given.counts.sum()), above)
     of_folds = rows[:-1] if len(rows) > 1 else rows
     models = Models(of_folds, signs_of(given.codes, classes), given.counts, parts, LOSSES[loss], LOSSES[judge])
     tuned = tune(models, weighing, given.counts, max_iter, tol)

@@ -4,7 +4,7 @@ For each fold f and each class k against the rest, with rows a_i (features and a
 
     u_fk(s) = argmin over u of  1/2 ||u||^2 + sum_{i in train f} s_i loss(l_i a_i'u),
 
-and the upper level is the mean of a loss over the validation rows, added up over the classes. The minimiser is unique
+and the upper level is the mean of a loss over the validation rows and the classes. The minimiser is unique
 whatever s >= 0 is, as the offset is penalised too (as in liblinear). Newton's method finds it; with H its matrix at the
 end, du/ds_i = -loss'(m_i) l_i H^{-1} a_i, so one solve with H gives all derivatives.
 """
@@ -132,7 +132,7 @@ class Models:
         self.loss, self.judge = loss, judge
         judged = parts.validation * sample_weight
         self.judged = float(judged.sum())
-        self.shares = judged / self.judged
+        self.shares = judged / (self.judged * signs.shape[1])
         self.planes = np.zeros((len(parts.train), signs.shape[1], rows.shape[2]))
 
     def at(self, s: Float[np.ndarray, " n"]) -> Worth:

@@ -16,8 +16,7 @@ from hierax.estimators._margins import Models, Worth
 
 Scale = Literal["log", "share"]
 
-DECADES = 3  # of the cost on both sides of its unit
-SCANNED = 7  # costs, one per decade
+DECADES = 3  # of the cost below its unit
 LEAST_FALL = 1e-10  # of the value in one step, relative: below it L-BFGS-B gives up
 RADII = (1e-2, 1e-3, 1e-4)  # of the neighbourhoods of a kink whose gradients are looked at
 NEARBY = 30  # gradients in each
@@ -32,13 +31,15 @@ class Weighing(NamedTuple):
         bound: see above.
         penalty: of the sum of squares of what v differs from its start, per row that judges: the fewer there are, the
             less they can say of each weight.
-        unit: of the cost, in the middle of what is searched.
+        unit: of the cost.
+        above: decades of the cost above its unit that are searched.
     """
 
     scale: Scale
     bound: float
     penalty: float
     unit: float
+    above: int
 
     @property
     def start(self) -> float:
@@ -53,8 +54,8 @@ class Weighing(NamedTuple):
     @property
     def log_costs(self) -> tuple[float, float]:
         """The logarithms of the smallest and the largest cost."""
-        middle, side = float(np.log(self.unit)), DECADES * float(np.log(10.0))
-        return middle - side, middle + side
+        unit, decade = float(np.log(self.unit)), float(np.log(10.0))
+        return unit - DECADES * decade, unit + self.above * decade
 
     def price(self, v: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """What weights other than one cost per row, and the derivative."""
@@ -131,7 +132,8 @@ def tune(
 
 def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
     start = np.concatenate([[0.0], search.weighing.start * search.units])
-    scanned = [np.concatenate([[c], start[1:]]) for c in np.linspace(search.low[0], search.high[0], SCANNED)]
+    costs = np.linspace(search.low[0], search.high[0], 1 + DECADES + search.weighing.above)
+    scanned = [np.concatenate([[cost], start[1:]]) for cost in costs]
     z = min(scanned, key=lambda one: search.at(one)[0])
     value, gradient = search.at(z)
     slope = search.slope(z, gradient)
@@ -171,8 +173,8 @@ def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
     search.at(z)
     assert search.last is not None
     worth = search.last[1]
-    values, slopes, costs = (np.array(column) for column in zip(*records, strict=True))
-    history = {"upper": values, "slope": np.append(slopes[:-1], slope), "C": np.exp(costs)}
+    values, slopes, logs = (np.array(column) for column in zip(*records, strict=True))
+    history = {"upper": values, "slope": np.append(slopes[:-1], slope), "C": np.exp(logs)}
     settled = slope <= tol and worth.solved
     return Tuned(z[0], z[1:] / search.units, worth.planes, slope, len(records) - 1, settled, history)
 

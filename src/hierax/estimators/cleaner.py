@@ -15,6 +15,7 @@ from hierax.estimators._linear import Fit, predicted, spread_out, tuned_linear, 
 from hierax.estimators._network import Adam, Networks, Plan, trained
 from hierax.estimators._parts import Parts, kept
 from hierax.estimators._population import shares_of
+from hierax.estimators._tuning import DECADES
 
 ROUNDS = 2  # of the hidden layer's training, the second with the weights that the first has led to
 EPOCHS, BATCH, RATE = 60, 32, 0.01  # of that training
@@ -28,11 +29,12 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         (w, b) = argmin of 1/2 ||(w, b)||^2 + C sum over the other rows of a_i log(1 + exp(-l_i (z_i'w + b)))
 
     with 0 <= a_i <= 1 and C within three decades of 1 / (spread of the features); one such model per class against the
-    rest where there are more than two, all with the same C and a. Rows whose weight falls below `threshold` are
+    rest where there are more than two, all with the same C and a (the upper level is the mean over them). Rows whose weight falls below `threshold` are
     `suspects_`. Where nobody says which rows are trusted, every row is judged by folds that it is not in, by the loss
-    1 / (1 + exp(l (z'w + b))): labels flipped at random only shift its mean, so that noisy rows can judge. After the
-    tuning the model is fitted once more, on all rows with the tuned weights (trusted rows count with weight one). Scale
-    the features first (`StandardScaler`).
+    1 / (1 + exp(l (z'w + b))): labels flipped at random only shift its mean, so that noisy rows can judge. It rewards
+    models that are sure of themselves, so C ends at 1 / (spread of the features) then. After the tuning the model is
+    fitted once more, on all rows with the tuned weights (trusted rows count with weight one). Scale the features first
+    (`StandardScaler`).
 
     As a filter: `filter(X, y)` returns the rows of the fit that are not suspect. As a transformer: `transform(X)` gives
     the scores of `decision_function`, one column per model.
@@ -163,6 +165,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
             len(self.classes_),
             bound=1.0,
             penalty=self.weight_penalty,
+            above=0 if judge == "sigmoid" else DECADES,
             max_iter=self.max_iter,
             tol=self.tol,
         )

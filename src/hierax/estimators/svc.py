@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from hierax.estimators._base import TunedClassifier, number, whole_number
 from hierax.estimators._features import feature_map, mapped
 from hierax.estimators._linear import predicted, spread_out, tuned_linear, unfinished
+from hierax.estimators._tuning import DECADES
 
 
 class BilevelSVC(TunedClassifier):
@@ -114,6 +115,7 @@ class BilevelSVC(TunedClassifier):
             len(self.classes_),
             bound=bound,
             penalty=penalty,
+            above=DECADES,
             max_iter=max_iter,
             tol=tol,
         )
