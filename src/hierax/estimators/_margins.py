@@ -20,6 +20,7 @@ from hierax.estimators._parts import Parts
 
 MAX_NEWTON = 100
 ROUNDING = 1e-12  # of the gradient, relative to the terms that it is a sum of
+NEARLY = 1e-8  # likewise, where rounding in the objective ends the line search
 HALVINGS = 40
 
 
@@ -69,7 +70,8 @@ def fit(
         pull = s * loss.slope(margins)
         gradient = u + pull @ rows
         factor = _factorised(rows, s * loss.curvature(margins))
-        if np.max(np.abs(gradient)) <= ROUNDING * (1.0 + np.max(np.abs(pull) @ sizes)):
+        left = np.max(np.abs(gradient)) / (1.0 + np.max(np.abs(pull) @ sizes))
+        if left <= ROUNDING:
             return Fitted(u, factor, True)
         step = -linalg.cho_solve(factor, gradient)
         along, slope, length = rows @ step, gradient @ step, 1.0
@@ -78,9 +80,8 @@ def fit(
             if there <= value + 1e-4 * length * slope:
                 break
             length *= 0.5
-        else:  # no decrease that rounding lets through: the minimiser to the last digits, or nearly
-            small = -slope <= 1e-14 * (1.0 + abs(value))
-            return Fitted(u, factor, bool(small))
+        else:  # no decrease that rounding lets through; the minimiser is not farther away than the gradient is long
+            return Fitted(u, factor, bool(left <= NEARLY))
         u = u + length * step
         margins, value = rows @ u, there
     return Fitted(u, _factorised(rows, s * loss.curvature(margins)), False)

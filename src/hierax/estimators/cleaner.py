@@ -29,12 +29,12 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         (w, b) = argmin of 1/2 ||(w, b)||^2 + C sum over the other rows of a_i log(1 + exp(-l_i (z_i'w + b)))
 
     with 0 <= a_i <= 1 and C within three decades of 1 / (spread of the features); one such model per class against the
-    rest where there are more than two, all with the same C and a (the upper level is the mean over them). Rows whose weight falls below `threshold` are
-    `suspects_`. Where nobody says which rows are trusted, every row is judged by folds that it is not in, by the loss
-    1 / (1 + exp(l (z'w + b))): labels flipped at random only shift its mean, so that noisy rows can judge. It rewards
-    models that are sure of themselves, so C ends at 1 / (spread of the features) then. After the tuning the model is
-    fitted once more, on all rows with the tuned weights (trusted rows count with weight one). Scale the features first
-    (`StandardScaler`).
+    rest where there are more than two, all with the same C and a (the upper level is the mean over them). Rows whose
+    weight falls below `threshold` are `suspects_`. Where nobody says which rows are trusted, every row is judged by
+    folds that it is not in, by the loss 1 / (1 + exp(l (z'w + b))): labels flipped at random only shift its mean, so
+    that noisy rows can judge. It rewards models that are sure of themselves, so C ends at 1 / (spread of the features)
+    then. After the tuning the model is fitted once more, on all rows with the tuned weights (trusted rows count with
+    weight one). Scale the features first (`StandardScaler`).
 
     As a filter: `filter(X, y)` returns the rows of the fit that are not suspect. As a transformer: `transform(X)` gives
     the scores of `decision_function`, one column per model.

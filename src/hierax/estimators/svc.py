@@ -19,10 +19,10 @@ class BilevelSVC(TunedClassifier):
         u = argmin of      1/2 ||u||^2 + C sum over training rows of exp(v_i) max(0, 1 - l_i (z_i'w + b))^2
 
     with u = (w, b), -weight_bound <= v_i <= weight_bound and C within three decades of 1 / (spread of the features);
-    one such machine per class against the rest where there are more than two, all with the same C and v. With equal
-    weights it is scikit-learn's `LinearSVC`, whose offset is penalised too. After the tuning the machine is fitted once
-    more, on all rows with the tuned weights (rows that judged count with weight one). Scale the features first
-    (`StandardScaler`).
+    one such machine per class against the rest where there are more than two, all with the same C and v (the upper
+    level is the mean over them). With equal weights it is scikit-learn's `LinearSVC`, whose offset is penalised too.
+    After the tuning the machine is fitted once more, on all rows with the tuned weights (rows that judged count with
+    weight one). Scale the features first (`StandardScaler`).
 
     Args:
         kernel: "linear", "quadratic" (features and their products) or "rbf" (features of landmarks; exact where there
