@@ -13,7 +13,7 @@ jax.config.update("jax_enable_x64", True)
 
 from rich.console import Console  # noqa: E402
 
-from benchmarks import devices, lower_speed, methods, network_step, scaling, seeds, to_level, toy_speed  # noqa: E402
+from benchmarks import devices, estimators, lower_speed, methods, network_step, scaling, seeds, to_level, toy_speed  # noqa: E402
 
 BENCHMARKS = {
     "toy": toy_speed.run,
@@ -24,6 +24,7 @@ BENCHMARKS = {
     "lower": lower_speed.run,
     "methods": methods.run,
     "devices": devices.run,
+    "estimators": estimators.run,
 }
 RESULTS = Path(__file__).parent / "results"
 

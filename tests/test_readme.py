@@ -34,7 +34,17 @@ def test_own_loop_is_solve():
 
 @pytest.mark.usefixtures("as_users_start")
 @pytest.mark.parametrize(
-    "page", ["using.md", "data.md", "datasets.md", "checkpoints.md", "cluster.md", "reports.md", "bridges.md"]
+    "page",
+    [
+        "using.md",
+        "data.md",
+        "datasets.md",
+        "checkpoints.md",
+        "cluster.md",
+        "reports.md",
+        "bridges.md",
+        "estimators.md",
+    ],
 )
 def test_examples_of_a_page_run(page):
     for code in snippets(f"docs/{page}"):
@@ -71,6 +81,7 @@ def test_every_page_with_an_example_is_tested():
         "cluster.md",
         "reports.md",
         "bridges.md",
+        "estimators.md",
         "own-loop.md",
         "own-method.md",
         "certificate.md",

@@ -2,7 +2,7 @@
 
 State a problem (`Problem`, sets, samples), `solve` it, judge the answer (`certify`, `check`), or extend the library
 (`AbstractMethod`, `AbstractLowerSolver`, `AbstractSet`, and `hierax.extend`). Problems with known answers are in
-`hierax.problems`, data sets in `hierax.datasets`.
+`hierax.problems`, data sets in `hierax.datasets`, classifiers for scikit-learn in `hierax.estimators`.
 """
 
 from hierax._auto.auto import Auto
@@ -95,6 +95,7 @@ __all__ = [
     "certify",
     "check",
     "datasets",
+    "estimators",
     "extend",
     "from_cvxpy",
     "from_torch",
@@ -106,6 +107,7 @@ __all__ = [
 ]
 
 datasets = _lazy("hierax.datasets")
+estimators = _lazy("hierax.estimators")
 extend = _lazy("hierax.extend")
 problems = _lazy("hierax.problems")
 

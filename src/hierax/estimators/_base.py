@@ -1,0 +1,126 @@
+"""What the estimators share: checks of what `fit` is given, the certificate, the warning of an unfinished tuning."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from hierax._base.errors import InputError
+from hierax._judge.certificate import Certificate, certify
+from hierax.estimators._parts import Parts, folds, held_out, kept
+from hierax.estimators._statement import Stated, stated
+
+
+class Given(NamedTuple):
+    """What `fit` was given, checked.
+
+    Attributes:
+        rows: features of the rows that count.
+        codes: their classes as 0, 1, ...
+        counts: their sample weights.
+        counted: which of all rows they are.
+    """
+
+    rows: Float[np.ndarray, "n d"]
+    codes: Int[np.ndarray, " n"]
+    counts: Float[np.ndarray, " n"]
+    counted: Bool[np.ndarray, " all"]
+
+
+class TunedClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier whose hyper-parameters are the upper level of a bilevel problem."""
+
+    def __dir__(self) -> list[str]:
+        # scikit-learn's `dir`, and so its display in notebooks, reads every attribute; certificates take seconds.
+        made = "_certificate" in self.__dict__
+        names = [name for name in object.__dir__(self) if made or name not in ("certificate_", "stated_")]
+        return [name for name in names if hasattr(self, name)]
+
+    @property
+    def stated_(self) -> Stated:
+        """The bilevel problem that `fit` has worked on, as a `hierax.Problem`, with the point (x, y) that it found."""
+        check_is_fitted(self)
+        return stated(self._kept)
+
+    @property
+    def certificate_(self) -> Certificate:
+        """`hierax.certify` of the tuned point: made when it is first asked for (seconds to minutes), then kept."""
+        check_is_fitted(self)
+        if "_certificate" not in self.__dict__:
+            self._certificate = certify(*self.stated_)
+        return self._certificate
+
+    def _given(self, X: Any, y: Any, sample_weight: Any) -> Given:
+        """What `fit` was given; sets `classes_` and forgets what an earlier `fit` has left."""
+        self.__dict__.pop("_certificate", None)
+        features, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=1)
+        check_classification_targets(labels)
+        counts = _sample_weight(sample_weight, labels.shape[0])
+        counted = counts > 0
+        self.classes_ = np.unique(labels[counted])
+        if self.classes_.size < 2:
+            raise InputError(
+                f"y: {type(self).__name__} needs two classes at least, but the rows that count have 1 class, "
+                f"{self.classes_[0]!r}."
+            )
+        codes = np.searchsorted(self.classes_, labels[counted])
+        return Given(features[counted], codes, counts[counted], counted)
+
+    def _parts(self, given: Given, rng: np.random.RandomState) -> Parts:
+        """The folds of the rows that count."""
+        if self.cv is None:
+            return held_out(given.codes, self.validation_fraction, rng)
+        if isinstance(self.cv, int | np.integer):
+            return folds(given.rows, given.codes, self.cv, rng)
+        everyone = np.zeros((given.counted.size, given.rows.shape[1]))  # splitters number all rows
+        everyone[given.counted] = given.rows
+        codes = np.zeros(given.counted.size, int)
+        codes[given.counted] = given.codes
+        return kept(folds(everyone, codes, self.cv, rng), given.counted)
+
+    def _features(self, X: Any) -> Float[np.ndarray, "n d"]:
+        """Features to predict for."""
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=np.float64, reset=False)
+
+    def _warn(self, text: str) -> None:
+        """Say that the tuning has not ended as it should."""
+        warnings.warn(
+            f"{type(self).__name__}: {text} The certificate of the point, certificate_, tells how far it can be "
+            "trusted.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """A setting that must be a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name}={value!r}: needs a whole number >= {least}.")
+    return int(value)
+
+
+def number(name: str, value: Any, least: float, strict: bool = False) -> float:
+    """A setting that must be a finite number, at least (or, `strict`, above) the least."""
+    fine = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
+    if not fine or value < least or (strict and value == least):
+        raise InputError(f"{name}={value!r}: needs a number {'>' if strict else '>='} {least:g}.")
+    return float(value)
+
+
+def _sample_weight(sample_weight: Any, n: int) -> Float[np.ndarray, " n"]:
+    if sample_weight is None:
+        return np.ones(n)
+    counts = np.asarray(sample_weight, np.float64)
+    if counts.shape != (n,):
+        raise InputError(f"sample_weight: needs one number per row, shape ({n},), got {counts.shape}.")
+    if not np.isfinite(counts).all() or (counts < 0).any():
+        raise InputError("sample_weight: needs finite numbers >= 0.")
+    if not counts.any():
+        raise InputError("sample_weight: every weight is zero, so no row counts.")
+    return counts

@@ -1,0 +1,76 @@
+"""Features of the support vector machine: as they are, with their products, or of an RBF kernel by landmarks.
+
+A map is a dict of plain values and arrays, so that whoever holds one can be pickled and read without our code. With as
+many landmarks as rows the kernel's features are exact: their inner products are the kernel matrix.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from scipy import linalg
+from sklearn.metrics.pairwise import rbf_kernel
+
+from hierax._base.errors import InputError
+
+Kernel = Literal["linear", "quadratic", "rbf"]
+SMALL = 1e-10  # eigenvalues of the landmarks' kernel matrix, relative, that count as zero
+
+
+def feature_map(
+    kernel: str, features: Float[np.ndarray, "n d"], gamma: Any, landmarks: int, rng: np.random.RandomState
+) -> dict[str, Any]:
+    """The map of a kernel; landmarks are drawn from the rows."""
+    if kernel in ("linear", "quadratic"):
+        return {"kernel": kernel}
+    if kernel != "rbf":
+        raise InputError(f'kernel={kernel!r} is not one of "linear", "quadratic", "rbf"')
+    if isinstance(landmarks, bool) or not isinstance(landmarks, int | np.integer) or landmarks < 1:
+        raise InputError(f"landmarks={landmarks!r}: needs a whole number >= 1.")
+    width = _gamma(gamma, features)
+    few = features.shape[0] <= landmarks
+    chosen = features if few else features[rng.choice(features.shape[0], landmarks, replace=False)]
+    values, vectors = linalg.eigh(rbf_kernel(chosen, gamma=width))
+    good = values > SMALL * values[-1]
+    return {
+        "kernel": "rbf",
+        "gamma": width,
+        "landmarks": chosen.copy(),
+        "whitening": vectors[:, good] / np.sqrt(values[good]),
+    }
+
+
+def mapped(found: dict[str, Any], features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
+    """Rows of features under a map."""
+    if found["kernel"] == "linear":
+        return features
+    if found["kernel"] == "quadratic":
+        first, second = np.triu_indices(features.shape[1])
+        return np.hstack([features, features[:, first] * features[:, second]])
+    return rbf_kernel(features, found["landmarks"], gamma=found["gamma"]) @ found["whitening"]
+
+
+def with_one(features: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D+1"]:
+    """The rows with an entry of one for the offset."""
+    return np.hstack([features, np.ones((features.shape[0], 1))])
+
+
+def shortened(rows: Float[np.ndarray, "n D"]) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "D r"] | None]:
+    """Rows with at most as many entries as there are rows, and the map back; None: they are as they were.
+
+    Minimisers of a norm and of losses of a_i'u lie in the span of the rows, and so do all of their derivatives.
+    """
+    if rows.shape[1] <= rows.shape[0]:
+        return rows, None
+    left, sizes, right = linalg.svd(rows, full_matrices=False)
+    good = sizes > 1e-12 * sizes[0]
+    return left[:, good] * sizes[good], right[good].T
+
+
+def _gamma(gamma: Any, features: np.ndarray) -> float:
+    if isinstance(gamma, str) and gamma == "scale":
+        spread = float(features.var()) * features.shape[1]
+        return 1.0 / spread if spread > 0 else 1.0
+    if isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool) and gamma > 0:
+        return float(gamma)
+    raise InputError(f'gamma={gamma!r}: needs "scale" or a number > 0.')

@@ -1,0 +1,247 @@
+"""`HyperCleaner`: a classifier for untrusted labels, which finds the rows that harm it on trusted ones."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import special
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+
+from hierax._base.blas import one_blas_thread
+from hierax._base.errors import InputError
+from hierax.estimators._base import Given, TunedClassifier, number, whole_number
+from hierax.estimators._linear import Fit, predicted, spread_out, tuned_linear, unfinished
+from hierax.estimators._network import Adam, Networks, Plan, trained
+from hierax.estimators._parts import Parts, kept
+from hierax.estimators._population import shares_of
+from hierax.estimators._tuning import DECADES
+
+ROUNDS = 2  # of the hidden layer's training, the second with the weights that the first has led to
+EPOCHS, BATCH, RATE = 60, 32, 0.01  # of that training
+LEAST_WEIGHT = 1e-6  # in it, so that some rows always count
+
+
+class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClassifier):
+    r"""Logistic classifier for labels that are not trusted: weights in [0, 1] per row, tuned on trusted rows.
+
+        min over C, a of   (sum over trusted rows of log(1 + exp(-l (z'w + b))) + weight_penalty sum((1 - a)^2)) / rows
+        (w, b) = argmin of 1/2 ||(w, b)||^2 + C sum over the other rows of a_i log(1 + exp(-l_i (z_i'w + b)))
+
+    with 0 <= a_i <= 1 and C within three decades of 1 / (spread of the features); one such model per class against the
+    rest where there are more than two, all with the same C and a (the upper level is the mean over them). Rows whose
+    weight falls below `threshold` are `suspects_`. Where nobody says which rows are trusted, every row is judged by
+    folds that it is not in, by the loss 1 / (1 + exp(l (z'w + b))): labels flipped at random only shift its mean, so
+    that noisy rows can judge. It rewards models that are sure of themselves, so C ends at 1 / (spread of the features)
+    then. After the tuning the model is fitted once more, on all rows with the tuned weights (trusted rows count with
+    weight one). Scale the features first (`StandardScaler`).
+
+    As a filter: `filter(X, y)` returns the rows of the fit that are not suspect. As a transformer: `transform(X)` gives
+    the scores of `decision_function`, one column per model.
+
+    Args:
+        model: "linear", or "mlp": z is then the hidden layer of a network (of every fold, its own) that is trained on
+            the rows that do not judge, and again with the weights found; the bilevel problem is that of output layers.
+        hidden: width of that layer.
+        weight_penalty: price of weights below one: the larger, the fewer rows are suspect.
+        threshold: weight below which a row is suspect.
+        cv: who judges where `fit` is told of no trusted rows, as in scikit-learn: a number of folds, a splitter or
+            pairs of row numbers. None: one held-out part, which judges many weights by few rows.
+        validation_fraction: share of the rows, of every class, in that part.
+        max_iter: iterations of the tuning.
+        tol: norm of the slope at which it ends.
+        random_state: of folds, of the held-out part and of the hidden layer.
+
+    Attributes:
+        classes_: the labels.
+        weights_: one per row; one for rows that judged, NaN for rows of sample weight zero.
+        suspects_: whether each row is suspect.
+        coef_: w per class against the rest (one row for two classes).
+        intercept_: b, likewise.
+        hyperparams_: {"C": the cost, "weights": `weights_`}.
+        history_: arrays by name: "upper" (the loss on trusted rows with the penalty), "slope" and "C", per iteration.
+        n_iter_: iterations made (1 where none was needed).
+        certificate_: `hierax.certify` of the tuned point, made when first asked for.
+        stated_: the bilevel problem and the point.
+        n_features_in_: number of features.
+        feature_names_in_: their names, where X had any.
+
+    Examples:
+        >>> import numpy as np
+        >>> from sklearn.datasets import make_blobs
+        >>> from hierax.estimators import HyperCleaner
+        >>> X, y = make_blobs(200, centers=[[-2, 0], [2, 0]], random_state=0)
+        >>> noisy, trusted = y.copy(), np.arange(200) >= 150
+        >>> noisy[:15] = 1 - noisy[:15]
+        >>> cleaner = HyperCleaner().fit(X, noisy, trusted=trusted)
+        >>> bool(cleaner.suspects_[:15].mean() > 0.8), bool(cleaner.suspects_[15:].mean() < 0.2)
+        (True, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str = "linear",
+        hidden: int = 32,
+        weight_penalty: float = 1.0,
+        threshold: float = 0.9,
+        cv: Any = 5,
+        validation_fraction: float = 0.25,
+        max_iter: int = 200,
+        tol: float = 1e-3,
+        random_state: Any = None,
+    ) -> None:
+        self.model = model
+        self.hidden = hidden
+        self.weight_penalty = weight_penalty
+        self.threshold = threshold
+        self.cv = cv
+        self.validation_fraction = validation_fraction
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, trusted: Any = None) -> "HyperCleaner":
+        """Tune and fit.
+
+        Args:
+            X: features, (n, d).
+            y: labels, (n,).
+            sample_weight: what each row counts, in both levels; None: one.
+            trusted: which rows have labels that are right, (n,) of True and False: they judge, the others are weighed.
+                `cv` and `validation_fraction` are not looked at then. None: they choose the rows that judge.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            InputError: where a setting or the data make no sense.
+        """
+        if self.model not in ("linear", "mlp"):
+            raise InputError(f'model={self.model!r} is not one of "linear", "mlp"')
+        whole_number("hidden", self.hidden, 1)
+        whole_number("max_iter", self.max_iter, 1)
+        number("tol", self.tol, 0.0)
+        number("weight_penalty", self.weight_penalty, 0.0)
+        number("threshold", self.threshold, 0.0)
+        given = self._given(X, y, sample_weight)
+        rng = check_random_state(self.random_state)
+        parts = self._parts(given, rng) if trusted is None else self._trusted(trusted, given)
+        found = self._tuned(given, parts, "sigmoid" if trusted is None else "logistic", rng)
+        self.coef_, self.intercept_ = found.planes[:, :-1], found.planes[:, -1]
+        self.weights_ = spread_out(found.weights, given.counted, np.nan)
+        self.suspects_ = self.weights_ < self.threshold
+        self.hyperparams_ = {"C": found.cost, "weights": self.weights_}
+        self.history_, self.n_iter_, self._kept = found.tuned.history, max(found.tuned.iterations, 1), found.kept
+        self._n_features_out = self.coef_.shape[0]
+        said = unfinished(found, self.max_iter, self.tol)
+        if said is not None:
+            self._warn(said)
+        return self
+
+    def _tuned(self, given: Given, parts: Parts, judge: str, rng: np.random.RandomState) -> Fit:
+        """The tuning; with a network, of its output layer, twice."""
+        if self.model == "linear":
+            self._hidden_layer = None
+            return self._tuned_on(given, given.rows[None], parts, judge)
+        network = Networks.drawn(rng, given.rows.shape[1], self.hidden, len(self.classes_))
+        plan = Plan.drawn(rng, given.codes.size, min(BATCH, given.codes.size), EPOCHS, RATE)
+        weights = np.ones(given.codes.size)
+        for _ in range(ROUNDS):
+            layers = _trained_layers(given, parts, weights, network, plan)
+            self._hidden_layer = {"weight": layers.weight1[-1], "bias": layers.bias1[-1]}
+            found = self._tuned_on(given, layers.hidden(given.rows), parts, judge)
+            weights = found.weights
+        return found
+
+    def _tuned_on(self, given: Given, features: np.ndarray, parts: Parts, judge: str) -> Fit:
+        return tuned_linear(
+            given,
+            features,
+            parts,
+            "logistic",
+            judge,
+            "share",
+            len(self.classes_),
+            bound=1.0,
+            penalty=self.weight_penalty,
+            above=0 if judge == "sigmoid" else DECADES,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
+
+    def _mapped(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
+        """The features that the linear model sees."""
+        if self._hidden_layer is None:
+            return rows
+        return np.tanh(rows @ self._hidden_layer["weight"] + self._hidden_layer["bias"])
+
+    def _trusted(self, trusted: Any, given: Given) -> Parts:
+        """The folds where it is known which rows are trusted."""
+        mask = np.asarray(trusted)
+        if mask.dtype != bool or mask.shape != given.counted.shape:
+            raise InputError(
+                f"trusted: needs True or False per row, shape {given.counted.shape}, got {mask.dtype} of shape "
+                f"{mask.shape}."
+            )
+        if mask.all() or not mask.any():
+            raise InputError("trusted: needs rows that are trusted and rows that are not.")
+        return kept(Parts(~mask[None], mask[None]), given.counted)
+
+    def decision_function(self, X: Any) -> Float[np.ndarray, "..."]:
+        """z'w + b per row and class against the rest; of two classes, one number per row."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def _scores(self, X: Any) -> Float[np.ndarray, "n k"]:
+        features = self._features(X)
+        return self._mapped(features) @ self.coef_.T + self.intercept_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The labels."""
+        scores = self.decision_function(X)
+        return predicted(self.classes_, scores)
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
+        """Probabilities of the classes; of more than two, those of each against the rest, scaled to add up to one."""
+        likely = special.expit(self._scores(X))
+        if likely.shape[1] == 1:
+            return np.hstack([1.0 - likely, likely])
+        return likely / likely.sum(axis=1, keepdims=True)
+
+    def transform(self, X: Any) -> Float[np.ndarray, "n k"]:
+        """The scores of `decision_function`, as columns."""
+        return self._scores(X)
+
+    def filter(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """The rows of the fit that are not suspect.
+
+        Args:
+            X: the features that `fit` was given, an array or a data frame.
+            y: the labels that `fit` was given.
+
+        Returns:
+            X and y without the suspects, of the types that they had.
+
+        Raises:
+            InputError: where there are not as many rows as in the fit.
+        """
+        self._features(X)
+        return tuple(_rows(part, ~self.suspects_, name) for name, part in (("X", X), ("y", y)))  # type: ignore[return-value]  # two of them
+
+
+def _trained_layers(given: Given, parts: Parts, weights: np.ndarray, network: Networks, plan: Plan) -> Networks:
+    """Networks trained on the weighed rows of every fold, and at last one on all rows."""
+    masks = np.concatenate([parts.train, np.ones((1, given.codes.size), bool)])
+    shares = shares_of(given.counts * np.maximum(weights, LEAST_WEIGHT), masks)
+    networks = network.taken(np.zeros(len(masks), int))
+    with one_blas_thread:
+        every = range(len(plan.batches))
+        return trained(networks, Adam.of(networks), plan, every, given.rows, given.codes, shares, None)[0]
+
+
+def _rows(part: Any, keep: Bool[np.ndarray, " n"], name: str) -> Any:
+    found = part if hasattr(part, "shape") else np.asarray(part)
+    if found.shape[0] != keep.size:
+        raise InputError(f"{name}: has {found.shape[0]} rows, but the fit had {keep.size}; weights belong to its rows.")
+    return found[keep]

@@ -1,0 +1,139 @@
+"""`BilevelSVC`: a support vector machine that tunes its cost, and the weight of every sample, on validation rows."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.utils import check_random_state
+
+from hierax.estimators._base import TunedClassifier, number, whole_number
+from hierax.estimators._features import feature_map, mapped
+from hierax.estimators._linear import predicted, spread_out, tuned_linear, unfinished
+from hierax.estimators._tuning import DECADES
+
+
+class BilevelSVC(TunedClassifier):
+    r"""Support vector machine with squared hinge loss whose cost and sample weights are tuned on validation rows.
+
+        min over C, v of   (sum over validation rows of loss(u) + weight_penalty sum(v^2)) / (validation rows)
+        u = argmin of      1/2 ||u||^2 + C sum over training rows of exp(v_i) max(0, 1 - l_i (z_i'w + b))^2
+
+    with u = (w, b), -weight_bound <= v_i <= weight_bound and C within three decades of 1 / (spread of the features);
+    one such machine per class against the rest where there are more than two, all with the same C and v (the upper
+    level is the mean over them). With equal weights it is scikit-learn's `LinearSVC`, whose offset is penalised too.
+    After the tuning the machine is fitted once more, on all rows with the tuned weights (rows that judged count with
+    weight one). Scale the features first (`StandardScaler`).
+
+    Args:
+        kernel: "linear", "quadratic" (features and their products) or "rbf" (features of landmarks; exact where there
+            are no more rows than `landmarks`).
+        gamma: of the RBF kernel exp(-gamma ||z - z'||^2): "scale" (1 / (d var)), or a number.
+        landmarks: of the RBF kernel: how many rows, drawn at random, span its features.
+        weight_bound: bound of |v_i|; 0: equal weights, so that C alone is tuned.
+        weight_penalty: price of unequal weights: without one they fit the noise of the validation rows.
+        cv: who judges, as in scikit-learn: a number of folds, a splitter or pairs of row numbers. Each fold is fitted
+            on its own, and all share C and v. None: one held-out part, which judges many weights by few rows.
+        validation_fraction: share of the rows, of every class, in that part.
+        max_iter: iterations of the tuning.
+        tol: norm of the slope at which it ends.
+        random_state: of folds, of the held-out part and of landmarks.
+
+    Attributes:
+        classes_: the labels.
+        coef_: w per class against the rest (one row for two classes), in the features of the kernel.
+        intercept_: b, likewise.
+        hyperparams_: {"C": the cost, "weights": exp(v_i) per row}; NaN for rows of sample weight zero.
+        history_: arrays by name: "upper" (the validation loss with the penalty), "slope" and "C", per iteration.
+        n_iter_: iterations made (1 where none was needed).
+        certificate_: `hierax.certify` of the tuned point, made when first asked for.
+        stated_: the bilevel problem and the point.
+        n_features_in_: number of features.
+        feature_names_in_: their names, where X had any.
+
+    Examples:
+        >>> from sklearn.datasets import load_iris
+        >>> from hierax.estimators import BilevelSVC
+        >>> X, y = load_iris(return_X_y=True)
+        >>> svc = BilevelSVC(random_state=0).fit(X, y)
+        >>> bool(svc.score(X, y) > 0.9), sorted(svc.hyperparams_)
+        (True, ['C', 'weights'])
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: str = "linear",
+        gamma: Any = "scale",
+        landmarks: int = 100,
+        weight_bound: float = 3.0,
+        weight_penalty: float = 1.0,
+        cv: Any = 5,
+        validation_fraction: float = 0.25,
+        max_iter: int = 200,
+        tol: float = 1e-3,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.landmarks = landmarks
+        self.weight_bound = weight_bound
+        self.weight_penalty = weight_penalty
+        self.cv = cv
+        self.validation_fraction = validation_fraction
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BilevelSVC":
+        """Tune and fit.
+
+        Args:
+            X: features, (n, d).
+            y: labels, (n,).
+            sample_weight: what each row counts, in both levels; None: one.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            InputError: where a setting or the data make no sense.
+        """
+        max_iter, tol = whole_number("max_iter", self.max_iter, 1), number("tol", self.tol, 0.0)
+        bound = number("weight_bound", self.weight_bound, 0.0)
+        penalty = number("weight_penalty", self.weight_penalty, 0.0)
+        given = self._given(X, y, sample_weight)
+        rng = check_random_state(self.random_state)
+        parts = self._parts(given, rng)
+        self._map = feature_map(self.kernel, given.rows, self.gamma, self.landmarks, rng)
+        found = tuned_linear(
+            given,
+            mapped(self._map, given.rows)[None],
+            parts,
+            "squared_hinge",
+            "squared_hinge",
+            "log",
+            len(self.classes_),
+            bound=bound,
+            penalty=penalty,
+            above=DECADES,
+            max_iter=max_iter,
+            tol=tol,
+        )
+        self.coef_, self.intercept_ = found.planes[:, :-1], found.planes[:, -1]
+        self.hyperparams_ = {"C": found.cost, "weights": spread_out(found.weights, given.counted, np.nan)}
+        self.history_, self.n_iter_, self._kept = found.tuned.history, max(found.tuned.iterations, 1), found.kept
+        said = unfinished(found, max_iter, tol)
+        if said is not None:
+            self._warn(said)
+        return self
+
+    def decision_function(self, X: Any) -> Float[np.ndarray, "..."]:
+        """z'w + b per row and class against the rest; of two classes, one number per row."""
+        features = self._features(X)
+        scores = mapped(self._map, features) @ self.coef_.T + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The labels."""
+        scores = self.decision_function(X)
+        return predicted(self.classes_, scores)
