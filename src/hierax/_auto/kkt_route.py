@@ -227,7 +227,7 @@ class SmallSearch:
             if self.deadline.passed or chance_of_more(optima(self.candidates)) <= LIKELY_NEW:
                 return
             self._piece(f"start {number}", functools.partial(self._search_from, x, y, number))
-            show(number + 1, shown(self.candidates))
+            show(number + 1, shown(self.candidates, self.vectors.units.upper))
 
     def _search_from(self, x: np.ndarray, y: np.ndarray, number: int) -> None:
         """A further start."""
