@@ -105,7 +105,8 @@ def progress_bar(wanted: bool | None, news: News, total: int, unit: str) -> Iter
     """
 
     def tell(done: int, record: dict[str, Any] | None) -> None:
-        news.say(f"of at most {total} s" if unit == "seconds" else f"{done} of {total} {unit}", record)
+        most = max(done, total)  # a search may add starts
+        news.say(f"of at most {total} s" if unit == "seconds" else f"{done} of {most} {unit}", record)
 
     tell(0, None)
     if wanted is False or not _on_a_terminal(wanted):
