@@ -37,6 +37,8 @@ NEEDING: dict[str, list[Callable[[], object]]] = {  # by extra, calls that need 
     "conic": [lambda: hx.Conic().solve(stated(), 0.5, 0.5)],
     "plot": [lambda: report.new_figure(1.0, 1.0)],
     "data": [lambda: hx.datasets.load("breast-cancer"), lambda: hx.datasets.load("fourclass", download=True)],
+    "sklearn": [lambda: hx.estimators.BilevelSVC()],
+    "cvxpy": [lambda: hx.from_cvxpy(object(), [], [])],
 }
 PACKAGES = ("clarabel", "matplotlib", "pooch", "sklearn", "cvxpy")  # of the extras: not to be there
 
@@ -62,6 +64,7 @@ COMMANDS = (  # and what each must say
     (["new", "problem.py"], "hierax solve problem.py:problem"),
     (["check", "problem.py:problem"], "Slater point"),
     (["solve", "problem.py:problem"], "Solution: converged"),
+    (["report", "out/problem"], "Written to out/problem/report.html"),
     (["verify", "problem.py:problem", "out/problem/answer.json"], "verdict  yes"),
     (["demo"], "No figures: figures need matplotlib: pip install 'hierax[plot]'"),
     (["doctor"], "All is well."),
