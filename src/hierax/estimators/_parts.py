@@ -23,7 +23,7 @@ class Parts(NamedTuple):
     @property
     def tuned(self) -> Bool[np.ndarray, " n"]:
         """Rows that some fold is fitted on: they have weights to tune."""
-        return self.train.any(axis=0)
+        return np.any(self.train, axis=0)
 
 
 def held_out(codes: Int[np.ndarray, " n"], fraction: float, rng: np.random.RandomState) -> Parts:

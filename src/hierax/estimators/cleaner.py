@@ -227,7 +227,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
             InputError: where there are not as many rows as in the fit.
         """
         self._features(X)
-        return tuple(_rows(part, ~self.suspects_, name) for name, part in (("X", X), ("y", y)))  # type: ignore[return-value]  # two of them
+        return _rows(X, ~self.suspects_, "X"), _rows(y, ~self.suspects_, "y")
 
 
 def _trained_layers(given: Given, parts: Parts, weights: np.ndarray, network: Networks, plan: Plan) -> Networks:
