@@ -52,7 +52,7 @@ def expected(estimator):
     if isinstance(estimator, NormBoundedMLPClassifier):
         return {
             "check_sample_weight_equivalence_on_dense_data": "a row that counts twice is met once in an epoch, two "
-            "rows are met twice: other batches, other networks. As scikit-learn's own MLPClassifier."
+            "rows are met twice: other batches, other networks. scikit-learn asks it of MLPClassifier without batches."
         }
     if isinstance(estimator, HyperCleaner):
         return {
