@@ -20,7 +20,7 @@ from hierax.estimators._parts import Parts
 
 MAX_NEWTON = 100
 ROUNDING = 1e-12  # of the gradient, relative to the terms that it is a sum of
-NEARLY = 1e-8  # likewise, where rounding in the objective ends the line search
+NEARLY = 1e-8  # likewise, where rounding keeps Newton's method or its line search from going on
 HALVINGS = 40
 
 
@@ -63,7 +63,7 @@ def fit(
     rows: Float[np.ndarray, "n d"], s: Float[np.ndarray, " n"], loss: Loss, start: Float[np.ndarray, " d"]
 ) -> Fitted:
     """The minimiser of 1/2 ||u||^2 + sum_i s_i loss(rows_i'u); the rows carry their labels as signs."""
-    u, sizes = start, np.abs(rows)
+    u, sizes, before = start, np.abs(rows), np.inf
     margins = rows @ u
     value = 0.5 * u @ u + s @ loss.value(margins)
     for _ in range(MAX_NEWTON):
@@ -71,8 +71,9 @@ def fit(
         gradient = u + pull @ rows
         factor = _factorised(rows, s * loss.curvature(margins))
         left = np.max(np.abs(gradient)) / (1.0 + np.max(np.abs(pull) @ sizes))
-        if left <= ROUNDING:
+        if left <= ROUNDING or NEARLY >= left >= 0.5 * before:
             return Fitted(u, factor, True)
+        before = left
         step = -linalg.cho_solve(factor, gradient)
         along, slope, length = rows @ step, gradient @ step, 1.0
         for _ in range(HALVINGS):
