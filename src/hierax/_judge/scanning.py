@@ -31,9 +31,10 @@ def lowest_on_lines(
         >>> lowest_on_lines(valleys, np.array([2.0, -1.0, 1.0]), np.full(3, -3.0), np.full(3, 3.0)).round(3)
         array([0., 0., 0.])
     """
+    points = scan_points(point.size)
     best, least = point, value(point)
-    for i in range(point.size):
-        line = np.linspace(low[i], high[i], scan_points(point.size))
+    for i in range(point.size if points else 0):
+        line = np.linspace(low[i], high[i], points)
 
         def along(entry: float, i: int = i, on: np.ndarray = best) -> float:
             return value(_moved(on, i, entry))
