@@ -337,7 +337,6 @@ def test_problems_of_a_form_share_their_programs():
     assert found[3].times.compilation == 0.0
 
 
-@pytest.mark.slow  # its parts above; its options: test_commands.py
 def test_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr("hierax.cli._keep_programs", lambda: None)
     out = tmp_path / "counts.json"

@@ -95,7 +95,6 @@ def test_random_quadratic_problems(seed: int) -> None:
     np.testing.assert_allclose(found.multipliers.inequalities, known.multipliers, atol=1e-6)
 
 
-@pytest.mark.slow  # the planted problems above; smoothness of curved rows: test_hypergradient.py
 def test_nonlinear_constraints() -> None:
     case = synthetic(0.0)
     found = hx.solve(case.problem, case.x0, case.y0, GAM(), max_steps=60, tol=1e-6, record_every=1)

@@ -26,11 +26,11 @@ def noisy(sigma):
 
 def test_noise_is_no_agreement():
     """Finding S5: with sigma = 30 the route ended as converged where `sol.certificate.ok()` was False."""
-    assert not hx.solve(noisy(30.0), 3.0, 3.0, hx.Auto(seconds=3.0, starts=1)).status.ok
-    sol = hx.solve(noisy(30.0), 3.0, 3.0, hx.Auto(route="large", seconds=3.0, starts=1))
+    assert not hx.solve(noisy(30.0), 3.0, 3.0, hx.Auto(seconds=8.0, starts=1)).status.ok
+    sol = hx.solve(noisy(30.0), 3.0, 3.0, hx.Auto(route="large", seconds=8.0, starts=1))
     assert sol.status.name == "seconds"
     assert not sol.status.ok
-    assert "agrees" not in sol.status.message  # how far the stages get in 3 s is the machine's affair
+    assert "agrees" not in sol.status.message  # how far the stages get in 8 s is the machine's affair
 
 
 def test_an_open_certificate_asks_for_more_samples():

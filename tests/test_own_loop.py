@@ -20,11 +20,10 @@ def passed(selection: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow  # the same in unoptimised code: test_readme.py, and the steps in test_methods.py
 def test_own_loop_equals_solve_in_optimised_code():
     assert "2 passed" in passed("storm or bit_for_bit")
 
 
-@pytest.mark.slow  # likewise
+@pytest.mark.slow  # the step of this method is compared above, its whole loop in test_readme.py (unoptimised)
 def test_own_loop_equals_solve_in_optimised_code_without_variance_reduction():
     assert "1 passed" in passed("plain")

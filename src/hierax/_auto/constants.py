@@ -58,7 +58,8 @@ measured."""
 
 FURTHER_STARTS, LIKELY_NEW = 48, 0.1
 """Further starts of the small route, as long as time is left and the chance that one of them ends somewhere new is
-above this. Of two dozen optima in three variables 16 starts find the best one in about half of all searches."""
+above this. Reckoned, not measured: with 25 optima that are met equally often, 16 starts find a given one in about half
+of all searches, 64 in nine of ten."""
 
 AGREEING_STARTS = 8
 """Starts after which the search ends where all of them ended at the same F. Chosen, not measured."""
@@ -254,7 +255,7 @@ LEAST_CURVATURE = 1e-12
 
 AGREE, SAME_VALUE = 1e-3, 1e-7
 """Difference in F, in its unit, up to which starts agree: where their x are close, and wherever they are. The first is
-the benchmark's own criterion; with it alone, fifteen optima of Griewank's function counted as one."""
+the benchmark's own criterion; with it alone, 14 starts on SMD7 with eight different ends counted as one."""
 
 FAR_AWAY = 1e5
 """Distance, in units of the variables, at which a point belongs to a search on its way to infinity. Chosen, not
