@@ -22,6 +22,8 @@ if "XLA_FLAGS" not in os.environ and (0, 10, 2) <= jax.__version_info__ < (0, 13
         "--xla_backend_optimization_level=0",
         "--xla_llvm_disable_expensive_passes=true",
         "--xla_cpu_parallel_codegen_split_count=1",
+        # Two passes that look for what need not be computed in every round of a loop: a tenth of what a program costs.
+        "--xla_disable_hlo_passes=while-loop-invariant-code-motion,simplify-while-loops",
     ]
     if jax.__version_info__ == (0, 10, 2):
         flags.append("--xla_cpu_use_fusion_emitters=false")

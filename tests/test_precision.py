@@ -7,7 +7,7 @@ import pytest
 from cases import METHOD, TOY
 
 import hierax as hx
-from hierax._compile.programs import Bound
+from hierax._compile.bound import Bound
 from hierax._judge.point import judge_in, judge_point, relative_gap
 from hierax._judge.setting import Setting
 

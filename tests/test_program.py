@@ -14,7 +14,7 @@ from jax import monitoring
 import hierax as hx
 from hierax._base.trees import split_variable
 from hierax._compile import programs as program
-from hierax._compile.programs import Bound
+from hierax._compile.bound import Bound
 
 METHOD = hx.SALVF(c1=5.0, c2=100.0, inner=hx.SALM(steps=3))
 SHAPE = (37, 11)  # unlike any other array of the suite, so that a leaked one is recognised
@@ -307,6 +307,18 @@ def test_a_run_compiles_its_own_programs_and_nothing_else():
     with Compilations() as compilations:
         hx.solve(problem, 0.5, 0.5, hx.LVHBA(), max_steps=3)
     assert compilations.count == 4  # keys, start, chunk, finish
+
+
+@pytest.mark.parametrize("method", [hx.LVHBA(), METHOD], ids=["LVHBA", "SALVF"])
+def test_going_on_compiles_nothing_but_its_first_step(method):
+    """It meets the functions in another order than the run that it continues, with fresh lambdas in another problem."""
+    _, problem = fresh(1)
+    first = solve(problem, method)
+    with Compilations() as compilations:
+        second = solve(problem, method, state=first.state)
+        again = solve(fresh(1)[1], method, state=second.state)
+    assert compilations.count == 1  # making the state ready to go on
+    assert again.state.run.state.step == 90
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**31 + 5, 2**40 + 3])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._compile.programs import Bound
+from hierax._compile.bound import Bound
 from hierax._lower.salm import START_ROUNDS
 from hierax._problem.samples import HostBatches, Tickets
 from hierax._run.streams import Exhausted, Feeder, feeder_of

@@ -9,6 +9,7 @@ import numpy as np
 import hierax as hx
 from hierax._base.shared_context import SharedContext
 from hierax._compile import programs
+from hierax._compile.bound import Bound
 
 THREADS = 4
 
@@ -64,7 +65,7 @@ def test_what_one_thread_compiles_the_others_wait_for():
         return x * 3.0
 
     problem = hx.Problem(upper=lambda x, y, zeta: x, lower=lambda x, y, xi: y)
-    bounds = [programs.Bound(problem, None, None) for _ in range(THREADS)]
+    bounds = [Bound(problem, None, None) for _ in range(THREADS)]
     found = at_once(lambda i: float(bounds[i].run("a program of this test", function, np.float32(i))))
     assert found == [0.0, 3.0, 6.0, 9.0]
     assert counts == [1]
@@ -78,7 +79,7 @@ def test_a_failure_to_compile_is_everybodys_own():
 
     def attempt(i):
         try:
-            programs.Bound(problem, None, None).run("another program of this test", function, np.float32(i))
+            Bound(problem, None, None).run("another program of this test", function, np.float32(i))
         except ValueError as error:
             return str(error)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from hierax._base.interrupt import Interrupt
-from hierax._compile.programs import Bound
+from hierax._compile.bound import Bound
 from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.status import Kind
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, PyTree
 
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.trees import all_finite, dtype_of, split_variable
-from hierax._compile.programs import FUNCTIONS, Bound
+from hierax._compile.bound import FUNCTIONS, Bound
 from hierax._problem import samples, sets
 from hierax._problem.problem import Problem
 

@@ -96,6 +96,21 @@ def signature_of(args: tuple) -> tuple[Hashable, list]:
     return (treedef, tuple(leaf if isinstance(leaf, int) else (leaf.shape, leaf.dtype) for leaf in leaves)), arrays
 
 
+class Place:
+    """Where a user function is traced: its name, and the shapes and dtypes of its arguments."""
+
+    def __init__(self, name: str, args: tuple) -> None:
+        self.name, self.args = name, _abstract(args)
+        self.signature, _ = signature_of(args)
+        self._hash = hash((name, self.signature))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and (self.name, self.signature) == (other.name, other.signature)
+
+
 def _abstract(args: tuple) -> tuple:
     """The arguments without their numbers: shapes and dtypes, Python numbers as they are."""
 

@@ -17,8 +17,8 @@ from jaxtyping import Array, Int, PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.trees import split_variable
+from hierax._compile.bound import Bound, Ready
 from hierax._compile.precision import doubled, doubled_on_host, float64, is_double, on_host
-from hierax._compile.programs import Bound, Ready
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import Layout, LowerSolution, layout_of
 from hierax._problem.files import FiniteFiles

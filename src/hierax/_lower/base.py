@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from hierax._compile.bound import Bound
 from hierax._compile.configuration import in_own_configuration
-from hierax._compile.programs import Bound
 from hierax._math.lower_level import LowerSolution
 from hierax._problem.problem import Problem, Rows
 

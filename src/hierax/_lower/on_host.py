@@ -26,8 +26,8 @@ from jaxtyping import Array, PyTree, Scalar
 from hierax._base.errors import InputError
 from hierax._base.lazy import lazy
 from hierax._base.trees import dtype_of, size
+from hierax._compile.bound import Bound
 from hierax._compile.precision import doubled, float64, is_double, on_host
-from hierax._compile.programs import Bound
 from hierax._lower.active_set import Found, Level, Matrices, Slopes, Tracker
 from hierax._lower.base import bound_at
 from hierax._lower.face_multipliers import with_faces

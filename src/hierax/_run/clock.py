@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from hierax._base.interrupt import Interrupt
-from hierax._compile.programs import Bound
+from hierax._compile.bound import Bound
 
 
 class OutOfTime(Exception):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from hierax._compile.programs import Bound
+from hierax._compile.bound import Bound
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._problem.samples import RowNumbers, Tickets

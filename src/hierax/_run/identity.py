@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from hierax._base.settings import is_number
+from hierax._compile.bound import FUNCTIONS
 from hierax._compile.fingerprint import hash_of_function
-from hierax._compile.programs import FUNCTIONS
 from hierax._problem.files import FiniteFiles
 from hierax._problem.samples import Sampler, Stream, is_spread_over_processes
 from hierax._run.state_arrays import HASH, hash_of_arrays

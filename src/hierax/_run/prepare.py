@@ -20,8 +20,8 @@ from hierax._base.dependence import depends_on_arguments
 from hierax._base.errors import InputError
 from hierax._base.trees import size, split_variable
 from hierax._compile import checked
+from hierax._compile.bound import Bound
 from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
-from hierax._compile.programs import Bound
 from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem

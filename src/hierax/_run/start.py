@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.trees import size
+from hierax._base.trees import on_device, size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read
 from hierax._problem import samples
@@ -185,5 +185,5 @@ def _merged(asked: Any, known: Any) -> Any:
             object.__setattr__(merged, field.name, _merged(getattr(asked, field.name), getattr(known, field.name)))
         return merged
     if eqx.is_array_like(asked) and not isinstance(asked, bool) and eqx.is_array(known):
-        return jnp.broadcast_to(jnp.asarray(asked, known.dtype), known.shape)
+        return on_device(np.broadcast_to(np.asarray(asked), known.shape), known.dtype)
     return asked

@@ -1,0 +1,217 @@
+"""A problem made ready for compilation at given variables: each of its functions traced once per signature."""
+
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
+
+import equinox as eqx
+import jax
+from jax.stages import Compiled
+from jaxtyping import PyTree
+
+from hierax._base.trees import on_device
+from hierax._compile.calls import Call, Flat, Form, flattened, is_number, precision, taken_apart
+from hierax._compile.placement import Placement
+from hierax._compile.programs import (
+    called,
+    forget,
+    known_program,
+    program_of,
+    remember_way,
+    shapes_of,
+    traces_of_nothing,
+    ways_to,
+)
+from hierax._compile.tracing import Hoisted, MissingTrace, Place, Trace, trace_function
+from hierax._problem.files import FiniteFiles
+from hierax._problem.problem import Problem, nothing
+from hierax._problem.samples import AbstractSource, Sampler, Stream
+
+FUNCTIONS = ("upper", "lower", "constraints", "equalities", "upper_constraints")
+
+
+class Bound:
+    """A problem made ready for compilation at given variables: the host's side of the hoisting.
+
+    `problem` is the pytree that programs take as an argument; `run` compiles and calls them. With `mixed`, functions
+    may combine arrays of different precision even where the user forbids it: it is us who change the precision then.
+    With a `placement` programs run on all devices of its mesh.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        x_rest: PyTree,
+        y_rest: PyTree,
+        mixed: bool = False,
+        placement: Placement | None = None,
+    ) -> None:
+        self._mixed, self._placement = mixed, placement
+        self._functions: dict[str, tuple[Callable, Callable]] = {}  # as called here, and as the user gave it
+        self._known: dict[Place, tuple[Trace, tuple]] = {}  # in the order of tracing
+        self._problems: dict[tuple[Place, ...], Problem] = {}  # by the traces that they have
+        self._flat: dict[Hashable, Flat] = {}  # the same, by precision too
+        self._first_forms: dict[Hashable, Form] = {}  # what the first program saw, by precision
+        self.compile_seconds = 0.0
+
+        def whole(function: Callable) -> Callable:
+            return lambda x, y, *batch: function(eqx.combine(x, x_rest), eqx.combine(y, y_rest), *batch)
+
+        for name in FUNCTIONS:
+            self._add(name, whole(getattr(problem, name)), getattr(problem, name))
+        self._sources: dict[str, AbstractSource | FiniteFiles | Stream | None] = {
+            "zeta": problem.zeta,
+            "xi": problem.xi,
+        }
+        for name, source in self._sources.items():
+            if isinstance(source, Sampler):
+                self._add(f"{name}.draw", source.draw, source.draw)
+        self._sets = {name: getattr(problem, name) for name in ("x_set", "y_set")}
+
+    def _add(self, name: str, function: Callable, given: Callable) -> None:
+        self._functions[name] = (function, given)
+
+    def replace_source(self, name: str, source: AbstractSource) -> None:
+        """What programs see as zeta or xi: data that lie on a mesh, or what stands for a Stream."""
+        self._sources[name] = source
+        for known in (self._problems, self._flat, self._first_forms):
+            known.clear()
+
+    @property
+    def problem(self) -> Problem:
+        """The problem with every function replaced by its traces so far."""
+        return self._problem_with(tuple(self._known))
+
+    def _problem_with(self, places: tuple[Place, ...]) -> Problem:
+        if places not in self._problems:
+            upper, lower, constraints, equalities, upper_constraints = (self._hoisted(f, places) for f in FUNCTIONS)
+            zeta, xi = (self._source(name, places) for name in ("zeta", "xi"))
+            sources = {"zeta": zeta, "xi": xi}
+            self._problems[places] = Problem(
+                upper, lower, constraints, equalities, upper_constraints, **self._sets, **sources
+            )
+        return self._problems[places]
+
+    def _flattened(self, places: tuple[Place, ...]) -> Flat:
+        """The problem with these traces as programs take it, in the precision of now."""
+        key = places, precision()
+        if key not in self._flat:
+            self._flat[key] = flattened(self._problem_with(places), self._placement)
+        return self._flat[key]
+
+    def _source(self, name: str, places: tuple[Place, ...]) -> AbstractSource | None:
+        """A source as programs see it; a Stream or files that the host has not been asked to feed are none."""
+        source = self._sources[name]
+        if isinstance(source, Sampler):
+            return Sampler(self._hoisted(f"{name}.draw", places), source.exact)
+        return source if isinstance(source, AbstractSource) else None
+
+    def _hoisted(self, name: str, places: tuple[Place, ...]) -> Hoisted:
+        own = [(place.signature, *self._known[place]) for place in places if place.name == name]
+        table = tuple((signature, trace) for signature, trace, _ in own)
+        return Hoisted(tuple(arrays for _, _, arrays in own), name, table, self._placement)
+
+    def trace(self, name: str, args: tuple) -> PyTree:
+        """Trace a function at a signature, once; returns the shapes of its output."""
+        trace = self._traced(Place(name, args))
+        return jax.tree.unflatten(trace.out_tree, trace.jaxpr.outvars)
+
+    def _traced(self, place: Place) -> Trace:
+        if place not in self._known:
+            self._known[place] = self._newly_traced(place)
+        return self._known[place][0]
+
+    def _newly_traced(self, place: Place) -> tuple[Trace, tuple]:
+        function, given = self._functions[place.name]
+        if given is nothing:
+            return traces_of_nothing(place, lambda: trace_function(place.name, function, given, place.args, forget))
+        with jax.numpy_dtype_promotion("standard") if self._mixed else nullcontext():
+            return trace_function(place.name, function, given, place.args, forget)
+
+    def run(
+        self,
+        name: str,
+        function: Callable,
+        *args: PyTree,
+        static: Hashable = (),
+        donate: bool = False,
+        quick: bool = False,
+    ) -> PyTree:
+        """Call `function(problem, *args)` compiled; with `donate` the first of args may be overwritten.
+
+        `quick` spends a quarter of the time on compiling, for code that takes two to three times as long to run.
+
+        `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
+        that meets a user function at a new signature is started again once that is traced.
+        """
+
+        def attempt(call: Call) -> PyTree:
+            result, seconds = called(function, call, donate, quick, self._placement)
+            self.compile_seconds += seconds
+            return result
+
+        return self._with_traces(attempt, name, args, static, donate)
+
+    def shapes(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> PyTree:
+        """What `run` would return with shapes in the place of arrays; nothing is compiled."""
+        return self._with_traces(lambda call: shapes_of(function, call), name, args, static, False)
+
+    def _with_traces(
+        self, attempt: Callable[[Call], PyTree], name: str, args: tuple, static: Hashable, donate: bool
+    ) -> PyTree:
+        """The result of an attempt with a program that is there, however its problem was traced; else with all traces
+        so far, started again until every function is traced wherever it is called.
+        """
+        flat = flattened(args, self._placement)
+        own = len(jax.tree.leaves(args[0], is_leaf=is_number)) if donate else 0
+        kind = (flat.form, name, static, donate, precision())  # a program compiled without x64 is another one
+        form = (self._first_form(), *kind)
+        for places in ways_to(form):
+            for place in places:
+                self._traced(place)
+            call = taken_apart(self._flattened(places), flat, own, kind)
+            if known_program(call.key) is not None:
+                return attempt(call)
+        while True:
+            places = tuple(self._known)
+            try:
+                result = attempt(taken_apart(self._flattened(places), flat, own, kind))
+            except MissingTrace as missing:
+                self.trace(missing.name, missing.args_)
+            else:
+                remember_way(form, places)
+                return result
+
+    def _first_form(self) -> Form:
+        """The form of the problem when the first program met it: its functions at the shapes they were checked at."""
+        now = precision()
+        if now not in self._first_forms:
+            self._first_forms[now] = self._flattened(tuple(self._known)).form
+        return self._first_forms[now]
+
+    def ready(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> "Ready":
+        """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
+
+        def attempt(call: Call) -> Ready:
+            (compiled, other), seconds = program_of(function, call, False, True, self._placement)
+            self.compile_seconds += seconds
+            return Ready(compiled, call.rest[: call.of_problem], other)
+
+        return self._with_traces(attempt, name, args, static, False)
+
+
+class Ready:
+    """A compiled program with its first arguments: the problem, and what else stays the same from call to call."""
+
+    def __init__(self, compiled: Compiled, first: list, other: PyTree) -> None:
+        self._compiled, self._first, self._other = compiled, first, other
+        self._whole = not jax.tree.leaves(other)
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        """The result for the other arguments."""
+        result = self._compiled([], [*self._first, *jax.tree.leaves(args)])
+        return result if self._whole else eqx.combine(result, self._other)
+
+    def given(self, *args: PyTree) -> "Ready":
+        """The same program with its next arguments fixed: handing over a NumPy array costs 4 us, every time."""
+        arrays = [on_device(leaf) for leaf in jax.tree.leaves(args)]
+        return Ready(self._compiled, [*self._first, *arrays], self._other)
