@@ -13,6 +13,7 @@ import types
 from pathlib import Path
 
 import numpy as np
+import pooch  # noqa: F401  # it logs to the stderr of its first import, which inside of a CliRunner is closed soon after
 import pytest
 from sockets import drop_sockets
 from typer.testing import CliRunner
