@@ -29,10 +29,26 @@ def optima(candidates: list[Candidate]) -> list[Optimum]:
 def chance_of_more(found: list[Optimum]) -> float:
     """The chance that another start ends at an optimum that none has met, by Good and Turing.
 
-    It is about the share of starts whose optimum no other start has met.
+    It is about the share of starts whose optimum no other start has met. Where ends differ in F, an optimum is a place:
+    functions with symmetries have several with the same F, and the best of all may be the one not met yet. (Ends along
+    a valley of equal F are then places of their own: rather too doubtful than too sure.)
     """
     ends = sum(map(len, found))
-    return sum(len(optimum) == 1 for optimum in found) / ends if ends else 1.0
+    met = [len(place) for optimum in found for place in _places(optimum)] if len(found) > 1 else [ends]
+    return met.count(1) / ends if ends else 1.0
+
+
+def _places(optimum: Optimum) -> list[Optimum]:
+    """The ends at one optimum by where they are."""
+    places: list[Optimum] = []
+    for end in optimum:
+        for place in places:
+            if _near(end, place[0]):
+                place.append(end)
+                break
+        else:
+            places.append([end])
+    return places
 
 
 def _ends(candidates: list[Candidate]) -> dict[int, Candidate]:
@@ -46,5 +62,8 @@ def _ends(candidates: list[Candidate]) -> dict[int, Candidate]:
 
 def _same(one: Candidate, other: Candidate) -> bool:
     apart, size = abs(one.upper - other.upper), 1 + abs(one.upper)
-    near = np.max(np.abs(one.point.x - other.point.x), initial=0.0) <= SAME_PLACE
-    return apart <= (AGREE if near else SAME_VALUE) * size
+    return apart <= (AGREE if _near(one, other) else SAME_VALUE) * size
+
+
+def _near(one: Candidate, other: Candidate) -> bool:
+    return bool(np.max(np.abs(one.point.x - other.point.x), initial=0.0) <= SAME_PLACE)
