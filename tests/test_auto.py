@@ -37,7 +37,7 @@ def test_external_problems(name, status):
     best = case.values[0]
     assert sol.status.name in status.split(" or ")
     assert sol.status.ok == (status in ("converged", "best_of_branches")) == sol.certificate.ok(1e-4)
-    assert abs(case.upper(sol.x, sol.y) - best) <= 1e-3 * (1 + abs(best))
+    assert abs(case.upper(sol.x, sol.y) - best) <= 1e-5 * (1 + abs(best))
     assert sol.method.route == "small"
     assert sol.log[0].startswith("Route small: deterministic")
     assert any(line.startswith("Globality: ") for line in sol.log)

@@ -101,6 +101,10 @@ OWED_TO_GAP = 1e-3
 """Relative difference in F within which, of tight points without multipliers, the one of least gap is preferred.
 Chosen, not measured."""
 
+OWED_TO_VIOLATION = 0.1
+"""Share of a point's violation that the lower level's own solution beside it must not exceed to be taken in its place
+although F is higher there. Chosen, not measured: of Dempe1992b (no Slater point) the two differ by a factor of 1e4."""
+
 SAME_PLACE = 1e-2
 """Distance, in units of the variables, within which points belong to one local optimum, or to one branch of the lower
 level. Chosen, not measured."""

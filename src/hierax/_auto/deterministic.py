@@ -16,7 +16,9 @@ from hierax._auto.constants import (
     FURTHER_STARTS,
     NEARLY_AS_LOW,
     NO_GAP,
+    OWED_TO_VIOLATION,
     PENALTY_ROUTE_SECONDS,
+    SAME_PLACE,
     SEARCH_SHARE,
     SMALL_ROUTE_SECONDS,
     STARTS,
@@ -191,13 +193,19 @@ class _Answer:
         search.go_down_from(best.point if lower is None else self._in_space(lower.point), best.start)
 
     def _settled(self, best: Candidate) -> Candidate:
-        """The candidate with the lower level's own solution as its y, where F may owe something to a gap."""
+        """The candidate with the lower level's own solution as its y, where F may owe something to a gap or violation.
+
+        Where no y keeps the rows strictly, a violation e moves y by the square root of e: F is lower than at any y that
+        keeps them, and is not the problem's. There the solution is taken although its F is higher.
+        """
         self.space.vectors.forget()
-        if not best.confirmed or (best.gap <= NO_GAP and best.residual <= TIGHT_RESIDUAL):
+        if best.confirmed and best.gap <= NO_GAP and best.residual <= TIGHT_RESIDUAL:
             return best
         exact = judge(self.space.vectors, best.better, best.start, best.way)
-        as_low = exact.upper <= best.upper + NEARLY_AS_LOW * (1 + abs(best.upper))
-        return exact if exact.accepted and as_low else best
+        as_low = best.confirmed and exact.upper <= best.upper + NEARLY_AS_LOW * (1 + abs(best.upper))
+        apart = np.max(np.abs(exact.point.y - best.point.y), initial=0.0)
+        nearby = apart <= SAME_PLACE and exact.violation <= OWED_TO_VIOLATION * best.violation
+        return exact if exact.accepted and (as_low or nearby) else best
 
     def _certified(self, point: Point) -> Certificate:
         x, y = self._trees(point)
