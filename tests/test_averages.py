@@ -1,6 +1,7 @@
 """Problems that are known from samples only: averages, judged on samples that they have not seen."""
 
 import dataclasses
+import time
 
 import jax
 import pytest
@@ -23,8 +24,21 @@ def noisy(sigma):
 
 
 @pytest.fixture(scope="module")
-def solution():
-    return hx.solve(noisy(0.5), 0.5, 0.5, progress=False)
+def timed():
+    """A solution, and the seconds that it took."""
+    begin = time.perf_counter()
+    return hx.solve(noisy(0.5), 0.5, 0.5, progress=False), time.perf_counter() - begin
+
+
+@pytest.fixture(scope="module")
+def solution(timed):
+    return timed[0]
+
+
+def test_nearly_all_of_the_time_is_accounted_for(timed):
+    """Also what certificates on fresh samples take, between the averages."""
+    sol, took = timed
+    assert 0.7 * took <= sol.counts.seconds + sol.counts.compile_seconds <= took
 
 
 def test_the_answer_is_right_within_its_standard_error(solution):

@@ -75,6 +75,7 @@ class _Rounds:
         self.found: list[Solution] = []
         self.sizes: list[int] = []
         self.certificate: Certificate | None = None
+        self._compiling = 0.0  # seconds
         self._unjudged = 0  # samples of the latest round, where an earlier run of the call has judged it
 
     @property
@@ -93,6 +94,7 @@ class _Rounds:
         kept = notes.take(name, TYPES)
         if kept is None:
             last = run_deterministic(average, auto, self.seed, first_line, self.call.under(name))
+            self._compiling += last.counts.compile_seconds
         else:
             last = answer_of(kept, auto, average)
         self.found.append(last)
@@ -132,7 +134,9 @@ class _Rounds:
         """The certificate of the last answer on samples that it has not seen."""
         fresh = max(samples, FRESH_SAMPLES)
         setting = Setting.of(self.prepared.problem, *self.point, fresh, self.seed + FRESH)
-        return certificate_in(setting, seed=self.seed, stop=lambda: self.interrupt.asked or self.left <= 0)
+        judged = certificate_in(setting, seed=self.seed, stop=lambda: self.interrupt.asked or self.left <= 0)
+        self._compiling += setting.compile_seconds
+        return judged
 
     def solution(self) -> Solution:
         """The last answer with its certificate, and what the rounds said."""
@@ -146,8 +150,8 @@ class _Rounds:
         counts = Counts(
             zeta=total * ("zeta" in names),
             xi=total * ("xi" in names),
-            seconds=sum(one.counts.seconds for one in self.found),
-            compile_seconds=sum(one.counts.compile_seconds for one in self.found),
+            seconds=self.call.clock.elapsed - self._compiling,
+            compile_seconds=self._compiling,
         )
         status = last.status
         if self.certificate is not None:

@@ -76,7 +76,7 @@ def judge_in(setting: Setting, x: PyTree, y: PyTree, best: PyTree = None) -> Jud
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree, best: PyTree) -> Judgement:
         return point_values(problem, data, x, y, None if best is None else problem.lower(x, best, data.xi))
 
-    return Judgement(*map(float, setting.run("judge", program, x, y, best)))
+    return Judgement(*map(float, setting.run("judge", program, x, y, best, quick=True)))
 
 
 @in_own_configuration

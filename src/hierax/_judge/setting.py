@@ -138,7 +138,8 @@ class Setting:
             parts = {key: leaves for key, leaves in data._asdict().items() if getattr(self, key).fresh}
             return jax.lax.map(lambda part: program(problem, data._replace(**part), *args), _grouped(parts))
 
-        return self.run(name, mapped, *args, static=(self.zeta.fresh, self.xi.fresh))
+        fresh = (self.zeta.fresh, self.xi.fresh)
+        return self.run(name, mapped, *args, static=fresh, quick=True)  # it runs once
 
     def solve_lower(
         self, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows | None = None
