@@ -357,3 +357,21 @@ def test_the_other_valley_is_found():
     assert certificate.lower_gap == pytest.approx(0.49, abs=0.01)
     assert "not optimal below" in certificate.reasons()[0]
     assert "best of 24 solves" in certificate.not_convex
+
+
+def test_rows_that_change_sides_at_a_distance():
+    """They speak against x only by more than what F changes on the way to them, and more of them than can be tried
+    leave the answer open, with the reason.
+    """
+    right = certify(TOY.problem, TOY.solutions[1].x, TOY.solutions[1].y)
+    fine = dataclasses.replace(right, upper_scale=1.0)
+
+    def verdicts(*gains, tols=(1e-4, 1e-3, 1e-2, 1e-1)):
+        return [dataclasses.replace(fine, gains=gains).verdict(tol) for tol in tols]
+
+    assert verdicts((1e-5, 2e-4), (3e-2, 1.2e-2)) == ["no", "yes", "yes", "yes"]
+    assert verdicts((1e-5, 0.0), (1e-4, 0.5)) == ["no", "no", "no", "no"]  # steep, right behind a kink
+    assert verdicts((1e-5, 0.5), (1e-4, 0.0)) == ["yes", "yes", "yes", "yes"]  # the bottom of a kink is near
+    assert verdicts((1e-5, 0.0), (1e-2, np.nan)) == ["yes", "yes", "unknown", "unknown"]
+    (why,) = dataclasses.replace(fine, gains=((1e-5, 0.0), (1e-2, np.nan))).reasons(1e-2)
+    assert "too many rows change sides within 0.01 lengths of x" in why and "a tolerance below 0.003" in why

@@ -169,6 +169,7 @@ def test_json_is_alone_on_stdout_whoever_prints(tmp_path):
     document = json.loads(done.stdout)
     assert document["exit_code"] == NOT_CERTIFIED and document["certificate"]["verdict"] == "no"
     assert document["settings"] == {
+        "seconds": None,
         "target": "model.py:problem",
         "method": "salvf",
         "max_steps": 5,

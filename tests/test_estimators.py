@@ -477,6 +477,8 @@ def test_a_short_training_warns():
         (BilevelSVC, {"kernel": "rbf", "landmarks": 0}, "landmarks=0"),
         (BilevelSVC, {"cv": 1}, "cv=1"),
         (BilevelSVC, {"cv": None, "validation_fraction": 1.5}, "validation_fraction=1.5"),
+        (BilevelSVC, {"cv": None, "validation_fraction": "a"}, "validation_fraction='a'"),
+        (BilevelSVC, {"cv": [([0, 1, 2], [999])]}, "names rows that X does not have"),
         (BilevelSVC, {"weight_bound": np.nan}, "weight_bound=nan"),
         (BilevelSVC, {"max_iter": 0}, "max_iter=0"),
         (HyperCleaner, {"model": "tree"}, "model='tree'"),
@@ -497,11 +499,17 @@ def test_wrong_settings_are_named(make, settings, said):
         ({"trusted": np.ones(90, bool)}, "trusted: needs rows that are trusted and rows that are not"),
         ({"trusted": np.arange(90)}, "trusted: needs True or False per row"),
         ({"sample_weight": -np.ones(90)}, "sample_weight: needs finite numbers"),
+        ({"sample_weight": ["a"] * 90}, "sample_weight: needs one number per row"),
     ],
 )
 def test_wrong_data_are_named(given, said):
     with pytest.raises(InputError, match=said):
         HyperCleaner().fit(*TWO, **given)
+
+
+def test_labels_of_different_kinds_are_named():
+    with pytest.raises(InputError, match=r"y: has labels of different kinds \(int, str\)"):
+        BilevelSVC().fit(TWO[0], np.array(["one", 0] * 45, dtype=object))
 
 
 def test_rows_of_another_data_set_cannot_be_filtered():

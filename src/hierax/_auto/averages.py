@@ -147,11 +147,11 @@ class _Rounds:
             lines.append(f"{samples} samples: F = {one.value:.6g}, {one.status.name}.")
         names = averaged(self.prepared)
         total = 2 * sum(self.sizes)
-        counts = Counts(
+        counts = Counts.of_search(
+            self.call.clock.elapsed - self._compiling,
+            self._compiling,
             zeta=total * ("zeta" in names),
             xi=total * ("xi" in names),
-            seconds=self.call.clock.elapsed - self._compiling,
-            compile_seconds=self._compiling,
         )
         status = last.status
         if self.certificate is not None:

@@ -87,11 +87,11 @@ def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: s
         multipliers=answer.multipliers,
         status=answer.status,
         history=_history(found.candidates, space),
-        counts=Counts(seconds=time.perf_counter() - begin - compiling, compile_seconds=compiling),
+        counts=Counts.of_search(time.perf_counter() - begin - compiling, compiling),
         state=None,
         method=dataclasses.replace(auto, starts=starts, seconds=seconds),
         problem=prepared.problem,
-        log=(first_line, f"{starts} starts, the given one first.", *answer.log),
+        log=(first_line, _starts_made(found, starts), *answer.log),
         tol=auto.tol,
         starts=Starts(tuple(map(answer.in_users_units, ends_of_starts(found, starts))), answer.globality),
     )
@@ -242,6 +242,12 @@ class _Answer:
             upper = unraveled(shapes, np.zeros(vectors.layout.own_above))
         self.multipliers = Multipliers(own.inequalities, own.equalities, upper)
         self.status = status
+
+
+def _starts_made(found: SearchResult, starts: int) -> str:
+    """How many starts there were, those that were added on the way apart."""
+    further = max((candidate.start for candidate in found.candidates), default=0) + 1 - starts
+    return f"{starts} starts, the given one first" + (f", and {further} further ones." if further > 0 else ".")
 
 
 def _refuse_nonfinite(space: Space) -> None:

@@ -326,7 +326,7 @@ def run_implicit(prepared: Prepared, auto: "Auto", seed: int, first_line: str, c
         multipliers=route.multipliers(),
         status=status,
         history=route.history(),
-        counts=Counts(seconds=time.perf_counter() - begin - compiling, compile_seconds=compiling),
+        counts=Counts.of_search(time.perf_counter() - begin - compiling, compiling),
         state=None,
         method=dataclasses.replace(auto, starts=route.starts),
         problem=prepared.problem,

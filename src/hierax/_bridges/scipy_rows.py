@@ -131,10 +131,10 @@ def box_of(name: str, start: np.ndarray, bounds: Any) -> AbstractSet:
             )
         low = np.array([-np.inf if pair[0] is None else pair[0] for pair in pairs])
         high = np.array([np.inf if pair[1] is None else pair[1] for pair in pairs])
-    wrong = np.flatnonzero(~(low <= high))
+    wrong = np.flatnonzero(~(low <= high) | (low == np.inf) | (high == -np.inf))
     if wrong.size:
         i = wrong[0]
-        raise InputError(f"{name}[{i}]: the lower bound {low[i]:g} exceeds the upper bound {high[i]:g}, or one is NaN.")
+        raise InputError(f"{name}[{i}]: no number is between the bounds {low[i]:g} and {high[i]:g}.")
     return Box(low, high)
 
 
@@ -158,6 +158,8 @@ def _constraint(name: str, given: Any) -> Constraint:
     if isinstance(given, Mapping):
         return _from_dictionary(name, given)
     if isinstance(given, optimize.NonlinearConstraint):
+        if callable(given.jac):
+            raise _with_jac(name)
         _refuse_keep_feasible(name, given.keep_feasible)
         return Constraint(name, given.fun, *_limits_of(name, given))
     if isinstance(given, optimize.LinearConstraint):
@@ -176,11 +178,12 @@ def _from_dictionary(name: str, given: Mapping[str, Any]) -> Constraint:
     if not callable(given.get("fun")):
         raise InputError(f"{name}: needs 'fun', a function of (x, y), got {given.get('fun')!r}.")
     if "jac" in given:
-        raise InputError(f"{name}: leave 'jac' out, derivatives are found by JAX.")
+        raise _with_jac(name)
     unknown = sorted(set(given) - {"type", "fun", "args"})
     if unknown:
         raise InputError(f"{name}: does not know {unknown[0]!r}; there are 'type', 'fun' and 'args'.")
-    fun, args = given["fun"], tuple(given.get("args", ()))
+    fun, args = given["fun"], given.get("args", ())
+    args = tuple(args) if isinstance(args, tuple | list) else (args,)
     high = np.array(np.inf if kind == "ineq" else 0.0)
     return Constraint(name, (lambda x, y: fun(x, y, *args)) if args else fun, np.array(0.0), high)
 
@@ -214,3 +217,7 @@ def _refuse_keep_feasible(name: str, keep_feasible: Any) -> None:
 
 def _got(value: Any) -> str:
     return f"got {type(value).__name__}"
+
+
+def _with_jac(name: str) -> InputError:
+    return InputError(f"{name}: leave jac out, derivatives are found by JAX.")

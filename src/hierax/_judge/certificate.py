@@ -143,9 +143,20 @@ class _Above:
     rounding: float = 0.0
 
     def gain(self, tol: float) -> float:
-        """What F can fall over a length of x, with kinks as wide as the tolerance; NaN: not known."""
-        widths = [decrease for width, decrease in self.gains if width <= max(KINK * tol, self.gains[0][0])]
-        return widths[-1] if widths else math.nan
+        """What F can fall over a length of x, with kinks as wide as the tolerance; NaN: not known.
+
+        A row that changes sides at a distance counts as if it did so at x, which is wrong by what F changes on the way
+        there. Where less than that is seen beyond it, and x alone is fine, this is no objection.
+        """
+        if not self.gains:
+            return math.nan
+        (_, here), (width, beyond) = self.gains[0], self._widest(tol)
+        most = tol * self.upper_scale
+        return min(here, beyond) if here <= most and beyond - width * self.upper_scale <= most else beyond
+
+    def _widest(self, tol: float) -> tuple[float, float]:
+        """The gain with all rows that change sides within the tolerance."""
+        return [one for one in self.gains if one[0] <= max(KINK * tol, self.gains[0][0])][-1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -302,7 +313,7 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
     def _above(self, tol: float) -> list[Objection]:
         found, gain = [], self.gain(tol)
         if self.around is None or math.isnan(gain):
-            why = self.notes.get("gains") or self.notes.get("hypergradient_norm") or "not computed"
+            why = self.notes.get("gains") or self.notes.get("hypergradient_norm") or self._too_wide(tol)
             found.append(Objection(f"stationarity above is not known: {why}.", False))
         else:
             most = tol * self.upper_scale + self.rounding * tol
@@ -322,6 +333,15 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
         if self.around is not None and not self.around.complete:
             found.append(Objection("the time was up before the descent test was complete.", False))
         return found
+
+    def _too_wide(self, tol: float) -> str:
+        """Why the gain is not known at this tolerance although it is known at a smaller one."""
+        if self.around is None or not self.gains:
+            return "not computed"
+        width, _ = self._widest(tol)
+        text = f"too many rows change sides within {width:g} lengths of x to try every side"
+        known = [one for one, decrease in self.gains if one < width and not math.isnan(decrease)]
+        return f"{text}; a tolerance below {width / KINK:.1g} does not ask for them" if known else text
 
     def _weighed(self, text: str, value: float, error: float | None, most: float) -> list[Objection]:
         """The objection that a value exceeds a limit, weighed with its standard error."""

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.text import entries, numbers_of, shown
+from hierax._compile.precision import float64
 from hierax._judge.below import GapRange
 from hierax._judge.inspection import Fields
 from hierax._judge.large import compare, feasibility
@@ -84,7 +85,8 @@ def trained_fields(retraining: Retraining, setting: Setting, given: Multipliers 
     best = y if lower < own_lower else own_y
     found = _reference(setting, best, min(lower, own_lower))
     compared = compare(setting, found, given)
-    low, high = map(np.asarray, sets.bounds(setting.bound.problem.x_set, setting.x))
+    with float64():
+        low, high = map(np.asarray, sets.bounds(setting.bound.problem.x_set, setting.x))
     bounds = low, high
     v = raveled(setting.x)
     lengths = lengths_of(v, bounds, np.zeros(v.size), np.zeros(0, int), np.full(v.size, np.inf)).values

@@ -67,6 +67,9 @@ def read(path: Path, problem: Problem, x0: PyTree, y0: PyTree) -> Answer:
     """The answer in a file, in the structure of the problem's start; InputError says what does not fit."""
     try:
         content = json.loads(path.read_text("utf-8"), parse_constant=_refuse_constant)
+    except FileNotFoundError:
+        text = f"{path}: there is no such file; `hierax solve` writes answer.json into its folder (--out)."
+        raise InputError(text) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not JSON ({error}).") from error
     if not isinstance(content, dict) or "x" not in content or "y" not in content:

@@ -43,17 +43,29 @@ WAITING_SHOWN = 0.05  # share of a run spent waiting for data from which on `pri
 class Counts:
     """Samples and gradient evaluations of a run (per start), its seconds with compilation apart, and those of them in
     which it waited for data.
+
+    Gradients and lower solves are None where they were not counted: in searches of `Auto` that are no run of steps.
     """
 
     zeta: int = 0
     xi: int = 0
-    grad_upper: int = 0
-    grad_lower: int = 0
-    vjp_constraints: int = 0
-    lower_solves: int = 0
+    grad_upper: int | None = 0
+    grad_lower: int | None = 0
+    vjp_constraints: int | None = 0
+    lower_solves: int | None = 0
     seconds: float = 0.0
     compile_seconds: float = 0.0
     waiting_seconds: float = 0.0
+
+    @property
+    def gradients(self) -> int:
+        """Evaluations of the gradients of F and G, as far as they were counted."""
+        return (self.grad_upper or 0) + (self.grad_lower or 0)
+
+    @classmethod
+    def of_search(cls, seconds: float, compile_seconds: float, zeta: int = 0, xi: int = 0) -> "Counts":
+        """Those of a search that does not count its gradients and lower solves."""
+        return cls(zeta, xi, None, None, None, None, seconds, compile_seconds)
 
     def to_frame(self) -> Any:
         """The counts as a `pandas.DataFrame` of one row (needs pandas)."""

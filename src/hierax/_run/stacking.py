@@ -1,6 +1,6 @@
 """Solutions that were found one after another, as one `Solutions` with a leading axis of starts."""
 
-import dataclasses
+from dataclasses import fields
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from hierax._run.solution import Counts, Solution, Solutions
 
 def stacked(each: list[Solution]) -> Solutions:
     """All of them; a start without multipliers (it had no turn) has NaN there."""
-    counts = {field.name: sum(getattr(one.counts, field.name) for one in each) for field in dataclasses.fields(Counts)}
+    counts = {field.name: _sum([getattr(one.counts, field.name) for one in each]) for field in fields(Counts)}
     return Solutions(
         x=_together([one.x for one in each]),
         y=_together([one.y for one in each]),
@@ -29,6 +29,12 @@ def stacked(each: list[Solution]) -> Solutions:
         log=tuple(f"start {i}: {line}" for i, one in enumerate(each) for line in one.log),
         each=tuple(each),
     )
+
+
+def _sum(counts: list[Any]) -> Any:
+    """None where one of them was not counted."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _together(trees: list[PyTree]) -> PyTree:

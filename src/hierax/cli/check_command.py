@@ -15,7 +15,10 @@ EXAMPLE = "Example: hierax check problem.py:problem"
 
 def check_problem(
     target: Target,
-    points: Annotated[int, typer.Option(min=1, help="How many segments are sampled for convexity.")] = 32,
+    points: Annotated[
+        int,
+        typer.Option(min=1, help="Segments around y0, sampled for convexity; half as many more cover Y."),
+    ] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sampled points.")] = 0,
 ) -> None:
     """Look whether a problem is what the methods assume: finite, convex below, a Slater point, LICQ.

@@ -115,7 +115,7 @@ def solve(
             print(f"Running the Python file {file} for its {name}.")
         with processes.together():
             given = stated(file, name)
-        settings = {"target": target, **chosen._asdict(), "resumed": resume}
+        settings = {"target": target, **chosen._asdict(), "seconds": seconds, "resumed": resume}
         with interruptible() as interrupt:  # Ctrl-C ends the run, and what it has is written
             with _in_folder(folder, settings, resume, processes):
                 solution = run_solver(

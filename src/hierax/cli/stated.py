@@ -37,10 +37,12 @@ def stated(file: Path, name: str) -> Stated:
     if isinstance(found, Problem):
         missing = [start for start in ("x0", "y0") if not hasattr(module, start)]
         if missing:
-            raise InputError(f"{file}: {name} is a Problem, but {' and '.join(missing)} is not defined beside it.")
+            raise InputError(
+                f"{file}: {name} is a Problem, but not where to start: define {' and '.join(missing)} beside it."
+            )
         return Stated(found, module.x0, module.y0)
     if not callable(found):
-        raise InputError(f"{file}: {name} is a {type(found).__name__}; needs a Problem or a function returning one.")
+        raise InputError(f"{file}: {name} is {found!r:.40}; needs a Problem or a function returning one.")
     try:
         answer = found()
     except InputError:

@@ -59,14 +59,18 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
         """What `fit` was given; sets `classes_` and forgets what an earlier `fit` has left."""
         self.__dict__.pop("_certificate", None)
         features, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=1)
-        check_classification_targets(labels)
+        try:
+            check_classification_targets(labels)
+        except TypeError:
+            kinds = sorted({type(label).__name__ for label in labels.tolist()})
+            raise InputError(f"y: has labels of different kinds ({', '.join(kinds)}); give all of one kind.") from None
         counts = _sample_weight(sample_weight, labels.shape[0])
         counted = counts > 0
         self.classes_ = np.unique(labels[counted])
         if self.classes_.size < 2:
             raise InputError(
                 f"y: {type(self).__name__} needs two classes at least, but the rows that count have 1 class, "
-                f"{self.classes_[0]!r}."
+                f"{self.classes_.tolist()[0]!r}."
             )
         codes = np.searchsorted(self.classes_, labels[counted])
         return Given(features[counted], codes, counts[counted], counted)
@@ -116,7 +120,10 @@ def number(name: str, value: Any, least: float, strict: bool = False) -> float:
 def _sample_weight(sample_weight: Any, n: int) -> Float[np.ndarray, " n"]:
     if sample_weight is None:
         return np.ones(n)
-    counts = np.asarray(sample_weight, np.float64)
+    try:
+        counts = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"sample_weight: needs one number per row, got {sample_weight!r:.60}.") from None
     if counts.shape != (n,):
         raise InputError(f"sample_weight: needs one number per row, shape ({n},), got {counts.shape}.")
     if not np.isfinite(counts).all() or (counts < 0).any():

@@ -5,6 +5,7 @@ fold is a lower level of its own and all of them share the hyper-parameters.
 """
 
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ class Parts(NamedTuple):
 
 def held_out(codes: Int[np.ndarray, " n"], fraction: float, rng: np.random.RandomState) -> Parts:
     """A share of every class, drawn at random; at least one row in all, and never the last row of a class."""
-    if not 0 < fraction < 1:
+    if not isinstance(fraction, Real) or not 0 < fraction < 1:
         raise InputError(f"validation_fraction={fraction!r}: needs a number between 0 and 1.")
     if codes.size < 2:
         raise InputError("X: has 1 sample; the model is fitted on some rows and tuned on others, so 2 are needed.")
@@ -51,8 +52,8 @@ def folds(
     pairs: Iterable[tuple[np.ndarray, np.ndarray]] = check_cv(cv, codes, classifier=True).split(features, codes)
     train, validation = [], []
     for rows, others in pairs:
-        train.append(_mask(rows, codes.size))
-        validation.append(_mask(others, codes.size))
+        train.append(_mask(rows, codes.size, cv))
+        validation.append(_mask(others, codes.size, cv))
     parts = Parts(np.array(train), np.array(validation))
     if not (parts.train.any(axis=1) & parts.validation.any(axis=1)).all():
         raise InputError(f"cv={cv!r}: a fold has no rows to fit the model on, or none to judge it.")
@@ -82,7 +83,10 @@ def kept(parts: Parts, rows: Bool[np.ndarray, " n"]) -> Parts:
     return Parts(train[whole], validation[whole])
 
 
-def _mask(rows: np.ndarray, n: int) -> Bool[np.ndarray, " n"]:
+def _mask(rows: np.ndarray, n: int, cv: Any) -> Bool[np.ndarray, " n"]:
     found = np.zeros(n, bool)
-    found[rows] = True
+    try:
+        found[rows] = True
+    except IndexError:
+        raise InputError(f"cv={cv!r}: names rows that X does not have; it has rows 0 to {n - 1}.") from None
     return found

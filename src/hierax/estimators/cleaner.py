@@ -221,7 +221,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
             y: the labels that `fit` was given.
 
         Returns:
-            X and y without the suspects, of the types that they had.
+            X and y without the suspects: data frames and arrays as they were, lists as arrays.
 
         Raises:
             InputError: where there are not as many rows as in the fit.

@@ -174,7 +174,8 @@ def _ending(status: Mapping[str, Any], many: bool, certificate: Certified | None
         agreed = certificate is not None and certificate.verdict == "yes"
         return Ending(name, message, "open", f"{what} The certificate says yes of its point." if agreed else what)
     if certificate is None:
-        return Ending(name, message, "ok", f"{whose} a local solution, certified when it ended.")
+        what = f"{whose} a local solution, certified when it ended; the certificate itself was not kept."
+        return Ending(name, message, "open", what)
     if certificate.verdict != "yes":
         what = f"{whose} a local solution, but the certificate below does not agree: it says {certificate.verdict}."
         return Ending(name, message, "open", what)
@@ -195,7 +196,7 @@ def _command(settings: Mapping[str, Any]) -> str:
     if not settings.get("target"):
         return ""
     words = ["hierax", "solve", shlex.quote(str(settings["target"]))]
-    for name in ("method", "max_steps", "seed"):
+    for name in ("method", "max_steps", "seconds", "seed"):
         if settings.get(name) is not None:
             words += [f"--{name.replace('_', '-')}", shlex.quote(str(settings[name]))]
     return " ".join(words)

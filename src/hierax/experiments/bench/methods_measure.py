@@ -101,8 +101,8 @@ class Judge:
         return {
             "step": solution.status.step,
             "seconds": seconds,
-            "gradients": counts.grad_upper + counts.grad_lower,
-            "lower_solves": counts.lower_solves,
+            "gradients": counts.gradients,
+            "lower_solves": counts.lower_solves or 0,
             "gap": self.gap(x),
         }
 

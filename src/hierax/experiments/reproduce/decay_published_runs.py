@@ -178,7 +178,7 @@ def _run(given: Published, parts: Split, seed: int, epochs: int) -> Curve:
             "status": solution.status.name,
             "start": given.start,
             "bound": float(np.asarray(solution.x)[0]),
-            "gradients": counts.grad_lower + counts.grad_upper,
+            "gradients": counts.gradients,
             "seconds": counts.seconds,
             "compile_seconds": counts.compile_seconds,
         },

@@ -87,7 +87,7 @@ def _run(
             "loss": float(judged.loss[-1]),
             "own_accuracy": float(own.accuracy[0]),
             "violation": float(np.max(held, initial=0.0)),
-            "gradients": counts.grad_lower + counts.grad_upper,
+            "gradients": counts.gradients,
             "seconds": counts.seconds,
             "compile_seconds": counts.compile_seconds,
         },
