@@ -375,3 +375,18 @@ def test_rows_that_change_sides_at_a_distance():
     assert verdicts((1e-5, 0.0), (1e-2, np.nan)) == ["yes", "yes", "unknown", "unknown"]
     (why,) = dataclasses.replace(fine, gains=((1e-5, 0.0), (1e-2, np.nan))).reasons(1e-2)
     assert "too many rows change sides within 0.01 lengths of x" in why and "a tolerance below 0.003" in why
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-8, 1e-7, 1e-6, 3e-6, 1e-5, 3e-5])
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_a_y_that_is_nearly_the_only_solution_is_not_compared_with_it_as_with_another(off, side):
+    """Between 3e-6 and 1e-5 lengths it was: a no at every tolerance, of a lower level with one solution."""
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        constraints=lambda x, y: y - x,
+        x_set=hx.Box(0.0, 3.0),
+        y_set=hx.Box(0.0, 3.0),
+    )
+    found = certify(problem, 1 / 1.1, 1 / 1.1 + side * off)
+    assert [found.verdict(tol) for tol in (1e-4, 1e-3, 1e-2)] == ["yes"] * 3

@@ -15,6 +15,7 @@ from hierax._problem.problem import Multipliers
 
 CLOSE = 1e-4  # difference of values, in units of G, of solutions of the lower level between which x may stand
 SAME, SAME_RESIDUAL = 1e-5, 1e-4  # gap, as a share of its range, and KKT residual of a y that may be a solution itself
+BESIDE = 1e-3  # lengths of y within which the solution that is reached from y is y, less exactly
 TIE = 3e-6  # lengths by which a point may miss a tie of two solutions of the lower level
 
 
@@ -70,8 +71,8 @@ def reference(look: Inspection, solver: AbstractLowerSolver | None) -> Reference
 def _near(look: Inspection, found: Branches, best: int) -> Point:
     """The solution of the lower level that the point is compared with.
 
-    y itself, where nothing distinguishes it from a solution: y*(x) may not be unique, and F depends on which is
-    taken. Else that which was reached from y, where it is as good, up to CLOSE, as the best one.
+    y itself, where nothing distinguishes it from a solution and the one that is reached from it is elsewhere: y*(x) may
+    not be unique, and F depends on which is taken. Else that one, where it is as good, up to CLOSE, as the best one.
     """
     x, y = look.at
     near = 0 if found.status[0] == SOLVED and found.value[0] <= found.value[best] + CLOSE else best
@@ -79,7 +80,8 @@ def _near(look: Inspection, found: Branches, best: int) -> Point:
     gap = abs(float(values.lower) - found.value[best])
     first, tie = np.abs(slopes.lower[x.size :]).sum(), _tie(look, slopes, found.slope[best])
     residual = kkt_residual(values, found.mu[near], look.programs.layout)
-    if gap <= max(SAME * (first + tie), 1e-9) and residual <= SAME_RESIDUAL:
+    elsewhere = np.max(np.abs(y - found.y[near]), initial=0.0) > BESIDE
+    if elsewhere and gap <= max(SAME * (first + tie), 1e-9) and residual <= SAME_RESIDUAL:
         return Point(x, y, found.mu[near])
     return Point(x, found.y[near], found.mu[near])
 
