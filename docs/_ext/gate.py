@@ -91,16 +91,19 @@ def parameters(thing: Any) -> list[inspect.Parameter]:
 
 
 def explanations(thing: Any) -> list[tuple[str, str]]:
-    """The entries of Args and Attributes: of a class also those of the classes it is put together from."""
+    """The entries of Args and Attributes, parameters first and in their order.
+
+    A class is explained by its own docstring and by those of the classes it is put together from.
+    """
     texts = [own_docstring(one) for one in (reversed(thing.__mro__) if inspect.isclass(thing) else [thing])]
-    wanted = {one.name for one in parameters(thing)}
+    wanted = [one.name for one in parameters(thing)]
     found: dict[str, str] = {}
     for place, text in enumerate(texts):
         parts = take_apart(text)
         for entry, said in parts.entries("Args") + parts.entries("Attributes"):
             if place == len(texts) - 1 or entry in wanted:
                 found[entry] = said
-    return list(found.items())
+    return sorted(found.items(), key=lambda entry: wanted.index(entry[0]) if entry[0] in wanted else len(wanted))
 
 
 def faults_of(name: str) -> dict[str, str]:

@@ -84,7 +84,7 @@ def page_of(name: str, short: dict[str, str], docs: Path) -> str:
                 text = definitions(entries, short) if entries else blocks(parts.sections[section], short)
                 lines += [f"## {title}", "", *text, ""]
         if name in MEMBERS:
-            lines += ["## Methods", "", *members(name, thing, short), ""]
+            lines += ["## Members", "", *members(name, thing, short), ""]
         if "Examples" in parts.sections:
             lines += ["## Example", "", *examples(parts.sections["Examples"], short), ""]
     further = [f"- {read_on(one, docs)}" for one in READ_ON.get(name, ())]
