@@ -14,7 +14,7 @@ GALLERY = HERE.parent / "gallery"
 sys.path.insert(0, str(HERE / "_ext"))
 mpl.use("agg")
 
-import hierax  # noqa: E402 - after the path
+import hierax
 
 project = "hierax"
 author = "The hierax developers"

@@ -1,4 +1,4 @@
-"""The documentation site without Sphinx: every page can be reached, every link leads somewhere, the reference is whole."""
+"""The documentation site, without Sphinx: every page can be reached, links lead somewhere, the reference is whole."""
 
 import importlib
 import re
