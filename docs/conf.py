@@ -65,7 +65,10 @@ html_theme_options = {
 }
 html_sidebars = {"index": []}
 # No menu: it would load parts of MathJax on demand. Text between dollars has become mathematics before MathJax sees it.
-mathjax3_config = {"options": {"enableMenu": False}, "chtml": {"displayAlign": "left", "displayIndent": "1.5em"}}
+mathjax3_config = {
+    "options": {"enableMenu": False},
+    "chtml": {"scale": 0.95, "displayAlign": "left", "displayIndent": "1.5em"},
+}
 
 if any(GALLERY.glob("*/plot_*.py")):
     extensions.insert(0, "sphinx_gallery.gen_gallery")
