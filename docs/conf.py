@@ -75,6 +75,7 @@ if any(GALLERY.glob("*/plot_*.py")):
     sphinx_gallery_conf = {
         "examples_dirs": str(GALLERY),
         "gallery_dirs": "gallery",
+        "subsection_order": ["../gallery/first_steps", "*"],
         "filename_pattern": r"[/\\]plot_",
         "ignore_pattern": r"__init__\.py",
         "parallel": 2,

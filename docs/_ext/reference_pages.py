@@ -65,7 +65,8 @@ def page_of(name: str, short: dict[str, str], docs: Path) -> str:
         parts = take_apart(own_docstring(thing))
         kind = "class" if inspect.isclass(thing) else "function"
         kind = "exception" if kind == "class" and issubclass(thing, BaseException) else kind
-        lines += [f"```{{py:{kind}}} {name}{signature(thing)}", "```", ""]
+        is_record = "Attributes" in parts.sections and "Args" not in parts.sections
+        lines += [f"```{{py:{kind}}} {name}{'' if is_record else signature(thing)}", "```", ""]
         lines += [*blocks(parts.text, short), ""]
         if name in FORMULAS:
             lines += ["```{math}", FORMULAS[name], "```", ""]
@@ -73,7 +74,7 @@ def page_of(name: str, short: dict[str, str], docs: Path) -> str:
         wanted = {one.name for one in parameters(thing)}
         titles = {"Arguments": [one for one in explained if one[0] in wanted]}
         titles["Attributes"] = [one for one in explained if one[0] not in wanted]
-        if "Attributes" in parts.sections and "Args" not in parts.sections:
+        if is_record:  # the library makes them, users read them
             titles = {"Attributes": explained}
         for title, entries in titles.items():
             if entries:
