@@ -63,6 +63,13 @@ def page_of(name: str, short: dict[str, str], docs: Path) -> str:
         lines += [f"```{{py:data}} {name}", "```", "", inline(VALUES[name], short), ""]
     else:
         parts = take_apart(own_docstring(thing))
+        own = {entry for entry, _ in explanations(thing)} | {name.rpartition(".")[2]}
+        near = {"hierax", name.rpartition(".")[0]}  # `violation` is an attribute in one place, a function in another
+        short = {
+            word: target
+            for word, target in short.items()
+            if word not in own and (word[0].isupper() or target.rpartition(".")[0] in near)
+        }
         kind = "class" if inspect.isclass(thing) else "function"
         kind = "exception" if kind == "class" and issubclass(thing, BaseException) else kind
         is_record = "Attributes" in parts.sections and "Args" not in parts.sections
