@@ -1,4 +1,5 @@
-# Everything runs in .venv, which is built from requirements.lock. Needed: make, Python >= 3.11, a package registry.
+# Everything runs in .venv, which is built from requirements.lock, and `make docs` in .venv-docs, built from
+# requirements-docs.lock. Needed: make, Python >= 3.11, a package registry.
 #   make test PYTHON=python3.12            choose the Python (only used when .venv is made)
 #   make test PYTEST_ARGS='-k sets -x'     pass options to pytest (also test-fast, test-all)
 #   make soak SOAK_ARGS='kills --kills 20' one part of the long tests, in small
@@ -9,11 +10,13 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SOAK_ARGS ?=
 LOCK_ARGS ?=
+DOCS_ARGS ?=
 
 BIN := .venv/bin
+DOCS_BIN := .venv-docs/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all lint bench soak lock check-lock release-check clean
+.PHONY: help demo test test-fast test-all lint bench soak docs lock check-lock release-check clean
 
 help:
 	@echo "make demo        solve a small problem and draw it (seconds, after the first install)"
@@ -23,10 +26,11 @@ help:
 	@echo "make lint        ruff, mypy and the contracts between packages only"
 	@echo "make bench       the benchmarks"
 	@echo "make soak        long tests under load: kills of running commands, a million steps, a thousand shapes, threads"
-	@echo "make lock        resolve pyproject.toml into requirements.lock"
-	@echo "make check-lock  resolve requirements.lock for every supported platform; installs nothing"
+	@echo "make docs        the documentation site, in build/docs/html; reads no network once .venv-docs is made"
+	@echo "make lock        resolve pyproject.toml into requirements.lock and requirements-docs.lock"
+	@echo "make check-lock  resolve both locks for every supported platform; installs nothing"
 	@echo "make release-check  build sdist and wheel, install them into a clean environment, and use them there"
-	@echo "make clean       remove .venv, caches and builds (not out/)"
+	@echo "make clean       remove .venv, .venv-docs, caches and builds (not out/)"
 
 demo: .venv/installed
 	@$(BIN)/hierax demo
@@ -80,30 +84,54 @@ make_venv = \
 	fi; \
 	"$$py" -m venv --clear "$$dir"
 
+# Shell text: fills the folder $dir with a virtual environment that holds what the file $lock pins.
+fill_venv = \
+	bin=$$dir/bin; \
+	if ! "$$bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	  $(find_python); \
+	  echo "making $$dir with $$("$$py" --version)"; \
+	  if command -v uv >/dev/null 2>&1; then rm -rf "$$dir" && uv venv -q --no-project --python "$$py" "$$dir"; \
+	  else $(make_venv); fi || exit 1; \
+	fi; \
+	echo "installing $$lock into $$dir (the first time this takes a minute or two)"; \
+	if command -v uv >/dev/null 2>&1; then \
+	  uv pip install -q --python "$$bin/python" --require-hashes -r "$$lock"; \
+	else \
+	  "$$bin/python" -m pip --version >/dev/null 2>&1 || "$$bin/python" -m ensurepip >/dev/null; \
+	  "$$bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$$lock"; \
+	fi
+
+# Shell text: installs the project itself into the virtual environment $dir.
+install_project = \
+	if command -v uv >/dev/null 2>&1; then \
+	  uv pip install -q --python "$$dir/bin/python" --no-deps --no-build-isolation -e .; \
+	else \
+	  "$$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	fi
+
 # Two stamps: a new lock installs packages again, a new pyproject.toml only the project itself.
 .venv/locked: requirements.lock
-	@if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
-	  $(find_python); \
-	  echo "making .venv with $$("$$py" --version)"; \
-	  if command -v uv >/dev/null 2>&1; then rm -rf .venv && uv venv -q --no-project --python "$$py" .venv; \
-	  else dir=.venv; $(make_venv); fi || exit 1; \
-	fi
-	@echo "installing requirements.lock into .venv (the first time this takes a minute or two)"
-	@if command -v uv >/dev/null 2>&1; then \
-	  uv pip install -q --python $(BIN)/python --require-hashes -r requirements.lock; \
-	else \
-	  $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; \
-	  $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock; \
-	fi
+	@dir=.venv; lock=requirements.lock; $(fill_venv)
 	@touch $@
 
 .venv/installed: .venv/locked pyproject.toml
-	@if command -v uv >/dev/null 2>&1; then \
-	  uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .; \
-	else \
-	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .; \
-	fi
+	@dir=.venv; $(install_project)
 	@touch $@
+
+.venv-docs/locked: requirements-docs.lock
+	@dir=.venv-docs; lock=requirements-docs.lock; $(fill_venv)
+	@touch $@
+
+.venv-docs/installed: .venv-docs/locked pyproject.toml
+	@dir=.venv-docs; $(install_project)
+	@touch $@
+
+# Warnings are errors. What is kept between builds: pages that did not change (doctrees), examples whose script did not
+# change (docs/gallery), compiled programs (jax). `make clean` removes them all.
+docs: .venv-docs/installed
+	@JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/docs/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PLATFORMS=cpu \
+	  $(DOCS_BIN)/python -m sphinx -q -W --keep-going -b html -d build/docs/doctrees $(DOCS_ARGS) docs build/docs/html
+	@$(DOCS_BIN)/python tools/check_site.py build/docs/html
 
 # Shell text: sets $uv to the uv on the path, or to one in a temporary folder, $tmp, that goes away at the end.
 find_uv = \
@@ -115,13 +143,18 @@ find_uv = \
 	  uv=$$dir/bin/uv; \
 	fi
 
-# The lock holds versions and hashes for every platform and Python version, and no addresses.
+# The locks hold versions and hashes for every platform and Python version, and no addresses. What both pin has the same
+# version in both.
+compile_lock = "$$uv" pip compile -q --universal --python-version 3.11 --generate-hashes --all-extras \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK_ARGS)
+
 lock:
 	@$(find_uv); \
-	"$$uv" pip compile -q --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
-	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK_ARGS) \
-	  pyproject.toml -o requirements.lock; \
-	if grep -nE '://|^-|file:|@ ' requirements.lock; then echo "requirements.lock: the lines above hold addresses or options" >&2; exit 1; fi
+	$(compile_lock) --group dev pyproject.toml -o requirements.lock; \
+	$(compile_lock) --group docs -c requirements.lock pyproject.toml -o requirements-docs.lock; \
+	if grep -nE '://|^-|file:|@ ' requirements.lock requirements-docs.lock; then \
+	  echo "the lines above hold addresses or options" >&2; exit 1; \
+	fi
 
 # Not part of `make test`: it needs a package registry and says nothing about the code.
 check-lock:
@@ -132,5 +165,6 @@ release-check: .venv/installed
 	@$(BIN)/python tools/check_release.py
 
 clean:
-	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf .venv .venv-docs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf docs/gallery docs/reference docs/sg_execution_times.rst
+	find src tests benchmarks examples docs gallery tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,4 +1,4 @@
-"""Resolve requirements.lock for every supported platform, without installing anything: `make check-lock`.
+"""Resolve the locks for every supported platform, without installing anything: `make check-lock`.
 
     python tools/check_lock.py path/to/uv
 
@@ -11,7 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-LOCK = Path(__file__).parent.parent / "requirements.lock"
+ROOT = Path(__file__).parent.parent
+LOCKS = ("requirements.lock", "requirements-docs.lock")
 PYTHONS = ("3.11", "3.12", "3.13")
 # macOS on Intel processors is not among them: jaxlib has had no wheels for it since version 0.5.
 PLATFORMS = (
@@ -23,13 +24,17 @@ PLATFORMS = (
 OLDEST_PIP = "23.2.1"
 
 
-def resolves(title: str, command: list[str]) -> bool:
-    """Run a dry installation of the lock; print a line, and what was said where it fails."""
-    done = subprocess.run([*command, "--dry-run", "--require-hashes", "-r", str(LOCK)], capture_output=True, text=True)
-    print(f"{'resolves' if done.returncode == 0 else 'FAILS   '}  {title}")
-    if done.returncode != 0:
-        print(done.stderr)
-    return done.returncode == 0
+def unresolved(title: str, command: list[str]) -> int:
+    """Run a dry installation of each lock; print a line, and what was said where it fails. How many fail."""
+    failures = 0
+    for lock in LOCKS:
+        asked = [*command, "--dry-run", "--require-hashes", "-r", str(ROOT / lock)]
+        done = subprocess.run(asked, capture_output=True, text=True)
+        print(f"{'resolves' if done.returncode == 0 else 'FAILS   '}  {lock}, {title}")
+        if done.returncode != 0:
+            print(done.stderr)
+            failures += 1
+    return failures
 
 
 def main(uv: str) -> int:
@@ -39,14 +44,14 @@ def main(uv: str) -> int:
         for version in PYTHONS:
             target = ["--python-platform", platform, "--python-version", version, "--only-binary", ":all:"]
             command = [uv, "pip", "install", "--python", sys.executable, "--target", "unused", *target]
-            failures += not resolves(f"uv, {platform}, Python {version}", command)
+            failures += unresolved(f"uv, {platform}, Python {version}", command)
     with tempfile.TemporaryDirectory() as folder:
         python = str(Path(folder) / "bin" / "python")
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run([python, "-m", "pip", "install", "-qq", f"pip=={OLDEST_PIP}"], check=True)
         version = ".".join(map(str, sys.version_info[:2]))
         command = [python, "-m", "pip", "install", "-qq"]
-        failures += not resolves(f"pip {OLDEST_PIP}, this machine, Python {version}", command)
+        failures += unresolved(f"pip {OLDEST_PIP}, this machine, Python {version}", command)
     return failures
 
 

@@ -12,3 +12,15 @@ from hierax.experiments.datasets.prepare import scale as scale
 from hierax.experiments.datasets.prepare import splits as splits
 from hierax.experiments.datasets.sources import SOURCES as SOURCES
 from hierax.experiments.datasets.sources import Source as Source
+
+__all__ = [
+    "SOURCES",
+    "Dataset",
+    "MissingData",
+    "Source",
+    "availability",
+    "load",
+    "quadratic_features",
+    "scale",
+    "splits",
+]

@@ -151,6 +151,19 @@ def solve_many(
     returns True ends the start it is called for, and Ctrl-C ends them all. A named method makes its steps from all
     starts in one compiled program, vectorised for small problems; start i has the key `fold_in(key(seed), i)`.
 
+    Args:
+        problem: the problem.
+        x0s: starts of the upper variable, along a leading axis.
+        y0s: starts of the lower variable, likewise.
+        method: as for `solve`.
+        seconds: of the whole call.
+        seed: a whole number; see above.
+        callback: as for `solve`; see above.
+        throw: raise `RunFailed` where a start failed; by default its status tells.
+        state: `sols.state` of an earlier call to go on from.
+        max_steps, tol, record_every, output, progress: as for `solve`.
+        checkpoint, checkpoint_every, mesh: as for `solve`.
+
     Examples:
         >>> import hierax as hx
         >>> problem = hx.Problem(

@@ -30,6 +30,13 @@ def cache(folder: str | os.PathLike[str] | None = None) -> Path:
 
     Returns:
         The folder.
+
+    Examples:
+        At the top of a script (it changes JAX's configuration, so it is not run here):
+
+            import hierax as hx
+
+            hx.cache()
     """
     place = default_folder() if folder is None else Path(folder).expanduser()
     try:

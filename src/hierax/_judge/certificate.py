@@ -203,6 +203,13 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
         data: what stood for the expectations.
         samples: how many fresh samples that were.
         notes: by the name of a number, why it is None or what to know about it.
+
+    Examples:
+        >>> import hierax as hx
+        >>> from hierax.problems import toy
+        >>> certificate = hx.certify(toy(0.0).problem, 1.5, 1.4)
+        >>> certificate.verdict(1e-4), round(float(certificate.lower_gap), 2), round(float(certificate.distance), 2)
+        ('no', 0.31, 0.1)
     """
 
     x: PyTree

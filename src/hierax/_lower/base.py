@@ -17,7 +17,15 @@ from hierax._problem.problem import Problem, Rows
 
 
 class AbstractLowerSolver(eqx.Module):
-    """A deterministic solver of the lower level, a pure function of arrays: it compiles and maps."""
+    """A deterministic solver of the lower level, a pure function of arrays: it compiles and maps.
+
+    Examples:
+        >>> import hierax as hx
+        >>> sorted(hx.AbstractLowerSolver.__abstractmethods__)  # what a solver of your own must write
+        ['solve']
+        >>> isinstance(hx.Exact(), hx.AbstractLowerSolver)
+        True
+    """
 
     @abc.abstractmethod
     def solve(

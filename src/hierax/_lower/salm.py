@@ -63,6 +63,11 @@ class SALM(eqx.Module):
             printed: no caps, every call starts at lam = 0.
         eta_max: the cap 1/L_w; None: estimated.
         rho_max: the cap L_w/||J||^2; None: estimated.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.SALVF(inner=hx.SALM(steps=20)).inner.steps
+        20
     """
 
     steps: int | Staircase = eqx.field(static=True, default=10)

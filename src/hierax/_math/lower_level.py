@@ -47,6 +47,17 @@ class LowerSolution(NamedTuple):
         residual: largest entry of the KKT system: stationarity, violation and complementarity.
         status: SOLVED, INACCURATE, INFEASIBLE or UNBOUNDED.
         iterations: Newton steps (`Conic`: interior-point steps).
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> found = hx.Exact().solve(problem, jnp.asarray(1.5), jnp.asarray(0.0))
+        >>> round(float(found.y), 3), int(found.status) == hx.extend.SOLVED
+        (1.5, True)
     """
 
     y: PyTree

@@ -61,7 +61,23 @@ class PsiGradient(NamedTuple):
 
 
 def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
-    """Values of every constraint the outer level must respect."""
+    """Values of every constraint the outer level must respect.
+
+    Args:
+        problem: the problem.
+        x: the upper variable.
+        y: the lower variable.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> hx.extend.all_constraints(problem, 2.0, 3.0)
+        Multipliers(inequalities=1.0, equalities=None, upper=None)
+    """
     return Multipliers(*problem.rows(x, y), problem.upper_constraints(x, y))
 
 
@@ -98,7 +114,21 @@ def updated_nu(values: Multipliers, nu: Multipliers, c2: Scalar, tau: Scalar) ->
 
 
 def violation(values: Multipliers) -> Multipliers:
-    """How much each constraint is violated: [H]_+, |e|."""
+    """How much each constraint is violated: [H]_+, |e|.
+
+    Args:
+        values: of the constraints, from `all_constraints`.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> float(hx.extend.violation(hx.extend.all_constraints(problem, 2.0, 3.0)).inequalities)
+        1.0
+    """
     return _each(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
 
 
@@ -134,7 +164,19 @@ def psi_gradient(
 
 
 def gradient_mapping(convex_set: PyTree, point: PyTree, gradient: PyTree, step: Scalar) -> PyTree:
-    """(u - Proj(u - step * gradient)) / step: zero exactly at the points that are stationary over the set."""
+    """(u - Proj(u - step * gradient)) / step: zero exactly at the points that are stationary over the set.
+
+    Args:
+        convex_set: a set, or a tree of sets.
+        point: u.
+        gradient: shaped like u.
+        step: a number > 0.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.extend.gradient_mapping(hx.NonNegative(), jnp.array([1.0, 0.0]), jnp.array([2.0, 2.0]), 0.5)
+        Array([2., 0.], dtype=float32)
+    """
     landed = sets.project(convex_set, move(point, step, gradient))
     return jax.tree.map(lambda a, b: (a - b) / step, point, landed)
 

@@ -101,7 +101,18 @@ class GrowingWeight(FromLowerSolution):
 
 
 class Iterate(NamedTuple):
-    """The point of a method: x, y and the multiplier z (None where the method has none)."""
+    """The point of a method: x, y and the multiplier z (None where the method has none).
+
+    Attributes:
+        x: the upper variable.
+        y: the lower variable.
+        z: the multiplier of the lower level's constraints.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.extend.Iterate(0.5, 0.2)
+        Iterate(x=0.5, y=0.2, z=None)
+    """
 
     x: PyTree
     y: PyTree
@@ -156,7 +167,18 @@ def upper_curvature(at: Curvature) -> Scalar:
 
 
 def as_arrays(tree: Any, dtype: jnp.dtype) -> Any:
-    """Every number of a tree of settings as an array: with many starts they get an axis."""
+    """Every number of a tree of settings as an array: with many starts they get an axis.
+
+    Args:
+        tree: settings, for example a method.
+        dtype: of the arrays that its numbers become.
+
+    Examples:
+        >>> import hierax as hx
+        >>> import numpy as np
+        >>> hx.extend.as_arrays({"c": 2.0}, np.dtype("float32"))["c"].dtype
+        dtype('float32')
+    """
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), tree)
 
 
@@ -183,7 +205,23 @@ def in_scaled_units(multipliers: Multipliers, scales: Multipliers) -> Rows:
 
 
 def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
-    """Zero for every constraint of the lower level."""
+    """Zero for every constraint of the lower level.
+
+    Args:
+        problem: the problem.
+        x: the upper variable.
+        y: the lower variable.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> float(hx.extend.no_multipliers(problem, jnp.ones(()), jnp.ones(())).inequalities)
+        0.0
+    """
     return jax.tree.map(jnp.zeros_like, problem.rows(x, y))
 
 
@@ -191,7 +229,22 @@ def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
 
 
 def batch_costs(method: AbstractMethod, problem: Problem) -> Costs:
-    """The samples of one step: a batch of zeta and one of xi~."""
+    """The samples of one step: a batch of zeta and one of xi~.
+
+    Args:
+        method: the method, which knows its batch sizes.
+        problem: the problem, which knows its sources.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> hx.extend.batch_costs(hx.GAM(), problem).zeta  # nothing is sampled
+        0
+    """
     sizes = method.batches(problem)
     return Costs(zeta=sizes.zeta * (problem.zeta is not None), xi=sizes.xi * (problem.xi is not None))
 
@@ -219,6 +272,19 @@ class StepTaken(NamedTuple):
         inner: residual of the inner variable.
         z: residual of z.
         status: of an exact lower solve.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> one, zero = jnp.ones(()), jnp.zeros(())
+        >>> old, new = hx.extend.Iterate(one, one), hx.extend.Iterate(zero, one)
+        >>> taken = hx.extend.StepTaken(old, new, d_x=one, d_y=(), upper=one, lower=one, distance=zero, inner=zero)
+        >>> float(taken.new.x)
+        0.0
     """
 
     old: Iterate
@@ -234,7 +300,28 @@ class StepTaken(NamedTuple):
 
 
 def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smoothness: Scalar) -> Metrics:
-    """The report of a step; `problem` has scaled constraints, `smoothness` is the 1/step of the gradient mappings."""
+    """The report of a step; `problem` has scaled constraints, `smoothness` is the 1/step of the gradient mappings.
+
+    Args:
+        problem: the problem, its constraints divided by `scales`.
+        scales: divisors of the constraints, so that violations are reported in the user's units.
+        taken: the step.
+        smoothness: one over the step of the gradient mappings that tell how stationary a point is.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> one, zero = jnp.ones(()), jnp.zeros(())
+        >>> old, new = hx.extend.Iterate(one, one), hx.extend.Iterate(zero, one)
+        >>> taken = hx.extend.StepTaken(old, new, d_x=one, d_y=(), upper=one, lower=one, distance=zero, inner=zero)
+        >>> metrics = hx.extend.step_metrics(problem, hx.Multipliers(one, None, None), taken, one)
+        >>> float(metrics.step_x), float(metrics.violation)
+        (1.0, 1.0)
+    """
     old, new = taken.old, taken.new
     beyond = violation(all_constraints(problem, new.x, new.y))
     dtype = dtype_of(new.x, new.y)

@@ -21,7 +21,13 @@ from hierax._math.psi import Point, PsiGradient
 
 
 class Plain(eqx.Module):
-    """The stochastic gradient itself."""
+    """The stochastic gradient itself.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.SALVF(direction=hx.Plain()).direction.gradients_per_step
+        1
+    """
 
     gradients_per_step = 1
 
@@ -55,6 +61,11 @@ class Storm(eqx.Module):
             rule independent of the units of G. None: estimated.
         z: correct the z part of the direction as well, as the paper's u = (x, y, z) has it. By default z moves by its
             own gradient, which needs no batch and so has no noise but that of lam.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.SALVF(direction=hx.Storm(kappa=5.0)).direction.kappa
+        5.0
     """
 
     kappa: Number = 10.0

@@ -81,6 +81,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
             not given; (): none. A step that is given is never changed.
         bound: B of the paper's Z = [0, B/sqrt(p)]^p, the set of z with p constraints; None: z >= 0 alone. A B below
             sqrt(p) max lam*(x) keeps z from lam* without further notice.
+        stage: the outer step whose sizes are in use where some size is a `Staircase`; set by the run, not by you.
 
     Examples:
         >>> import hierax as hx
@@ -404,6 +405,9 @@ def first_state(
 
 def SALVF_VR(**settings: Any) -> SALVF:
     """SALVF with variance reduction: `SALVF(direction=Storm(), **settings)`.
+
+    Args:
+        settings: those of `SALVF`, but for `direction`.
 
     Examples:
         >>> import hierax as hx

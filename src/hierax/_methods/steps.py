@@ -24,6 +24,11 @@ StepRule = Any
 class Decay(eqx.Module):
     """alpha_k = scale * min(1, a (k+1)^(-power)); the numbers are traced, so a sweep compiles once.
 
+    Args:
+        scale: the largest step.
+        a: how long the first steps stay at `scale`: as long as a (k+1)^(-power) >= 1.
+        power: how fast they fall; 1/3 is that of the paper's SALVF-VR.
+
     Examples:
         >>> import hierax as hx
         >>> [round(float(hx.Decay(0.1)(k)), 4) for k in (0, 7, 26)]
@@ -51,6 +56,11 @@ class Steps(eqx.Module):
         x: a number, a schedule k -> number, or an optax transformation.
         y: the same. Its schedule is the alpha_k of the paper.
         z: the same, for the envelope's centre. Natural unit: 1/(c1 gamma2), which would set z = lam.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.SALVF(steps=hx.Steps(x=0.01, y=hx.Decay(0.1))).steps.x
+        0.01
     """
 
     x: StepRule = None
@@ -100,7 +110,17 @@ def rate(rule: StepRule, step: Array, dtype: jnp.dtype) -> Array:
 
 
 def init_rule(rule: StepRule, tree: PyTree) -> PyTree:
-    """State of the rule for a block."""
+    """State of the rule for a block.
+
+    Args:
+        rule: a number, a schedule or an optax transformation.
+        tree: the block that it will move.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.extend.init_rule(0.1, jnp.zeros(2)) is None  # only optax transformations have a state
+        True
+    """
     if not is_transformation(rule):
         return None
     with relaxed_promotion():
@@ -121,7 +141,23 @@ def apply_rule(
     step: Array,
     factor: Array | float = 1.0,
 ) -> tuple[PyTree, PyTree]:
-    """One projected step of a block: the new block and the rule's new state."""
+    """One projected step of a block: the new block and the rule's new state.
+
+    Args:
+        rule: a number, a schedule or an optax transformation.
+        state: the rule's state, from `init_rule` or the last step.
+        convex_set: a set, or a tree of sets, to project on.
+        tree: the block.
+        direction: shaped like the block; the step goes against it.
+        step: the number k of the outer step, for schedules.
+        factor: a number that the step is multiplied with; optax transformations ignore it.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> block, state = hx.extend.apply_rule(0.5, None, hx.NonNegative(), jnp.array([0.8]), jnp.array([2.0]), 0)
+        >>> block
+        Array([0.], dtype=float32)
+    """
     if not jax.tree.leaves(tree):  # z of a problem without constraints
         return tree, state
     if is_transformation(rule):

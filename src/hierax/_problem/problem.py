@@ -14,14 +14,46 @@ from hierax._problem.sets import Free
 
 
 class Rows(NamedTuple):
-    """One entry per constraint of the lower level: values, multipliers or scales."""
+    """One entry per constraint of the lower level: values, multipliers or scales.
+
+    Attributes:
+        inequalities: like the output of `constraints`; None where there is none.
+        equalities: like the output of `equalities`, likewise.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> problem.rows(2.0, 3.0)
+        Rows(inequalities=1.0, equalities=None)
+    """
 
     inequalities: PyTree
     equalities: PyTree
 
 
 class Multipliers(NamedTuple):
-    """Multipliers, shaped like the outputs of the constraint functions (None where there is none)."""
+    """Multipliers, shaped like the outputs of the constraint functions (None where there is none).
+
+    Attributes:
+        inequalities: of the lower level's constraints, >= 0.
+        equalities: of the lower level's equalities, free in sign.
+        upper: of the upper constraints.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> sol = hx.solve(problem, 0.5, 0.5)
+        >>> round(float(sol.multipliers.inequalities), 3)
+        1.818
+    """
 
     inequalities: PyTree
     equalities: PyTree

@@ -27,7 +27,18 @@ FEW = 2  # samples that are drawn to see whether a `draw` uses its key
 
 
 class Tickets(NamedTuple):
-    """The planned samples of one outer step: zeta, xi~ of the outer gradient, xi of the inner loop (leading axis s)."""
+    """The planned samples of one outer step: zeta, xi~ of the outer gradient, xi of the inner loop (leading axis s).
+
+    Attributes:
+        zeta: samples of the upper gradient: row numbers of a `Finite`, draws of a `Sampler`; None without a source.
+        xi: samples of the lower level for the outer gradient (the paper's xi~), likewise.
+        inner: samples of the lower level for the inner loop, with a leading axis of inner steps.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.extend.Tickets(zeta=jnp.arange(4), xi=None, inner=None).zeta.shape
+        (4,)
+    """
 
     zeta: PyTree
     xi: PyTree
@@ -240,6 +251,13 @@ class Stream:
     Args:
         iterable: yields batches, pytrees whose leaves have a leading axis.
         prefetch: how many batches to hold ready.
+
+    Examples:
+        >>> import hierax as hx
+        >>> import numpy as np
+        >>> batches = [np.zeros((4, 2)), np.ones((4, 2))]  # or a DataLoader
+        >>> hx.Stream(batches, prefetch=4).prefetch
+        4
     """
 
     def __init__(self, iterable: Iterable[Any], prefetch: int = 16) -> None:
@@ -267,12 +285,34 @@ def plan(source: AbstractSource | None, key: PRNGKeyArray, block: Any, count: in
 
 
 def fetch(source: AbstractSource | None, planned: PyTree) -> PyTree:
-    """`source.fetch`; without a source the batch is None."""
+    """`source.fetch`; without a source the batch is None.
+
+    Args:
+        source: `Finite`, `Sampler` or None.
+        planned: a part of `Tickets`, for example `tickets.zeta`.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.extend.fetch(hx.Finite(jnp.arange(5.0)), jnp.array([0, 2]))
+        Array([0., 2.], dtype=float32)
+        >>> hx.extend.fetch(None, None) is None
+        True
+    """
     return None if source is None else source.fetch(planned)
 
 
 def whole(source: AbstractSource | None, key: PRNGKeyArray) -> PyTree:
-    """A batch whose mean stands for the expectation: all rows, the exact batch, or a sample fixed by the run's key."""
+    """A batch whose mean stands for the expectation: all rows, the exact batch, or a sample fixed by the run's key.
+
+    Args:
+        source: `Finite`, `Sampler` or None; a `Stream` is refused.
+        key: the key of the run, which fixes the sample of a `Sampler` without `exact`.
+
+    Examples:
+        >>> import hierax as hx, jax, jax.numpy as jnp
+        >>> hx.extend.whole(hx.Finite(jnp.arange(3.0)), jax.random.key(0))
+        Array([0., 1., 2.], dtype=float32)
+    """
     if isinstance(source, Finite):
         return source.full()
     if isinstance(source, Sampler):

@@ -15,7 +15,17 @@ from hierax._base.errors import InputError
 
 
 class Faces(NamedTuple):
-    """A set as smooth constraints on the tree: inequalities <= 0 and equalities = 0 (also: their multipliers)."""
+    """A set as smooth constraints on the tree: inequalities <= 0 and equalities = 0 (also: their multipliers).
+
+    Attributes:
+        inequalities: a tree of rows, each <= 0 in the set; None where there is none.
+        equalities: the same for rows that are zero in the set.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.Box(0.0, 3.0).faces(jnp.array([1.0])).inequalities["upper"]
+        Array([-2.], dtype=float32)
+    """
 
     inequalities: PyTree
     equalities: PyTree
@@ -29,7 +39,19 @@ class Bounds(NamedTuple):
 
 
 class AbstractSet(eqx.Module):
-    """A closed convex set that acts on a (sub)tree of arrays."""
+    """A closed convex set that acts on a (sub)tree of arrays.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> class AtMostOne(hx.AbstractSet):
+        ...     def project(self, tree):
+        ...         return tree - jnp.maximum(jnp.sum(tree) - 1.0, 0.0) / tree.size
+        ...
+        ...     def faces(self, tree):
+        ...         return hx.extend.Faces(jnp.sum(tree) - 1.0, None)
+        >>> AtMostOne().project(jnp.array([1.0, 2.0]))
+        Array([0., 1.], dtype=float32)
+    """
 
     @abc.abstractmethod
     def project(self, tree: PyTree) -> PyTree:
@@ -62,7 +84,13 @@ class AbstractSet(eqx.Module):
 
 
 class Free(AbstractSet):
-    """The whole space."""
+    """The whole space.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.Free().project(jnp.array([-1.0, 2.0]))
+        Array([-1.,  2.], dtype=float32)
+    """
 
     def project(self, tree: PyTree) -> PyTree:
         """Return the tree unchanged."""
@@ -84,6 +112,10 @@ class Free(AbstractSet):
 
 class Box(AbstractSet):
     """Entries between `lower` and `upper`: numbers, arrays that broadcast, or trees of them.
+
+    Args:
+        lower: the lower bounds: a number, an array that broadcasts, or a tree of them; -inf where there is none.
+        upper: the upper bounds, likewise; inf where there is none.
 
     Examples:
         >>> import hierax as hx, jax.numpy as jnp
@@ -138,7 +170,13 @@ class Box(AbstractSet):
 
 
 class NonNegative(AbstractSet):
-    """Entries >= 0."""
+    """Entries >= 0.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.NonNegative().project(jnp.array([-1.0, 2.0]))
+        Array([0., 2.], dtype=float32)
+    """
 
     def project(self, tree: PyTree) -> PyTree:
         """Replace negative entries by zero."""
@@ -163,7 +201,16 @@ class NonNegative(AbstractSet):
 
 
 class Ball(AbstractSet):
-    """Euclidean ball around zero on the joint vector of the subtree: ||tree|| <= radius."""
+    """Euclidean ball around zero on the joint vector of the subtree: ||tree|| <= radius.
+
+    Args:
+        radius: a number > 0.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.Ball(5.0).project(jnp.array([6.0, 8.0]))
+        Array([3., 4.], dtype=float32)
+    """
 
     radius: PyTree
 
@@ -201,7 +248,16 @@ class Ball(AbstractSet):
 
 
 class Simplex(AbstractSet):
-    """Entries of the joint vector of the subtree are >= 0 and sum to `scale`."""
+    """Entries of the joint vector of the subtree are >= 0 and sum to `scale`.
+
+    Args:
+        scale: a number > 0, what the entries sum to.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> hx.Simplex().project(jnp.array([0.5, 0.5, 2.0]))
+        Array([0., 0., 1.], dtype=float32)
+    """
 
     scale: PyTree = 1.0
 
@@ -269,7 +325,18 @@ def is_set(node: Any) -> bool:
 
 
 def project(sets: PyTree, tree: PyTree) -> PyTree:
-    """Project a tree on a tree prefix of sets."""
+    """Project a tree on a tree prefix of sets.
+
+    Args:
+        sets: a set, or a tree of sets whose leaves stand for parts of `tree`.
+        tree: what is projected.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> sets = {"a": hx.NonNegative(), "b": hx.Free()}
+        >>> hx.extend.project(sets, {"a": jnp.array([-1.0]), "b": jnp.array([-1.0])})
+        {'a': Array([0.], dtype=float32), 'b': Array([-1.], dtype=float32)}
+    """
     return jax.tree.map(lambda one, part: one.project(part), sets, tree, is_leaf=is_set)
 
 

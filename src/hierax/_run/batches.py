@@ -44,6 +44,11 @@ class Batches(NamedTuple):
         asked: the sizes that the user set, each with the source it belongs to.
         stage: which of several sizes of a run these are (0: the first). Every stage has draws of its own: blocks of
             steps are numbered by their length, so that those of two stages could be the same.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.extend.Batches(zeta=32, inner=10, inner_size=8).inner
+        10
     """
 
     zeta: int = 1

@@ -32,7 +32,27 @@ RECORDS = 100  # of a run where the user does not say how often to record
 
 
 class Info(NamedTuple):
-    """What a callback sees between chunks: the point and the latest record."""
+    """What a callback sees between chunks: the point and the latest record.
+
+    Attributes:
+        step: outer steps made.
+        x: the upper variable.
+        y: the lower variable.
+        record: the latest entry of the history, by name.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> seen = []
+        >>> watch = lambda info: seen.append(info.step)
+        >>> sol = hx.solve(problem, 0.5, 0.5, hx.SALVF(), max_steps=20, record_every=10, callback=watch)
+        >>> seen
+        [10, 20]
+    """
 
     step: int
     x: PyTree

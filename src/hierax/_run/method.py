@@ -40,6 +40,13 @@ class AbstractMethod(AbstractSolver):
     Args:
         batch_zeta: samples of zeta per outer step; None: 1 for a `Sampler`, min(n, 32) for `Finite`.
         batch_xi: samples of xi~ per outer step; None: the same.
+
+    Examples:
+        >>> import hierax as hx
+        >>> sorted(hx.AbstractMethod.__abstractmethods__)  # what a method of your own must write
+        ['begin', 'costs', 'multipliers', 'step']
+        >>> issubclass(hx.SALVF, hx.AbstractMethod)
+        True
     """
 
     batch_zeta: int | None = eqx.field(static=True, default=None, kw_only=True)

@@ -35,6 +35,17 @@ class Residual(NamedTuple):
     """Gradient mappings, zero at a stationary point: of x, y, the multiplier z and the inner variable.
 
     An empty tuple where a method has no such block.
+
+    Attributes:
+        x: of the upper variable.
+        y: of the lower variable.
+        z: of the multiplier.
+        inner: of the inner variable.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.extend.Residual(x=0.5)
+        Residual(x=0.5, y=(), z=(), inner=())
     """
 
     x: PyTree
@@ -59,6 +70,11 @@ class Metrics(NamedTuple):
         distance: how far y is from the lower level's solution, as far as the method knows.
         weight: alpha_k, the weight of this iterate in the paper's random output.
         lower_status: of an exact lower solve; SOLVED where there was none.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.extend.Metrics._fields[:4]  # hx.extend.step_metrics fills them in
+        ('upper', 'lower', 'violation', 'step_x')
     """
 
     upper: Scalar
@@ -76,7 +92,21 @@ class Metrics(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Samples, gradients and lower solves."""
+    """Samples, gradients and lower solves.
+
+    Attributes:
+        zeta: samples of zeta.
+        xi: samples of xi.
+        grad_upper: gradients of f.
+        grad_lower: gradients of g.
+        vjp_constraints: vector-Jacobian products of the constraints.
+        lower_solves: exact solves of the lower level.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.extend.Costs(zeta=32, grad_upper=1).zeta
+        32
+    """
 
     zeta: int = 0
     xi: int = 0
@@ -87,7 +117,19 @@ class Costs(NamedTuple):
 
 
 class RunCosts(NamedTuple):
-    """What a run costs before its first step, with every outer step, and after the last."""
+    """What a run costs before its first step, with every outer step, and after the last.
+
+    Attributes:
+        start: before the first step.
+        step: of every outer step.
+        end: after the last step.
+
+    Examples:
+        >>> import hierax as hx
+        >>> costs = hx.extend.RunCosts(start=hx.extend.Costs(lower_solves=1), step=hx.extend.Costs(grad_upper=1))
+        >>> costs.start.lower_solves, costs.end.lower_solves
+        (1, 0)
+    """
 
     start: Costs
     step: Costs
@@ -101,6 +143,11 @@ class Begun(NamedTuple):
         method: the method with every unset value filled in and every number an array.
         state: its state.
         doubts: reasons why the method cannot run on this problem, each with a flag that is True where it applies.
+
+    Examples:
+        >>> import hierax as hx
+        >>> dict(hx.extend.Begun(method=hx.SALVF(), state=None).doubts)
+        {}
     """
 
     method: Any
@@ -116,6 +163,11 @@ class Advice(NamedTuple):
         shorten_steps: what to do where the run diverged and a step may be too long.
         lengthen_x_step: what to do where x hardly moves although its direction is not zero.
         no_step_too_long: what to do where the run diverged although no step exceeds its limit; empty: `shorten_steps`.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.extend.Advice(bring_y_closer="a smaller t brings it closer").shorten_steps
+        'Shorten the steps or leave them unset.'
     """
 
     bring_y_closer: str = "a larger c brings it closer"

@@ -91,6 +91,17 @@ class Solution:
         shared: whether several processes made the run: none of them judges its point by itself.
         starts: F at the ends of the starts of `Auto`, and what that says of how global the answer is.
         asked: arguments of `solve` that steered the run, by name: what it takes to repeat it.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> sol = hx.solve(problem, 0.5, 0.5)
+        >>> sol.status.name, round(float(sol.value), 4), sol.certificate.ok()
+        ('converged', 0.0909, True)
     """
 
     x: PyTree
@@ -296,6 +307,17 @@ class Solutions:
         each: the solutions one by one, where they were found so (`Auto`); empty otherwise.
         shared: whether several processes made the runs.
         asked: arguments of `solve_many` that steered the runs, by name.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> sols = hx.solve_many(problem, [0.2, 0.8], [0.2, 0.8])
+        >>> len(sols), sols[1].status.name, len(sols.x)
+        (2, 'converged', 2)
     """
 
     x: PyTree

@@ -39,6 +39,17 @@ class Status:
         kind: the kind of ending.
         message: cause and cure in words.
         step: outer steps made (of `Auto`: points judged, or stages).
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> sol = hx.solve(problem, 0.5, 0.5, hx.SALVF(), max_steps=20)
+        >>> sol.status.name, sol.status.ok, sol.status.step
+        ('max_steps', False, 20)
     """
 
     kind: Kind

@@ -59,6 +59,18 @@ class Theory:
         multiplier: the largest |lam*(x)| that was seen, which B bounds.
         sampled: whether there is a zeta, and a xi; without one its samples count nothing.
         points: how many points were looked at.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ...     x_set=hx.Box(0.0, 3.0),
+        ...     y_set=hx.Box(0.0, 3.0),
+        ... )
+        >>> hx.theory(problem, 0.5, 0.5, eps=0.1, points=32).points
+        32
     """
 
     eps: float

@@ -32,6 +32,13 @@ class SVMSolution(NamedTuple):
         slack: xi / sqrt(N), the slack in the units of the problem's y, shape (N,).
         multipliers: of the rows 1 - l_i (z_i'w + b) - sqrt(N) slack_i <= 0, shape (N,).
         value: the lower objective; NaN where Newton's method did not converge.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hierax.problems import svm_reference
+        >>> data = (np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]))
+        >>> [round(float(value), 3) for value in svm_reference(data, np.zeros(2)).multipliers]
+        [0.25, 0.25]
     """
 
     w: Float[Array, " d"]
@@ -60,6 +67,13 @@ def svm_reference(train: Data, c: ArrayLike, weights: Weights = "softmax") -> SV
     Returns:
         The solution in JAX's precision. With 64-bit numbers the gradient of the squared-hinge form is below 2.3e-13
         times max(1, max_k sum_i s_i xi_i |z_ik|), in practice at rounding: the last step of Newton's method is exact.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hierax.problems import svm_reference
+        >>> data = (np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]))
+        >>> round(float(svm_reference(data, np.zeros(2)).w[0]), 3)
+        0.5
     """
     rows, s = _signed_rows(train), sample_weights(jnp.asarray(c, float), weights)
     u, converged = _newton(rows, s)
@@ -86,6 +100,14 @@ def svm_hypergradient(
 
     Returns:
         The value (NaN where the lower level was not solved) and the gradient.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hierax.problems import svm_hypergradient
+        >>> data = (np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]))
+        >>> value, gradient = svm_hypergradient(data, data, np.zeros(2))
+        >>> round(float(value), 3), gradient.shape
+        (1.649, (2,))
     """
     c = jnp.asarray(c, float)
     rows, tests = _signed_rows(train), _signed_rows(validation)

@@ -43,6 +43,13 @@ def ellipsoid_qp(n: int, p: int, sigma: float = 0.3, seed: int = 0) -> Example:
 
     Returns:
         The example, with one solution.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hierax.problems import ellipsoid_qp
+        >>> (known,) = ellipsoid_qp(4, 2).solutions
+        >>> round(float(np.linalg.norm(known.y)), 6)
+        1.0
     """
     active = (p + 1) // 2
     if n < 2:

@@ -41,6 +41,11 @@ def lvhba_toy(n: int = 100) -> Example:
 
     Returns:
         The example, with one solution; it is the global one.
+
+    Examples:
+        >>> from hierax.problems import lvhba_toy
+        >>> round(lvhba_toy(2).solutions[0].upper, 6)
+        0.1
     """
 
     def upper(x: Array, y: PyTree, zeta: None) -> Array:
@@ -71,6 +76,12 @@ def gaffa_toy(n: int = 100, cubic: bool = False) -> Example:
 
     Returns:
         The example, with one solution.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hierax.problems import gaffa_toy
+        >>> np.asarray(gaffa_toy(3).solutions[0].x).tolist()
+        [1.0, 1.0, 1.0]
     """
 
     def upper(x: Array, y: PyTree, zeta: None) -> Array:

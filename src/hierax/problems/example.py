@@ -19,6 +19,12 @@ class Known(NamedTuple):
         multipliers: multipliers of the lower level's inequalities at (x, y), shaped like the constraints' output.
         upper: the expected upper objective F(x, y).
         equality_multipliers: the same for the lower level's equalities; None where it has none.
+
+    Examples:
+        >>> from hierax.problems import kinked
+        >>> (known,) = kinked().solutions
+        >>> known.x.tolist(), known.y.tolist(), round(known.upper, 3)
+        ([1.0, 1.0], [1.0, 1.0], 2.645)
     """
 
     x: PyTree
@@ -37,6 +43,12 @@ class Example(NamedTuple):
         y0: start of the lower variable.
         solutions: local minimisers, the best one not necessarily first; empty where none is known.
         source: where the problem comes from.
+
+    Examples:
+        >>> from hierax.problems import toy
+        >>> example = toy(sigma=0.0)
+        >>> len(example.solutions), example.problem.zeta is None
+        (4, True)
     """
 
     problem: Problem

@@ -36,6 +36,11 @@ def kinked() -> Example:
 
     Returns:
         The example, with one solution.
+
+    Examples:
+        >>> from hierax.problems import kinked
+        >>> round(kinked().solutions[0].upper, 3)
+        2.645
     """
 
     def upper(x: Array, y: Array, zeta: None) -> Array:

@@ -87,6 +87,12 @@ def random_qp(seed: int = 0, nx: int = 5, ny: int = 8, p: int = 6, equalities: i
 
     Returns:
         The example, with one solution.
+
+    Examples:
+        >>> from hierax.problems import random_qp
+        >>> (known,) = random_qp(seed=3, nx=2, ny=4, p=2).solutions
+        >>> known.x.shape, known.y.shape
+        ((2,), (4,))
     """
     if min(nx, ny) < 1 or min(p, equalities) < 0 or not 1 <= p + equalities <= ny:
         raise InputError(

@@ -60,6 +60,14 @@ def svm(
 
     Returns:
         The example, without solutions; y0 is w = 0, b = 0 with the slack xi = 1, which is feasible.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hierax.problems import svm
+        >>> data = (np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]))
+        >>> example = svm(data, data)
+        >>> sorted(example.y0), example.x0.shape
+        (['b', 'slack', 'w'], (2,))
     """
     if weights not in get_args(Weights):
         raise InputError(f'weights={weights!r} is not one of "softmax", "exp"')

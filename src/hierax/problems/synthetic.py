@@ -92,6 +92,11 @@ def synthetic(
 
     Returns:
         The example, with one solution.
+
+    Examples:
+        >>> from hierax.problems import synthetic
+        >>> len(synthetic(sigma=0.0).solutions)
+        1
     """
     if nx < 1 or ny < 2 or not 1 <= (p + 1) // 2 <= ny:
         raise InputError(f"nx={nx}, ny={ny}, p={p}: needs nx >= 1, ny >= 2 and p in 1..2 ny={2 * ny}")

@@ -54,6 +54,12 @@ def toy(
 
     Returns:
         The example; `solutions` are the four local minimisers, from left to right.
+
+    Examples:
+        >>> from hierax.problems import toy
+        >>> best = min(toy().solutions, key=lambda known: known.upper)
+        >>> round(float(best.x), 5), round(float(best.y), 5)
+        (0.98622, 0.98622)
     """
     units = {
         "scale_upper": scale_upper,
@@ -139,6 +145,11 @@ def toy_inner_solution(x: ArrayLike, z: ArrayLike, gamma1: ArrayLike, gamma2: Ar
 
     Returns:
         (w*, lam*), elementwise in the arguments, which broadcast.
+
+    Examples:
+        >>> from hierax.problems import toy_inner_solution
+        >>> [round(float(value), 4) for value in toy_inner_solution(1.0, 2.0, 0.1, 0.1)]  # z = lam*(x): w* = y*(x)
+        [1.0, 2.0]
     """
     x, z, gamma1, gamma2 = (jnp.asarray(value) for value in (x, z, gamma1, gamma2))
     gamma = gamma1 * gamma2 / (gamma1 + gamma2)

@@ -95,6 +95,14 @@ def weight_decay(
 
     Returns:
         The example, without solutions; y0 is the initial network, in float32, scaled into its bounds.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hierax.problems import weight_decay
+        >>> features = np.random.default_rng(0).normal(size=(8, 2))
+        >>> data = (features, np.array([0, 1] * 4))
+        >>> len(weight_decay(data, data, hidden=3).solutions)  # nothing is known of it beforehand
+        0
     """
     if bounds not in get_args(Bounds):
         raise InputError(f'bounds={bounds!r} is not one of "all", "layers", "tensors"')

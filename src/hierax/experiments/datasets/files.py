@@ -19,7 +19,18 @@ PIP_LINE = "pip install 'hierax[data]'"
 
 
 class MissingData(InputError):
-    """A data set's file is not there, or is another file; the text names the file, its home and the options."""
+    """A data set's file is not there, or is another file; the text names the file, its home and the options.
+
+    Examples:
+        >>> import tempfile
+        >>> from hierax.datasets import MissingData, load
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     try:
+        ...         load("diabetes", data_dir=folder)
+        ...     except MissingData as error:
+        ...         print("diabetes.csv" in str(error))
+        True
+    """
 
 
 class Availability(NamedTuple):
@@ -50,7 +61,17 @@ def content(source: Source, data_dir: str | os.PathLike[str] | None, download: b
 
 
 def availability(source: Source, data_dir: str | os.PathLike[str] | None = None) -> Availability:
-    """Whether the data set can be loaded now; looks for files and packages, and reads nothing."""
+    """Whether the data set can be loaded now; looks for files and packages, and reads nothing.
+
+    Args:
+        source: an entry of `SOURCES`.
+        data_dir: a folder to look in; unset, the environment variable HIERAX_DATA.
+
+    Examples:
+        >>> from hierax.datasets import SOURCES, availability
+        >>> availability(SOURCES["pendigits"]).text
+        'yes, bundled'
+    """
     if source.kind == "bundled":
         return Availability(True, "yes, bundled")
     if source.kind == "scikit-learn":

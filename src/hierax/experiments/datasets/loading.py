@@ -33,6 +33,12 @@ class Dataset(NamedTuple):
         positive: what +1 stands for; None for more than two classes.
         train: the first `train` rows are the training set of the data set's authors, the others their test set; None
             where they made no such split.
+
+    Examples:
+        >>> from hierax.datasets import load
+        >>> data = load("pendigits")
+        >>> data.name, sorted(set(data.labels.tolist()))
+        ('pendigits', [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
     """
 
     name: str
@@ -64,6 +70,11 @@ def load(
     Raises:
         MissingData: a file is missing or is not the one of the table (an `InputError`).
         MissingExtra: scikit-learn or pooch is needed and not installed.
+
+    Examples:
+        >>> from hierax.datasets import load
+        >>> load("pendigits").features.shape
+        (10992, 16)
     """
     if not isinstance(name, str) or name not in SOURCES:
         raise InputError(f"name={name!r}: there is no such data set; there are {', '.join(SOURCES)}.")

@@ -21,6 +21,16 @@ def splits(dataset: HasFeatures, sizes: Sequence[int], seed: int) -> tuple[np.nd
 
     Not stratified. The rows are shuffled once by `numpy.random.default_rng(seed)` and dealt out in order, so the first
     parts stay the same when a later size changes; rows beyond the sum of the sizes are left out.
+
+    Args:
+        dataset: anything whose `features` has a row per sample.
+        sizes: how many rows each part gets.
+        seed: of the shuffling.
+
+    Examples:
+        >>> from hierax.datasets import load, splits
+        >>> [len(part) for part in splits(load("pendigits"), (500, 100, 168), seed=0)]
+        [500, 100, 168]
     """
     rows = len(dataset.features)
     try:
@@ -37,6 +47,15 @@ def scale(features: np.ndarray) -> np.ndarray:
     """Every column mapped to [-1, 1]: -1 + 2 (x - min)/(max - min); a constant column, which LIBSVM leaves out, to 0.
 
     Minimum and maximum are those of all rows given.
+
+    Args:
+        features: one row per sample.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hierax.datasets import scale
+        >>> scale(np.array([[0.0, 5.0], [10.0, 5.0]])).tolist()
+        [[-1.0, 0.0], [1.0, 0.0]]
     """
     features = _matrix(features)
     broken = np.flatnonzero(~np.isfinite(features).all(axis=0))
@@ -53,6 +72,15 @@ def quadratic_features(features: np.ndarray) -> np.ndarray:
     """The d features and their d(d+1)/2 products, 8 -> 44; no constant column.
 
     Order: x1, ..., xd, then x1 x1, x1 x2, ..., x1 xd, x2 x2, x2 x3, ..., xd xd.
+
+    Args:
+        features: one row per sample.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hierax.datasets import quadratic_features
+        >>> quadratic_features(np.array([[2.0, 3.0]])).tolist()
+        [[2.0, 3.0, 4.0, 6.0, 9.0]]
     """
     features = _matrix(features)
     first, second = np.triu_indices(features.shape[1])

@@ -22,6 +22,11 @@ class Source(NamedTuple):
         file: the file's name, or scikit-learn's function.
         sha256: of the file; for scikit-learn, of the values (see `loading.value_hash`).
         home: the public address of the data set; of a "file", the address it is downloaded from.
+
+    Examples:
+        >>> from hierax.datasets import SOURCES
+        >>> SOURCES["pendigits"].rows, SOURCES["pendigits"].columns
+        (10992, 16)
     """
 
     name: str

@@ -1,0 +1,267 @@
+"""What the reference shows, and in which order: every public name once, with its formula and where to read on.
+
+A name that a public module exports and that is missing here fails the build and tests/test_docs_site.py (`gate.py`).
+"""
+
+from typing import NamedTuple
+
+# The modules that docs/versioning.md calls public; their `__all__` is what the reference must hold.
+MODULES = ("hierax", "hierax.problems", "hierax.estimators", "hierax.datasets", "hierax.extend")
+
+
+class Group(NamedTuple):
+    """A part of the reference: its title, a sentence, and its names in order."""
+
+    title: str
+    about: str
+    names: tuple[str, ...]
+
+
+def _of(module: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{module}.{name}" for name in names.split())
+
+
+GROUPS = (
+    Group(
+        "State a problem",
+        "The two levels, the sets X and Y, and where samples come from.",
+        _of("hierax", "Problem Box NonNegative Ball Simplex Free Finite Sampler Stream Multipliers"),
+    ),
+    Group(
+        "Solve it",
+        "One call; what comes back says how it ended.",
+        _of("hierax", "solve solve_many Auto Solution Solutions Status Info cache"),
+    ),
+    Group(
+        "Judge an answer",
+        "Is the point right? Is the problem? What do the theorems ask for?",
+        _of("hierax", "certify Certificate check theory Theory"),
+    ),
+    Group(
+        "Methods",
+        "The published methods, each under the name of its paper.",
+        _of("hierax", "SALVF SALVF_VR BLOCC LVHBA BiCGAFFA GAM Barrier SIGD IGAL Moreau FirstOrderPenalty"),
+    ),
+    Group(
+        "Parts of methods",
+        "Step sizes, batch sizes and directions that a method is made of.",
+        _of("hierax", "Steps Decay Staircase Plain Storm"),
+    ),
+    Group(
+        "Lower solvers",
+        "They solve the lower level at a given x.",
+        _of("hierax", "SALM Exact Conic MaxMin ALM"),
+    ),
+    Group(
+        "Bridges",
+        "Problems stated in the conventions of other libraries.",
+        _of("hierax", "minimize_bilevel from_cvxpy from_torch"),
+    ),
+    Group(
+        "Errors and warnings",
+        "What hierax raises, and what it warns with.",
+        _of("hierax", "InputError RunFailed MissingExtra HieraxWarning"),
+    ),
+    Group(
+        "hierax.problems",
+        "Bilevel problems whose answers are known, for tests, comparisons and first steps.",
+        _of(
+            "hierax.problems",
+            "Example Known toy toy_inner_solution synthetic ellipsoid_qp random_qp kinked gaffa_toy lvhba_toy smd svm "
+            "svm_reference svm_hypergradient SVMSolution weight_decay",
+        ),
+    ),
+    Group(
+        "hierax.estimators",
+        "Classifiers for scikit-learn that tune themselves as bilevel problems.",
+        _of("hierax.estimators", "BilevelSVC HyperCleaner NormBoundedMLPClassifier"),
+    ),
+    Group(
+        "hierax.datasets",
+        "Data sets by name, with their origin and their terms.",
+        _of("hierax.datasets", "load Dataset splits scale quadratic_features availability SOURCES Source MissingData"),
+    ),
+    Group(
+        "hierax.extend",
+        "For authors of methods, lower solvers and sets.",
+        (
+            *_of("hierax", "AbstractMethod AbstractLowerSolver AbstractSet"),
+            *_of(
+                "hierax.extend",
+                "Begun Batches Tickets Metrics Residual Costs RunCosts Advice Iterate StepTaken LowerSolution Rows "
+                "Faces SOLVED INACCURATE INFEASIBLE UNBOUNDED project all_constraints violation gradient_mapping "
+                "init_rule apply_rule step_metrics batch_costs no_multipliers as_arrays fetch whole",
+            ),
+        ),
+    ),
+)
+
+# Values carry no docstring of their own: what they are, and an example, stand here.
+VALUES = {
+    "hierax.extend.SOLVED": "0, a `status` of `LowerSolution`: the KKT residual is below the solver's tolerance.",
+    "hierax.extend.INACCURATE": "1, a `status` of `LowerSolution`: not solved to the tolerance.",
+    "hierax.extend.INFEASIBLE": "2, a `status` of `LowerSolution`: no y in Y satisfies the constraints at this x.",
+    "hierax.extend.UNBOUNDED": "3, a `status` of `LowerSolution`: the lower objective falls without limit at this x.",
+    "hierax.datasets.SOURCES": "The table of the data sets: a dictionary from name to `Source`.",
+}
+
+# Members that a user calls or must write. The others serve the library and may change.
+MEMBERS = {
+    "hierax.Problem": "rows described",
+    "hierax.Finite": "from_files",
+    "hierax.Solution": "certificate value report plot",
+    "hierax.Solutions": "values report plot to_frame",
+    "hierax.Status": "name ok failed",
+    "hierax.Certificate": "verdict ok reasons better gain",
+    "hierax.Theory": "method",
+    "hierax.AbstractMethod": "begin step multipliers costs check batches finish",
+    "hierax.AbstractLowerSolver": "solve doubts",
+    "hierax.AbstractSet": "project faces bounds contains",
+}
+
+_AUGMENTED = r"""y \leftarrow \operatorname*{arg\,min}_{y \in Y} \; G(x, y)
++ \tfrac{1}{2\rho} \textstyle\sum_i \bigl([\mu_i + \rho\, r_i(x, y)]_+^2 - \mu_i^2\bigr),
+\qquad \mu \leftarrow [\mu + \rho\, r]_+"""
+
+# Mathematics of a name, as LaTeX. The equations and their sources stand on the pages of READ_ON.
+FORMULAS = {
+    "hierax.Problem": r"""\min_{x \in X} \; F(x, y^*(x)) = \mathbb{E}\, f(x, y^*(x); \zeta)
+\quad\text{where}\quad
+y^*(x) = \operatorname*{arg\,min}_{y \in Y}
+\{\, G(x, y) = \mathbb{E}\, g(x, y; \xi) : h(x, y) \le 0,\; e(x, y) = 0 \,\}""",
+    "hierax.Box": r"X = \{\, x : l_i \le x_i \le u_i \,\}",
+    "hierax.NonNegative": r"X = \{\, x : x_i \ge 0 \,\}",
+    "hierax.Ball": r"X = \{\, x : \|x\|_2 \le r \,\}",
+    "hierax.Simplex": r"X = \{\, x : x_i \ge 0,\; \textstyle\sum_i x_i = s \,\}",
+    "hierax.Free": r"X = \mathbb{R}^n",
+    "hierax.Decay": r"\alpha_k = \text{scale} \cdot \min(1,\; a\,(k+1)^{-\text{power}})",
+    "hierax.SALVF": r"""\begin{aligned}
+L_{\gamma_1}(x, w, \lambda) &= G(x, w) + \tfrac{1}{2\gamma_1} \textstyle\sum_i
+  \bigl([\gamma_1 \lambda_i + H_i(x, w)]_+^2 - \gamma_1^2 \lambda_i^2\bigr) \\
+E(x, z) &= \min_{w \in Y} \max_{\lambda \ge 0} \; L_{\gamma_1}(x, w, \lambda)
+  - \tfrac{\gamma_2}{2} \|\lambda - z\|^2 \\
+\Psi(x, y, z) &= F(x, y) + c_1 \bigl(G(x, y) - E(x, z)\bigr) + \text{outer constraint term}
+\end{aligned}""",
+    "hierax.SALVF_VR": r"""d_k = \nabla \Psi(u_k) + (1 - \beta_k)\,\bigl(d_{k-1} - \nabla \Psi(u_{k-1})\bigr),
+\qquad u = (x, y, z)""",
+    "hierax.Storm": r"d_k = \nabla \Psi(u_k) + (1 - \beta_k)\,\bigl(d_{k-1} - \nabla \Psi(u_{k-1})\bigr)",
+    "hierax.Plain": r"d_k = \nabla \Psi(u_k)",
+    "hierax.BLOCC": r"""F_c(x) = \max_{\mu \ge 0} \min_{y \in Y} \;
+F(x, y) + c\,(G(x, y) - v(x)) + \langle \mu, H(x, y) \rangle""",
+    "hierax.LVHBA": r"""v_g(x, y, z) = \min_{\theta \in Y} \max_{\lambda \in [0, r]^p} \;
+G(x, \theta) + \lambda^\top H(x, \theta) + \tfrac{1}{2 g_1} \|\theta - y\|^2 - \tfrac{1}{2 g_2} \|\lambda - z\|^2""",
+    "hierax.BiCGAFFA": r"""\begin{aligned}
+\text{gap}(x, y, z) ={}& \max_{\lambda \ge 0} \bigl[ G(x, y) + \lambda^\top H(x, y)
+  - \tfrac{1}{2 g_2} \|\lambda - z\|^2 \bigr] \\
+&- \min_{\theta \in Y} \bigl[ G(x, \theta) + z^\top H(x, \theta) + \tfrac{1}{2 g_1} \|\theta - y\|^2 \bigr]
+\end{aligned}""",
+    "hierax.GAM": r"""\begin{bmatrix} L_{yy} & J_A^\top \\ J_A & 0 \end{bmatrix}
+\begin{bmatrix} \mathrm{d}y^*/\mathrm{d}x \\ \mathrm{d}\lambda/\mathrm{d}x \end{bmatrix}
+= - \begin{bmatrix} L_{yx} \\ J_{x,A} \end{bmatrix},
+\qquad d = \nabla_x F + \Bigl(\frac{\mathrm{d}y^*}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F""",
+    "hierax.Barrier": r"""B_t(x, y) = G(x, y) - t \textstyle\sum_i \log(-H_i(x, y)), \qquad
+d = \nabla_x F - B_{xy} B_{yy}^{-1} \nabla_y F \;\text{ at }\; y_t(x) = \arg\min_y B_t(x, y)""",
+    "hierax.SIGD": r"""y_q(x) = \operatorname*{arg\,min}_y \{\, G(x, y) + q^\top y : A y \le b + B x \,\},
+\qquad q \text{ uniform in the ball of radius } \sigma""",
+    "hierax.IGAL": _AUGMENTED,
+    "hierax.ALM": _AUGMENTED,
+    "hierax.Moreau": r"""\begin{aligned}
+v_g(x, y) &= \min \{\, G(x, \theta) + \tfrac{1}{2g} \|\theta - y\|^2 : \theta \in Y,\; H(x, \theta) \le 0 \,\} \\
+\varphi_c(x) &= \min \{\, F(x, y) + c\,(G(x, y) - v_g(x, y)) : y \in Y,\; H(x, y) \le 0 \,\}
+\end{aligned}""",
+    "hierax.FirstOrderPenalty": r"""\min_{x \in X,\, y \in Y} \max_{z \in Y} \; F(x, y) + r\,(G_m(x, y) - G_m(x, z)),
+\qquad G_m = G + m\,\bigl(\|[H]_+\|^2 + \|e\|^2\bigr)""",
+    "hierax.SALM": r"""\min_{w \in Y} \max_{\lambda \ge 0} \;
+L_{\gamma_1}(x, w, \lambda) - \tfrac{\gamma_2}{2} \|\lambda - z\|^2""",
+    "hierax.Exact": r"y^*(x) = \operatorname*{arg\,min}_{y \in Y} \{\, G(x, y) : h(x, y) \le 0,\; e(x, y) = 0 \,\}",
+    "hierax.extend.gradient_mapping": r"\bigl(u - \operatorname{Proj}(u - s\, d)\bigr) / s",
+    "hierax.extend.violation": r"[H]_+, \quad |e|",
+    "hierax.problems.toy": r"""\min_{x \in [0, 3]}
+\frac{e^{2 - y^*(x)}}{2 + \cos 6x} + \tfrac12 \log\bigl((4x - 2)^2 + 1\bigr)
+\quad\text{where}\quad y^*(x) = \operatorname*{arg\,min}_{y \in [0, 3]} \{\, (y - 2x)^2 : y - x \le 0 \,\}""",
+    "hierax.datasets.scale": r"x \mapsto -1 + 2\,\frac{x - \min}{\max - \min}",
+}
+
+_PAPER = (
+    "Nie, Li and Wen: An Augmented Lagrangian Value Function Method for Lower-level Constrained Stochastic Bilevel "
+    "Optimization"
+)
+
+# Where a name is explained further: pages of docs/, and texts.
+READ_ON: dict[str, tuple[str, ...]] = {
+    "hierax.Problem": ("using.md",),
+    "hierax.Finite": ("using.md", "data.md"),
+    "hierax.Sampler": ("using.md",),
+    "hierax.Stream": ("using.md", "data.md"),
+    "hierax.solve": ("using.md", "auto.md", "when-it-says-no.md"),
+    "hierax.solve_many": ("using.md",),
+    "hierax.Auto": ("auto.md",),
+    "hierax.Solution": ("using.md", "reports.md"),
+    "hierax.Solutions": ("using.md",),
+    "hierax.Status": ("when-it-says-no.md",),
+    "hierax.Info": ("using.md",),
+    "hierax.cache": ("using.md",),
+    "hierax.certify": ("certificate.md",),
+    "hierax.Certificate": ("certificate.md",),
+    "hierax.check": ("certificate.md",),
+    "hierax.theory": ("theory.md",),
+    "hierax.Theory": ("theory.md",),
+    "hierax.SALVF": ("method.md", "corrections.md", "as-printed.md", _PAPER),
+    "hierax.SALVF_VR": ("method.md", "corrections.md", _PAPER),
+    "hierax.Storm": ("method.md", "corrections.md", _PAPER),
+    "hierax.Plain": ("method.md",),
+    "hierax.Steps": ("using.md", "method.md"),
+    "hierax.Decay": ("using.md", "method.md"),
+    "hierax.Staircase": ("as-printed.md",),
+    "hierax.BLOCC": ("methods/blocc.md",),
+    "hierax.LVHBA": ("methods/lv-hba.md",),
+    "hierax.BiCGAFFA": ("methods/bic-gaffa.md",),
+    "hierax.GAM": ("methods/gam.md",),
+    "hierax.Barrier": ("methods/barrier.md",),
+    "hierax.SIGD": ("methods/sigd.md",),
+    "hierax.IGAL": ("methods/ig-al.md",),
+    "hierax.Moreau": ("methods/moreau.md",),
+    "hierax.FirstOrderPenalty": ("methods/first-order-penalty.md",),
+    "hierax.SALM": ("methods/lower-solvers.md", "method.md", _PAPER),
+    "hierax.Exact": ("methods/lower-solvers.md", "auto.md"),
+    "hierax.Conic": ("methods/lower-solvers.md",),
+    "hierax.MaxMin": ("methods/lower-solvers.md", "methods/blocc.md"),
+    "hierax.ALM": ("methods/lower-solvers.md", "methods/ig-al.md"),
+    "hierax.minimize_bilevel": ("bridges.md",),
+    "hierax.from_cvxpy": ("bridges.md",),
+    "hierax.from_torch": ("bridges.md",),
+    "hierax.RunFailed": ("when-it-says-no.md",),
+    "hierax.AbstractMethod": ("own-method.md", "own-loop.md"),
+    "hierax.AbstractLowerSolver": ("methods/lower-solvers.md",),
+    "hierax.problems.toy": ("comparison.md",),
+    "hierax.problems.svm": ("comparison.md",),
+    "hierax.problems.weight_decay": ("comparison.md",),
+    "hierax.problems.smd": ("leaderboard.md",),
+    "hierax.estimators.BilevelSVC": ("estimators.md",),
+    "hierax.estimators.HyperCleaner": ("estimators.md",),
+    "hierax.estimators.NormBoundedMLPClassifier": ("estimators.md",),
+    **dict.fromkeys(_of("hierax.datasets", "load Dataset SOURCES Source availability MissingData"), ("datasets.md",)),
+    **dict.fromkeys(
+        _of(
+            "hierax.extend",
+            "Begun Batches Tickets Metrics Residual Costs RunCosts Advice Iterate StepTaken init_rule apply_rule "
+            "step_metrics batch_costs no_multipliers as_arrays fetch",
+        ),
+        ("own-method.md",),
+    ),
+    **dict.fromkeys(
+        _of("hierax.extend", "LowerSolution SOLVED INACCURATE INFEASIBLE UNBOUNDED"), ("methods/lower-solvers.md",)
+    ),
+}
+
+# What a name is excused from, and why. The gate complains about a reason that is no longer needed.
+EXCUSED: dict[tuple[str, str], str] = {
+    ("hierax.cache", "example"): (
+        "it changes where JAX keeps compiled programs for the rest of the process, which an example must not do to the "
+        "process of the tests; tests/test_kept.py calls it in processes of its own"
+    ),
+    ("hierax.from_torch", "example"): (
+        "PyTorch is in no extra of hierax, so a docstring example cannot run; its text shows one, and "
+        "tests/test_readme.py runs that of docs/bridges.md where PyTorch is installed"
+    ),
+}

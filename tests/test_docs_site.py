@@ -1,0 +1,142 @@
+"""The documentation site, without Sphinx: every page can be reached, links lead somewhere, the reference is whole."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+WRITTEN = ("reference", "gallery", "_ext")  # by the build
+MAY_LACK = ("learn/", "theory/", "gallery/", "reference/", "compared")
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in WRITTEN)
+FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def gate():
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        yield importlib.import_module("gate")
+    finally:
+        sys.path.remove(str(DOCS / "_ext"))
+
+
+def in_toctrees():
+    """(page, entry) for every entry of every toctree, the entry as a path below docs without its ending."""
+    found = []
+    for page in PAGES:
+        for toctree in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+            entries = [line.strip() for line in toctree.splitlines() if line.strip() and not line.startswith(":")]
+            for entry in entries:
+                path = (page.parent / entry).resolve().relative_to(DOCS).as_posix()
+                matched = sorted(DOCS.glob(f"{path}.md")) if "*" in path else [DOCS / f"{path}.md"]
+                found += [(page, one.relative_to(DOCS).with_suffix("").as_posix()) for one in matched]
+    return found
+
+
+def test_every_page_is_in_a_toctree():
+    entries = {entry for _, entry in in_toctrees()}
+    names = {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES}
+    assert names - entries == {"index"}
+
+
+def test_every_entry_of_a_toctree_is_a_page():
+    for page, entry in in_toctrees():
+        assert (DOCS / f"{entry}.md").exists() or entry.startswith(MAY_LACK), f"{page.name}: {entry}"
+
+
+def without_code(text):
+    """Fences, indented blocks and spans of code hold no links."""
+    text = re.sub(r"^(?: {4}|\t).*$", "", FENCE.sub("", text), flags=re.MULTILINE)
+    return re.sub(r"(`+).+?\1", "code", text)
+
+
+def anchors(page):
+    """Those that GitHub and MyST make of headings."""
+    found = set()
+    for heading in re.findall(r"^#+ +(.*?) *$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+        found.add(next(name for name in (slug, *(f"{slug}-{n}" for n in range(1, 99))) if name not in found))
+    return found
+
+
+def links(page):
+    return re.findall(r"\]\(([^()\s]+)\)", without_code(page.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_somewhere(page):
+    for link in links(page):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+
+
+def test_links_are_found_where_there_are_some():
+    assert "auto.md" in links(DOCS / "using.md")
+    assert "lower-levels-that-are-trained" in anchors(DOCS / "auto.md")
+    assert without_code("`[a](b)` and\n\n    [c](d)\n") == "code and\n\n\n"
+
+
+def test_the_reference_is_whole(gate):
+    assert gate.faults() == []
+
+
+def test_the_gate_sees_what_is_missing(gate, monkeypatch):
+    """Each kind of fault, on names made for it."""
+
+    def undocumented(x): ...
+
+    def unexplained(x, y):
+        """Nothing said of y.
+
+        Args:
+            x: said.
+        """
+
+    made = {"hierax.undocumented": undocumented, "hierax.unexplained": unexplained}
+    monkeypatch.setattr(gate, "look_up", made.get)
+    assert set(gate.faults_of("hierax.undocumented")) == {"docstring"}
+    assert set(gate.faults_of("hierax.unexplained")) == {"args", "example"}
+    assert "explain y " in gate.faults_of("hierax.unexplained")["args"]
+    monkeypatch.setattr(gate, "exported", lambda: ["hierax.new"])
+    monkeypatch.setattr(gate, "listed", lambda: ["hierax.gone"])
+    missing, gone = gate.faults()
+    assert missing.startswith("hierax.new is exported and missing") and gone.startswith("hierax.gone is in")
+
+
+def test_every_excuse_gives_its_reason(gate):
+    assert all(len(reason) > 40 for reason in gate.EXCUSED.values())
+
+
+def test_a_docstring_is_taken_apart(gate):
+    parts = gate.take_apart(
+        """Text.
+
+        Args:
+            a: one
+                line more.
+            b, c: both.
+
+        Examples:
+            >>> 1
+            1
+        """
+    )
+    assert parts.text == "Text." and parts.has_example
+    assert parts.entries("Args") == [("a", "one line more."), ("b", "both."), ("c", "both.")]
+
+
+@pytest.mark.usefixtures("as_users_start")
+def test_the_start_page_prints_what_it_says(capsys):
+    text = (DOCS / "index.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(code, {})
+    assert capsys.readouterr().out.strip() == re.search(r"prints `(.*?)`", text)[1]
