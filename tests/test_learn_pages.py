@@ -1,0 +1,59 @@
+"""The pages under docs/learn and docs/theory, and docs/compared.md, run as printed and print what they show."""
+
+import contextlib
+import io
+import re
+import runpy
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = sorted([*DOCS.glob("learn/*.md"), *DOCS.glob("theory/*.md"), DOCS / "compared.md"])
+FIGURES = sorted(path for path in DOCS.glob("theory/figures/*.py") if not path.stem.startswith("_"))
+BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(DOCS))
+
+
+def without_seconds(text: str) -> list[str]:
+    """The lines of what a block prints; how long a run took differs from run to run."""
+    return [line.rstrip() for line in text.rstrip().splitlines() if not line.startswith("seconds ")]
+
+
+@pytest.mark.usefixtures("as_users_start")
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text("utf-8")], ids=named)
+def test_a_page_prints_what_it_shows(page: Path) -> None:
+    names: dict = {"__name__": page.stem}
+    for code, shown in BLOCK.findall(page.read_text("utf-8")):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(page), "exec"), names)
+        assert without_seconds(printed.getvalue()) == without_seconds(shown), code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        assert link.startswith("https://") or (page.parent / link).exists(), f"{named(page)}: {link}"
+
+
+@pytest.mark.parametrize("script", FIGURES, ids=named)
+def test_a_figure_is_made_by_its_script(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promotion: None
+) -> None:
+    """And it is in the repository, small, and shown by a page."""
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    name = script.stem.replace("_", "-") + ".svg"
+    monkeypatch.syspath_prepend(str(script.parent))
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path / name)])
+    runpy.run_path(str(script))
+    kept = script.with_name(name)
+    for path in (tmp_path / name, kept):
+        assert ET.parse(path).getroot().tag.endswith("svg")
+        assert path.stat().st_size < 150_000
+    assert any(f"](figures/{name})" in page.read_text("utf-8") for page in DOCS.glob("theory/*.md"))
