@@ -10,7 +10,7 @@ returns badly, as ten years of data give no more than that. So it plays against 
 
 with the estimate :math:`\hat r` and its covariance :math:`S`. The fund maximises the return that is left minus a charge
 for risk, :math:`w^\top r - \tfrac{\gamma}{2} w^\top \Sigma w`. The lower level has a linear objective and one nonlinear
-constraint; at its solution the constraint is always active. The answer is known from a cone program, which is the check.
+constraint, which is always active at its solution. The answer is known from a cone program, which is the check.
 """
 
 import clarabel
@@ -35,7 +35,7 @@ years = 10
 returns = np.random.default_rng(1).multivariate_normal(MEAN, SIGMA, years)
 ESTIMATE, S = returns.mean(0), SIGMA / years  # the estimate and its covariance
 INVERSE = np.linalg.inv(S)
-KAPPA, GAMMA = 1.0, 0.02  # the ellipsoid in standard errors; percent per year lost for a variance of one percent squared
+KAPPA, GAMMA = 1.0, 0.02  # standard errors; charge per squared percent of variance
 
 # %%
 # The problem in hierax
@@ -54,8 +54,8 @@ print("weights      ", np.round(sol.x, 4), f"({sol.status.name})")
 # %%
 # Two checks
 # ----------
-# The worst returns have a closed form, :math:`r = \hat r - \kappa S w / \sqrt{w^\top S w}`. And with it the fund's problem is
-# a cone program in :math:`w` and :math:`t \ge \sqrt{w^\top S w}`, which Clarabel solves.
+# The worst returns have a closed form, :math:`r = \hat r - \kappa S w / \sqrt{w^\top S w}`. With it the fund's problem
+# is a cone program in :math:`w` and :math:`t \ge \sqrt{w^\top S w}`, which Clarabel solves.
 w = np.asarray(sol.x)
 closed = ESTIMATE - KAPPA * S @ w / np.sqrt(w @ S @ w)
 assert np.allclose(sol.y, closed, atol=1e-4)  # percent per year
@@ -87,8 +87,8 @@ assert np.allclose(w, reference, atol=1e-4)
 print(sol.certificate)
 
 # %%
-# Without an adversary the money goes where the estimate is highest; the more the estimate is doubted, the more even the
-# weights become. The line at :math:`\kappa = 1` is the answer above.
+# The more the estimate is doubted, the more of the money goes into bonds, whose return is known best. The line at
+# :math:`\kappa = 1` is the answer above. Property and private equity are not held at any :math:`\kappa`.
 kappas = np.linspace(0.0, 3.0, 31)
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
 left.stackplot(kappas, np.array([by_clarabel(k) for k in kappas]).T, labels=NAMES)
