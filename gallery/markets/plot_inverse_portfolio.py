@@ -2,15 +2,17 @@ r"""
 Which risk aversion and which views explain a fund's portfolios?
 ================================================================
 
-A fund publishes its weights in five sectors every quarter, rounded to a percent. Everybody knows the consensus forecasts
-of that quarter and the covariance of the sectors' returns; nobody but the manager knows how much risk she tolerates and
-where she disagrees with the consensus. An analyst wants both, from the published weights alone: inverse optimisation.
+A fund publishes its weights in five sectors every quarter, rounded to a percent. Everybody knows the consensus
+forecasts of that quarter and the covariance of the sectors' returns; nobody but the manager knows how much risk she
+tolerates and where she disagrees with the consensus. An analyst wants both, from the published weights alone: inverse
+optimisation.
 
-The lower level is the manager. In quarter :math:`t` she chooses weights :math:`w_t \ge 0` with sum one and at most 40 %
-in a sector, which minimise :math:`\tfrac{\gamma}{2} w_t^\top \Sigma w_t - (m_t + v)^\top w_t`, with the consensus
-:math:`m_t` (percent per quarter), her risk aversion :math:`\gamma` and her lasting views :math:`v` (percent per quarter).
-The upper level is the analyst, who chooses :math:`\gamma` and :math:`v` such that the weights are as close as possible to
-the published ones. A view that shifts all sectors alike changes nothing, so the views are taken to sum to zero.
+The lower level is the manager. In quarter :math:`t` she chooses weights :math:`w_t \ge 0` with sum one and at most 40
+% in a sector, which minimise :math:`\tfrac{\gamma}{2} w_t^\top \Sigma w_t - (m_t + v)^\top w_t`, with the consensus
+:math:`m_t` (percent per quarter), her risk aversion :math:`\gamma` and her lasting views :math:`v` (percent per
+quarter). The upper level is the analyst, who chooses :math:`\gamma` and :math:`v` such that the weights are as close
+as possible to the published ones. A view that shifts all sectors alike changes nothing, so the views are taken to sum
+to zero.
 """
 
 import clarabel
@@ -82,8 +84,8 @@ print(f"risk aversion {gamma:.4f} (true {TRUE_GAMMA}), views {views.round(2)} (t
 # %%
 # A check
 # -------
-# SciPy's Nelder-Mead, from the truth, on the same sum of squares with the weights by Clarabel: no derivative, nothing of
-# hierax. The answer may not be the truth, as rounding hides it; but it must fit no worse than the truth does.
+# SciPy's Nelder-Mead, from the truth, on the same sum of squares with the weights by Clarabel: no derivative, nothing
+# of hierax. The answer may not be the truth, as rounding hides it; but it must fit no worse than the truth does.
 
 
 def misfit(x):

@@ -15,7 +15,6 @@ constraint, which is always active at its solution. The answer is known from a c
 
 import clarabel
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy import sparse
