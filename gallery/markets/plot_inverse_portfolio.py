@@ -7,8 +7,8 @@ forecasts of that quarter and the covariance of the sectors' returns; nobody but
 tolerates and where she disagrees with the consensus. An analyst wants both, from the published weights alone: inverse
 optimisation.
 
-The lower level is the manager. In quarter :math:`t` she chooses weights :math:`w_t \ge 0` with sum one and at most 40
-% in a sector, which minimise :math:`\tfrac{\gamma}{2} w_t^\top \Sigma w_t - (m_t + v)^\top w_t`, with the consensus
+The lower level is the manager. In quarter :math:`t` she chooses weights :math:`w_t \ge 0` with sum one and at most 0.4
+in a sector, which minimise :math:`\tfrac{\gamma}{2} w_t^\top \Sigma w_t - (m_t + v)^\top w_t`, with the consensus
 :math:`m_t` (percent per quarter), her risk aversion :math:`\gamma` and her lasting views :math:`v` (percent per
 quarter). The upper level is the analyst, who chooses :math:`\gamma` and :math:`v` such that the weights are as close
 as possible to the published ones. A view that shifts all sectors alike changes nothing, so the views are taken to sum
