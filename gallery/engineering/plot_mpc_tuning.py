@@ -83,14 +83,12 @@ def simulated(weights):
     """Cost, states and plans of twelve steps."""
     w, rho = np.array([1.0, 10.0 ** weights[0]]), 10.0 ** weights[1]
     bend = np.einsum("kia,i,kib->ab", FORCED, w, FORCED) + rho * np.eye(HORIZON)
+    bend, cones = sparse.csc_matrix(np.triu(bend)), [clarabel.NonnegativeConeT(2 * HORIZON)]
     states, plans = [START], []
     for _ in range(T):
         slope = np.einsum("kia,i,ki->a", FORCED, w, FREE @ states[-1])
-        cones = [clarabel.NonnegativeConeT(2 * HORIZON)]
-        upper = sparse.csc_matrix(np.triu(bend))
-        plan = clarabel.DefaultSolver(upper, slope, ROWS, np.ones(2 * HORIZON), cones, SETTINGS).solve().x
-        plans.append(plan)
-        states.append(MOVE @ states[-1] + PUSH / REAL * plan[0])
+        plans.append(clarabel.DefaultSolver(bend, slope, ROWS, np.ones(2 * HORIZON), cones, SETTINGS).solve().x)
+        states.append(MOVE @ states[-1] + PUSH / REAL * plans[-1][0])
     states, plans = np.array(states[1:]), np.array(plans)
     return np.sum(states[:, 0] ** 2) + 0.5 * np.sum(plans[:, 0] ** 2), states, plans
 

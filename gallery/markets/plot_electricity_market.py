@@ -32,7 +32,7 @@ jax.config.update("jax_enable_x64", True)  # prices are compared below with anot
 OWN_COST, OWN_SLOPE, OWN_LIMIT = np.array([20.0, 35.0]), np.array([4.0, 4.0]), np.array([6.0, 5.0])
 RIVAL_COST, RIVAL_SLOPE = np.array([25.0, 40.0]), np.array([12.0, 8.0])
 ALPHA, BETA = np.array([120.0, 150.0]), np.array([14.0, 10.0])  # worth of the first GW, and less for every further one
-LINE = 1.5  # GW
+LINE, POSITIVE = 1.5, hx.NonNegative()  # GW; a set
 
 
 def price(y):
@@ -53,7 +53,6 @@ def operator(bid, y, _):
     return jnp.sum(supply - ALPHA * y["demand"] + 0.5 * BETA * y["demand"] ** 2)
 
 
-POSITIVE = hx.NonNegative()
 # The balance is demand minus what arrives: with this sign its multiplier is the price.
 problem = hx.Problem(
     upper=producer,
@@ -101,7 +100,6 @@ assert profit.max() <= -sol.value + 1e-3  # EUR 1 per hour
 # What is known
 # -------------
 # The certificate is local; that no other pair of bids on the grid earns more is what the picture adds.
-print(sol.status.message)
 print(sol.certificate)
 
 # %%

@@ -3,16 +3,14 @@ Which risk aversion and which views explain a fund's portfolios?
 ================================================================
 
 A fund publishes its weights in five sectors every quarter, rounded to a percent. Everybody knows the consensus
-forecasts of that quarter and the covariance of the sectors' returns; nobody but the manager knows how much risk she
-tolerates and where she disagrees with the consensus. An analyst wants both, from the published weights alone: inverse
-optimisation.
+forecasts of that quarter and the covariance of returns; only the manager knows how much risk she tolerates and where
+she disagrees with the consensus. An analyst wants both, from the published weights alone: inverse optimisation.
 
 The lower level is the manager. In quarter :math:`t` she chooses weights :math:`w_t \ge 0` with sum one and at most 0.4
 in a sector, which minimise :math:`\tfrac{\gamma}{2} w_t^\top \Sigma w_t - (m_t + v)^\top w_t`, with the consensus
 :math:`m_t` (percent per quarter), her risk aversion :math:`\gamma` and her lasting views :math:`v` (percent per
-quarter). The upper level is the analyst, who chooses :math:`\gamma` and :math:`v` such that the weights are as close
-as possible to the published ones. A view that shifts all sectors alike changes nothing, so the views are taken to sum
-to zero.
+quarter). The upper level is the analyst, who chooses :math:`\gamma` and :math:`v` such that the weights come closest
+to the published ones. A view that shifts all sectors alike changes nothing, so the views are taken to sum to zero.
 """
 
 import clarabel
@@ -111,7 +109,7 @@ print(sol.certificate)
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
 for k, name in enumerate(SECTORS):
     left.plot(100 * PUBLISHED[:, k], 100 * np.asarray(sol.y)[:, k], "o", label=name, alpha=0.7)
-left.plot([0, 42], [0, 42], "k--", linewidth=0.8)
+left.axline((0, 0), slope=1.0, color="0.7", linewidth=0.8)
 left.set(xlabel="published weight, percent", ylabel="explained weight, percent")
 left.legend(fontsize=8)
 right.bar(np.arange(5) - 0.2, TRUE_VIEWS, 0.4, label="true views")

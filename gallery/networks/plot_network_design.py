@@ -64,9 +64,8 @@ def planners(x, y, _):
 
 
 def drivers(x, y, _):
-    """Beckmann's function: the integral of FREE + s v^4 is FREE v + s v^5 / 5."""
-    v = y @ USES
-    return jnp.sum(v * (0.8 * FREE + 0.2 * minutes(x, v)))
+    """Beckmann's function: times are t + s v^4, so their integral is v (4/5 t + 1/5 time)."""
+    return jnp.sum((y @ USES) * (0.8 * FREE + 0.2 * minutes(x, y @ USES)))
 
 
 problem = hx.Problem(
@@ -95,17 +94,18 @@ beckmann = jax.jit(jax.value_and_grad(drivers, argnums=1))
 
 
 def cost(x):
-    """The planners' cost, thousand minutes per hour, with the equilibrium by SciPy; and the flows of the roads."""
+    """The planners' cost, thousand minutes per hour, with the equilibrium by SciPy."""
     fun = lambda y: [np.asarray(part, float) for part in beckmann(x, y, None)]
     limits = {"bounds": [(0, None)] * len(y0), "constraints": LinearConstraint(OF_GROUP.T, DEMAND, DEMAND)}
-    y = minimize(fun, y0, jac=True, method="SLSQP", options={"ftol": 1e-13, "maxiter": 300}, **limits).x
-    return float(planners(x, y, None)), y @ USES
+    found = minimize(fun, y0, jac=True, method="SLSQP", options={"ftol": 1e-13, "maxiter": 300}, **limits)
+    return float(planners(x, found.x, None))
 
 
-around = min(cost(np.clip(x + step, 0.0, 6.0))[0] for step in 0.2 * np.vstack([np.eye(6), -np.eye(6)]))
-before, v_before = cost(np.zeros(6))
-print(f"hierax {sol.value:.3f}, SciPy {cost(x)[0]:.3f}, around {around:.3f}, as it is {before:.3f} thousand minutes/h")
-assert abs(cost(x)[0] - sol.value) < 1e-3 and around > sol.value - 1e-3
+around = min(cost(np.clip(x + step, 0.0, 6.0)) for step in 0.2 * np.vstack([np.eye(6), -np.eye(6)]))
+print(
+    f"hierax {sol.value:.3f}, SciPy {cost(x):.3f}, around {around:.3f}, as it is {cost(np.zeros(6)):.3f} thousand minutes/h"
+)
+assert abs(cost(x) - sol.value) < 1e-3 and around > sol.value - 1e-3
 
 # %%
 # What is known
@@ -114,18 +114,18 @@ print(*(line for line in sol.log if "Globality" in line))
 print(sol.certificate)
 
 # %%
-# Widths are flows; the roads that were widened are red.
-fig, axes = plt.subplots(1, 2, figsize=(10, 4.6))
-for axis, flow, title in zip(axes, (v_before, v), ("as it is", "widened"), strict=True):
-    for a, (i, j) in enumerate(ROADS):
-        tail, head = np.array([i % 3, -(i // 3)], float), np.array([j % 3, -(j // 3)], float)
-        aside = 0.08 * np.array([(head - tail)[1], -(head - tail)[0]])  # traffic keeps to the right
-        added = title == "widened" and a in WIDENED[x > 0.01]
-        arrow = {"arrowstyle": "-|>", "linewidth": max(flow[a], 0.3), "color": "tab:red" if added else "0.55"}
-        axis.annotate("", head + aside, tail + aside, arrowprops=arrow)
-    for town in range(9):
-        axis.text(town % 3, -(town // 3), town, ha="center", va="center", bbox={"boxstyle": "circle", "fc": "white"})
-    axis.set(xlim=(-0.3, 2.3), ylim=(-2.3, 0.3), title=title)
-    axis.set_axis_off()
-fig.tight_layout()
+# Widths are flows; red roads were widened, by what is written beside them (thousand vehicles per hour).
+fig, axis = plt.subplots(figsize=(6, 5.6))
+for a, road in enumerate(ROADS):
+    tail, head = (np.array([i % 3, -(i // 3)], float) for i in road)
+    aside = 0.08 * np.array([(head - tail)[1], (tail - head)[0]])  # traffic keeps to the right
+    added = dict(zip(WIDENED, x, strict=True)).get(a, 0.0)
+    colour = "tab:red" if added > 0.01 else "0.55"
+    arrow = {"arrowstyle": "-|>", "linewidth": max(v[a], 0.3), "color": colour, "shrinkA": 14, "shrinkB": 14}
+    axis.annotate("", head + aside, tail + aside, arrowprops=arrow)
+    axis.text(*(0.5 * (head + tail) + 2.2 * aside), f"+{added:.2f}" if added > 0.01 else "", ha="center", va="center")
+for i in range(9):
+    axis.text(i % 3, -(i // 3), i, ha="center", va="center", bbox={"boxstyle": "circle", "fc": "white"})
+axis.set(xlim=(-0.3, 2.3), ylim=(-2.3, 0.3))
+axis.set_axis_off()
 plt.show()
