@@ -100,7 +100,7 @@ assert abs(gamma - TRUE_GAMMA) < 0.002 and np.allclose(views, TRUE_VIEWS, atol=0
 # %%
 # What is known
 # -------------
-# The fit is not convex in the manager's parameters: some starts end at other local optima, with a misfit hundreds of
+# The misfit is not convex in the manager's parameters: some starts end at other local optima, with a misfit hundreds of
 # times as large, as the log says. That the best of them is meant is clear from the misfit: rounding alone explains it.
 print(*(line for line in sol.log if "Globality" in line))
 print(sol.certificate)
