@@ -102,9 +102,7 @@ def cost(x):
 
 
 around = min(cost(np.clip(x + step, 0.0, 6.0)) for step in 0.2 * np.vstack([np.eye(6), -np.eye(6)]))
-print(
-    f"hierax {sol.value:.3f}, SciPy {cost(x):.3f}, around {around:.3f}, as it is {cost(np.zeros(6)):.3f} thousand minutes/h"
-)
+print(f"hierax {sol.value:.3f}, SciPy {cost(x):.3f}, around {around:.3f}, unbuilt {cost(0 * x):.3f} thousand minutes/h")
 assert abs(cost(x) - sol.value) < 1e-3 and around > sol.value - 1e-3
 
 # %%
