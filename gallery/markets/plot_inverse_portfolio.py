@@ -26,10 +26,11 @@ import hierax as hx
 jax.config.update("jax_enable_x64", True)  # the check below compares sums of squares of 1e-4
 
 SECTORS, T, LIMIT = ["energy", "finance", "health", "industry", "technology"], 12, 0.4
-rng = np.random.default_rng(5)
 DEVIATION = np.array([9.0, 8.0, 6.0, 7.0, 10.0])  # percent per quarter
 SIGMA = (0.4 + 0.6 * np.eye(5)) * np.outer(DEVIATION, DEVIATION)
-CONSENSUS = np.array([2.0, 1.9, 1.6, 1.8, 2.4]) + 0.7 * rng.normal(size=(T, 5))  # percent per quarter
+CONSENSUS = np.array([2.0, 1.9, 1.6, 1.8, 2.4]) + 0.7 * np.random.default_rng(5).normal(
+    size=(T, 5)
+)  # percent per quarter
 
 # %%
 # The published portfolios
