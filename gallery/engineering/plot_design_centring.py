@@ -95,7 +95,6 @@ assert max(float(jnp.max(g)) for g in specifications(parts).values()) < 1e-6
 # What is known
 # -------------
 # Every worst part is found as the solution of a convex problem, so "every part works" is more than a sample of parts.
-print(*(line for line in sol.log if "Globality" in line))
 print(sol.certificate)
 
 # %%

@@ -99,7 +99,7 @@ print(sol.certificate)
 # The film lies on 12 of the label's 15 points. To close the gap at the others would take more suction than it is worth.
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
 extent = [-SIDE / 2 + STEP / 2, SIDE / 2 - STEP / 2] * 2
-shown = left.imshow((u - PRODUCT).T, origin="lower", extent=extent, vmax=1.0)
+shown = left.imshow((u - PRODUCT).T, origin="lower", extent=extent, vmax=2.0)
 fig.colorbar(shown, ax=left, extend="max", label="gap between film and product, cm")
 left.contour(S, T, u - PRODUCT, levels=[1e-4], colors="white")
 left.contour(S, T, LABEL, levels=[0.5], colors="red", linestyles="--")

@@ -28,9 +28,8 @@ jax.config.update("jax_enable_x64", True)  # the check below compares sums of sq
 SECTORS, T, LIMIT = ["energy", "finance", "health", "industry", "technology"], 12, 0.4
 DEVIATION = np.array([9.0, 8.0, 6.0, 7.0, 10.0])  # percent per quarter
 SIGMA = (0.4 + 0.6 * np.eye(5)) * np.outer(DEVIATION, DEVIATION)
-CONSENSUS = np.array([2.0, 1.9, 1.6, 1.8, 2.4]) + 0.7 * np.random.default_rng(5).normal(
-    size=(T, 5)
-)  # percent per quarter
+NOISE = np.random.default_rng(5).normal(size=(T, 5))
+CONSENSUS = np.array([2.0, 1.9, 1.6, 1.8, 2.4]) + 0.7 * NOISE  # percent per quarter
 
 # %%
 # The published portfolios
@@ -101,8 +100,8 @@ assert abs(gamma - TRUE_GAMMA) < 0.002 and np.allclose(views, TRUE_VIEWS, atol=0
 # %%
 # What is known
 # -------------
-# The misfit is not convex in the manager's parameters: some starts end at other local optima, with a misfit hundreds of
-# times as large, as the log says. That the best of them is meant is clear from the misfit: rounding alone explains it.
+# The misfit is not convex in the manager's parameters: some starts end elsewhere, with a misfit hundreds of times as
+# large, as the log says. That the best of them is meant is clear from the misfit: rounding alone explains it.
 print(*(line for line in sol.log if "Globality" in line))
 print(sol.certificate)
 
@@ -110,13 +109,11 @@ print(sol.certificate)
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
 for k, name in enumerate(SECTORS):
     left.plot(100 * PUBLISHED[:, k], 100 * np.asarray(sol.y)[:, k], "o", label=name, alpha=0.7)
-left.axline((0, 0), slope=1.0, color="0.7", linewidth=0.8)
 left.set(xlabel="published weight, percent", ylabel="explained weight, percent")
 left.legend(fontsize=8)
 right.bar(np.arange(5) - 0.2, TRUE_VIEWS, 0.4, label="true views")
 right.bar(np.arange(5) + 0.2, views, 0.4, label="from the portfolios")
-right.set_xticks(np.arange(5), SECTORS, fontsize=8)
-right.set(ylabel="above the consensus, percent per quarter")
+right.set(ylabel="above the consensus, percent per quarter", xticks=range(5), xticklabels=SECTORS)
 right.legend()
 fig.tight_layout()
 plt.show()

@@ -35,8 +35,7 @@ jax.config.update("jax_enable_x64", True)  # the fourth power of the flows needs
 steps = lambda i, j: abs(i // 3 - j // 3) + abs(i % 3 - j % 3)
 ROADS = [road for road in itertools.permutations(range(9), 2) if steps(*road) == 1]
 rng = np.random.default_rng(4)
-FREE = rng.uniform(4.0, 8.0, len(ROADS)).round(1)  # minutes on an empty road
-CAPACITY = rng.uniform(1.5, 4.0, len(ROADS)).round(1)  # thousand vehicles per hour
+FREE, CAPACITY = (rng.uniform(*ends, len(ROADS)).round(1) for ends in ((4.0, 8.0), (1.5, 4.0)))  # minutes; thousand/h
 GROUPS, DEMAND = [(0, 8), (2, 6), (6, 2), (1, 8)], np.array([6.0, 4.0, 3.0, 2.0])  # from, to; thousand vehicles/h
 
 
@@ -117,6 +116,5 @@ for a, road in enumerate(ROADS):
     axis.text(*(0.5 * (head + tail) + 3.2 * aside), f"+{added:.2f}" if added > 0.01 else "", ha="center", va="center")
 for i in range(9):
     axis.text(i % 3, -(i // 3), i, ha="center", va="center", bbox={"boxstyle": "circle", "fc": "white"})
-axis.set(xlim=(-0.3, 2.3), ylim=(-2.3, 0.3))
-axis.set_axis_off()
+axis.set(xlim=(-0.3, 2.3), ylim=(-2.3, 0.3), frame_on=False, xticks=[], yticks=[])
 plt.show()
