@@ -12,8 +12,8 @@ The lower level is the film. Its height :math:`u` (cm) on a grid minimises the e
 
 .. math:: \min_{u \ge \psi}\; \int \tfrac{T}{2} |\nabla u|^2 + p_x u , \qquad u = 4 \text{ at the rim.}
 
-The upper level chooses the suction :math:`x` of the nozzles (mbar, 100 mbar = 1 N/cm²), which makes the mean squared
-gap on the label's place small, and little suction do. Such problems are called mathematical programs with equilibrium
+The upper level chooses the suction :math:`x` of the nozzles (mbar, 100 mbar = 1 N/cm²): the mean squared gap on the
+label's place plus a price for suction is to be least. Such problems are called mathematical programs with equilibrium
 constraints; the packaging problem is a classic of them (Outrata, Kocvara and Zowe 1998).
 """
 
@@ -90,7 +90,7 @@ assert abs(value(x) - sol.value) < 1e-4 and sol.value < best.fun + 1e-4  # mm²
 # %%
 # What is known
 # -------------
-# With rows that come into contact one after another the upper objective has kinks; the answer lies between them: the
+# Whenever a further point comes into contact, the upper objective has a kink. The answer lies between two of them: the
 # line *active rows* says how far the suction may move, in units of half its range, until the contact changes.
 print(*(line for line in sol.log if "Globality" in line))
 print(sol.certificate)
