@@ -86,16 +86,41 @@ print(f"largest difference of a coefficient from scikit-learn's: {difference:.1e
 assert difference < 1e-4
 
 # %%
-# What came of it, beside the ordinary machine at the best of seven costs for the patients diagnosed twice.
+# What came of it
+# ---------------
+#
+# The weights are a list of suspects. We take as many as were flipped, leave them out, and train on the other
+# patients together with those diagnosed twice. Beside it: equal weights, at the cost that is best for the patients
+# diagnosed twice.
 
-costs = np.logspace(-4, 2, 7)
-plain = min((machine(np.full(80, cost)) for cost in costs), key=lambda w: float(upper(start, {"w": w}, None)))
-for name, w in (("equal weights", plain), ("weights by hierax", sol.y["w"])):
-    loss = np.logaddexp(0.0, -labels[judge] * (features[judge] @ w)).mean()
-    right = np.mean(np.sign(features[test] @ w) == labels[test])
-    print(f"{name:18s} loss on the judging patients {loss:.3f}, test accuracy {100 * right:.1f} %")
 auc = roc_auc_score(~flipped, weights)
-print(f"chance that a flipped label has the smaller weight: {auc:.2f}")
+suspects = np.argsort(weights)[:20]
+print(f"chance that a flipped label has the smaller weight: {auc:.2f}; flipped among 20 suspects: {flipped[suspects].sum()}")
+
+
+def accuracy(w, part):
+    """Share of right answers, in per cent."""
+    return 100 * np.mean(np.sign(features[part] @ w) == labels[part])
+
+
+costs = np.logspace(-4, 2, 13)
+equal = max((machine(np.full(80, cost)) for cost in costs), key=lambda w: accuracy(w, judge))
+keep = np.setdiff1d(np.arange(160), suspects)
+both = np.concatenate([given, labels[judge]])
+svc = LinearSVC(dual=False, fit_intercept=False, C=0.05)
+machines = {
+    "equal weights": equal,
+    "weights by hierax": sol.y["w"],
+    "suspects left out": svc.fit(features[keep], both[keep]).coef_[0],
+    "diagnosed twice only": svc.fit(features[judge], labels[judge]).coef_[0],
+}
+for name, w in machines.items():
+    print(f"{name:20s} test accuracy {accuracy(w, test):.1f} %")
+
+# %%
+# The weighted machine itself is not the better classifier: 80 weights were chosen by 80 patients, and fit them too well
+# (their loss falls from 0.50, the best of the equal weights, to 0.10). What is learnt is which labels to look at again;
+# eighty right diagnoses alone train as good a machine here.
 
 # %%
 # The picture: the weights, sorted.
