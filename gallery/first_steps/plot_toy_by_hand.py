@@ -3,8 +3,8 @@ A problem solved by hand, then by hierax
 ========================================
 
 A leader sets one number :math:`x`; a follower answers with one number :math:`y`. The follower would like to have
-:math:`y = 2x`, but must keep :math:`y \le x` and :math:`-2 \le y \le 2`. The leader knows this, and wants :math:`y` to be
-near 1 at a small price for :math:`x`:
+:math:`y = 2x`, but must keep :math:`y \le x` and :math:`-2 \le y \le 2`. The leader knows this, and wants :math:`y` to
+be near 1 at a small price for :math:`x`:
 
 .. math::
 
@@ -12,8 +12,8 @@ near 1 at a small price for :math:`x`:
     \quad\text{where } y \text{ solves}\quad
     \min_{-2 \le y \le 2} \; G(x, y) = (y - 2x)^2 \;\text{ subject to }\; H(x, y) = y - x \le 0 .
 
-It is the problem of the README on wider sets. All numbers are without units. It is small enough for paper, and it already
-has what makes bilevel problems hard: the follower's answer has kinks, and so has what the leader minimises.
+It is the problem of the README on wider sets. All numbers are without units. It is small enough for paper, and it
+already has what makes bilevel problems hard: the follower's answer has kinks, and so has what the leader minimises.
 """
 
 # %%
@@ -43,8 +43,8 @@ has what makes bilevel problems hard: the follower's answer has kinks, and so ha
 #     1 + 0.1\,x^2 & x \ge 2
 #     \end{cases}
 #
-# Its slope jumps from -4 to -2 at 0 and from 2.4 to 0.4 at 2: two kinks, neither of them a minimum. The middle piece has
-# slope zero where :math:`2(x - 1) + 0.2\,x = 0`, so :math:`x^* = y^* = 1/1.1`, the multiplier is :math:`2/1.1`, and
+# Its slope jumps from -4 to -2 at 0 and from 2.4 to 0.4 at 2: two kinks, neither of them a minimum. The middle piece
+# has slope zero where :math:`2(x - 1) + 0.2\,x = 0`, so :math:`x^* = y^* = 1/1.1`, the multiplier is :math:`2/1.1`, and
 # :math:`F = 0.1/1.1`.
 
 import matplotlib.pyplot as plt
@@ -80,24 +80,19 @@ problem = hx.Problem(
 sol = hx.solve(problem, -0.5, -1.0)
 print(f"x = {sol.x:.4f}, y = {sol.y:.4f}, multiplier {sol.multipliers.inequalities:.4f}, F = {sol.value:.5f}")
 print(f"by hand: x = y = {1 / 1.1:.4f}, multiplier {2 / 1.1:.4f}, F = {0.1 / 1.1:.5f}")
-
-# %%
-# hierax computes in single precision unless JAX is told otherwise, so five digits are what we may ask for.
-
+# JAX computes in single precision unless told otherwise: five digits of x and y are what we may ask for.
 assert abs(sol.x - 1 / 1.1) < 1e-5 and abs(sol.y - 1 / 1.1) < 1e-5
 assert abs(sol.multipliers.inequalities - 2 / 1.1) < 1e-4
 
 # %%
-# The certificate solves the follower's problem once more at the point that was found and says whether the point is feasible,
-# optimal below, and a local minimum above. ``sol.status`` rests on it.
+# The certificate solves the follower's problem once more at the point that was found and says whether the point is
+# feasible, optimal below, and a local minimum above. ``sol.status`` rests on it.
 
 print(sol.certificate)
 print(sol.status.name)
 assert sol.certificate.ok()
 
-# %%
-# The same question about a kink, :math:`x = 0`, and about the other one, :math:`x = 2`, gets a no.
-
+# The same question about the two kinks gets a no.
 for kink in (0.0, 2.0):
     print(kink, hx.certify(problem, kink, float(answer(kink))).verdict())
 

@@ -2,20 +2,20 @@ r"""
 Cleaning labels that nobody checked
 ===================================
 
-Handwritten digits were labelled by a crowd, and three in ten labels are wrong. A few dozen were checked by an expert. Data
-hyper-cleaning gives every unchecked image a weight between 0 and 1, so that a model trained on the weighted images does well
-on the checked ones; images that end with weight 0 are the ones to look at again.
+Handwritten digits were labelled by a crowd, and three in ten labels are wrong. A few dozen were checked by an expert.
+Data hyper-cleaning gives every unchecked image a weight between 0 and 1, so that a model trained on the weighted images
+does well on the checked ones; images that end with weight 0 are the ones to look at again.
 
-The upper level chooses the weights :math:`x \in [0, 1]^N`. The lower level trains a softmax classifier with coefficients
-:math:`W` under a norm bound, the constraint that keeps it from learning wrong labels by heart:
+The upper level chooses the weights :math:`x \in [0, 1]^N`. The lower level trains a softmax classifier with
+coefficients :math:`W` under a norm bound, the constraint that keeps it from learning wrong labels by heart:
 
 .. math::
 
     \min_W \; \frac1N \sum_i x_i \, \ell(W; z_i, l_i) + \tfrac{\varrho}{2} \|W\|^2
     \quad\text{subject to}\quad \|W\|^2 \le R^2 ,
 
-with the cross-entropy :math:`\ell` in nats. The images are the digits 3, 5 and 8 of scikit-learn's digits, 8 by 8 pixels
-with grey values scaled to [0, 1].
+with the cross-entropy :math:`\ell` in nats. The images are the digits 3, 5 and 8 of scikit-learn's digits, 8 by 8
+pixels with grey values scaled to [0, 1].
 """
 
 import jax
@@ -63,9 +63,9 @@ def lower(x, y, xi):
 
 
 # %%
-# The price is part of the statement. Without it the weights matter only relative to each other: with a price of 0.01 and
-# :math:`R = 4` they all shrank towards zero until the norm bound was about to let go, the run ended as ``not_certified`` at that
-# kink, and nothing was learnt. With 0.3, an image has to be harmful to be thrown away.
+# The price is part of the statement: an image has to be harmful to be thrown away. Without one the weights could all
+# shrink together. A first try, with a price of 0.01 and :math:`R = 4`, ended as ``not_certified`` at a kink, where the
+# norm bound is about to let go.
 
 problem = hx.Problem(
     upper=upper,
@@ -78,15 +78,23 @@ print(sol.certificate)
 print(sol.status.name)
 
 # %%
-# Check: the lower level is convex, so its solution is the only minimiser of its Lagrangian at the multiplier that hierax
-# reports. SciPy's L-BFGS minimises that without knowing the bound, and must end at the same coefficients, with norm 3.
+# Check: the lower level is convex, so its solution is the only minimiser of its Lagrangian at the multiplier that
+# hierax reports. SciPy's L-BFGS minimises that without knowing the bound, and must end at the same coefficients, with
+# norm 3.
 
 multiplier = float(sol.multipliers.inequalities["norm"])
-lagrangian = jax.jit(jax.value_and_grad(lambda y: lower(sol.x, y.reshape(65, 3), None) + multiplier * jnp.sum(y**2)))
-found = minimize(lagrangian, np.zeros(195), jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-9, "maxiter": 9999})
-print(f"norm {np.linalg.norm(found.x):.6f}, largest difference {np.abs(found.x.reshape(65, 3) - sol.y).max():.1e}")
-assert np.abs(found.x.reshape(65, 3) - sol.y).max() < 1e-5
-assert multiplier > 0 and abs(np.linalg.norm(found.x) - RADIUS) < 1e-5
+
+
+def trained(loss):
+    """The minimiser of a loss plus the quadratic terms of the Lagrangian, by SciPy."""
+    fun = jax.jit(jax.value_and_grad(lambda y: loss(y.reshape(65, 3)) + (multiplier + RIDGE / 2) * jnp.sum(y**2)))
+    options = {"ftol": 0.0, "gtol": 1e-9, "maxiter": 9999}
+    return minimize(fun, np.zeros(195), jac=True, method="L-BFGS-B", options=options).x.reshape(65, 3)
+
+
+found = trained(lambda y: jnp.mean(sol.x * entropies(y, crowd, given)))
+print(f"norm {np.linalg.norm(found):.6f}, largest difference {np.abs(found - sol.y).max():.1e}")
+assert multiplier > 0 and np.abs(found - sol.y).max() < 1e-5 and abs(np.linalg.norm(found) - RADIUS) < 1e-5
 
 # %%
 # What came of it. For comparison the same classifier with all weights one, and one that sees the checked images only.
@@ -95,14 +103,6 @@ weights = np.asarray(sol.x)
 dropped = weights < 0.01
 print(f"thrown away: {dropped.sum()} images, {wrong[dropped].sum()} of them wrong; wrong in all: {wrong.sum()}")
 print(f"chance that a wrong label has the smaller weight: {roc_auc_score(~wrong, weights):.2f}")
-
-
-def trained(loss):
-    """The minimiser of a loss plus the same quadratic term as above, by SciPy."""
-    fun = jax.jit(jax.value_and_grad(lambda y: loss(y.reshape(65, 3)) + (multiplier + RIDGE / 2) * jnp.sum(y**2)))
-    return minimize(fun, np.zeros(195), jac=True, method="L-BFGS-B").x.reshape(65, 3)
-
-
 models = {
     "all weights one": trained(lambda y: jnp.mean(entropies(y, crowd, given))),
     "checked images only": trained(lambda y: jnp.mean(entropies(y, expert, digits[expert]))),

@@ -2,19 +2,19 @@ r"""
 Cost and width of a kernel machine
 ==================================
 
-Whoever trains a support vector machine with a Gaussian kernel has two numbers to choose, the cost :math:`C` of a violated
-margin and the width :math:`r` of the kernel, and mostly chooses them from a grid. Here the upper level chooses
-them by the loss on validation rows, and the lower level is the machine's dual problem: with kernel
-:math:`k(u, v) = e^{-\|u - v\|^2 / (2 r^2)}`, labels :math:`l_i = \pm 1` and squared slacks,
+Whoever trains a support vector machine with a Gaussian kernel has two numbers to choose, the cost :math:`C` of a
+violated margin and the width :math:`r` of the kernel, and mostly chooses them from a grid. Here the upper level chooses
+them by the loss on validation rows, and the lower level is the machine's dual problem: with kernel :math:`k(u, v) =
+e^{-\|u - v\|^2 / (2 r^2)}`, labels :math:`l_i = \pm 1` and squared slacks,
 
 .. math::
 
     \min_{a} \; \tfrac12 \sum_{ij} a_i a_j l_i l_j \big(k(z_i, z_j) + \tfrac1C \delta_{ij}\big) - \sum_i a_i
     \quad\text{subject to}\quad a_i \ge 0 ,
 
-so that the decision function is :math:`f(z) = \sum_i a_i l_i k(z, z_i)`. A row with :math:`a_i > 0` is a support vector;
-which rows are changes with :math:`C` and :math:`r`, and the validation loss has a kink wherever one enters or leaves. The
-features are two half moons without units, with noise of standard deviation 0.3.
+so that the decision function is :math:`f(z) = \sum_i a_i l_i k(z, z_i)`. A row with :math:`a_i > 0` is a support
+vector; which rows are changes with :math:`C` and :math:`r`, and the validation loss has a kink wherever one enters or
+leaves. The features are two half moons without units, with noise of standard deviation 0.3.
 """
 
 import jax
@@ -74,8 +74,8 @@ print(sol.status.name)
 
 # %%
 # Check: a grid of 25 costs and 25 widths, the lower level solved by SciPy's non-negative least squares (the dual is
-# one: with :math:`Q = L L^\top`, minimise :math:`\|L^\top a - L^{-1} 1\|` over :math:`a \ge 0`). The best point of the grid must
-# not be better than what hierax found, and SciPy's machine at that point must be the same.
+# one: with :math:`Q = L L^\top`, minimise :math:`\|L^\top a - L^{-1} 1\|` over :math:`a \ge 0`). The best point of the
+# grid must not be better than what hierax found, and SciPy's machine at that point must be the same.
 
 
 def reference(log_cost, log_width):

@@ -2,13 +2,13 @@ r"""
 A weight for every training sample of an SVM
 ============================================
 
-A clinic trains a linear support vector machine to tell malignant from benign tumours. A quarter of its training labels are
-wrong (here on purpose: we flip them, and remember which), but a second, smaller group of patients was diagnosed twice, and is
-right. Which training patients should count, and how much?
+A clinic trains a linear support vector machine to tell malignant from benign tumours. A quarter of its training labels
+are wrong (here on purpose: we flip them, and remember which), but a second, smaller group of patients was diagnosed
+twice, and is right. Which training patients should count, and how much?
 
-The upper level chooses the logarithm :math:`x_i` of the weight of training patient :math:`i`, so that the trained machine is
-good on the patients diagnosed twice. The lower level is the training: with features :math:`z_i` (standardised, without
-units, a constant one among them), labels :math:`l_i = \pm 1` and slacks :math:`s_i`,
+The upper level chooses the logarithm :math:`x_i` of the weight of training patient :math:`i`, so that the trained
+machine is good on the patients diagnosed twice. The lower level is the training: with features :math:`z_i`
+(standardised, without units, a constant one among them), labels :math:`l_i = \pm 1` and slacks :math:`s_i`,
 
 .. math::
 
@@ -63,14 +63,13 @@ problem = hx.Problem(
     constraints=lambda x, y: {"margin": 1.0 - given * (features[train] @ y["w"]) - y["slack"]},
     x_set=hx.Box(-6.0, 3.0),
 )
-start = np.full(80, -2.0)
-sol = hx.solve(problem, start, {"w": np.zeros(31), "slack": np.ones(80)})
+sol = hx.solve(problem, np.full(80, -2.0), {"w": np.zeros(31), "slack": np.ones(80)})
 print(sol.certificate)
 print(sol.status.name)
 
 # %%
-# Check: scikit-learn's ``LinearSVC`` solves the same lower level. With the weights that hierax found it must give the same
-# machine, and with equal weights it is the ordinary one.
+# Check: scikit-learn's ``LinearSVC`` solves the same lower level. With the weights that hierax found it must give the
+# same machine, and with equal weights it is the ordinary one.
 
 
 def machine(weights):
@@ -81,21 +80,17 @@ def machine(weights):
 
 
 weights = np.exp(np.asarray(sol.x))
-difference = np.abs(machine(weights) - sol.y["w"]).max()
-print(f"largest difference of a coefficient from scikit-learn's: {difference:.1e}")
-assert difference < 1e-4
+print(f"largest difference of a coefficient from scikit-learn's: {np.abs(machine(weights) - sol.y['w']).max():.1e}")
+assert np.abs(machine(weights) - sol.y["w"]).max() < 1e-4
 
 # %%
-# What came of it
-# ---------------
-#
 # The weights are a list of suspects. We take as many as were flipped, leave them out, and train on the other
 # patients together with those diagnosed twice. Beside it: equal weights, at the cost that is best for the patients
 # diagnosed twice.
 
-auc = roc_auc_score(~flipped, weights)
 suspects = np.argsort(weights)[:20]
-print(f"chance that a flipped label has the smaller weight: {auc:.2f}; flipped among 20 suspects: {flipped[suspects].sum()}")
+print(f"flipped among the 20 suspects: {flipped[suspects].sum()}")
+print(f"chance that a flipped label has the smaller weight: {roc_auc_score(~flipped, weights):.2f}")
 
 
 def accuracy(w, part):
@@ -103,13 +98,11 @@ def accuracy(w, part):
     return 100 * np.mean(np.sign(features[part] @ w) == labels[part])
 
 
-costs = np.logspace(-4, 2, 13)
-equal = max((machine(np.full(80, cost)) for cost in costs), key=lambda w: accuracy(w, judge))
 keep = np.setdiff1d(np.arange(160), suspects)
 both = np.concatenate([given, labels[judge]])
 svc = LinearSVC(dual=False, fit_intercept=False, C=0.05)
 machines = {
-    "equal weights": equal,
+    "equal weights": max((machine(np.full(80, c)) for c in np.logspace(-4, 2, 13)), key=lambda w: accuracy(w, judge)),
     "weights by hierax": sol.y["w"],
     "suspects left out": svc.fit(features[keep], both[keep]).coef_[0],
     "diagnosed twice only": svc.fit(features[judge], labels[judge]).coef_[0],
@@ -120,10 +113,7 @@ for name, w in machines.items():
 # %%
 # The weighted machine itself is not the better classifier: 80 weights were chosen by 80 patients, and fit them too well
 # (their loss falls from 0.50, the best of the equal weights, to 0.10). What is learnt is which labels to look at again;
-# eighty right diagnoses alone train as good a machine here.
-
-# %%
-# The picture: the weights, sorted.
+# eighty right diagnoses alone train as good a machine here. The picture shows the weights, sorted.
 
 rank = np.argsort(weights)
 fig, axes = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
