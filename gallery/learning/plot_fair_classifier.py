@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import LinearConstraint, minimize
 
 import hierax as hx
 
@@ -89,8 +89,7 @@ direction = np.asarray(jax.grad(covariance)(np.zeros(4)))
 
 def trained(slack):
     """The score under a slack, by SciPy."""
-    row = {"type": "ineq", "fun": lambda w: slack - np.array([direction @ w, -direction @ w])}
-    row["jac"] = lambda w: np.stack([-direction, direction])
+    row = LinearConstraint(direction, -slack, slack)
     return minimize(train_loss, np.zeros(4), jac=True, method="SLSQP", constraints=row, options={"ftol": 1e-14}).x
 
 

@@ -35,10 +35,9 @@ jax.config.update("jax_enable_x64", True)  # weights of 1/100 of a mean loss are
 
 kinds = np.array([3, 5, 8])
 images, digits = load_digits(return_X_y=True)
-images, digits = images[np.isin(digits, kinds)] / 16.0, np.searchsorted(kinds, digits[np.isin(digits, kinds)])
 rng = np.random.default_rng(1)
-order = rng.permutation(len(digits))
-images, digits = np.hstack([images, np.ones((len(digits), 1))])[order], digits[order]
+order = rng.permutation(np.flatnonzero(np.isin(digits, kinds)))
+images, digits = np.insert(images[order] / 16.0, 64, 1.0, axis=1), np.searchsorted(kinds, digits[order])
 crowd, expert, test = slice(0, 100), slice(100, 160), slice(160, None)
 wrong = np.zeros(100, bool)
 wrong[rng.choice(100, 30, replace=False)] = True
@@ -67,20 +66,14 @@ def lower(x, y, xi):
 # shrink together. A first try, with a price of 0.01 and :math:`R = 4`, ended as ``not_certified`` at a kink, where the
 # norm bound is about to let go.
 
-problem = hx.Problem(
-    upper=upper,
-    lower=lower,
-    constraints=lambda x, y: {"norm": jnp.sum(y**2) - RADIUS**2},
-    x_set=hx.Box(0.0, 1.0),
-)
+problem = hx.Problem(upper, lower, constraints=lambda x, y: {"norm": jnp.sum(y**2) - RADIUS**2}, x_set=hx.Box(0.0, 1.0))
 sol = hx.solve(problem, np.full(100, 0.5), np.zeros((65, 3)))
 print(sol.certificate)
 print(sol.status.name)
 
 # %%
-# Check: the lower level is convex, so its solution is the only minimiser of its Lagrangian at the multiplier that
-# hierax reports. SciPy's L-BFGS minimises that without knowing the bound, and must end at the same coefficients, with
-# norm 3.
+# Check: the lower level is convex, so its solution is the only minimiser of its Lagrangian at hierax's multiplier.
+# SciPy's L-BFGS minimises that without knowing the bound, and must end at the same coefficients, with norm 3.
 
 multiplier = float(sol.multipliers.inequalities["norm"])
 

@@ -29,11 +29,10 @@ jax.config.update("jax_enable_x64", True)  # the check below asks for seven digi
 
 # %%
 # Twelve sensors to learn from, 200 more of the same batch to test. Reference temperatures are 0 to 100 degrees Celsius,
-# measured from 50 in units of 50 K. The batch has an offset of 1.2 K and a gain error of -0.8 K per 50 K, and varies by
-# 0.35 K.
+# measured from 50 in units of 50 K. The batch has an offset of 1.2 K and a gain error of -0.8 K, each give or take 0.35.
 
 rng = np.random.default_rng(5)
-SENSORS, READINGS, FURTHER, NEW = 12, 4, 10, 200
+SENSORS, NEW = 12, 200
 
 
 def readings(truth, count):
@@ -44,8 +43,8 @@ def readings(truth, count):
 
 
 truth = np.array([1.2, -0.8]) + 0.35 * rng.normal(size=(SENSORS + NEW, 2))
-rows, errors = readings(truth, READINGS)
-more_rows, more_errors = readings(truth[:SENSORS], FURTHER)
+rows, errors = readings(truth, 4)
+more_rows, more_errors = readings(truth[:SENSORS], 10)
 
 
 def misfit(y, rows, errors):
@@ -74,10 +73,7 @@ print(sol.status.name)
 def fit(rows, errors, centre, radius):
     """Least squares in a ball around the centre."""
     square, wish = rows.T @ rows / len(errors), rows.T @ (errors - rows @ centre) / len(errors)
-
-    def step(multiplier):
-        return np.linalg.solve(square + multiplier * np.eye(2), wish)
-
+    step = lambda multiplier: np.linalg.solve(square + multiplier * np.eye(2), wish)
     if np.linalg.norm(step(0.0)) <= radius:
         return centre + step(0.0)
     return centre + step(brentq(lambda m: np.linalg.norm(step(m)) - radius, 0.0, 1e4, xtol=1e-14))
@@ -115,8 +111,7 @@ for name, y in fits.items():
 alone = np.stack([fit(rows[t], errors[t], centre, 1e3) for t in range(SENSORS)])
 fig, axes = plt.subplots(figsize=(6, 5), layout="constrained")
 axes.add_patch(plt.Circle(centre, radius, fc="C0", alpha=0.12, ec="C0"))
-for before, after in zip(alone, np.asarray(sol.y), strict=True):
-    axes.plot(*np.stack([before, after]).T, color="0.75", lw=1, zorder=1)
+axes.plot(*np.stack([alone, sol.y]).transpose(2, 0, 1), color="0.75", lw=1, zorder=1)
 axes.plot(*alone.T, "o", mfc="w", mec="0.4", label="four readings alone")
 axes.plot(*np.asarray(sol.y).T, "C0o", label="in the ball")
 axes.plot(*truth[:SENSORS].T, "C2x", label="truth")

@@ -38,8 +38,7 @@ jax.config.update("jax_enable_x64", True)
 features, kinds = load_breast_cancer(return_X_y=True)
 rng = np.random.default_rng(0)
 order = rng.permutation(len(kinds))
-features = StandardScaler().fit_transform(features[order])
-features = np.hstack([features, np.ones((len(features), 1))])
+features = np.insert(StandardScaler().fit_transform(features[order]), 30, 1.0, axis=1)
 labels = np.where(kinds[order] == 1, 1.0, -1.0)
 train, judge, test = slice(0, 80), slice(80, 160), slice(160, None)
 flipped = np.zeros(80, bool)
@@ -93,11 +92,7 @@ print(f"flipped among the 20 suspects: {flipped[suspects].sum()}")
 print(f"chance that a flipped label has the smaller weight: {roc_auc_score(~flipped, weights):.2f}")
 
 
-def accuracy(w, part):
-    """Share of right answers, in per cent."""
-    return 100 * np.mean(np.sign(features[part] @ w) == labels[part])
-
-
+accuracy = lambda w, part: 100 * np.mean(np.sign(features[part] @ w) == labels[part])  # per cent
 keep = np.setdiff1d(np.arange(160), suspects)
 both = np.concatenate([given, labels[judge]])
 svc = LinearSVC(dual=False, fit_intercept=False, C=0.05)
