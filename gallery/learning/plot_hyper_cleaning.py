@@ -68,8 +68,7 @@ def lower(x, y, xi):
 
 problem = hx.Problem(upper, lower, constraints=lambda x, y: {"norm": jnp.sum(y**2) - RADIUS**2}, x_set=hx.Box(0.0, 1.0))
 sol = hx.solve(problem, np.full(100, 0.5), np.zeros((65, 3)))
-print(sol.certificate)
-print(sol.status.name)
+print(sol.certificate, sol.status.name, sep="\n")
 
 # %%
 # Check: the lower level is convex, so its solution is the only minimiser of its Lagrangian at hierax's multiplier.

@@ -29,7 +29,7 @@ jax.config.update("jax_enable_x64", True)  # the check below asks for seven digi
 
 # %%
 # Twelve sensors to learn from, 200 more of the same batch to test. Reference temperatures are 0 to 100 degrees Celsius,
-# measured from 50 in units of 50 K. The batch has an offset of 1.2 K and a gain error of -0.8 K, each give or take 0.35.
+# measured from 50 in units of 50 K. The batch has an offset of 1.2 K and a gain error of -0.8 K; both vary by 0.35 K.
 
 rng = np.random.default_rng(5)
 SENSORS, NEW = 12, 200
@@ -61,8 +61,7 @@ problem = hx.Problem(
 sol = hx.solve(problem, {"centre": np.zeros(2), "radius": 1.0}, np.zeros((SENSORS, 2)))
 centre, radius = np.asarray(sol.x["centre"]), float(sol.x["radius"])
 print(f"centre {centre.round(3)} K, radius {radius:.3f} K, error at further readings {sol.value:.5f} K^2")
-print(sol.certificate)
-print(sol.status.name)
+print(sol.certificate, sol.status.name, sep="\n")
 
 # %%
 # Check: every sensor's fit is a least squares problem in a ball, whose multiplier solves one equation (by SciPy's

@@ -80,25 +80,17 @@ print(sol.status.name, sol.status.message)
 # best of the grid by more than 0.03 nats; three starts differ by about as much.
 
 
-adam = optax.adam(0.03)
-
-
-def trained(bounds, start):
-    """A network under the bounds (a pair), by 1,000 steps on all images."""
+def judged(bounds, start):
+    """Cross-entropy on the checked images, and test accuracy, after 1,000 steps under a pair of bounds."""
+    adam, norms = optax.adam(0.03), {"hidden": bounds[0], "output": bounds[1]}
 
     def step(_, carry):
         y, state = carry
         change, state = adam.update(jax.grad(entropy)(y, (images[crowd], given)), state)
         y = optax.apply_updates(y, change)
-        norms = {"hidden": bounds[0], "output": bounds[1]}
         return {name: y[name] * jnp.minimum(1.0, norms[name] / jnp.linalg.norm(y[name])) for name in y}, state
 
-    return jax.lax.fori_loop(0, 1000, step, (start, adam.init(start)))[0]
-
-
-def judged(bounds, start):
-    """Cross-entropy on the checked images, and test accuracy."""
-    y = trained(bounds, start)
+    y = jax.lax.fori_loop(0, 1000, step, (start, adam.init(start)))[0]
     right = jnp.argmax(scores(y, images[test]), 1) == digits[test]
     return entropy(y, (images[checked], digits[checked])), jnp.mean(right)
 

@@ -91,7 +91,6 @@ suspects = np.argsort(weights)[:20]
 print(f"flipped among the 20 suspects: {flipped[suspects].sum()}")
 print(f"chance that a flipped label has the smaller weight: {roc_auc_score(~flipped, weights):.2f}")
 
-
 accuracy = lambda w, part: 100 * np.mean(np.sign(features[part] @ w) == labels[part])  # per cent
 keep = np.setdiff1d(np.arange(160), suspects)
 both = np.concatenate([given, labels[judge]])
