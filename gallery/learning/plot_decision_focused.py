@@ -5,7 +5,8 @@ A forecast made for the decision
 A greengrocer fills a van every morning: up to 300 kg of four kinds of fruit, at most 200 kg of each. What a kilogram
 earns depends on the day's weather and is not known yet, so it is predicted, and the van is filled for the prediction.
 The usual way is to fit the prediction by least squares first. But a small error where it changes the load costs more
-than a large one where it does not. Decision-focused learning trains the predictor on what the loads earn in the end.
+than a large one where it does not. Decision-focused learning (Elmachtoub and Grigas, Management Science 2022) trains
+the predictor on what the loads earn in the end.
 
 The upper level chooses the coefficients :math:`x` of a linear forecast :math:`\hat m_d(x)` of the margins (euros per
 kg) of day :math:`d`, and minimises what was lost against the loads of someone who knows the margins :math:`m_d`. The
@@ -81,8 +82,7 @@ problem = hx.Problem(
 )
 squares = np.linalg.lstsq(known[days], margin[days], rcond=None)[0]
 sol = hx.solve(problem, squares, filled(known[days] @ squares))
-print(sol.certificate)
-print(sol.status.name)
+print(sol.certificate, sol.status.name, sep="\n")
 
 # %%
 # Check: with the loads filled by hand, what is lost is a function of the twelve coefficients alone, and SciPy's

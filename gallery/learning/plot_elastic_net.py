@@ -33,7 +33,7 @@ jax.config.update("jax_enable_x64", True)  # the check below asks for six digits
 
 # %%
 # Sixty patients to train, 190 to judge, 192 to test. Features are standardised; the score is measured in standard
-# deviations (of 77).
+# deviations of the training ones.
 
 data = load_diabetes(scaled=False)
 order = np.random.default_rng(0).permutation(len(data.target))
