@@ -112,5 +112,5 @@ for u, style, name in ((plain, "k--", "ordinary"), (np.array([*w, b]), "k-", "ad
     line = -(u[2] + u[1] * (limits - centre[1]) / unit[1]) / u[0]
     axes.plot(centre[0] + unit[0] * line, limits, style, label=f"boundary, {name}")
 axes.set(xlabel="mean radius of the nuclei", ylabel="texture (standard deviation of grey values)", ylim=limits)
-axes.legend(loc="upper left")
+axes.legend(loc="lower right")
 plt.show()
