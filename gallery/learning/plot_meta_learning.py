@@ -105,17 +105,17 @@ for name, y in fits.items():
     print(f"{name:20s} error {np.sqrt(np.mean(np.sum((y - truth[SENSORS:]) ** 2, axis=1))):.3f} K")
 
 # %%
-# The picture: the 24 sensors. Fits outside of the ball are drawn back to its edge, not always to the nearest point:
-# the readings say in which direction a sensor is well known.
+# The picture: the 24 sensors (four readings of one of them alone lead out of it). Fits outside of the ball are drawn
+# back to its edge, not always to the nearest point: the readings say in which direction a sensor is well known.
 
 alone = np.stack([fit(rows[t], errors[t], centre, 1e3) for t in range(SENSORS)])
-fig, axes = plt.subplots(figsize=(6, 5), layout="constrained")
+fig, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
 axes.add_patch(plt.Circle(centre, radius, fc="C0", alpha=0.12, ec="C0"))
 axes.plot(*np.stack([alone, sol.y]).transpose(2, 0, 1), color="0.75", lw=1, zorder=1)
 axes.plot(*alone.T, "o", mfc="w", mec="0.4", label="four readings alone")
 axes.plot(*np.asarray(sol.y).T, "C0o", label="in the ball")
 axes.plot(*truth[:SENSORS].T, "C2x", label="truth")
 axes.plot(*centre, "C3*", ms=13, label="shared centre")
-axes.set(xlabel="offset (K)", ylabel="gain error (K per 50 K)", aspect="equal")
-axes.legend(fontsize=9)
+axes.set(xlabel="offset (K)", ylabel="gain error (K per 50 K)", aspect="equal", ylim=(-2.4, 0.9))
+axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 plt.show()
