@@ -32,8 +32,7 @@ jax.config.update("jax_enable_x64", True)  # the check below asks for seven digi
 # Celsius, measured from 50 in units of 50 K. The batch has an offset of 1.2 K and a gain error of -0.8 K; both vary by
 # 0.5 K.
 
-rng = np.random.default_rng(6)
-SENSORS, NEW = 24, 200
+rng, SENSORS, NEW = np.random.default_rng(6), 24, 200
 
 
 def readings(truth, count):
@@ -106,7 +105,8 @@ for name, y in fits.items():
 
 # %%
 # The picture: the 24 sensors (four readings of one of them alone lead out of it). Fits outside of the ball are drawn
-# back to its edge, not always to the nearest point: the readings say in which direction a sensor is well known.
+# back to its edge, not always to the nearest point: the readings say in which direction a sensor is well known. The
+# centre is not the mean of the batch: what counts is where the edge of the ball runs.
 
 alone = np.stack([fit(rows[t], errors[t], centre, 1e3) for t in range(SENSORS)])
 fig, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
