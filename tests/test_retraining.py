@@ -119,6 +119,14 @@ def test_auto_finds_the_best_bound_and_claims_no_proof():
     assert "trained, not solved" in certificate.reasons()[-1] and "retrained" in str(certificate)
 
 
+@pytest.mark.usefixtures("as_users_start")
+def test_in_single_precision_no_array_of_double_precision_leaks():
+    """JAX would warn of it, and warnings are errors here."""
+    sol = hx.solve(problem(), np.float32(20.0), jax.tree.map(np.float32, start()), hx.Auto(seconds=8.0), throw=False)
+    assert {leaf.dtype for leaf in jax.tree.leaves((sol.x, sol.y))} == {jnp.dtype("float32")}
+    assert sol.certificate.verdict() != "yes"
+
+
 def test_a_bound_that_is_too_tight_is_refuted():
     setting = Setting.of(problem(), np.array(3.0), start(), 64, 0)
     trained = Retraining.of(setting, setting.y, 0, lambda: False, "").at(setting.x)

@@ -35,7 +35,7 @@ from hierax._auto.constants import (
     STAGES_BEFORE_RETRAINING,
     STRETCHES,
 )
-from hierax._auto.referee import Referee, can_judge
+from hierax._auto.referee import Referee, can_judge, in_precision_of
 from hierax._auto.retrained_search import Limits, few, search_by_training
 from hierax._auto.schedule import RunSettings, Schedule
 from hierax._auto.stage_runner import Stage, StageRunner
@@ -272,7 +272,7 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
     failures = ", ".join(f"{count} {name}" for name, count in route.runner.failures.items())
     route.log.append(f"{route.runner.runs} runs in all" + (f", undone: {failures}." if failures else "."))
     x, y, multipliers = _answer(route, seed)
-    x, y = prepared.whole(*prepared.inside(x, y))
+    x, y = prepared.whole(*prepared.inside(*map(in_precision_of, (prepared.x, prepared.y), (x, y))))
     solution = Solution(
         x=x,
         y=y,

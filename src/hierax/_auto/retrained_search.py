@@ -25,7 +25,7 @@ from hierax._auto.schedule import RunSettings
 from hierax._auto.stage_runner import KEPT_TYPES, KeptStage, Stage, kept_stage, stage_of
 from hierax._base.lazy import lazy
 from hierax._base.text import numbers_of, shown
-from hierax._compile.precision import doubled_on_host
+from hierax._compile.precision import doubled_on_host, float64
 from hierax._judge.certificate import SURE, Certificate
 from hierax._judge.point import Judgement
 from hierax._judge.programs import raveled, unraveled
@@ -123,7 +123,8 @@ class RetrainedSearch:
     def run(self, x: PyTree, way: PyTree | None) -> Stage | None:
         """The best point found from x: over all of its entries, or along `way`; None: not one training was done."""
         at = raveled(x)
-        low, high = map(np.asarray, sets.bounds(self.retraining.setting.bound.problem.x_set, x))
+        with float64():
+            low, high = map(np.asarray, sets.bounds(self.retraining.setting.bound.problem.x_set, x))
         if way is None:
             # Lengths are sizes here: the search lengthens its steps by itself, whatever the width of X.
             lengths = np.where(at != 0, np.abs(at), np.where(np.isfinite(high - low), 0.5 * (high - low), 1.0))
