@@ -69,21 +69,24 @@ y0 = {
 }
 sol = hx.solve(problem, np.log(1e-2), y0)
 print(f"weight decay {np.exp(sol.x):.2e}, error on the judging readings {30.0 * sol.value**0.5:.2f} N m")
-print(sol.certificate)
-print(sol.status.name)
+print(sol.certificate, sol.status.name, sep="\n")
 
 # %%
-# Check: SciPy trains the network under each of 11 weight decays, by BFGS from five random starts, and keeps the
-# training with the least lower objective. None of the 11 may be better above than hierax's answer, and at hierax's
-# weight decay SciPy must find the same error, to 0.001 N m.
+# ``best_of_branches`` is what hierax says instead of ``converged`` where the lower level is not convex: the certificate
+# agrees, but what it calls the best network is the best of 24 trainings. Two of the four hidden units end at zero, so
+# that the weight decay has also chosen the size of the network.
+#
+# Check: SciPy trains the network under each of 9 weight decays, by BFGS from four random starts, and keeps the training
+# with the least lower objective. None of them may have a smaller error than hierax's answer, and at hierax's weight
+# decay SciPy must find the same error, to 0.001 N m.
 
 flat, shaped = ravel_pytree(jax.tree.map(jnp.asarray, y0))
 objective = jax.jit(jax.value_and_grad(lambda v, x: problem.lower(x, shaped(v), None)))
-starts = rng.normal(size=(5, flat.size))
+starts = rng.normal(size=(4, flat.size))
 
 
 def trained(x):
-    """The best of five trainings under a weight decay: the network and its lower objective."""
+    """The best of four trainings under a weight decay: the network and its lower objective."""
     runs = [minimize(objective, start, args=(x,), jac=True, method="BFGS", options={"gtol": 1e-7}) for start in starts]
     best = min(runs, key=lambda run: run.fun)
     return shaped(jnp.asarray(best.x)), best.fun
@@ -94,7 +97,7 @@ def error(y):
     return 30.0 * float(problem.upper(None, y, None)) ** 0.5
 
 
-decays = np.linspace(np.log(1e-5), np.log(1.0), 11)
+decays = np.linspace(np.log(1e-5), np.log(1.0), 9)
 grid = [trained(x)[0] for x in decays]
 same, least = trained(float(sol.x))
 print(f"best of the grid {min(map(error, grid)):.3f} N m, at hierax's weight decay {error(same):.3f} N m")
@@ -113,7 +116,7 @@ left.plot(speed[train], torque[train], "ko", ms=4, label="training")
 left.plot(speed[judge], torque[judge], "o", mfc="w", mec="k", ms=4, label="judging")
 left.set(xlabel="speed (revolutions per minute)", ylabel="torque (N m)")
 left.legend(fontsize=8)
-right.semilogx(np.exp(decays), [error(y) for y in grid], "o-", label="11 weight decays, by SciPy")
+right.semilogx(np.exp(decays), [error(y) for y in grid], "o-", label="9 weight decays, by SciPy")
 right.plot(np.exp(sol.x), error(sol.y), "C3o", label="found by hierax")
 right.set(xlabel="weight decay $e^x$", ylabel="error on judging readings (N m)")
 right.legend()
