@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._auto.agreement import chance_of_more, optima
+from hierax._auto.agreement import chance_of_more, most_left, optima
 from hierax._auto.candidates import Candidate
 from hierax._judge.point import Judgement
 from hierax._judge.vectors import Point
@@ -33,6 +33,7 @@ def test_ends_are_the_same_by_value_or_by_place():
     assert chance_of_more(found) == pytest.approx(3 / 5)  # at 0, 5 and 8 has been one start each
     assert chance_of_more(found[:1]) == 0.0  # no start has ended at another F
     assert chance_of_more([]) == 1.0
+    assert 1 - (1 - most_left(found)) ** 5 == pytest.approx(0.95)  # a likelier place would have been met by five starts
 
 
 def test_optima_with_the_same_value_are_several():

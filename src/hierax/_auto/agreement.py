@@ -38,6 +38,15 @@ def chance_of_more(found: list[Optimum]) -> float:
     return met.count(1) / ends if ends else 1.0
 
 
+def most_left(found: list[Optimum]) -> float:
+    """The chance that another start ends somewhere new, at most, with 95 % confidence, where every place was met again.
+
+    Such a place has not been met by n starts, which a chance above 1 - 0.05^(1/n) would make unlikely: that three starts
+    agree says little.
+    """
+    return float(1 - 0.05 ** (1 / sum(map(len, found))))
+
+
 def _places(optimum: Optimum) -> list[Optimum]:
     """The ends at one optimum by where they are."""
     places: list[Optimum] = []

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from hierax._auto.agreement import chance_of_more, optima
+from hierax._auto.agreement import chance_of_more, most_left, optima
 from hierax._auto.candidates import Candidate, SearchResult
 from hierax._auto.constants import BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR_GAP, LISTED_OPTIMA, OPTIMAL_BELOW
 from hierax._judge.branches import FEASIBLE
@@ -103,5 +103,7 @@ def globality(found: SearchResult, value: float, upper: float, unit: float) -> s
         listed = ", ".join(f"{value + (other - upper) * unit:.6g}" for other in others[:LISTED_OPTIMA])
         more = f" and {len(others) - LISTED_OPTIMA} more" if len(others) > LISTED_OPTIMA else ""
         text += f"; others to F = {listed}{more}"
-    chance = chance_of_more(every)
-    return f"{text}. That another start would end somewhere new has a chance of about {chance:.0%} (Good-Turing)."
+    new, chance = "That another start would end somewhere new has a chance", chance_of_more(every)
+    if chance > 0:
+        return f"{text}. {new} of about {chance:.0%} (Good-Turing)."
+    return f"{text}. {new} below {most_left(every):.0%} (95 % confidence)."
