@@ -132,6 +132,17 @@ def dtype_of(*trees: PyTree) -> jnp.dtype:
         return jnp.result_type(*[leaf.dtype for leaf in jax.tree.leaves(trees)])
 
 
+def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The shape of a number or an array, and the dtype that it has as one of JAX's arrays.
+
+    Examples:
+        >>> shape_of(1.0)
+        ShapeDtypeStruct(shape=(), dtype=float32)
+    """
+    dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    return jax.ShapeDtypeStruct(np.shape(leaf), jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True))
+
+
 def size(tree: PyTree) -> int:
     """Number of scalars in the tree."""
     return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(tree))
