@@ -21,8 +21,9 @@ from hierax._judge.programs import Layout, Programs, Trees, Values, joined, rave
 from hierax._judge.setting import Data
 from hierax._judge.table import Table
 from hierax._judge.units import Units, in_units
-from hierax._lower.active_set import Found, Level, Matrices, Slopes, Tracker
+from hierax._lower.active_set import Found, Level, Slopes, Tracker
 from hierax._lower.centred import Centre, centre
+from hierax._lower.kkt_systems import Matrices
 from hierax._math.lower_level import level_at
 from hierax._problem import sets
 from hierax._problem.problem import Problem

@@ -23,7 +23,7 @@ from hierax._base.lazy import lazy
 from hierax._judge.branches import Branches
 from hierax._judge.programs import Values
 from hierax._judge.vectors import Point, VectorProblem
-from hierax._lower.active_set import Matrices, System
+from hierax._lower.kkt_systems import Matrices, System
 from hierax._math.lower_level import SOLVED
 
 scipy_optimize = lazy("scipy.optimize")

@@ -10,17 +10,12 @@ Factorisations are kept as long as the active rows and the derivatives do. Nothi
 afar: whoever calls it has `Exact` for where it does not.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from hierax._base.lazy import lazy
-
-scipy_linalg = lazy("scipy.linalg")
-sparse = lazy("scipy.sparse")
-sparse_linalg = lazy("scipy.sparse.linalg")
+from hierax._lower.kkt_systems import Matrices, System
 
 STEPS = 40  # at most
 HELD_STEPS = 12  # at most, where the active rows are given
@@ -32,9 +27,6 @@ SHORTEST = 1e-2  # share of a step that is tried, at least
 STILL = 1e-9  # relative change of the residual by a step with the same active rows that leads nowhere
 REPEATED = 3  # active sets that come back so often will come back for ever
 HOPELESS = 1e6  # a residual that grows by so much, in units, will not come back
-SHIFT = 1e-10  # keeps systems with dependent rows regular; later steps take its effect out again
-SPARSE, LARGE = 0.15, 150  # systems of at least this order with fewer entries than this share are factorised as sparse
-UNCHANGED = 1e-12  # relative difference up to which derivatives at two points are the same
 
 
 class Slopes(NamedTuple):
@@ -51,70 +43,6 @@ class Slopes(NamedTuple):
     along_x: np.ndarray
     gradient: np.ndarray
     rows: np.ndarray
-
-
-class Entries(NamedTuple):
-    """Where a matrix is not zero.
-
-    Attributes:
-        rows: of all entries, in order.
-        columns: likewise.
-        counts: how many every row has.
-    """
-
-    rows: np.ndarray
-    columns: np.ndarray
-    counts: np.ndarray
-
-    @staticmethod
-    def of(matrix: np.ndarray) -> "Entries":
-        """Those of a matrix."""
-        rows, columns = np.nonzero(matrix)
-        return Entries(rows, columns, np.bincount(rows, minlength=len(matrix)))
-
-    def sparse(self, matrix: np.ndarray) -> Any:
-        """The matrix as a sparse one."""
-        ends = np.concatenate([[0], np.cumsum(self.counts)])
-        return sparse.csr_matrix((matrix[self.rows, self.columns], self.columns, ends), shape=matrix.shape)
-
-
-class Matrices:
-    """Derivatives of second order: the Jacobian of the rows in y, and the Hessian of L."""
-
-    def __init__(self, jacobian: np.ndarray, hessian: np.ndarray) -> None:
-        self.jacobian, self.hessian = jacobian, hessian
-
-    @functools.cached_property
-    def finite(self) -> bool:
-        """Whether all entries are finite."""
-        return bool(np.isfinite(self.jacobian).all() and np.isfinite(self.hessian).all())
-
-    @functools.cached_property
-    def entries(self) -> "tuple[Entries, Entries]":
-        """Where the Jacobian and the Hessian are not zero."""
-        return Entries.of(self.jacobian), Entries.of(self.hessian)
-
-    @functools.cached_property
-    def singles(self) -> np.ndarray:
-        """Which rows depend on one entry of y alone."""
-        return self.entries[0].counts == 1
-
-    @functools.cached_property
-    def sparse(self) -> "tuple[Any, Any] | None":
-        """Both as sparse matrices, where they are large and have few entries; rows of one entry do not count."""
-        of_rows, of_hessian = self.entries
-        entries = of_hessian.counts.sum() + 2 * of_rows.counts[~self.singles].sum()
-        order = len(self.hessian) + np.count_nonzero(~self.singles)
-        if order < LARGE or entries > SPARSE * order**2:
-            return None
-        return of_rows.sparse(self.jacobian), of_hessian.sparse(self.hessian)
-
-    def same(self, other: "Matrices") -> bool:
-        """Whether both are the same, up to rounding."""
-        pairs = (self.jacobian, other.jacobian), (self.hessian, other.hessian)
-        return (self.finite and other.finite) and all(
-            np.max(np.abs(a - b), initial=0.0) <= UNCHANGED * (1 + np.max(np.abs(b), initial=0.0)) for a, b in pairs
-        )
 
 
 class Level(NamedTuple):
@@ -146,81 +74,7 @@ class Found(NamedTuple):
     y: np.ndarray
     mu: np.ndarray
     slopes: Slopes
-    system: "System"
-
-
-class System:
-    """[[L_yy, r_A'], [r_A, 0]] factorised.
-
-    Active rows that depend on one entry of y alone hold that entry: both are eliminated.
-    """
-
-    def __init__(self, matrices: Matrices, active: np.ndarray) -> None:
-        self.matrices, self.active = matrices, active
-        jacobian = matrices.jacobian
-        single = active & matrices.singles
-        places = np.flatnonzero(single)
-        entries = np.argmax(np.abs(jacobian[places]), axis=1)
-        self.held, first = np.unique(entries, return_index=True)  # of two bounds on one entry the first holds it
-        self.holding = places[first]
-        self.doubled = len(places) > len(first)  # whether an entry is held twice
-        self.pivots = jacobian[self.holding, self.held]
-        free = np.ones(jacobian.shape[1], bool)
-        free[self.held] = False
-        self.free, self.own = np.flatnonzero(free), np.flatnonzero(active & ~single)
-        self._solve = _factorised(matrices, self.free, self.own)
-
-    def stiffness(self, push_rows: bool = False) -> float:
-        """How far y answers to pushes at random, every entry measured by its own curvature: huge where y is not unique.
-
-        With `push_rows` the rows are pushed too, and their multipliers' answers count: huge where rows are dependent.
-        """
-        rng = np.random.default_rng(0)
-        jacobian, hessian = self.matrices.jacobian, self.matrices.hessian
-        own = np.sqrt(np.minimum(np.abs(np.diag(hessian)), 1.0))
-        own = np.where(own > 0, own, 1.0)
-        rows = rng.normal(size=len(jacobian)) if push_rows else np.zeros(len(jacobian))
-        dy, dmu = self.solve(own * rng.normal(size=own.size), rows)
-        with np.errstate(invalid="ignore"):
-            sizes = [np.max(np.abs(dy * own), initial=0.0), np.max(np.abs(dmu), initial=0.0) if push_rows else 0.0]
-        return float(np.inf if np.isnan(sizes).any() else max(sizes))
-
-    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(dy, dmu) for right-hand sides in the last axis's place; dmu is zero for rows that are not active."""
-        jacobian, hessian = self.matrices.jacobian, self.matrices.hessian
-        dy, dmu = np.zeros_like(of_y), np.zeros_like(of_rows)
-        dy[self.held] = (of_rows[self.holding].T / self.pivots).T
-        if self.free.size + self.own.size:
-            top = of_y[self.free] - hessian[np.ix_(self.free, self.held)] @ dy[self.held]
-            low = of_rows[self.own] - jacobian[np.ix_(self.own, self.held)] @ dy[self.held]
-            solved = self._solve(np.concatenate([top, low]))
-            dy[self.free], dmu[self.own] = solved[: self.free.size], solved[self.free.size :]
-        rest = of_y[self.held] - hessian[self.held] @ dy - jacobian[np.ix_(self.own, self.held)].T @ dmu[self.own]
-        dmu[self.holding] = (rest.T / self.pivots).T
-        return dy, dmu
-
-
-def _factorised(matrices: Matrices, free: np.ndarray, own: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The solution of systems [[L_yy, r'], [r, 0]] of some entries of y and some rows, slightly shifted.
-
-    Not a number where derivatives are not finite.
-    """
-    if not matrices.finite:
-        return lambda right: np.full_like(right, np.nan)
-    curvatures = np.abs(np.diag(matrices.hessian))[free]
-    shift = SHIFT * np.concatenate([np.where(curvatures > 0, np.minimum(curvatures, 1.0), 1.0), -np.ones(own.size)])
-    if matrices.sparse is not None:
-        jacobian, hessian = matrices.sparse
-        within = jacobian[own][:, free]
-        blocks = sparse.bmat([[hessian[free][:, free], within.T], [within, None]], format="csc")
-        return sparse_linalg.splu((blocks + sparse.diags(shift)).tocsc()).solve
-    within = matrices.jacobian[np.ix_(own, free)]
-    matrix = np.zeros((shift.size,) * 2)
-    matrix[: free.size, : free.size] = matrices.hessian[np.ix_(free, free)]
-    matrix[: free.size, free.size :], matrix[free.size :, : free.size] = within.T, within
-    matrix[np.arange(shift.size), np.arange(shift.size)] += shift
-    factor = scipy_linalg.lu_factor(matrix, check_finite=False)
-    return lambda right: scipy_linalg.lu_solve(factor, right, check_finite=False)
+    system: System
 
 
 def residual(slopes: Slopes, mu: np.ndarray, equal: np.ndarray) -> float:
@@ -306,6 +160,7 @@ class Tracker:
             if self._constant or (self._quadratic and last_level is level):
                 return last
             matrices = level.matrices(y, mu)
+            matrices.expect(last)
             if "quadratic" not in self._never and matrices.same(last):
                 self._quadratic, matrices = True, last
                 self._constant = last_level is not level and "constant" not in self._never

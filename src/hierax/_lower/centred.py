@@ -6,7 +6,7 @@ With the rows r of inequalities, slacks s > 0 and multipliers mu > 0, y_t(x) sol
 
 so it lies inside, moves smoothly with x whichever rows are active, and tends to y*(x) as t falls. A Newton step
 eliminates ds and dmu; what is left is a system of the order of y and the equalities. `System` solves with the same
-matrix for derivatives through y_t, in the form that `hierax._lower.active_set.System` has for those through y*.
+matrix for derivatives through y_t, in the form that `hierax._lower.kkt_systems.System` has for those through y*.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.lazy import lazy
-from hierax._lower.active_set import Level, Matrices, Slopes
+from hierax._lower.active_set import Level, Slopes
+from hierax._lower.kkt_systems import Matrices
 
 scipy_linalg = lazy("scipy.linalg")
 

@@ -29,9 +29,10 @@ from hierax._base.lazy import lazy
 from hierax._base.trees import dtype_of, on_device, shape_of, size
 from hierax._compile.bound import Bound, Ready
 from hierax._compile.precision import doubled, float64, on_host
-from hierax._lower.active_set import Found, Level, Matrices, Slopes, Tracker
+from hierax._lower.active_set import Found, Level, Slopes, Tracker
 from hierax._lower.base import bound_at
 from hierax._lower.face_multipliers import with_faces
+from hierax._lower.kkt_systems import Matrices
 from hierax._math import lower_level
 from hierax._math.kkt_residual import Units, residual_at, units_at
 from hierax._math.lower_level import SOLVED, LowerSolution, RowVector, Vector, level_at
@@ -223,7 +224,7 @@ class _Same(Matrices):
     @functools.cached_property
     def convex(self) -> bool:
         """Whether L is convex as far as the Hessian tells."""
-        return _is_convex(self.hessian, self.entries[1].counts)
+        return _is_convex(self.hessian, self.pattern.hessian.counts)
 
     def same(self, other: Matrices) -> bool:
         """Whether both are one."""
