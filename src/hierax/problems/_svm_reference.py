@@ -100,7 +100,7 @@ def svm_hypergradient(
 
     With u = (w, b), rows a_i = l_i (z_i, 1) and Q the matrix of Newton's method at y*(c), the gradient of the lower
     objective, (w, 0) - sum_i s_i xi_i a_i, stays zero along du/ds_i = xi_i Q^{-1} a_i. One solve with Q gives all
-    derivatives of phi: dphi/ds_i = xi_i a_i' Q^{-1} grad F.
+    derivatives of phi.
 
     Args:
         train: as in `svm_reference`.
