@@ -170,6 +170,18 @@ def test_every_typeset_formula_belongs_to_a_name_with_a_plain_one(gate):
         assert gate.take_apart(gate.own_docstring(gate.look_up(name))).formulas, name
 
 
+METHOD_PAGES = [DOCS / "method.md", *(page for page in sorted((DOCS / "methods").glob("*.md")) if page.stem != "index")]
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
+def test_every_page_of_a_method_says_when_to_use_it_and_what_it_costs(page):
+    text = page.read_text("utf-8")
+    if page.stem == "lower-solvers":  # one page for all of them: a table says which is for what
+        assert "| for | how | not for |" in text and "**Cost.**" in text
+    else:
+        assert "**When to use it.**" in text and "**Cost of a step.**" in text
+
+
 def test_every_excuse_gives_its_reason(gate):
     assert all(len(reason) > 40 for reason in gate.EXCUSED.values())
 
