@@ -487,6 +487,8 @@ def certify(
         True
         >>> hx.certify(problem, 0.5, 0.5).verdict()
         'no'
+        >>> round(float(hx.certify(problem, 0.5, 0.5).hypergradient), 6)  # phi = (x - 1)^2 + 0.1 x^2
+        -0.9
 
     References:
         docs/certificate.md (every number with its formula); docs/learn/certificates.md

@@ -62,6 +62,8 @@ class LowerSolution(NamedTuple):
         >>> found = hx.Exact().solve(problem, jnp.asarray(1.5), jnp.asarray(0.0))
         >>> round(float(found.y), 3), int(found.status) == hx.extend.SOLVED
         (1.5, True)
+        >>> bool(abs(2.0 * (found.y - 3.0) + found.multipliers.inequalities) < 1e-5)  # grad_y G + lam grad_y h = 0
+        True
 
     References:
         Nocedal, Wright: Numerical optimization, second edition, Springer 2006, section 12.3 (KKT conditions).
