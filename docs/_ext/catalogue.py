@@ -119,9 +119,9 @@ MEMBERS = {
     "hierax.AbstractSet": "project faces bounds contains",
 }
 
-_AUGMENTED = r"""y \leftarrow \operatorname*{arg\,min}_{y \in Y} \; G(x, y)
-+ \tfrac{1}{2\rho} \textstyle\sum_i \bigl([\mu_i + \rho\, r_i(x, y)]_+^2 - \mu_i^2\bigr),
-\qquad \mu \leftarrow [\mu + \rho\, r]_+"""
+_AUGMENTED = r"""y &\leftarrow \operatorname*{arg\,min}_{y \in Y} \; G(x, y)
+  + \tfrac{1}{2\rho} \textstyle\sum_i \bigl([\mu_i + \rho\, r_i(x, y)]_+^2 - \mu_i^2\bigr) \\
+\mu &\leftarrow [\mu + \rho\, r(x, y)]_+"""
 
 _LOWER = r"y^*(x) = \operatorname*{arg\,min}_{y \in Y} \{\, G(x, y) : h(x, y) \le 0,\; e(x, y) = 0 \,\}"
 
@@ -154,8 +154,10 @@ E(x, z) &= \min_{w \in Y} \max_{\lambda \ge 0} \; L_{\gamma_1}(x, w, \lambda)
 \end{aligned}""",
     "hierax.SALVF_VR": r"""d_k = \nabla \Psi(u_k) + (1 - \beta_k)\,\bigl(d_{k-1} - \nabla \Psi(u_{k-1})\bigr),
 \qquad u = (x, y)""",
-    "hierax.Storm": r"""d_k = \nabla \Psi(u_k) + (1 - \beta_k)\,\bigl(d_{k-1} - \nabla \Psi(u_{k-1})\bigr),
-\qquad \beta_0 = 1, \quad \beta_{k+1} = \min(1,\; \kappa \cdot \text{unit} \cdot c_1 \alpha_k)""",
+    "hierax.Storm": r"""\begin{aligned}
+d_k &= \nabla \Psi(u_k) + (1 - \beta_k)\,\bigl(d_{k-1} - \nabla \Psi(u_{k-1})\bigr), \qquad \beta_0 = 1 \\
+\beta_{k+1} &= \min(1,\; \kappa \cdot \text{unit} \cdot c_1 \alpha_k)
+\end{aligned}""",
     "hierax.Plain": r"d_k = \nabla \Psi(u_k)",
     "hierax.BLOCC": r"""F_c(x) = \max_{\mu \ge 0} \min_{y \in Y} \;
 F(x, y) + c\,(G(x, y) - v(x)) + \langle \mu, H(x, y) \rangle""",
@@ -169,15 +171,27 @@ G(x, \theta) + \lambda^\top H(x, \theta) + \tfrac{1}{2 g_1} \|\theta - y\|^2 - \
     "hierax.GAM": r"""\begin{bmatrix} L_{yy} & J_A^\top \\ J_A & 0 \end{bmatrix}
 \begin{bmatrix} \mathrm{d}y^*/\mathrm{d}x \\ \mathrm{d}\lambda/\mathrm{d}x \end{bmatrix}
 = - \begin{bmatrix} L_{yx} \\ J_{x,A} \end{bmatrix},
-\qquad d = \nabla_x F + \Bigl(\frac{\mathrm{d}y^*}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F""",
-    "hierax.Barrier": r"""B_t(x, y) = G(x, y) - t \textstyle\sum_i \log(-H_i(x, y)), \qquad
-d = \nabla_x F - B_{xy} B_{yy}^{-1} \nabla_y F \;\text{ at }\; y_t(x) = \arg\min_y B_t(x, y)""",
-    "hierax.SIGD": r"""y_q(x) = \operatorname*{arg\,min}_y \{\, G(x, y) + q^\top y : A y \le b + B x \,\},
-\; q \text{ uniform in the ball of radius } \sigma, \qquad
-d = \nabla_x F + \Bigl(\frac{\mathrm{d}y_q}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F""",
-    "hierax.IGAL": rf"""{_AUGMENTED},
-\qquad d = \nabla_x F + \Bigl(\frac{{\mathrm{{d}}y^*}}{{\mathrm{{d}}x}}\Bigr)^{{\!\top}} \nabla_y F""",
-    "hierax.ALM": _AUGMENTED,
+\qquad d = \nabla_x F + \Bigl(\frac{\mathrm{d}y^*}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F,
+\quad x \leftarrow \operatorname{Proj}_X(x - \eta d)""",
+    "hierax.Barrier": r"""\begin{aligned}
+B_t(x, y) &= G(x, y) - t \textstyle\sum_i \log(-H_i(x, y)), \qquad y_t(x) = \operatorname*{arg\,min}_y B_t(x, y) \\
+d &= \nabla_x F - B_{xy} B_{yy}^{-1} \nabla_y F \;\text{ at } y_t(x),
+  \qquad x \leftarrow \operatorname{Proj}_X(x - \eta d)
+\end{aligned}""",
+    "hierax.SIGD": r"""\begin{aligned}
+y_q(x) &= \operatorname*{arg\,min}_y \{\, G(x, y) + q^\top y : A y \le b + B x \,\},
+  \qquad q \text{ uniform in the ball of radius } \sigma \\
+d &= \nabla_x F + \Bigl(\frac{\mathrm{d}y_q}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F,
+  \qquad x \leftarrow \operatorname{Proj}_X(x - \eta d)
+\end{aligned}""",
+    "hierax.IGAL": rf"""\begin{{aligned}}
+{_AUGMENTED} \\
+d &= \nabla_x F + \Bigl(\frac{{\mathrm{{d}}y^*}}{{\mathrm{{d}}x}}\Bigr)^{{\!\top}} \nabla_y F,
+  \qquad x \leftarrow \operatorname{{Proj}}_X(x - \eta d)
+\end{{aligned}}""",
+    "hierax.ALM": rf"""\begin{{aligned}}
+{_AUGMENTED}
+\end{{aligned}}""",
     "hierax.Moreau": r"""\begin{aligned}
 v_g(x, y) &= \min \{\, G(x, \theta) + \tfrac{1}{2g} \|\theta - y\|^2 : \theta \in Y,\; H(x, \theta) \le 0 \,\} \\
 \varphi_c(x) &= \min \{\, F(x, y) + c\,(G(x, y) - v_g(x, y)) : y \in Y,\; H(x, y) \le 0 \,\}
@@ -188,15 +202,16 @@ v_g(x, y) &= \min \{\, G(x, \theta) + \tfrac{1}{2g} \|\theta - y\|^2 : \theta \i
 \end{aligned}""",
     "hierax.SALM": r"""\begin{aligned}
 \ell(w, \lambda) &= L_{\gamma_1}(x, w, \lambda) - \tfrac{\gamma_2}{2} \|\lambda - z\|^2 \\
-w &\leftarrow \operatorname{Proj}_Y\bigl(w - \eta_j (\nabla_y g(x, w; \xi_j) + J_y H(x, w)^\top \mu)\bigr),
-  \qquad \mu = [\gamma_1 \lambda + H(x, w)]_+ / \gamma_1 \\
+\mu &= [\gamma_1 \lambda + H(x, w)]_+ / \gamma_1 \\
+w &\leftarrow \operatorname{Proj}_Y\bigl(w - \eta_j (\nabla_y g(x, w; \xi_j) + J_y H(x, w)^\top \mu)\bigr) \\
 \lambda &\leftarrow \bigl[\lambda + \rho_j (\max(-\gamma_1 \lambda, H(x, w)) - \gamma_2 (\lambda - z))\bigr]_+
 \end{aligned}""",
     "hierax.Exact": _LOWER,
     "hierax.MaxMin": r"\max_{\mu \ge 0} \min_{y \in Y} \; G(x, y) + \langle \mu, H(x, y) \rangle",
     "hierax.AbstractLowerSolver": _LOWER,
     "hierax.certify": r"""\begin{aligned}
-\text{lower gap} &= G(x, y) - v(x), \qquad v(x) = \min_{w \in Y} \{\, G(x, w) : h(x, w) \le 0,\; e(x, w) = 0 \,\} \\
+\text{lower gap} &= G(x, y) - v(x), \qquad
+  v(x) = \min_{w \in Y} \{\, G(x, w) : h(x, w) \le 0,\; e(x, w) = 0 \,\} \\
 \text{distance} &= \|y - y^*(x)\|, \qquad v(x) = G(x, y^*(x)) \\
 \text{hyper-gradient} &= \nabla \varphi = \nabla_x F
   + \Bigl(\frac{\mathrm{d}y^*}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F, \qquad \varphi(x) = F(x, y^*(x))
