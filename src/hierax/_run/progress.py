@@ -62,13 +62,13 @@ def numbers_shown(record: dict[str, Any], between: str) -> str:
 
 
 @contextmanager
-def told(news: News, progress: bool | None, every: float = LINE_EVERY) -> Iterator[None]:
-    """While it lasts a thread tells the news: to stderr every so many seconds where `progress` is True and stderr is no
-    terminal, and to the logger half as often.
+def told(news: News, progress: bool | None, every: float | None = None) -> Iterator[None]:
+    """While it lasts a thread tells the news: to stderr every so many seconds (None: 5) where `progress` is True and
+    stderr is no terminal, and to the logger half as often.
     """
     lines = progress is True and not _on_a_terminal(progress)
     ended = threading.Event()
-    thread = threading.Thread(target=_tell, args=(news, lines, ended, every), name="hierax progress", daemon=True)
+    thread = threading.Thread(target=_tell, args=(news, lines, ended, every or LINE_EVERY), name="hierax progress", daemon=True)
     thread.start()
     try:
         yield
