@@ -68,7 +68,8 @@ def told(news: News, progress: bool | None, every: float | None = None) -> Itera
     """
     lines = progress is True and not _on_a_terminal(progress)
     ended = threading.Event()
-    thread = threading.Thread(target=_tell, args=(news, lines, ended, every or LINE_EVERY), name="hierax progress", daemon=True)
+    told_of = (news, lines, ended, every or LINE_EVERY)
+    thread = threading.Thread(target=_tell, args=told_of, name="hierax progress", daemon=True)
     thread.start()
     try:
         yield
