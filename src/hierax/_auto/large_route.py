@@ -19,7 +19,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
-import optax
 from jaxtyping import PyTree
 
 from hierax._auto.budget import Budget
@@ -40,6 +39,7 @@ from hierax._auto.retrained_search import Limits, few, search_by_training
 from hierax._auto.schedule import RunSettings, Schedule
 from hierax._auto.stage_runner import Stage, StageRunner
 from hierax._auto.stages import Stages
+from hierax._base import tree_math
 from hierax._base.constants import LOWER_STARTS
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import numbers_of
@@ -231,11 +231,11 @@ class LargeRoute:
         if best is None or self.referee is None:
             return False
         x0, end = self.prepared.x, best.end
-        way = optax.tree.sub(end.x, x0)
+        way = tree_math.sub(end.x, x0)
         if _size(way) < RAN_FAR * (1 + _size(x0)):
             return False
         for stretch in STRETCHES:
-            further = sets.project(self.prepared.problem.x_set, optax.tree.add_scale(x0, stretch, way))
+            further = sets.project(self.prepared.problem.x_set, tree_math.add_scaled(x0, stretch, way))
             before = float(end.judged.upper)
             end = self.referee.judge(further, end.y, end.y, end.multipliers)
             feasible = end.judged.upper_violation <= ALLOWED_VIOLATION and end.lower_status in (SOLVED, None)

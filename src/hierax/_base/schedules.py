@@ -1,5 +1,6 @@
-"""Schedules that a user gives as functions: tried out before a run, so that a wrong one is named."""
+"""Step rules that a user gives: schedules are tried out before a run, so that a wrong one is named."""
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -8,7 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from hierax._base.errors import InputError
+from hierax._base.lazy import lazy
 from hierax._base.settings import is_number
+
+optax = lazy("optax")
+
+
+def is_transformation(rule: object) -> bool:
+    """Whether the rule is an optax transformation, which hides its step size; without optax there are none."""
+    return "optax" in sys.modules and isinstance(rule, optax.GradientTransformation)
 
 
 def check_schedule(

@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, ArrayLike, Bool, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.errors import InputError
 
 Number = Any
@@ -112,7 +112,7 @@ def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     """`new` where the condition holds, else `old`, leaf by leaf (random keys never change and are kept)."""
 
     def pick(a: Array, b: Array) -> Array:
-        return b if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else jnp.where(condition, a, b)
+        return b if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else jax.lax.select(condition, a, b)
 
     return jax.tree.map(pick, new, old)
 
@@ -132,6 +132,17 @@ def dtype_of(*trees: PyTree) -> jnp.dtype:
         return jnp.result_type(*[leaf.dtype for leaf in jax.tree.leaves(trees)])
 
 
+def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The shape of a number or an array, and the dtype that it has as one of JAX's arrays.
+
+    Examples:
+        >>> shape_of(1.0)
+        ShapeDtypeStruct(shape=(), dtype=float32)
+    """
+    dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    return jax.ShapeDtypeStruct(np.shape(leaf), jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True))
+
+
 def size(tree: PyTree) -> int:
     """Number of scalars in the tree."""
     return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(tree))
@@ -139,5 +150,5 @@ def size(tree: PyTree) -> int:
 
 def normalised(tree: PyTree) -> PyTree:
     """The tree divided by its Euclidean norm (itself if that is zero)."""
-    norm = optax.tree.norm(tree)
+    norm = tree_math.norm(tree)
     return jax.tree.map(lambda leaf: leaf / or_one(norm), tree)

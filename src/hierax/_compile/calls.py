@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from hierax._base.trees import Infinite, on_device
 from hierax._compile.placement import Placement
-from hierax._compile.tracing import Hoisted
+from hierax._compile.tracing import is_hoisted, unpacked
 
 
 class Call(NamedTuple):
@@ -69,7 +69,7 @@ def flattened(tree: PyTree, placement: Placement | None) -> Flat:
         arrays = [None if a is None else placement.put(a) for a in arrays]
     fixed = tuple(None if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True))
     avals = tuple(None if a is None else (a.shape, a.dtype, _layout(a)) for a in arrays)
-    tables = tuple(node.table for node in jax.tree.leaves(tree, is_leaf=_is_hoisted) if _is_hoisted(node))
+    tables = tuple(node.table for node in jax.tree.leaves(tree, is_leaf=is_hoisted) if is_hoisted(node))
     return Flat(arrays, fixed, Form(tables, treedef, fixed, avals), treedef)
 
 
@@ -83,7 +83,7 @@ def taken_apart(problem: Flat, flat: Flat, own: int, kind: tuple) -> Call:
     first = len(problem.arrays)
 
     def rebuild(given: list, rest: list) -> tuple:
-        return problem.whole(rest[:first]), *flat.whole(given + rest[first:])
+        return unpacked(problem.whole(rest[:first])), *flat.whole(given + rest[first:])
 
     given = [None if array is None else jnp.asarray(array) for array in flat.arrays[:own]]  # NumPy's cannot be donated
     return Call((problem.form, *kind), given, problem.arrays + flat.arrays[own:], first, rebuild)
@@ -103,10 +103,6 @@ def _strong(leaf: ArrayLike) -> Array | np.ndarray:
         return on_device(leaf) if getattr(leaf, "weak_type", False) else leaf
     array = np.asarray(leaf)
     return array if array.dtype == np.float64 == precision() else on_device(array)
-
-
-def _is_hoisted(node: object) -> bool:
-    return isinstance(node, Hoisted)
 
 
 def is_number(leaf: object) -> bool:

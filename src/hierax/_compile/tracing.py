@@ -55,10 +55,13 @@ class Trace:
     ) -> None:
         self.jaxpr, self.out_tree, self.key, self.numbers = jaxpr, out_tree, key, numbers
 
-    def __call__(self, arrays: tuple[Array, ...], leaves: list) -> PyTree:
-        """Evaluate it; `arrays` are those it closes over and, at the end, the packed numbers."""
-        constants = _unpacked(arrays, self.numbers)
+    def __call__(self, constants: tuple[Array, ...], leaves: list) -> PyTree:
+        """Evaluate it; `constants` are the arrays that it closes over and, at the end, its numbers one by one."""
         return jax.tree.unflatten(self.out_tree, jex.jaxpr_as_fun(jex.ClosedJaxpr(self.jaxpr, constants))(*leaves))
+
+    def unpacked(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        """The constants from the arrays that it closes over and, at the end, its packed numbers."""
+        return _unpacked(arrays, self.numbers)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -70,13 +73,21 @@ class Trace:
 class Hoisted(eqx.Module):
     """A user function as its traces: arrays it closed over are data, everything else is static.
 
-    On a mesh (`placement`) a batch, its third argument, is spread over the devices.
+    On a mesh (`placement`) a batch, its third argument, is spread over the devices. Programs take numbers `packed` and
+    unpack them once, at their beginning: a function is called dozens of times in a program.
     """
 
     arrays: tuple[tuple[Array, ...], ...]
     name: str = eqx.field(static=True)
     table: tuple[tuple[Hashable, Trace], ...] = eqx.field(static=True)
     placement: Placement | None = eqx.field(static=True, default=None)
+    packed: bool = eqx.field(static=True, default=True)
+
+    def unpacked(self) -> "Hoisted":
+        """The same with its numbers one by one."""
+        pairs = zip(self.table, self.arrays, strict=True)
+        apart = tuple(trace.unpacked(arrays) for (_, trace), arrays in pairs)
+        return Hoisted(apart, self.name, self.table, self.placement, packed=False)
 
     def __call__(self, *args: PyTree) -> PyTree:
         """Evaluate the trace that fits the arguments."""
@@ -85,8 +96,18 @@ class Hoisted(eqx.Module):
         signature, leaves = signature_of(args)
         for (known, trace), arrays in zip(self.table, self.arrays, strict=True):
             if known == signature:
-                return trace(arrays, leaves)
+                return trace(trace.unpacked(arrays) if self.packed else arrays, leaves)
         raise MissingTrace(self.name, _abstract(args))
+
+
+def unpacked(tree: PyTree) -> PyTree:
+    """A tree of a program's arguments with the numbers of its functions one by one."""
+    return jax.tree.map(lambda one: one.unpacked() if is_hoisted(one) else one, tree, is_leaf=is_hoisted)
+
+
+def is_hoisted(node: object) -> bool:
+    """Whether a node of a tree is a user's function."""
+    return isinstance(node, Hoisted)
 
 
 def signature_of(args: tuple) -> tuple[Hashable, list]:

@@ -10,9 +10,9 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.text import entries, numbers_of
 from hierax._judge.below import GapRange
 from hierax._judge.free_above import above_without_matrices, x_lengths
@@ -115,7 +115,7 @@ def compare(setting: Setting, found: LowerSolution, given: Multipliers | None) -
         return Comparison(
             violations=violations(problem, x, y),
             lower_gap=problem.lower(x, y, xi) - problem.lower(x, found.y, xi),
-            distance=optax.tree.norm(optax.tree.sub(y, found.y)),
+            distance=tree_math.norm(tree_math.sub(y, found.y)),
             kkt_residual=residual_at(level, level.start, mu, accurate),
             slope=jnp.linalg.norm(slope),
             curvature=units.curvature,

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Int, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.text import entries, numbers_of, shown
 from hierax._judge.findings import Finding
 from hierax._judge.segments import FLAT
@@ -56,14 +56,14 @@ def slater_point(setting: Setting, lower: AbstractLowerSolver, y: PyTree, rng: n
     def program(problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree) -> _Inside:
         x = sets.project(problem.x_set, x)
         scales = constraint_scales(problem, x, y, jax.random.key(0)).inequalities
-        rho = 1 / (1 + optax.tree.norm(y, squared=True))
+        rho = 1 / (1 + tree_math.norm_squared(y))
 
         def rows(x: PyTree, v: PyTree) -> PyTree:
             return jax.tree.map(lambda h, s: h / s, problem.constraints(x, v), scales)
 
         def objective(x: PyTree, u: tuple[PyTree, Array], batch: None) -> Array:
             v, t = u
-            return t + 0.5 * t**2 + 0.5 * rho * optax.tree.norm(optax.tree.sub(v, y), squared=True)
+            return t + 0.5 * t**2 + 0.5 * rho * tree_math.norm_squared(tree_math.sub(v, y))
 
         largest = jnp.max(jnp.stack([jnp.max(leaf) for leaf in jax.tree.leaves(rows(x, y))]))
         level = Problem(

@@ -11,14 +11,16 @@ Only vector-Jacobian products are used, and a few copies of y; second derivative
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, check_settings
 from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
@@ -29,9 +31,10 @@ from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import (
     LANCZOS_STEPS,
     POWER_STEPS,
+    all_extreme_eigenvalues,
     hessian_product,
-    jacobian_norm,
-    power_iteration,
+    jacobian_square,
+    power_iterations,
 )
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
@@ -124,11 +127,12 @@ class MaxMin(AbstractLowerSolver):
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
         """The objective must be strongly convex in y; with both steps given the user vouches for it (a network)."""
-        if self.eta1 is not None and self.eta2 is not None:
-            return {}
-        bottom, top = lower_curvatures(problem, x, y, xi)
-        flat = jnp.maximum(FLAT, 100 * jnp.finfo(dtype_of(y)).eps)
-        return {NOT_STRONGLY_CONVEX: ~(bottom > flat * jnp.abs(top))}
+        return self.doubted(*lower_curvatures(problem, x, y, xi)) if self.estimates else {}
+
+    def doubted(self, bottom: Scalar, top: Scalar) -> dict[str, Bool[Array, ""]]:
+        """`doubts` where the objective's smallest and largest curvature are known."""
+        flat = jnp.maximum(FLAT, 100 * jnp.finfo(top.dtype).eps)
+        return {NOT_STRONGLY_CONVEX: ~(bottom > flat * jnp.abs(top))} if self.estimates else {}
 
     def filled(self, norms: Norms) -> "MaxMin":
         """The solver with every unset step from the norms of its problem."""
@@ -146,6 +150,11 @@ class MaxMin(AbstractLowerSolver):
     def estimates(self) -> bool:
         """Whether a call first estimates steps."""
         return any(value is None for value in (self.eta1, self.eta2))
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether anything is left to be filled by `filled`."""
+        return self.estimates or self.bend is None
 
     def gradients(self) -> tuple[int, int]:
         """Gradients of the objective and vector-Jacobian products of the constraints per call.
@@ -174,12 +183,12 @@ class MaxMin(AbstractLowerSolver):
         x, y = jax.tree.map(jnp.asarray, (x, y))
         dtype = dtype_of(y)
         mu = jax.tree.map(jnp.zeros_like, problem.rows(x, y)) if multipliers is None else multipliers
-        if self.estimates or self.bend is None:
-            return self.filled(norms_of(problem, x, y, xi, mu)).solve(problem, x, y, xi, mu)
+        if self.unfinished:
+            return self.filled(*norms_of(Place(problem, x, y, xi, mu))).solve(problem, x, y, xi, mu)
 
         def gradient(y: PyTree, mu: Rows) -> PyTree:
             _, pull_back = jax.vjp(lambda v: problem.rows(x, v), y)
-            return optax.tree.add(jax.grad(problem.lower, 1)(x, y, xi), pull_back(mu)[0])
+            return tree_math.add(jax.grad(problem.lower, 1)(x, y, xi), pull_back(mu)[0])
 
         def primal_step(mu: Rows) -> Scalar:
             return 1 / (1 / self.eta1 + self.bend * largest(jax.tree.map(jnp.abs, mu), dtype))
@@ -198,52 +207,92 @@ class MaxMin(AbstractLowerSolver):
             mu = nonnegative(move(half, -self.eta2, values))
             t = at.t + 1
             if self.restart:
-                t = jnp.where(optax.tree.vdot(values, optax.tree.sub(mu, at.mu)) < 0, 1.0, t)
+                t = jnp.where(tree_math.vdot(values, tree_math.sub(mu, at.mu)) < 0, 1.0, t)
             return _Carry(y, mu, at.mu, t)
 
         end = jax.lax.fori_loop(0, self.dual_steps, body, _Carry(y, mu, mu, jnp.zeros((), dtype)))
-        residual = self._residual(problem, x, y, end.y, end.mu, gradient(end.y, end.mu), primal_step(end.mu))
+        value, slope = jax.value_and_grad(problem.lower, 1)(x, end.y, xi)
+        residual = self._residual(problem, x, y, end, slope, primal_step(end.mu))
         return LowerSolution(
             y=end.y,
             multipliers=end.mu,
             faces=Faces(None, None),
-            value=problem.lower(x, end.y, xi),
+            value=value,
             residual=residual,
             status=jnp.where(residual <= self.tol, SOLVED, INACCURATE).astype(jnp.int32),
             iterations=jnp.asarray(self.dual_steps * self.primal_steps, jnp.int32),
         )
 
-    def _residual(
-        self, problem: Problem, x: PyTree, start: PyTree, y: PyTree, mu: Rows, gradient: PyTree, eta1: Scalar
-    ) -> Scalar:
-        """The largest of two distances in y, relative to the size of y.
+    def _residual(self, problem: Problem, x: PyTree, start: PyTree, end: _Carry, slope: PyTree, eta1: Scalar) -> Scalar:
+        """The largest of two distances in y, relative to the size of y; `slope` is the objective's gradient.
 
         v = (mu - [mu + eta2 H]_+)/eta2 is zero exactly where mu and H are feasible and complementary; the shortest
         move along J^T v that would remove it has length ||v||^2/||J^T v||.
         """
-        dtype = dtype_of(y)
-        moved = eta1 * optax.tree.norm(gradient_mapping(problem.y_set, y, gradient, eta1))
+        y, mu, dtype = end.y, end.mu, dtype_of(end.y)
         values, pull_back = jax.vjp(lambda v: problem.rows(x, v), y)
+        gradient = tree_math.add(slope, pull_back(mu)[0])
+        moved = eta1 * tree_math.norm(gradient_mapping(problem.y_set, y, gradient, eta1))
         landed = nonnegative(move(mu, -self.eta2, values))
         missed = jnp.zeros((), dtype)
         if jax.tree.leaves(values):
             v = jax.tree.map(lambda a, b: (a - b) / self.eta2, mu, landed)
-            square, slope = optax.tree.norm(v, squared=True), optax.tree.norm(pull_back(v)[0])
+            square, slope = tree_math.norm_squared(v), tree_math.norm(pull_back(v)[0])
             missed = jnp.where(square > 0, square / slope, 0.0)
-        unit = jnp.maximum(optax.tree.norm(y), optax.tree.norm(optax.tree.sub(y, start)))
+        unit = jnp.maximum(tree_math.norm(y), tree_math.norm(tree_math.sub(y, start)))
         return jnp.maximum(moved, missed) / or_one(unit)
 
 
-def norms_of(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, mu: Rows) -> Norms:
-    """The norms of the lower level at (x, y), by Lanczos and power iteration.
+class Place(NamedTuple):
+    """A lower level, a point (x, y) with its multipliers mu, and the batch that stands for the expectation."""
+
+    problem: Problem
+    x: PyTree
+    y: PyTree
+    xi: PyTree
+    mu: Rows
+
+
+def with_steps(solvers: Sequence[AbstractLowerSolver], places: Sequence[Place]) -> list[AbstractLowerSolver]:
+    """The solvers with every unset step of a MaxMin from the norms at its place, all found together."""
+    asking = [i for i, solver in enumerate(solvers) if isinstance(solver, MaxMin) and solver.unfinished]
+    norms = dict(zip(asking, norms_of(*(places[i] for i in asking)), strict=True)) if asking else {}
+    return [
+        solver.filled(norms[i]) if isinstance(solver, MaxMin) and i in norms else solver
+        for i, solver in enumerate(solvers)
+    ]
+
+
+def norms_of(*places: Place) -> list[Norms]:
+    """The norms of lower levels, each at its own place, by Lanczos and power iteration: one loop each for all of them.
 
     Without multipliers the constraints' curvature is that of their plain sum, which bounds it for every mu: for convex
     H_i the Hessian of <mu, H> is at most the largest mu_i times that of sum_i H_i.
     """
-    bottom, top = lower_curvatures(problem, x, y, xi)
-    most = largest(jax.tree.map(jnp.abs, mu), dtype_of(y))
-    weights = jax.tree.map(lambda a: jnp.where(most > 0, a / or_one(most), 1.0), mu)
-    bend = jnp.zeros_like(top)
-    if jax.tree.leaves(mu):
-        bend, _ = power_iteration(hessian_product(lambda v: optax.tree.vdot(weights, problem.rows(x, v)), y), y)
-    return Norms(jnp.abs(top), bottom, jacobian_norm(lambda v: problem.rows(x, v), y), bend)
+    curved, steep = {}, {}
+    for name, (problem, x, y, xi, mu) in enumerate(places):
+        curved[f"{name}"] = (hessian_product(functools.partial(_objective, problem, x, xi), y), y)
+        rows = functools.partial(problem.rows, x)
+        product = jacobian_square(rows, y)
+        if product is not None:
+            most = largest(jax.tree.map(jnp.abs, mu), dtype_of(y))
+            weights = jax.tree.map(lambda a, most=most: jnp.where(most > 0, a / or_one(most), 1.0), mu)
+            steep[f"jacobian {name}"] = (product, y)
+            steep[f"bend {name}"] = (hessian_product(functools.partial(_weighted, weights, rows), y), y)
+    ends, found = all_extreme_eigenvalues(curved), power_iterations(steep)
+
+    def one(name: int) -> Norms:
+        bottom, top = ends[f"{name}"]
+        zero = jnp.zeros_like(top)
+        square, bend = (found.get(f"{kind} {name}", (zero, None))[0] for kind in ("jacobian", "bend"))
+        return Norms(jnp.abs(top), bottom, jnp.sqrt(square), bend)
+
+    return [one(name) for name in range(len(places))]
+
+
+def _objective(problem: Problem, x: PyTree, xi: PyTree, y: PyTree) -> Scalar:
+    return problem.lower(x, y, xi)
+
+
+def _weighted(weights: Rows, rows: Callable[[PyTree], Rows], y: PyTree) -> Scalar:
+    return tree_math.vdot(weights, rows(y))

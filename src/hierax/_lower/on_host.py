@@ -14,7 +14,8 @@ again, between the steps and from one call to the next (`_Kept`): the answer doe
 """
 
 import functools
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 import jax
@@ -25,9 +26,9 @@ from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base.errors import InputError
 from hierax._base.lazy import lazy
-from hierax._base.trees import dtype_of, size
-from hierax._compile.bound import Bound
-from hierax._compile.precision import doubled, float64, is_double, on_host
+from hierax._base.trees import dtype_of, on_device, shape_of, size
+from hierax._compile.bound import Bound, Ready
+from hierax._compile.precision import doubled, float64, on_host
 from hierax._lower.active_set import Found, Level, Matrices, Slopes, Tracker
 from hierax._lower.base import bound_at
 from hierax._lower.face_multipliers import with_faces
@@ -41,6 +42,7 @@ scipy_linalg = lazy("scipy.linalg")
 
 SAME = 1e-12  # share of the product of two lengths up to which two products of rows with a vector are the same
 KEPT = 10_000_000  # numbers in the matrices that are kept from one call to the next, at most
+SHORT = 10_000  # numbers of an argument that is handed to every program anew: quicker than putting it on the device
 ALIKE = 4.0  # units that differ by no more than this factor are as good as each other
 
 Numbers = TypeVar("Numbers", np.ndarray, Array)
@@ -70,20 +72,30 @@ def solved_on_host(
         max_steps: more steps than this do not count.
         dense_limit: entries of y and own rows up to which it is tried at all.
     """
-    given = jax.tree.map(jnp.asarray, y)
-    if not size(given) or not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(given)):
+    like = jax.tree.map(shape_of, y)
+    if not size(like) or not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(like)):
         return None
-    tol = max(tol, 200 * float(jnp.finfo(dtype_of(given)).eps))
+    tol = max(tol, 200 * float(jnp.finfo(dtype_of(like)).eps))
     with float64(), np.errstate(all="ignore"):
-        mixed = not is_double(given)
-        x, y, xi, multipliers = doubled(jax.tree.map(jnp.asarray, (x, y, xi, multipliers)))
+        mixed = any(leaf.dtype != np.float64 for leaf in jax.tree.leaves(like))
+        x, y, xi, multipliers = jax.tree.map(_argument, (x, y, xi, multipliers))
         ready = _made_ready(problem, x, y, xi, multipliers, tol, mixed)
-        if ready is None or ready.own_rows + size(given) > dense_limit:
+        if ready is None or ready.own_rows + ready.entries > dense_limit:
             return None
-        found = _found(ready, dtype_of(given))
-    if found is None or not (found.residual <= tol and found.iterations <= max_steps):
-        return None
-    return _in_precision_of(given, found)
+        found = _found(ready, dtype_of(like))
+        if found is None or not (float(found.residual) <= tol and int(found.iterations) <= max_steps):
+            return None
+        found = on_host(found) if mixed else found
+    return _in_precision_of(like, found) if mixed else found
+
+
+def _argument(leaf: PyTree) -> Array | np.ndarray:
+    """An array in double precision, as programs take it: NumPy's stay on the host where they are short."""
+    if isinstance(leaf, jax.Array):
+        return doubled(leaf)
+    array = np.asarray(leaf)
+    array = array.astype(np.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
+    return array if array.size <= SHORT else on_device(array)
 
 
 class _Start(NamedTuple, Generic[Numbers]):
@@ -114,20 +126,26 @@ class _Ready:
     ) -> None:
         self.bound, self.own_rows, self.entries = bound, own_rows, size(y)
         self._point, self._multipliers, self._tol = (x, y, xi), multipliers, np.asarray(tol)
+        self._programs = _programs.setdefault(bound, {})
+
+    def _call(self, name: str, function: Callable, *args: PyTree) -> PyTree:
+        """A short program on arrays alone; the same problem's next call finds it ready."""
+        key = name, self._multipliers is None
+        if key not in self._programs:
+            self._programs[key] = self.bound.ready(name, function, *self._point, *args)
+        return self._programs[key](*self._point, *args)
 
     def start(self, direction: np.ndarray) -> _Start[np.ndarray]:
         """Where to start, and what is known there."""
-        given = self._multipliers, self._tol, direction
-        return on_host(self.bound.run("host start", _start, *self._point, *given, quick=True))
+        return on_host(self._call("host start", _start, self._multipliers, self._tol, direction))
 
     def answer(self, v: np.ndarray, mu: np.ndarray, steps: int) -> LowerSolution:
         """The point as an answer."""
-        counted = np.asarray(steps, np.int32)
-        return on_host(self.bound.run("host answer", _answer, *self._point, v, mu, self._tol, counted, quick=True))
+        return self._call("host answer", _answer, v, mu, self._tol, np.asarray(steps, np.float64))
 
     def seen(self, v: np.ndarray, mu: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Two columns: what is known at a point, and how it changes along a direction."""
-        return np.asarray(self.bound.run("host seen", _seen, *self._point, v, mu, direction, quick=True))
+        return np.asarray(self._call("host seen", _seen, v, mu, direction))
 
     def table(self, v: np.ndarray, mu: np.ndarray) -> np.ndarray:
         """The Jacobian of the rows, below it the Hessian of L."""
@@ -135,7 +153,10 @@ class _Ready:
 
     def landed(self, v: np.ndarray) -> np.ndarray:
         """The nearest point of Y."""
-        return np.asarray(self.bound.run("host landed", _landed, *self._point, v, quick=True))
+        return np.asarray(self._call("host landed", _landed, v))
+
+
+_programs: weakref.WeakKeyDictionary[Bound, dict[Hashable, Ready]] = weakref.WeakKeyDictionary()
 
 
 def _made_ready(
@@ -255,7 +276,7 @@ class _Source:
 
     def __init__(self, ready: _Ready) -> None:
         self._ready, self.steps = ready, -1
-        self._direction = np.random.default_rng(0).normal(size=ready.entries)
+        self._direction = _test_direction(ready.entries)
         self._start = start = ready.start(self._direction)
         kept = _taken(_Scale(start.units), start.seen[:-1, 1])
         self.scale = _Scale(start.units) if kept is None else kept.scale
@@ -307,6 +328,11 @@ class _Source:
         return lambda y: self._ready.landed(y * length) / length
 
 
+@functools.lru_cache(maxsize=4)
+def _test_direction(entries: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=entries)
+
+
 def _key(y: np.ndarray, mu: np.ndarray) -> bytes:
     return y.tobytes() + mu.tobytes()
 
@@ -331,14 +357,14 @@ def _is_convex(hessian: np.ndarray, counts: np.ndarray) -> bool:
     return failed == 0
 
 
-def _in_precision_of(y: PyTree, found: LowerSolution) -> LowerSolution:
-    """The answer with y's dtypes, as JAX's arrays."""
-    dtype = dtype_of(y)
+def _in_precision_of(like: PyTree, found: LowerSolution) -> LowerSolution:
+    """The answer with the dtypes of a tree like y, as JAX's arrays."""
+    dtype = dtype_of(like)
 
     def cast(leaf: np.ndarray) -> Array:
         return jnp.asarray(leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf)
 
-    own = jax.tree.map(lambda leaf, like: jnp.asarray(leaf.astype(like.dtype)), found.y, y)
+    own = jax.tree.map(lambda leaf, like: jnp.asarray(leaf.astype(like.dtype)), found.y, like)
     return jax.tree.map(cast, found._replace(y=None))._replace(y=own)
 
 
@@ -381,7 +407,7 @@ def _answer(
         value=level.objective(v),
         residual=residual_at(level, v, mu, tol),
         status=jnp.asarray(SOLVED, jnp.int32),
-        iterations=steps,
+        iterations=steps.astype(jnp.int32),
     )
 
 

@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.schedules import check_schedule
 from hierax._base.settings import POSITIVE, Rule, check_settings, one_of
 from hierax._base.staircase import SIZE, SIZE_GIVEN, Staircase, size_at
@@ -158,13 +158,13 @@ class SALM(eqx.Module):
         zero = jax.tree.map(jnp.zeros_like, problem.rows(x, y))
         xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0, 0], plans))
         gradient = saddle_gradient(problem, x, zero, y, zero, gamma1, gamma2, xi)
-        most = TOO_MUCH * optax.tree.norm(gradient_mapping(problem.y_set, y, gradient.w, rounds.eta_max))
+        most = TOO_MUCH * tree_math.norm(gradient_mapping(problem.y_set, y, gradient.w, rounds.eta_max))
 
         def body(carry: tuple[PyTree, Rows, Scalar], plan: PyTree) -> tuple[tuple[PyTree, Rows, Scalar], None]:
             w, z, share = carry
             shorter = dataclasses.replace(rounds, eta_max=share * rounds.eta_max, rho_max=share * rounds.rho_max)
             found = shorter.solve(problem, x, z, w, z, plan, gamma1, gamma2)
-            sound = all_finite(found) & (optax.tree.norm(found.residual) <= most)
+            sound = all_finite(found) & (tree_math.norm(found.residual) <= most)
             w, z = select(sound, (found.w, found.lam), (w, z))
             return (w, z, jnp.where(sound, share, 0.25 * share)), None
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
-import optax
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import tree_math
+from hierax._base.lazy import lazy
 from hierax._base.trees import normalised, or_one, size
 from hierax._math.lagrangian import augmented_lagrangian
 from hierax._math.psi import all_constraints
@@ -26,6 +27,8 @@ from hierax._math.spectrum import (
     shifted,
 )
 from hierax._problem.problem import Multipliers, Problem, Rows
+
+optax = lazy("optax")
 
 EXACT_ROWS = 32  # up to here the norm of every constraint's gradient is computed row by row
 ROWS_WEIGHT = 10.0  # of the squared active rows, in units of L_G / ||J_y||^2: that of SALVF's outer term, c2 / c1
@@ -58,7 +61,7 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
     count = size(values)
     if count <= EXACT_ROWS:
         flat, unravel = jax.flatten_util.ravel_pytree(values)
-        rows = jax.vmap(lambda unit: optax.tree.norm(pull_back(unravel(unit))))(jnp.eye(count, dtype=flat.dtype))
+        rows = jax.vmap(lambda unit: tree_math.norm(pull_back(unravel(unit))))(jnp.eye(count, dtype=flat.dtype))
         return unravel(rows)
 
     def probe(total: PyTree, one: PRNGKeyArray) -> tuple[PyTree, None]:
@@ -111,7 +114,7 @@ def curvature(problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, x
     bottom = jnp.clip(MARGIN * top - second["shifted"][0], 1e-3 * top, top)
     return Curvature(
         **norms,
-        upper_slope=optax.tree.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(optax.tree.norm(y)),
+        upper_slope=tree_math.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(tree_math.norm(y)),
         lower_yy_min=bottom,
         response=at.response(square, most, bottom),
         above_over_below=second["ratio"][0],
@@ -138,7 +141,7 @@ class _Operators(NamedTuple):
 
     def weighted_rows(self, y: PyTree) -> Scalar:
         """<lam, H>."""
-        return optax.tree.vdot(self.lam, self.problem.rows(self.x, y))
+        return tree_math.vdot(self.lam, self.problem.rows(self.x, y))
 
     def _slope_below(self, x: PyTree) -> PyTree:
         return jax.grad(self.problem.lower, 1)(x, self.y, self.xi)
@@ -158,7 +161,7 @@ class _Operators(NamedTuple):
         moves, so the curvature met in the direction that x moves most, and mu_G, enter by their geometric mean.
         """
         moved = normalised(self.mixed(most))
-        met = jnp.maximum(optax.tree.vdot(moved, self.lower_yy(moved)), weakest)
+        met = jnp.maximum(tree_math.vdot(moved, self.lower_yy(moved)), weakest)
         return jnp.where(weakest > 0, square / jnp.sqrt(met * weakest), 0.0)
 
     def above_over_below(self, weight: Scalar) -> Product:

@@ -23,15 +23,16 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import tree_math
+from hierax._base.schedules import is_transformation
 from hierax._base.settings import POSITIVE, check_settings, instance_of
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.maxmin import MaxMin, norms_of
+from hierax._lower.maxmin import MaxMin, Place, norms_of, with_steps
 from hierax._math import curvature as estimate
-from hierax._math.spectrum import extreme_eigenvalues, hessian_product
+from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
 from hierax._methods import common
 from hierax._methods.common import FromLowerSolution, Iterate, StartLook, StepTaken, WithSmoothness, as_arrays
 from hierax._methods.steps import (
@@ -41,7 +42,6 @@ from hierax._methods.steps import (
     check_rule,
     filled_rule,
     init_rule,
-    is_transformation,
     rate,
 )
 from hierax._problem import samples, sets
@@ -73,7 +73,7 @@ class Adaptive(eqx.Module):
     def length(self, memory: tuple[PyTree, PyTree, Scalar], x: PyTree, d: PyTree, step: Array) -> Scalar:
         """eta_k. A step that did not move x (it is held by X) says nothing about the curvature."""
         before, d_before, eta = memory
-        moved, turned = (optax.tree.norm(optax.tree.sub(a, b)) for a, b in ((x, before), (d, d_before)))
+        moved, turned = (tree_math.norm(tree_math.sub(a, b)) for a, b in ((x, before), (d, d_before)))
         known = (step > 0) & (moved > 0) & (turned > 0)
         local = jnp.where(known, moved / jnp.where(known, 2 * turned, 1.0), jnp.inf)
         return jnp.where(step == 0, self.first, jnp.minimum(GROWTH * eta, local))
@@ -160,27 +160,39 @@ class BLOCC(FromLowerSolution, WithSmoothness):
             scales = estimate.unit_scales(problem, x0, y0)
         zeta, xi = look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key)
         seen = common.look_at_start(problem, x0, y0, key, zeta, self._first_solver, scales)
-        product = hessian_product(lambda v: problem.lower(x0, v, xi), seen.lower.y)
-        weakest, _ = extreme_eigenvalues(product, seen.lower.y)
-        method = self._filled(problem, seen, weakest, dtype_of(x0, y0))
+        products = {
+            name: (hessian_product(lambda v: problem.lower(x0, v, xi), at), at)
+            for name, at in (("given", y0), ("solved", seen.lower.y))
+        }
+        curvatures = all_extreme_eigenvalues(products)
+        method = self._filled(problem, seen, curvatures["solved"][0], dtype_of(x0, y0))
         y, mu = y0, common.no_multipliers(problem, x0, y0)
         if self.start == "solve":
             y, mu = seen.lower.y, seen.lower.multipliers
         memory = method.eta.init(x0) if isinstance(method.eta, Adaptive) else init_rule(method.eta, x0)
         weighted = jax.tree.map(lambda a: method.c * a, mu)
         state = BLOCCState(Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
-        return Begun(method, state, self._doubts(problem, x0, y0, zeta, xi))
+        return Begun(method, state, self._doubts(problem, x0, y0, zeta, xi, curvatures["given"]))
 
-    def _doubts(self, problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
-        """Those of the two solvers. An estimated c is large enough for F + c G to be as convex as G."""
-        doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in self.lower.doubts(problem, x, y, xi).items()}
+    def _doubts(
+        self, problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree, curvatures: tuple[Scalar, Scalar]
+    ) -> dict[str, Bool[Array, ""]]:
+        """Those of the two solvers. An estimated c is large enough for F + c G to be as convex as G.
+
+        `curvatures`: smallest and largest one of G in y.
+        """
+
+        def of(solver: AbstractLowerSolver) -> dict[str, Bool[Array, ""]]:
+            return solver.doubted(*curvatures) if isinstance(solver, MaxMin) else solver.doubts(problem, x, y, xi)
+
+        doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in of(self.lower).items()}
         if self.c is None and isinstance(self.penalised, MaxMin):
-            found = {} if isinstance(self.lower, MaxMin) else self.penalised.doubts(problem, x, y, xi)
+            found = {} if isinstance(self.lower, MaxMin) else of(self.penalised)
         else:
             c = jnp.asarray(1.0 if self.c is None else self.c, dtype_of(x, y))
             found = self.penalised.doubts(penalised_problem(problem, c), x, y, (zeta, xi))
-        of = "BLOCC(penalised=...), on F + c G in the place of the lower objective, where a larger c may help"
-        return doubts | {f"{of}: {text}": flag for text, flag in found.items()}
+        second = "BLOCC(penalised=...), on F + c G in the place of the lower objective, where a larger c may help"
+        return doubts | {f"{second}: {text}": flag for text, flag in found.items()}
 
     def _filled(self, problem: Problem, seen: StartLook, weakest: Scalar, dtype: jnp.dtype) -> "BLOCC":
         """Every unset number from the norms at the start; `weakest` is the smallest curvature of G in y."""
@@ -224,15 +236,17 @@ class BLOCC(FromLowerSolution, WithSmoothness):
         x, xi_all = state.point.x, samples.whole(problem.xi, state.key)
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
         # 1. The two lower problems at x_k.
-        low = self.lower.solve(problem, x, state.y_lower, xi_all, state.mu_lower)
-        both = penalised_problem(problem, self.c)
-        high = self.penalised.solve(both, x, state.point.y, (zeta, xi_all), state.mu_penalised)
+        places = (
+            Place(problem, x, state.y_lower, xi_all, state.mu_lower),
+            Place(penalised_problem(problem, self.c), x, state.point.y, (zeta, xi_all), state.mu_penalised),
+        )
+        low, high = (solver.solve(*at) for solver, at in zip(with_steps(self._solvers, places), places, strict=True))
 
         # 2. The gradient of F_c by the envelope theorem: both solutions are held fixed.
         def gap_and_upper(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
             upper, lower = problem.upper(x, high.y, zeta), problem.lower(x, high.y, xi)
-            value = problem.lower(x, low.y, xi) + optax.tree.vdot(low.multipliers, problem.rows(x, low.y))
-            pushed = optax.tree.vdot(high.multipliers, problem.rows(x, high.y))
+            value = problem.lower(x, low.y, xi) + tree_math.vdot(low.multipliers, problem.rows(x, low.y))
+            pushed = tree_math.vdot(high.multipliers, problem.rows(x, high.y))
             return upper + self.c * (lower - value) + pushed, (upper, lower)
 
         d, (upper, lower) = jax.grad(gap_and_upper, has_aux=True)(x)
@@ -250,7 +264,7 @@ class BLOCC(FromLowerSolution, WithSmoothness):
             d_y=(),
             upper=upper,
             lower=lower,
-            distance=optax.tree.norm(optax.tree.sub(high.y, low.y)),
+            distance=tree_math.norm(tree_math.sub(high.y, low.y)),
             inner=(low.residual, high.residual),
             status=jnp.maximum(low.status, high.status),
         )
@@ -278,20 +292,13 @@ class BLOCC(FromLowerSolution, WithSmoothness):
         zeta = look_at(problem.zeta, self.batches(problem).first_look(problem, state.key).zeta)
         x = state.point.x
         limits: dict[str, tuple[Scalar, Scalar]] = {}
-        for name, solver, of, y, batch, mu in (
-            ("lower", self.lower, rescaled, state.y_lower, xi, state.mu_lower),
-            (
-                "penalised",
-                self.penalised,
-                penalised_problem(rescaled, self.c),
-                state.point.y,
-                (zeta, xi),
-                state.mu_penalised,
-            ),
-        ):
+        places = (
+            Place(rescaled, x, state.y_lower, xi, state.mu_lower),
+            Place(penalised_problem(rescaled, self.c), x, state.point.y, (zeta, xi), state.mu_penalised),
+        )
+        for name, solver, norms in zip(("lower", "penalised"), self._solvers, norms_of(*places), strict=True):
             if isinstance(solver, MaxMin):
-                found = solver.step_limits(norms_of(of, x, y, batch, mu))
-                limits |= {f"{name}.{step}": limit for step, limit in found.items()}
+                limits |= {f"{name}.{step}": limit for step, limit in solver.step_limits(norms).items()}
         if not isinstance(self.eta, Adaptive) and not is_transformation(self.eta):
             free = dataclasses.replace(self, eta=None, smoothness=None)
             able = free.begin(problem, x, state.y_lower, state.key).method

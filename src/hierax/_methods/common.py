@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, Rule, check_settings, one_of
 from hierax._base.trees import Number, dtype_of, largest
@@ -340,14 +340,14 @@ def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smooth
 
     def raw(point: PyTree, direction: PyTree) -> Scalar:
         # Rounded like the gradient mapping: a direction too short to move the point must not count as held back.
-        return optax.tree.norm(gradient_mapping(Free(), point, direction, 1 / smoothness))
+        return tree_math.norm(gradient_mapping(Free(), point, direction, 1 / smoothness))
 
     return Metrics(
         upper=taken.upper,
         lower=taken.lower,
         violation=largest(jax.tree.map(jnp.multiply, beyond, scales), dtype),
-        step_x=optax.tree.norm(optax.tree.sub(new.x, old.x)),
-        step_y=optax.tree.norm(optax.tree.sub(new.y, old.y)),
+        step_x=tree_math.norm(tree_math.sub(new.x, old.x)),
+        step_y=tree_math.norm(tree_math.sub(new.y, old.y)),
         residual=Residual(
             gradient_mapping(problem.x_set, old.x, taken.d_x, 1 / smoothness),
             gradient_mapping(problem.y_set, old.y, taken.d_y, 1 / smoothness) if own_y else (),

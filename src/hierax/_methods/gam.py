@@ -28,9 +28,9 @@ import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings, instance_of
 from hierax._base.trees import Number, dtype_of, given, move, or_one, select
@@ -189,12 +189,12 @@ class GAM(WithSmoothness):
         def look(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, LowerSolution]]:
             found = self.lower.solve(problem, x, y0, xi)
             d = hyper.hypergradient(problem, x, found, zeta, xi).gradient
-            step = line_search.PROBE * size / or_one(optax.tree.norm(d))
+            step = line_search.PROBE * size / or_one(tree_math.norm(d))
             return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
 
         _, (xs, ds, both) = jax.lax.scan(look, x0, None, length=2)  # a loop, so that the solver compiles once
-        moved, turned = (optax.tree.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
-        slope = optax.tree.norm(jax.tree.map(lambda a: a[0], ds))
+        moved, turned = (tree_math.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
+        slope = tree_math.norm(jax.tree.map(lambda a: a[0], ds))
         curved = or_one(jnp.maximum(turned / or_one(moved), slope / size))
         return jax.tree.map(lambda a: a[0], both), curved
 
@@ -232,16 +232,16 @@ class GAM(WithSmoothness):
         tried = self.lower.solve(problem, trial, y, xi, state.found.multipliers)
         value, slope = jax.value_and_grad(problem.upper, 1)(x, y, None)
         reached = problem.upper(trial, tried.y, None)
-        way = optax.tree.norm(optax.tree.sub(trial, x))
+        way = tree_math.norm(tree_math.sub(trial, x))
         # What the solver's residual and rounding may make of the two values; without it the last digits never pass.
-        rough = optax.tree.norm(slope) * ahead.length * (state.found.residual + tried.residual)
+        rough = tree_math.norm(slope) * ahead.length * (state.found.residual + tried.residual)
         noise = jnp.minimum(rough, jnp.sqrt(eps) * jnp.abs(value)) + 10 * eps * jnp.abs(value)
         sound = (tried.status == SOLVED) | ((tried.status == INACCURATE) & (state.found.status == INACCURATE))
         taken = sound & line_search.falls_enough(value, reached, way, t, noise)
 
-        mapped = optax.tree.norm(gradient_mapping(problem.x_set, x, ahead.d, good))
-        alone = optax.tree.norm(gradient_mapping(problem.x_set, x, ahead.single, good))
-        changed = optax.tree.norm(optax.tree.sub(tried.y, y))
+        mapped = tree_math.norm(gradient_mapping(problem.x_set, x, ahead.d, good))
+        alone = tree_math.norm(gradient_mapping(problem.x_set, x, ahead.single, good))
+        changed = tree_math.norm(tree_math.sub(tried.y, y))
         stuck = ~taken & (changed <= SHORT * search.tol * ahead.length)
         stalled = (mapped <= search.tol * alone) | stuck
         finest = jnp.sqrt(eps)

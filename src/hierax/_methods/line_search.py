@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.constants import ARMIJO
 from hierax._base.trees import or_one
 
@@ -46,7 +46,7 @@ def first_search(x: PyTree, dtype: jnp.dtype) -> LineSearch:
 def trial(search: LineSearch, x: PyTree, d: PyTree) -> LineSearch:
     """The search at x along d, with the length to try."""
     first = search.length == 0
-    start = FIRST * size_of(x) / or_one(optax.tree.norm(d))
+    start = FIRST * size_of(x) / or_one(tree_math.norm(d))
     length = jnp.where(first, start, _next_length(search, x, d))
     return LineSearch(length, jnp.where(first, start, search.good), x, d)
 
@@ -75,13 +75,13 @@ def leads_nowhere(x: PyTree, way: Scalar) -> Bool[Array, ""]:
 
 def size_of(x: PyTree) -> Scalar:
     """||x||, or one at zero."""
-    return or_one(optax.tree.norm(x))
+    return or_one(tree_math.norm(x))
 
 
 def _next_length(search: LineSearch, x: PyTree, d: PyTree) -> Scalar:
     """The Barzilai-Borwein length after a step that moved x, within bounds; else the length that is waiting."""
-    s, turned = optax.tree.sub(x, search.x), optax.tree.sub(d, search.d)
-    square, product = optax.tree.norm(s, squared=True), optax.tree.vdot(s, turned)
+    s, turned = tree_math.sub(x, search.x), tree_math.sub(d, search.d)
+    square, product = tree_math.norm_squared(s), tree_math.vdot(s, turned)
     curved = product > 0
     length = jnp.where(curved, square / jnp.where(curved, product, 1.0), jnp.inf)
     return jnp.where(square > 0, jnp.clip(length, FALL * search.length, GROWTH * search.length), search.length)

@@ -18,10 +18,11 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.errors import InputError
+from hierax._base.schedules import is_transformation
 from hierax._base.settings import POSITIVE, check_settings, in_interval, instance_of
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
@@ -36,7 +37,7 @@ from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import jacobian_norm
 from hierax._methods import common
 from hierax._methods.common import GrowingWeight, Iterate, StepTaken, as_arrays, into_box
-from hierax._methods.steps import Decay, StepRule, check_rule, filled_rule, is_transformation, rate
+from hierax._methods.steps import Decay, StepRule, check_rule, filled_rule, rate
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
@@ -239,7 +240,7 @@ class LVHBA(GrowingWeight):
             d_y=d.y,
             upper=d.upper,
             lower=d.lower,
-            distance=optax.tree.norm(optax.tree.sub(new_y, inner.th)),
+            distance=tree_math.norm(tree_math.sub(new_y, inner.th)),
             inner=(
                 jax.tree.map(lambda a: c * a, gradient_mapping(problem.y_set, state.inner.th, slope.th, self.eta)),
                 jax.tree.map(lambda a, b: c * (a - b) / self.rho, state.inner.lam, ascent),
@@ -253,8 +254,8 @@ class LVHBA(GrowingWeight):
         gone = jax.tree.map(lambda a, b: c * (a - b) / alpha, (x, y), (new_x, new_y))
         metrics = metrics._replace(
             residual=metrics.residual._replace(x=gone[0], y=gone[1]),
-            raw_x=optax.tree.norm(gone[0]),
-            raw_y=optax.tree.norm(gone[1]),
+            raw_x=tree_math.norm(gone[0]),
+            raw_y=tree_math.norm(gone[1]),
         )
         return LVHBAState(new, inner, held, state.step + 1, state.key), metrics
 

@@ -18,9 +18,9 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.settings import NOT_NEGATIVE, POSITIVE, check_settings, instance_of
 from hierax._base.trees import Number, dtype_of, given, or_one, select
 from hierax._lower.base import AbstractLowerSolver
@@ -159,7 +159,7 @@ class Moreau(Smoothed):
             multipliers=found.envelope.multipliers,
             inner=found,
             lower=lower,
-            distance=optax.tree.norm(optax.tree.sub(y, found.envelope.y)),
+            distance=tree_math.norm(tree_math.sub(y, found.envelope.y)),
             residual=jnp.maximum(found.envelope.residual, found.penalised.residual),
             status=jnp.maximum(found.envelope.status, found.penalised.status),
         )
@@ -171,14 +171,14 @@ class Moreau(Smoothed):
     def _value(self, problem: Problem, x: PyTree, found: Pair, c: Scalar, at: Samples) -> Scalar:
         """F + c (G - v_g) with both Lagrangians, so that what is left of violations counts to first order."""
         y, th = found.penalised.y, found.envelope.y
-        pull = optax.tree.norm(optax.tree.sub(th, y), squared=True) / (2 * self.g)
-        envelope = problem.lower(x, th, at.xi) + optax.tree.vdot(found.envelope.multipliers, problem.rows(x, th)) + pull
-        held = optax.tree.vdot(found.penalised.multipliers, problem.rows(x, y))
+        pull = tree_math.norm_squared(tree_math.sub(th, y)) / (2 * self.g)
+        envelope = problem.lower(x, th, at.xi) + tree_math.vdot(found.envelope.multipliers, problem.rows(x, th)) + pull
+        held = tree_math.vdot(found.penalised.multipliers, problem.rows(x, y))
         return problem.upper(x, y, at.zeta) + c * (problem.lower(x, y, at.xi) + held - envelope)
 
     def _push(self, problem: Problem, x: PyTree, y: PyTree, at: Samples) -> Scalar:
         """A typical difference of G: its slope times the size of y."""
-        return optax.tree.norm(jax.grad(problem.lower, 1)(x, y, at.xi)) * or_one(optax.tree.norm(y))
+        return tree_math.norm(jax.grad(problem.lower, 1)(x, y, at.xi)) * or_one(tree_math.norm(y))
 
     def _settled(self, problem: Problem, x: PyTree, start: Pair, c: Scalar, at: Samples) -> Pair:
         """Rounds of (th, y) from the last pair."""
@@ -190,8 +190,8 @@ class Moreau(Smoothed):
             tied = is_envelope.astype(c.dtype)
 
             def objective(x: PyTree, v: PyTree, xi: PyTree) -> Scalar:
-                near = tied * optax.tree.norm(optax.tree.sub(v, y), squared=True) / (2 * self.g)
-                along = optax.tree.vdot(optax.tree.sub(y, th), v) / self.g
+                near = tied * tree_math.norm_squared(tree_math.sub(v, y)) / (2 * self.g)
+                along = tree_math.vdot(tree_math.sub(y, th), v) / self.g
                 return problem.lower(x, v, xi) + near + (1 - tied) * (problem.upper(x, v, at.zeta) / c - along)
 
             begin = select(is_envelope, pair.envelope, pair.penalised)
@@ -203,8 +203,8 @@ class Moreau(Smoothed):
         def body(carry: tuple[Pair, Scalar, Int[Array, ""]]) -> tuple[Pair, Scalar, Int[Array, ""]]:
             pair, _, count = carry
             new, _ = jax.lax.scan(solved, pair, jnp.array([True, False]))
-            way = optax.tree.norm(optax.tree.sub(new.penalised.y, pair.penalised.y))
-            return new, way / or_one(optax.tree.norm(new.penalised.y)), count + 1
+            way = tree_math.norm(tree_math.sub(new.penalised.y, pair.penalised.y))
+            return new, way / or_one(tree_math.norm(new.penalised.y)), count + 1
 
         def unsettled(carry: tuple[Pair, Scalar, Int[Array, ""]]) -> Bool[Array, ""]:
             return (carry[1] > tol) & (carry[2] < ROUNDS)

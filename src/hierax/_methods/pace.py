@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.trees import dtype_of, or_one, select
 from hierax._problem.problem import Rows
 
@@ -100,9 +100,9 @@ def within_reach(pace: Pace, length: Scalar) -> Scalar:
 def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below) -> Pace:
     """After a step in the direction `taken`, what was left of it after the projection; `length`: how far x moved."""
     dtype = pace.factor.dtype
-    both = optax.tree.vdot(taken, pace.last), optax.tree.norm(taken) * optax.tree.norm(pace.last)
+    both = tree_math.vdot(taken, pace.last), tree_math.norm(taken) * tree_math.norm(pace.last)
     pace = pace._replace(
-        total=optax.tree.add(pace.total, taken),
+        total=tree_math.add(pace.total, taken),
         last=taken,
         turned=pace.turned + jnp.stack(both).astype(dtype),
         offset=pace.offset + _distances(above, below, dtype),
@@ -116,7 +116,7 @@ def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below)
 
 
 def _distances(first: Below, second: Below, dtype: jnp.dtype) -> Float[Array, "2"]:
-    return jnp.stack([optax.tree.norm(optax.tree.sub(a, b)).astype(dtype) for a, b in zip(first, second, strict=True)])
+    return jnp.stack([tree_math.norm(tree_math.sub(a, b)).astype(dtype) for a, b in zip(first, second, strict=True)])
 
 
 def _turning(pace: Pace) -> Bool[Array, ""]:
@@ -128,9 +128,9 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
     dtype = pace.factor.dtype
     mean = jax.tree.map(lambda a: a / or_one(pace.steps).astype(a.dtype), pace.total)
     products = (
-        optax.tree.vdot(mean, pace.before),
-        optax.tree.vdot(mean, mean),
-        optax.tree.vdot(pace.before, pace.before),
+        tree_math.vdot(mean, pace.before),
+        tree_math.vdot(mean, mean),
+        tree_math.vdot(pace.before, pace.before),
     )
     along, new, old = (product.astype(dtype) for product in products)
     steady = pace.turned[0] / or_one(pace.steps)  # mean square of the directions, without the noise of single steps

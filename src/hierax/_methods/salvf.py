@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.schedules import is_transformation
 from hierax._base.settings import AT_MOST_ONE, POSITIVE, TRUE_FALSE_OR_UNSET, Rule, check_settings, one_of
 from hierax._base.staircase import SIZE, size_at, stage_of, values_of
 from hierax._base.trees import INFINITE, Number, dtype_of, select
@@ -37,7 +38,7 @@ from hierax._methods.pace import BEGINNING, Below, within_reach
 from hierax._methods.salvf_defaults import below_curvature, filled
 from hierax._methods.salvf_settings import ADAPT, GAMMA1, REPAIR, check_direction
 from hierax._methods.salvf_step import MultiplierSet, SALVFState, alphas, followed, paced_after, step_metrics, top_of_z
-from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, is_transformation, rate
+from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, rate
 from hierax._methods.watch import first_watch, looked
 from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
@@ -255,7 +256,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
             # How far the step goes along what no bound holds back: its beginning, after the projection, in proportion.
             short = factors[0] * BEGINNING
             x, _ = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, short)
-            far = optax.tree.norm(optax.tree.sub(x, point.x)) / BEGINNING
+            far = tree_math.norm(tree_math.sub(x, point.x)) / BEGINNING
             factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
         # 3. One projected step per block; nu follows the constraints at the new point.
         x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
@@ -273,7 +274,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         metrics = step_metrics(self, problem, point, new, d, values)
         residual = metrics.residual._replace(inner=solved.residual)
-        distance = optax.tree.norm(optax.tree.sub(y, solved.w))
+        distance = tree_math.norm(tree_math.sub(y, solved.w))
         return after, metrics._replace(residual=residual, distance=distance, weight=alpha, lower_status=lower_status)
 
     # -- what the loop asks -----------------------------------------------------------------------------------------

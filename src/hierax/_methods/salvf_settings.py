@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from hierax._base.errors import InputError
+from hierax._base.schedules import is_transformation
 from hierax._base.settings import (
     AT_MOST_ONE,
     POSITIVE,
@@ -19,7 +20,6 @@ from hierax._base.settings import (
 )
 from hierax._lower.base import AbstractLowerSolver
 from hierax._methods.directions import Plain, Storm
-from hierax._methods.steps import is_transformation
 
 if TYPE_CHECKING:
     from hierax._methods.salvf import SALVF

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import tree_math
+from hierax._base.schedules import is_transformation
 from hierax._base.trees import dtype_of, largest, size
 from hierax._math.lagrangian import nonnegative
 from hierax._math.psi import Inner, Point, gradient_mapping, violation
 from hierax._methods.pace import Below, Pace, paced
-from hierax._methods.steps import is_transformation, rate
+from hierax._methods.steps import rate
 from hierax._methods.watch import Watch
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
@@ -73,10 +74,10 @@ def paced_after(
     """The pace of the x-step after the step from `before` to x, `factor` times as long as estimated."""
     assert state.watch.pace is not None
     length = factor * rate(method.steps.x, state.step, state.watch.share.dtype)
-    way = optax.tree.sub(before.x, x)
+    way = tree_math.sub(before.x, x)
     taken = jax.tree.map(lambda a: a / length.astype(a.dtype), way)
     forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
-    return paced(state.watch.pace, taken, optax.tree.norm(way), Below(before.y, forced), Below(*inner))
+    return paced(state.watch.pace, taken, tree_math.norm(way), Below(before.y, forced), Below(*inner))
 
 
 def step_metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers) -> Metrics:
@@ -88,15 +89,15 @@ def step_metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any
         upper=d.upper,
         lower=d.lower,
         violation=largest(jax.tree.map(jnp.multiply, beyond, method.scales), dtype),
-        step_x=optax.tree.norm(optax.tree.sub(new.x, old.x)),
-        step_y=optax.tree.norm(optax.tree.sub(new.y, old.y)),
+        step_x=tree_math.norm(tree_math.sub(new.x, old.x)),
+        step_y=tree_math.norm(tree_math.sub(new.y, old.y)),
         residual=Residual(
             gradient_mapping(problem.x_set, old.x, d.x, 1 / method.smoothness),
             gradient_mapping(problem.y_set, old.y, d.y, 1 / method.smoothness),
             jax.tree.map(lambda a, b: method.smoothness * (a - b), old.z, landed),
         ),
-        raw_x=optax.tree.norm(d.x),
-        raw_y=optax.tree.norm(d.y),
+        raw_x=tree_math.norm(d.x),
+        raw_y=tree_math.norm(d.y),
         push=method.c2 * largest(beyond, dtype),
         distance=jnp.zeros((), dtype),
         weight=jnp.ones((), dtype),

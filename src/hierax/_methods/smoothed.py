@@ -19,9 +19,9 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.trees import Number, dtype_of, given, move, or_one, select
 from hierax._math import curvature as estimate
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
@@ -188,12 +188,12 @@ class Smoothed(WithSmoothness):
         def visit(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, Look]]:
             found = self.look(problem, x, inner, this, at)
             d = self.slope(problem, x, found, this, at)
-            step = line_search.PROBE * size / or_one(optax.tree.norm(d))
+            step = line_search.PROBE * size / or_one(tree_math.norm(d))
             return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
 
         _, (xs, ds, both) = jax.lax.scan(visit, x0, None, length=2)  # a loop, so that the solver compiles once
-        moved, turned = (optax.tree.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
-        steep = optax.tree.norm(jax.tree.map(lambda a: a[0], ds))
+        moved, turned = (tree_math.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
+        steep = tree_math.norm(jax.tree.map(lambda a: a[0], ds))
         curved = or_one(jnp.maximum(turned / or_one(moved), steep / size))
         return jax.tree.map(lambda a: a[0], both), curved
 
@@ -222,7 +222,7 @@ class Smoothed(WithSmoothness):
         d = self.slope(problem, x, here, Round(state.round, state.key), at)
         line = line_search.trial(state.line, x, d)
         target = sets.project(problem.x_set, move(x, line.length, d))
-        way = optax.tree.norm(optax.tree.sub(target, x))
+        way = tree_math.norm(tree_math.sub(target, x))
 
         def visit(reached: Tried, first: Bool[Array, ""]) -> tuple[Tried, Look]:
             """The look at the trial point, and what follows from it; then the next phi_s at the point reached."""
@@ -324,7 +324,7 @@ def value_noise(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, residual: 
     F may be a small sum of large terms, so its slope times the size of y counts as one of them.
     """
     value, slope = jax.value_and_grad(problem.upper, 1)(x, y, zeta)
-    length = or_one(optax.tree.norm(y)) * optax.tree.norm(slope)
+    length = or_one(tree_math.norm(y)) * tree_math.norm(slope)
     eps = jnp.finfo(value.dtype).eps
     terms = jnp.abs(value) + length
     return jnp.minimum(length * residual, jnp.sqrt(eps) * terms) + 10 * eps * terms

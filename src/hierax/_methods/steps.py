@@ -6,14 +6,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.schedules import check_schedule
+from hierax._base.lazy import lazy
+from hierax._base.schedules import check_schedule, is_transformation
 from hierax._base.settings import NOT_NEGATIVE, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number, move, relaxed_promotion
 from hierax._problem import sets
+
+optax = lazy("optax")
 
 LOOKED_AT = (0, 1, 1000)  # steps at which a schedule is tried out
 
@@ -102,11 +104,6 @@ def check_rule(name: str, rule: StepRule) -> None:
     number = isinstance(rule, int | float | np.ndarray | np.generic | jax.Array) and not isinstance(rule, bool)
     if not number or not bool(np.all(np.asarray(rule) > 0)) or (np.ndim(rule) and not isinstance(rule, jax.Array)):
         raise InputError(f"{name}: needs a positive number, a schedule or an optax transformation, got {rule!r}.")
-
-
-def is_transformation(rule: object) -> bool:
-    """Whether the rule is an optax transformation, which hides its step size."""
-    return isinstance(rule, optax.GradientTransformation)
 
 
 def filled_rule(asked: StepRule, default: StepRule, dtype: jnp.dtype) -> StepRule:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.trees import dtype_of, normalised, or_one
 from hierax._math.lagrangian import saddle_gradient_xw
 from hierax._math.psi import Inner
@@ -63,7 +63,7 @@ def looked(watch: Watch, problem: Problem, x: PyTree, inner: Inner, gamma: Scala
         return saddle_gradient_xw(problem, x, w, inner.lam, gamma, xi)[1]
 
     image = jax.jvp(slope, (inner.w,), (watch.vector,))[1]
-    met = optax.tree.norm(image).astype(watch.share.dtype)
+    met = tree_math.norm(image).astype(watch.share.dtype)
     return watch._replace(
         vector=normalised(image), share=jnp.where(met > 0, jnp.minimum(1.0, SLACK * watch.curved / or_one(met)), 1.0)
     )

@@ -1,4 +1,4 @@
-"""The sets X and Y: convex, with a cheap projection (`optax.projections`)."""
+"""The sets X and Y: convex, with a cheap projection (as in `optax.projections`)."""
 
 import abc
 from typing import Any, NamedTuple
@@ -8,9 +8,9 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, PyTree
 
+from hierax._base import tree_math
 from hierax._base.errors import InputError
 
 
@@ -161,7 +161,7 @@ class Box(AbstractSet):
 
     def project(self, tree: PyTree) -> PyTree:
         """Clip every entry to its bounds."""
-        return optax.projections.projection_box(tree, _bounds_like(self.lower, tree), _bounds_like(self.upper, tree))
+        return jax.tree.map(jnp.clip, tree, _bounds_like(self.lower, tree), _bounds_like(self.upper, tree))
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Its own bounds."""
@@ -205,7 +205,7 @@ class NonNegative(AbstractSet):
 
     def project(self, tree: PyTree) -> PyTree:
         """Replace negative entries by zero."""
-        return optax.projections.projection_non_negative(tree)
+        return jax.tree.map(jax.nn.relu, tree)
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Zero and infinity."""
@@ -255,7 +255,7 @@ class Ball(AbstractSet):
     def project(self, tree: PyTree) -> PyTree:
         """Scale the joint vector back to the ball where it is outside."""
         radius = _scalar_like(self.radius, tree)
-        square = optax.tree.norm(tree, squared=True)
+        square = tree_math.norm_squared(tree)
         outside = square > radius**2  # written out, because derivatives of the norm itself do not exist at zero
         share = jnp.where(outside, radius / jnp.sqrt(jnp.where(outside, square, 1.0)), 1.0)
         return jax.tree.map(lambda leaf: share * leaf, tree)
@@ -270,7 +270,7 @@ class Ball(AbstractSet):
         """(||tree||^2 - radius^2) / (2 radius) <= 0: smooth, and of slope one on the sphere."""
         radius = _scalar_like(self.radius, tree)
         twice = 2 * jnp.where(radius > 0, radius, 1.0)
-        return Faces((optax.tree.norm(tree, squared=True) - radius**2) / twice, None)
+        return Faces((tree_math.norm_squared(tree) - radius**2) / twice, None)
 
     def in_units(self, lengths: PyTree) -> AbstractSet:
         """The radius divided by the length."""
@@ -322,7 +322,7 @@ class Simplex(AbstractSet):
 
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0 and sum - scale = 0."""
-        return Faces(jax.tree.map(jnp.negative, tree), optax.tree.sum(tree) - _scalar_like(self.scale, tree))
+        return Faces(jax.tree.map(jnp.negative, tree), tree_math.total(tree) - _scalar_like(self.scale, tree))
 
     def in_units(self, lengths: PyTree) -> AbstractSet:
         """The scale divided by the length."""

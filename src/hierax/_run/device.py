@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.trees import all_finite, dtype_of, select
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._problem import samples
@@ -91,7 +91,7 @@ def first_run(problem: Problem, method: AbstractMethod, state: Any, output: Outp
         last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
-        limit=FARTHEST * (1 + optax.tree.norm((x, y))),
+        limit=FARTHEST * (1 + tree_math.norm((x, y))),
         **_nothing_kept(problem, method, state, output),
     )
 
@@ -117,7 +117,7 @@ def advance(problem: Problem, method: AbstractMethod, output: Output, run: Run, 
     state, metrics = method.step(problem, run.state, tickets)
     numbers = (metrics.upper, metrics.lower, metrics.violation, metrics.raw_x, metrics.raw_y)
     finite = all_finite((state, numbers, _values(problem, state.point.x, state.point.y, tickets)))
-    near = optax.tree.norm((state.point.x, state.point.y)) <= run.limit
+    near = tree_math.norm((state.point.x, state.point.y)) <= run.limit
     code = jnp.where(finite, jnp.where(near, RUNNING, DIVERGED), NONFINITE).astype(jnp.int32)
     if not isinstance(metrics.lower_status, int):
         below = metrics.lower_status
@@ -301,7 +301,8 @@ class _Chunk(NamedTuple):
         carry = self._steps(carry, jnp.where(leading, self.orders.lead, self.orders.period))
         recorded = ~leading | self.orders.lead_record
         runs, row = self._closed(carry.runs)
-        table = jax.tree.map(lambda t, r: t.at[written].set(r), table, row)
+        # `.at[].set` would be a scatter, which takes several times as long to compile.
+        table = jax.tree.map(lambda t, r: jax.lax.dynamic_update_index_in_dim(t, r, written, 0), table, row)
         carry = carry._replace(runs=select(recorded, runs, carry.runs))
         return carry, table, number + 1, written + recorded.astype(jnp.int32)
 

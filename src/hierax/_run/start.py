@@ -10,10 +10,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.schedules import is_transformation
 from hierax._base.trees import on_device, size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read
@@ -35,15 +35,11 @@ QUICK_START = 10_000  # entries of all starts up to which the program of the sta
 
 def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step."""
-    program = _program(output, spread)
-    keys = _keys(prepared, seed)
     with prepared.processes.together():
-        fed = _fed_by_streams(prepared, method) | _fed_by_files(prepared, method, keys)
-    arguments = (method, prepared.x, prepared.y, keys, fed)
-    quick = (
-        size((prepared.x, prepared.y)) <= QUICK_START
-    )  # it runs once: compiling it well takes longer than running it
-    filled, run, finite, doubts = prepared.bound.run("start", program, *arguments, static=(output, spread), quick=quick)
+        fed = _fed_by_streams(prepared, method) | _fed_by_files(prepared, method, seed)
+    quick = size((prepared.x, prepared.y)) <= QUICK_START  # it runs once: compiling it well takes longer than that
+    arguments, static = (method, prepared.x, prepared.y, seed, fed), (output, spread, prepared.count)
+    filled, run, finite, doubts = prepared.bound.run("start", _program(*static), *arguments, static=static, quick=quick)
     refuse_nonfinite(read(finite))
     for text, flags in doubts.items():
         if np.any(read(flags)):
@@ -53,19 +49,19 @@ def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Outp
 
 def form_of_start(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step, with shapes in the place of arrays: no batch is taken for it."""
-    keys = _keys(prepared, seed)
-    fed = _form_of_streams(prepared, method) | _fed_by_files(prepared, method, keys)
-    arguments = (method, prepared.x, prepared.y, keys, fed)
-    program = _program(output, spread)
-    filled, run, _, _ = prepared.bound.shapes("start", program, *arguments, static=(output, spread))
+    fed = _form_of_streams(prepared, method) | _fed_by_files(prepared, method, seed)
+    arguments, static = (method, prepared.x, prepared.y, seed, fed), (output, spread, prepared.count)
+    filled, run, _, _ = prepared.bound.shapes("start", _program(*static), *arguments, static=static)
     return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
 
 
-def _program(output: Output, spread: Spread) -> Callable[..., tuple[AbstractMethod, Run, Flags, Flags]]:
+def _program(
+    output: Output, spread: Spread, count: int | None
+) -> Callable[..., tuple[AbstractMethod, Run, Flags, Flags]]:
     """Unset values estimated and the lower level solved, at every start."""
 
     def program(
-        problem: Problem, method: AbstractMethod, x: PyTree, y: PyTree, keys: PRNGKeyArray, fed: dict[str, PyTree]
+        problem: Problem, method: AbstractMethod, x: PyTree, y: PyTree, seed: Array, fed: dict[str, PyTree]
     ) -> tuple[AbstractMethod, Run, Flags, Flags]:
         def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> tuple[AbstractMethod, Run, Flags, Flags]:
             look = method.batches(problem).first_look(problem, key)._replace(**fed)
@@ -75,18 +71,9 @@ def _program(output: Output, spread: Spread) -> Callable[..., tuple[AbstractMeth
             run = first_run(problem, begun.method, begun.state, output)
             return begun.method, run, finite_values(problem, x, y, zeta, xi), begun.doubts
 
-        return over_starts(one, spread)(x, y, keys)
+        return over_starts(one, spread)(x, y, start_keys(seed, count))
 
     return program
-
-
-def _keys(prepared: Prepared, seed: Seed) -> PRNGKeyArray:
-    """The keys of the starts, in one small program: call by call JAX compiles three, with everything it has."""
-    count = prepared.count
-    keys: PRNGKeyArray = prepared.bound.run(
-        "keys", lambda _, seed: start_keys(seed, count), seed, static=count, quick=True
-    )
-    return keys
 
 
 def _fed_by_streams(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
@@ -114,11 +101,12 @@ def _form_of_streams(prepared: Prepared, method: AbstractMethod) -> dict[str, Py
     return fed
 
 
-def _fed_by_files(prepared: Prepared, method: AbstractMethod, keys: PRNGKeyArray) -> dict[str, PyTree]:
+def _fed_by_files(prepared: Prepared, method: AbstractMethod, seed: Seed) -> dict[str, PyTree]:
     """Likewise the rows of files, which are the same whenever they are asked for."""
     if not prepared.files:
         return {}
-    batches = method.batches(prepared.bound.problem)
+    batches, count = method.batches(prepared.bound.problem), prepared.count
+    keys = prepared.bound.run("keys", lambda _, seed: start_keys(seed, count), seed, static=count, quick=True)
     look = PlannedRows(prepared.files, prepared.bound, batches, keys).first_look()
     return on_mesh(look, 1, prepared.placement, prepared.processes)
 
@@ -168,7 +156,7 @@ def _kind(setting: object, unset: str) -> str:
     """What decides the form of the state that a setting leaves behind."""
     if setting is None:
         return unset
-    if isinstance(setting, optax.GradientTransformation):
+    if is_transformation(setting):
         return "an optax transformation"
     if isinstance(setting, eqx.Module) and not callable(setting):
         return f"{type(setting).__name__}()"

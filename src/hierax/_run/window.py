@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from hierax._base import tree_math
 from hierax._problem.problem import Problem
 from hierax._run.reports import Metrics, Residual
 
@@ -46,7 +46,7 @@ def empty_window(problem: Problem, method: AbstractMethod, state: Any, dtype: jn
 
 def added(window: Window, metrics: Metrics, step: Array) -> Window:
     """The window with one more step in it, made from the state at `step`."""
-    norms = [jnp.asarray(optax.tree.norm(part), window.numbers.dtype) for part in metrics.residual]
+    norms = [jnp.asarray(tree_math.norm(part), window.numbers.dtype) for part in metrics.residual]
     each = (metrics.upper, metrics.lower, metrics.step_x, metrics.step_y, metrics.raw_x, metrics.raw_y, *norms)
     numbers = jnp.stack([number.astype(window.numbers.dtype) for number in each])
     sign = 1 - 2 * ((step - window.first) % 2)
@@ -110,7 +110,7 @@ def means_of(window: Window, step: Array) -> Means:
     steps = jnp.maximum(step - window.first, 1).astype(window.numbers.dtype)
 
     def norms(residual: Residual) -> Float[Array, "4"]:
-        return jnp.stack([jnp.asarray(optax.tree.norm(part), steps.dtype) for part in residual]) / steps
+        return jnp.stack([jnp.asarray(tree_math.norm(part), steps.dtype) for part in residual]) / steps
 
     sampled = window.alternating is not None
     swing = norms(window.alternating) if window.alternating is not None else jnp.zeros((4,), steps.dtype)

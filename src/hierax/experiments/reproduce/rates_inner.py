@@ -11,9 +11,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
+from hierax._base import tree_math
 from hierax._lower.salm import SALM
 from hierax._math import curvature as estimate
 from hierax._math.envelope import best_multiplier
@@ -89,7 +89,7 @@ def _errors(target: Target, solver: SALM, keys: PRNGKeyArray, blocks: int) -> tu
         if solver.dual_free:
             lam = best_multiplier(problem.rows(x, w), z, one, one)
         away = (w - target.w, lam.inequalities - target.lam)
-        return optax.tree.norm(away[0], squared=True), optax.tree.norm(away[1], squared=True)
+        return tree_math.norm_squared(away[0]), tree_math.norm_squared(away[1])
 
     def run(key: PRNGKeyArray) -> tuple[Array, Array]:
         def step(carry: tuple[Array, Rows], at: tuple[Array, Array]) -> tuple[tuple[Array, Rows], None]:
