@@ -2,7 +2,7 @@ r"""MaxMin, the lower solver of BLOCC: accelerated ascent in the multipliers, pr
 
     max over mu >= 0 of  min over y in Y of  G(x, y) + <mu, H(x, y)>          (equality multipliers are free in sign)
 
-    mu_half  = mu_t + (t-1)/(t+2) (mu_t - mu_{t-1}),   mu_{-1} = mu_0           t = 0..T-1, from 0 again in every call
+    mu_half  = [mu_t + (t-1)/(t+2) (mu_t - mu_{t-1})]_+,   mu_{-1} = mu_0       t = 0..T-1, from 0 again in every call
     T_y times:  y <- Proj_Y(y - eta1 (grad_y G + J_y H^T mu_half))
     mu_{t+1} = [mu_half + eta2 H(x, y)]_+
 
@@ -78,7 +78,7 @@ class MaxMin(AbstractLowerSolver):
 
     by T dual steps t = 0..T-1, before each of which y makes T_y steps at the extrapolated multiplier:
 
-        mu_half  = mu_t + (t-1)/(t+2) (mu_t - mu_{t-1})
+        mu_half  = [mu_t + (t-1)/(t+2) (mu_t - mu_{t-1})]_+     (equalities: without [.]_+, here and below)
         y        <- Proj_Y(y - eta1 (grad_y G + J_y H' mu_half))     T_y times
         mu_{t+1} = [mu_half + eta2 H(x, y)]_+
 
