@@ -104,12 +104,82 @@ def test_the_gate_sees_what_is_missing(gate, monkeypatch):
     made = {"hierax.undocumented": undocumented, "hierax.unexplained": unexplained}
     monkeypatch.setattr(gate, "look_up", made.get)
     assert set(gate.faults_of("hierax.undocumented")) == {"docstring"}
-    assert set(gate.faults_of("hierax.unexplained")) == {"args", "example"}
+    assert set(gate.faults_of("hierax.unexplained")) == {"args", "example", "formula", "reference"}
     assert "explain y " in gate.faults_of("hierax.unexplained")["args"]
     monkeypatch.setattr(gate, "exported", lambda: ["hierax.new"])
     monkeypatch.setattr(gate, "listed", lambda: ["hierax.gone"])
     missing, gone = gate.faults()
     assert missing.startswith("hierax.new is exported and missing") and gone.startswith("hierax.gone is in")
+
+
+FORMULA = """A step.
+
+    {formula}
+
+    Examples:
+        >>> 1
+        1
+
+    References:
+        {reference}
+"""
+
+
+@pytest.mark.parametrize(
+    ("formula", "reference", "lacking"),
+    [
+        ("    x <- x - a d", "Beck: First-order methods in optimization, SIAM 2017.", set()),
+        ("    x <- x - a d", "docs/method.md, eq. 11", set()),
+        ("    x <- x - a d", "Beck: First-order methods in optimization.", {"reference"}),
+        ("    x <- x - a d", "docs/no-such-page.md", {"reference", "page"}),
+        ("x <- x - a d", "docs/method.md", {"formula"}),
+        ("    first line of a listing", "docs/method.md", {"formula"}),
+    ],
+)
+def test_a_formula_and_a_reference_are_asked_for(gate, monkeypatch, formula, reference, lacking):
+    def step(): ...
+
+    step.__doc__ = FORMULA.format(formula=formula, reference=reference)
+    monkeypatch.setattr(gate, "look_up", {"hierax.step": step}.get)
+    assert set(gate.faults_of("hierax.step")) == lacking
+
+
+def test_a_name_that_loses_its_formula_or_its_reference_is_found(gate, monkeypatch):
+    """On a real one: what the build would say of `hierax.Box` without them, and of an excuse that is not needed."""
+    thing = gate.look_up("hierax.Box")
+    whole = vars(thing)["__doc__"]
+    formula, reference = whole.index("        X = {"), whole.index("    References:")
+    rest = whole[formula:].index("\n\n") + formula
+    monkeypatch.setattr(gate, "own_docstring", lambda _: whole[:formula] + whole[rest:reference])
+    assert {"formula", "reference"} <= set(gate.faults_of("hierax.Box"))
+    monkeypatch.undo()
+    monkeypatch.setitem(gate.EXCUSED, ("hierax.Box", "formula"), "no longer needed, as the formula is there by now")
+    assert gate.faults() == ["hierax.Box is excused for its formula, and need not be any more"]
+
+
+def test_the_typeset_formula_takes_the_place_of_the_plain_one(gate):
+    pages = importlib.import_module("reference_pages")
+    shown = pages.page_of("hierax.Ball", {}, DOCS)
+    assert r"\|x\|_2 \le \text{radius}" in shown and "X = {x" not in shown
+    assert shown.index("## References") > shown.index("## Example") and "Parikh, Boyd" in shown
+
+
+def test_every_typeset_formula_belongs_to_a_name_with_a_plain_one(gate):
+    pages = importlib.import_module("reference_pages")
+    for name in pages.FORMULAS:
+        assert gate.take_apart(gate.own_docstring(gate.look_up(name))).formulas, name
+
+
+METHOD_PAGES = [DOCS / "method.md", *(page for page in sorted((DOCS / "methods").glob("*.md")) if page.stem != "index")]
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
+def test_every_page_of_a_method_says_when_to_use_it_and_what_it_costs(page):
+    text = page.read_text("utf-8")
+    if page.stem == "lower-solvers":  # one page for all of them: a table says which is for what
+        assert "| for | how | not for |" in text and "**Cost.**" in text
+    else:
+        assert "**When to use it.**" in text and "**Cost of a step.**" in text
 
 
 def test_every_excuse_gives_its_reason(gate):

@@ -119,32 +119,45 @@ MEMBERS = {
     "hierax.AbstractSet": "project faces bounds contains",
 }
 
-_AUGMENTED = r"""y \leftarrow \operatorname*{arg\,min}_{y \in Y} \; G(x, y)
-+ \tfrac{1}{2\rho} \textstyle\sum_i \bigl([\mu_i + \rho\, r_i(x, y)]_+^2 - \mu_i^2\bigr),
-\qquad \mu \leftarrow [\mu + \rho\, r]_+"""
+_AUGMENTED = r"""y &\leftarrow \operatorname*{arg\,min}_{y \in Y} \; G(x, y)
+  + \tfrac{1}{2\rho} \textstyle\sum_i \bigl([\mu_i + \rho\, r_i(x, y)]_+^2 - \mu_i^2\bigr) \\
+\mu &\leftarrow [\mu + \rho\, r(x, y)]_+"""
 
-# Mathematics of a name, as LaTeX. The equations and their sources stand on the pages of READ_ON.
+_LOWER = r"y^*(x) = \operatorname*{arg\,min}_{y \in Y} \{\, G(x, y) : h(x, y) \le 0,\; e(x, y) = 0 \,\}"
+
+# The first formula of a docstring, typeset: the page shows it in the place of the plain one. Their sources: References.
 FORMULAS = {
-    "hierax.Problem": r"""\min_{x \in X} \; F(x, y^*(x)) = \mathbb{E}\, f(x, y^*(x); \zeta)
-\quad\text{where}\quad
-y^*(x) = \operatorname*{arg\,min}_{y \in Y}
-\{\, G(x, y) = \mathbb{E}\, g(x, y; \xi) : h(x, y) \le 0,\; e(x, y) = 0 \,\}""",
-    "hierax.Box": r"X = \{\, x : l_i \le x_i \le u_i \,\}",
-    "hierax.NonNegative": r"X = \{\, x : x_i \ge 0 \,\}",
-    "hierax.Ball": r"X = \{\, x : \|x\|_2 \le r \,\}",
-    "hierax.Simplex": r"X = \{\, x : x_i \ge 0,\; \textstyle\sum_i x_i = s \,\}",
-    "hierax.Free": r"X = \mathbb{R}^n",
-    "hierax.Decay": r"\alpha_k = \text{scale} \cdot \min(1,\; a\,(k+1)^{-\text{power}})",
+    "hierax.Problem": r"""\begin{aligned}
+\min_{x \in X} \;& F(x, y^*(x)) = \mathbb{E}\, f(x, y^*(x); \zeta) \quad\text{subject to}\quad
+  H_{\text{up}}(x, y^*(x)) \le 0 \\
+& y^*(x) = \operatorname*{arg\,min}_{y \in Y}
+\{\, G(x, y) = \mathbb{E}\, g(x, y; \xi) : h(x, y) \le 0,\; e(x, y) = 0 \,\}
+\end{aligned}""",
+    "hierax.Box": r"""X = \{\, x : \text{lower}_i \le x_i \le \text{upper}_i \,\}, \qquad
+\operatorname{Proj}_X(x) = \min(\max(x, \text{lower}), \text{upper})""",
+    "hierax.NonNegative": r"X = \{\, x : x_i \ge 0 \,\}, \qquad \operatorname{Proj}_X(x) = \max(x, 0)",
+    "hierax.Ball": r"""X = \{\, x : \|x\|_2 \le \text{radius} \,\}, \qquad
+\operatorname{Proj}_X(x) = x \, \min\bigl(1, \text{radius} / \|x\|_2\bigr)""",
+    "hierax.Simplex": r"""X = \{\, x : x_i \ge 0,\; \textstyle\sum_i x_i = \text{scale} \,\}, \qquad
+\operatorname{Proj}_X(x) = [x - t]_+ \;\text{ with } t \text{ such that the entries sum to scale}""",
+    "hierax.Free": r"X = \mathbb{R}^n, \qquad \operatorname{Proj}_X(x) = x",
+    "hierax.AbstractSet": r"\operatorname{Proj}(u) = \operatorname*{arg\,min}_{v \in \text{set}} \|v - u\|_2",
+    "hierax.Finite": r"\mathbb{E}\, f(x, y; \zeta) = \frac1N \sum_{i=1}^N f(x, y; \text{row}_i)",
+    "hierax.Decay": r"\alpha_k = \text{scale} \cdot \min\bigl(1,\; a\,(k+1)^{-\text{power}}\bigr), \; k = 0, 1, \dots",
     "hierax.SALVF": r"""\begin{aligned}
 L_{\gamma_1}(x, w, \lambda) &= G(x, w) + \tfrac{1}{2\gamma_1} \textstyle\sum_i
   \bigl([\gamma_1 \lambda_i + H_i(x, w)]_+^2 - \gamma_1^2 \lambda_i^2\bigr) \\
 E(x, z) &= \min_{w \in Y} \max_{\lambda \ge 0} \; L_{\gamma_1}(x, w, \lambda)
   - \tfrac{\gamma_2}{2} \|\lambda - z\|^2 \\
-\Psi(x, y, z) &= F(x, y) + c_1 \bigl(G(x, y) - E(x, z)\bigr) + \text{outer constraint term}
+\Psi(x, y, z) &= F(x, y) + c_1 \bigl(G(x, y) - E(x, z)\bigr)
+  + \tfrac{1}{2 c_2} \textstyle\sum_i \bigl([\nu_i + c_2 H_i(x, y)]_+^2 - \nu_i^2\bigr)
 \end{aligned}""",
     "hierax.SALVF_VR": r"""d_k = \nabla \Psi(u_k) + (1 - \beta_k)\,\bigl(d_{k-1} - \nabla \Psi(u_{k-1})\bigr),
-\qquad u = (x, y, z)""",
-    "hierax.Storm": r"d_k = \nabla \Psi(u_k) + (1 - \beta_k)\,\bigl(d_{k-1} - \nabla \Psi(u_{k-1})\bigr)",
+\qquad u = (x, y)""",
+    "hierax.Storm": r"""\begin{aligned}
+d_k &= \nabla \Psi(u_k) + (1 - \beta_k)\,\bigl(d_{k-1} - \nabla \Psi(u_{k-1})\bigr), \qquad \beta_0 = 1 \\
+\beta_{k+1} &= \min(1,\; \kappa \cdot \text{unit} \cdot c_1 \alpha_k)
+\end{aligned}""",
     "hierax.Plain": r"d_k = \nabla \Psi(u_k)",
     "hierax.BLOCC": r"""F_c(x) = \max_{\mu \ge 0} \min_{y \in Y} \;
 F(x, y) + c\,(G(x, y) - v(x)) + \langle \mu, H(x, y) \rangle""",
@@ -158,36 +171,61 @@ G(x, \theta) + \lambda^\top H(x, \theta) + \tfrac{1}{2 g_1} \|\theta - y\|^2 - \
     "hierax.GAM": r"""\begin{bmatrix} L_{yy} & J_A^\top \\ J_A & 0 \end{bmatrix}
 \begin{bmatrix} \mathrm{d}y^*/\mathrm{d}x \\ \mathrm{d}\lambda/\mathrm{d}x \end{bmatrix}
 = - \begin{bmatrix} L_{yx} \\ J_{x,A} \end{bmatrix},
-\qquad d = \nabla_x F + \Bigl(\frac{\mathrm{d}y^*}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F""",
-    "hierax.Barrier": r"""B_t(x, y) = G(x, y) - t \textstyle\sum_i \log(-H_i(x, y)), \qquad
-d = \nabla_x F - B_{xy} B_{yy}^{-1} \nabla_y F \;\text{ at }\; y_t(x) = \arg\min_y B_t(x, y)""",
-    "hierax.SIGD": r"""y_q(x) = \operatorname*{arg\,min}_y \{\, G(x, y) + q^\top y : A y \le b + B x \,\},
-\qquad q \text{ uniform in the ball of radius } \sigma""",
-    "hierax.IGAL": _AUGMENTED,
-    "hierax.ALM": _AUGMENTED,
+\qquad d = \nabla_x F + \Bigl(\frac{\mathrm{d}y^*}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F,
+\quad x \leftarrow \operatorname{Proj}_X(x - \eta d)""",
+    "hierax.Barrier": r"""\begin{aligned}
+B_t(x, y) &= G(x, y) - t \textstyle\sum_i \log(-H_i(x, y)), \qquad y_t(x) = \operatorname*{arg\,min}_y B_t(x, y) \\
+d &= \nabla_x F - B_{xy} B_{yy}^{-1} \nabla_y F \;\text{ at } y_t(x),
+  \qquad x \leftarrow \operatorname{Proj}_X(x - \eta d)
+\end{aligned}""",
+    "hierax.SIGD": r"""\begin{aligned}
+y_q(x) &= \operatorname*{arg\,min}_y \{\, G(x, y) + q^\top y : A y \le b + B x \,\},
+  \qquad q \text{ uniform in the ball of radius } \sigma \\
+d &= \nabla_x F + \Bigl(\frac{\mathrm{d}y_q}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F,
+  \qquad x \leftarrow \operatorname{Proj}_X(x - \eta d)
+\end{aligned}""",
+    "hierax.IGAL": rf"""\begin{{aligned}}
+{_AUGMENTED} \\
+d &= \nabla_x F + \Bigl(\frac{{\mathrm{{d}}y^*}}{{\mathrm{{d}}x}}\Bigr)^{{\!\top}} \nabla_y F,
+  \qquad x \leftarrow \operatorname{{Proj}}_X(x - \eta d)
+\end{{aligned}}""",
+    "hierax.ALM": rf"""\begin{{aligned}}
+{_AUGMENTED}
+\end{{aligned}}""",
     "hierax.Moreau": r"""\begin{aligned}
 v_g(x, y) &= \min \{\, G(x, \theta) + \tfrac{1}{2g} \|\theta - y\|^2 : \theta \in Y,\; H(x, \theta) \le 0 \,\} \\
 \varphi_c(x) &= \min \{\, F(x, y) + c\,(G(x, y) - v_g(x, y)) : y \in Y,\; H(x, y) \le 0 \,\}
 \end{aligned}""",
-    "hierax.FirstOrderPenalty": r"""\min_{x \in X,\, y \in Y} \max_{z \in Y} \; F(x, y) + r\,(G_m(x, y) - G_m(x, z)),
-\qquad G_m = G + m\,\bigl(\|[H]_+\|^2 + \|e\|^2\bigr)""",
-    "hierax.SALM": r"""\min_{w \in Y} \max_{\lambda \ge 0} \;
-L_{\gamma_1}(x, w, \lambda) - \tfrac{\gamma_2}{2} \|\lambda - z\|^2""",
-    "hierax.Exact": r"y^*(x) = \operatorname*{arg\,min}_{y \in Y} \{\, G(x, y) : h(x, y) \le 0,\; e(x, y) = 0 \,\}",
-    "hierax.extend.gradient_mapping": r"\bigl(u - \operatorname{Proj}(u - s\, d)\bigr) / s",
-    "hierax.extend.violation": r"[H]_+, \quad |e|",
+    "hierax.FirstOrderPenalty": r"""\begin{aligned}
+&\min_{x \in X,\, y \in Y} \max_{z \in Y} \; F(x, y) + r_k\,(G_m(x, y) - G_m(x, z)), \\
+&G_m = G + m_k\,\bigl(\|[H]_+\|^2 + \|e\|^2\bigr), \qquad r_k = r/\varepsilon_k, \quad m_k = m/\varepsilon_k^2
+\end{aligned}""",
+    "hierax.SALM": r"""\begin{aligned}
+\ell(w, \lambda) &= L_{\gamma_1}(x, w, \lambda) - \tfrac{\gamma_2}{2} \|\lambda - z\|^2 \\
+\mu &= [\gamma_1 \lambda + H(x, w)]_+ / \gamma_1 \\
+w &\leftarrow \operatorname{Proj}_Y\bigl(w - \eta_j (\nabla_y g(x, w; \xi_j) + J_y H(x, w)^\top \mu)\bigr) \\
+\lambda &\leftarrow \bigl[\lambda + \rho_j (\max(-\gamma_1 \lambda, H(x, w)) - \gamma_2 (\lambda - z))\bigr]_+
+\end{aligned}""",
+    "hierax.Exact": _LOWER,
+    "hierax.MaxMin": r"\max_{\mu \ge 0} \min_{y \in Y} \; G(x, y) + \langle \mu, H(x, y) \rangle",
+    "hierax.AbstractLowerSolver": _LOWER,
+    "hierax.certify": r"""\begin{aligned}
+\text{lower gap} &= G(x, y) - v(x), \qquad
+  v(x) = \min_{w \in Y} \{\, G(x, w) : h(x, w) \le 0,\; e(x, w) = 0 \,\} \\
+\text{distance} &= \|y - y^*(x)\|, \qquad v(x) = G(x, y^*(x)) \\
+\text{hyper-gradient} &= \nabla \varphi = \nabla_x F
+  + \Bigl(\frac{\mathrm{d}y^*}{\mathrm{d}x}\Bigr)^{\!\top} \nabla_y F, \qquad \varphi(x) = F(x, y^*(x))
+\end{aligned}""",
+    "hierax.extend.gradient_mapping": r"""r(u) = \bigl(u
+- \operatorname{Proj}(u - \text{step} \cdot \text{gradient})\bigr) / \text{step}""",
+    "hierax.extend.violation": r"[h]_+ = \max(h, 0), \qquad |e|, \qquad [H_{\text{up}}]_+",
     "hierax.problems.toy": r"""\min_{x \in [0, 3]}
 \frac{e^{2 - y^*(x)}}{2 + \cos 6x} + \tfrac12 \log\bigl((4x - 2)^2 + 1\bigr)
 \quad\text{where}\quad y^*(x) = \operatorname*{arg\,min}_{y \in [0, 3]} \{\, (y - 2x)^2 : y - x \le 0 \,\}""",
-    "hierax.datasets.scale": r"x \mapsto -1 + 2\,\frac{x - \min}{\max - \min}",
+    "hierax.datasets.scale": r"x_{ij} \mapsto -1 + 2\,\frac{x_{ij} - \min_j}{\max_j - \min_j}",
 }
 
-_PAPER = (
-    "Nie, Li and Wen: An Augmented Lagrangian Value Function Method for Lower-level Constrained Stochastic Bilevel "
-    "Optimization"
-)
-
-# Where a name is explained further: pages of docs/, and texts.
+# Where a name is explained further: pages of docs/. Those that its docstring refers to are not shown twice.
 READ_ON: dict[str, tuple[str, ...]] = {
     "hierax.Problem": ("using.md",),
     "hierax.Finite": ("using.md", "data.md"),
@@ -206,9 +244,9 @@ READ_ON: dict[str, tuple[str, ...]] = {
     "hierax.check": ("certificate.md",),
     "hierax.theory": ("theory.md",),
     "hierax.Theory": ("theory.md",),
-    "hierax.SALVF": ("method.md", "corrections.md", "as-printed.md", _PAPER),
-    "hierax.SALVF_VR": ("method.md", "corrections.md", _PAPER),
-    "hierax.Storm": ("method.md", "corrections.md", _PAPER),
+    "hierax.SALVF": ("method.md", "corrections.md", "as-printed.md"),
+    "hierax.SALVF_VR": ("method.md", "corrections.md"),
+    "hierax.Storm": ("method.md", "corrections.md"),
     "hierax.Plain": ("method.md",),
     "hierax.Steps": ("using.md", "method.md"),
     "hierax.Decay": ("using.md", "method.md"),
@@ -222,7 +260,7 @@ READ_ON: dict[str, tuple[str, ...]] = {
     "hierax.IGAL": ("methods/ig-al.md",),
     "hierax.Moreau": ("methods/moreau.md",),
     "hierax.FirstOrderPenalty": ("methods/first-order-penalty.md",),
-    "hierax.SALM": ("methods/lower-solvers.md", "method.md", _PAPER),
+    "hierax.SALM": ("methods/lower-solvers.md", "method.md"),
     "hierax.Exact": ("methods/lower-solvers.md", "auto.md"),
     "hierax.Conic": ("methods/lower-solvers.md",),
     "hierax.MaxMin": ("methods/lower-solvers.md", "methods/blocc.md"),
@@ -254,8 +292,35 @@ READ_ON: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Names that compute nothing, by kind: why they need neither a formula nor a reference.
+NOTHING_COMPUTED = {
+    "an error or a warning: it says in words what happened and what to do": (
+        *_of("hierax", "InputError RunFailed MissingExtra HieraxWarning"),
+        "hierax.datasets.MissingData",
+    ),
+    "a record: what its entries are computed by stands with the function that fills them in": (
+        *_of("hierax", "Solution Solutions Status Info Theory"),
+        *_of("hierax.problems", "Example Known SVMSolution"),
+        *_of("hierax.datasets", "Dataset Source"),
+        *_of("hierax.extend", "Begun Batches Tickets Metrics Costs RunCosts Advice Iterate StepTaken Rows"),
+    ),
+    "files and rows of data sets: their origins are in docs/datasets.md and in the table SOURCES": _of(
+        "hierax.datasets", "load splits availability"
+    ),
+    "bookkeeping between a method and the loop, or of compiled programs; the formulas are the method's": (
+        *_of("hierax", "AbstractMethod cache"),
+        *_of("hierax.extend", "init_rule batch_costs as_arrays fetch"),
+    ),
+}
+
 # What a name is excused from, and why. The gate complains about a reason that is no longer needed.
 EXCUSED: dict[tuple[str, str], str] = {
+    **{
+        (name, kind): reason
+        for reason, names in NOTHING_COMPUTED.items()
+        for name in names
+        for kind in ("formula", "reference")
+    },
     ("hierax.cache", "example"): (
         "it changes where JAX keeps compiled programs for the rest of the process, which an example must not do to the "
         "process of the tests; tests/test_kept.py calls it in processes of its own"

@@ -6,12 +6,17 @@ No Sphinx in here: tests/test_docs_site.py asks the same questions in a second.
 import importlib
 import inspect
 import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from catalogue import EXCUSED, GROUPS, MEMBERS, MODULES, VALUES
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Examples", "References")
 ENTRY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*): ?(.*)", re.DOTALL)
+PAGE = re.compile(r"docs/([\w/-]+\.md)")
+YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+RELATION = re.compile(r"[=<>~]")  # a block without any is a listing
+DOCS = Path(__file__).parent.parent
 
 
 class Docstring(NamedTuple):
@@ -34,6 +39,39 @@ class Docstring(NamedTuple):
     def has_example(self) -> bool:
         """Whether it shows something that runs."""
         return ">>> " in self.sections.get("Examples", "")
+
+    @property
+    def formulas(self) -> list[str]:
+        """The paragraphs before the first section that stand further in and state a relation, as formulas do."""
+        return [one for one in paragraphs(self.text) if is_indented(one) and RELATION.search(one)]
+
+    @property
+    def references(self) -> list[str]:
+        """What the section References lists, an entry per line that is not a continuation."""
+        entries = re.split(r"\n(?=\S)", self.sections.get("References", ""))
+        return [" ".join(entry.split()) for entry in entries if entry.strip()]
+
+
+def paragraphs(text: str) -> list[str]:
+    """What blank lines set apart; indented paragraphs that follow one another are one."""
+    found: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        if found and is_indented(paragraph) and is_indented(found[-1]):
+            found[-1] += f"\n\n{paragraph}"
+        elif paragraph.strip():
+            found.append(paragraph)
+    return found
+
+
+def is_indented(paragraph: str) -> bool:
+    """Whether every line begins with four spaces, as formulas and code in docstrings do."""
+    return all(line.startswith("    ") for line in paragraph.splitlines() if line.strip())
+
+
+def can_be_followed(reference: str) -> bool:
+    """Whether an entry of References is a publication with its year, or names pages of docs/, which must be there."""
+    pages = PAGE.findall(reference)
+    return all((DOCS / page).exists() for page in pages) and bool(pages or YEAR.search(reference))
 
 
 def take_apart(docstring: str | None) -> Docstring:
@@ -122,6 +160,15 @@ def faults_of(name: str) -> dict[str, str]:
         found["args"] = f"{name}: its docstring does not explain {', '.join(missing)} (Args, or Attributes of a record)"
     if not parts.has_example:
         found["example"] = f"{name}: its docstring has no example"
+    if not parts.formulas:
+        found["formula"] = (
+            f"{name}: its docstring has no formula (a block, four spaces further in, before its sections)"
+        )
+    if not any(can_be_followed(one) for one in parts.references):
+        found["reference"] = f"{name}: its References name no publication with its year and no page of docs/"
+    lost = [page for one in parts.references for page in PAGE.findall(one) if not (DOCS / page).exists()]
+    if lost:
+        found["page"] = f"{name}: its References name docs/{lost[0]}, which does not exist"
     for member in MEMBERS.get(name, "").split():
         one = inspect.getattr_static(thing, member, None)
         if one is None or not inspect.getdoc(getattr(thing, member, None)):

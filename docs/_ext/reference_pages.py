@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from catalogue import FORMULAS, GROUPS, MEMBERS, READ_ON, VALUES
-from gate import explanations, listed, look_up, own_docstring, parameters, take_apart
+from gate import PAGE, explanations, is_indented, listed, look_up, own_docstring, paragraphs, parameters, take_apart
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|$~^=:-])")
-PAGE = re.compile(r"docs/([\w/-]+\.md)")
 LISTING = re.compile(r"(?:-|\d+\.) ")
 
 
@@ -59,6 +58,7 @@ def page_of(name: str, short: dict[str, str], docs: Path) -> str:
     """The page of one name."""
     lines = [f"# {shown(name)}", ""]
     thing = look_up(name)
+    mentioned: set[str] = set()
     if name in VALUES:
         lines += [f"```{{py:data}} {name}", "```", "", inline(VALUES[name], short), ""]
     else:
@@ -74,9 +74,7 @@ def page_of(name: str, short: dict[str, str], docs: Path) -> str:
         kind = "exception" if kind == "class" and issubclass(thing, BaseException) else kind
         is_record = "Attributes" in parts.sections and "Args" not in parts.sections
         lines += [f"```{{py:{kind}}} {name}{'' if is_record else signature(thing)}", "```", ""]
-        lines += [*blocks(parts.text, short), ""]
-        if name in FORMULAS:
-            lines += ["```{math}", FORMULAS[name], "```", ""]
+        lines += [*blocks(parts.text, short, FORMULAS.get(name)), ""]
         explained = explanations(thing)
         wanted = {one.name for one in parameters(thing)}
         titles = {"Arguments": [one for one in explained if one[0] in wanted]}
@@ -95,7 +93,10 @@ def page_of(name: str, short: dict[str, str], docs: Path) -> str:
             lines += ["## Members", "", *members(name, thing, short), ""]
         if "Examples" in parts.sections:
             lines += ["## Example", "", *examples(parts.sections["Examples"], short), ""]
-    further = [f"- {read_on(one, docs)}" for one in READ_ON.get(name, ())]
+        if parts.references:
+            lines += ["## References", "", *(f"- {cited(one, short, docs)}" for one in parts.references), ""]
+        mentioned = {page for one in parts.references for page in PAGE.findall(one)}
+    further = [f"- {read_on(one, docs)}" for one in READ_ON.get(name, ()) if one not in mentioned]
     if further:
         lines += ["## Read on", "", *further, ""]
     return "\n".join(lines)
@@ -161,11 +162,14 @@ def examples(text: str, short: dict[str, str]) -> list[str]:
     return lines
 
 
-def blocks(text: str, short: dict[str, str]) -> list[str]:
-    """Paragraphs, lists and indented formulas of a docstring as Markdown."""
+def blocks(text: str, short: dict[str, str], typeset: str | None = None) -> list[str]:
+    """Paragraphs, lists and indented formulas of a docstring as Markdown; `typeset` replaces the first formula."""
     lines: list[str] = []
     for paragraph in paragraphs(text):
-        if is_indented(paragraph):
+        if is_indented(paragraph) and typeset:
+            lines += ["```{math}", typeset, "```", ""]
+            typeset = None
+        elif is_indented(paragraph):
             lines += ["```text", textwrap.dedent(paragraph), "```", ""]
         elif LISTING.match(paragraph):
             for item in re.split(r"\n(?=(?:-|\d+\.) )", paragraph):
@@ -174,22 +178,6 @@ def blocks(text: str, short: dict[str, str]) -> list[str]:
         else:
             lines += [inline(" ".join(paragraph.split()), short), ""]
     return lines
-
-
-def paragraphs(text: str) -> list[str]:
-    """What blank lines set apart; indented paragraphs that follow one another are one."""
-    found: list[str] = []
-    for paragraph in re.split(r"\n\s*\n", text):
-        if found and is_indented(paragraph) and is_indented(found[-1]):
-            found[-1] += f"\n\n{paragraph}"
-        elif paragraph.strip():
-            found.append(paragraph)
-    return found
-
-
-def is_indented(paragraph: str) -> bool:
-    """Whether every line begins with four spaces, as formulas and code in docstrings do."""
-    return all(line.startswith("    ") for line in paragraph.splitlines() if line.strip())
 
 
 def inline(text: str, short: dict[str, str]) -> str:
@@ -213,11 +201,15 @@ def first_sentence(text: str | None) -> str:
     return re.split(r"(?<=[a-z)`0-9])\. (?=[A-Z`])", paragraph)[0].rstrip(".")
 
 
-def read_on(one: str, docs: Path) -> str:
-    """A link to a page under its title, or a citation."""
-    if not one.endswith(".md"):
-        return SPECIAL.sub(r"\\\1", one)
-    return f"[{title_of(docs / one)}](../{one})"
+def read_on(page: str, docs: Path) -> str:
+    """A link to a page under its title."""
+    return f"[{title_of(docs / page)}](../{page})"
+
+
+def cited(reference: str, short: dict[str, str], docs: Path) -> str:
+    """An entry of References, the pages in it as links under their titles."""
+    parts = PAGE.split(reference)
+    return "".join(read_on(part, docs) if at % 2 else inline(part, short) for at, part in enumerate(parts))
 
 
 def title_of(page: Path) -> str:

@@ -59,6 +59,10 @@ def solve(
 ) -> Solution:
     """Solve a bilevel problem from (x0, y0).
 
+        min over x in X of F(x, y*(x)),     y*(x) = argmin {G(x, y) : y in Y, h(x, y) <= 0, e(x, y) = 0}
+
+    A local solution is looked for; `converged` is said where the certificate of the point agrees (docs/certificate.md).
+
     Args:
         problem: the problem.
         x0: start of the upper variable: a number, a list of numbers, an array, or a pytree of them.
@@ -107,6 +111,9 @@ def solve(
         ...     whole = hx.solve(problem, 0.5, 0.5, hx.SALVF(), max_steps=200, record_every=10, checkpoint=folder)
         >>> half.status.step, whole.status.step, len(whole.history)
         (100, 200, 20)
+
+    References:
+        docs/using.md, docs/auto.md; the formulas of the methods stand with them
     """
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(
@@ -143,6 +150,8 @@ def solve_many(
 ) -> Solutions:
     """Solve from many starts (or with many seeds).
 
+        sols[i] = solve(problem, x0s[i], y0s[i], seed=seed + i)     (without a named method)
+
     Every leaf of x0s and y0s has a leading axis of starts, and so have the leaves of the result; `status` is a list;
     `sols[i]` is the `Solution` of start i. Arguments mean what they mean for `solve`.
 
@@ -177,6 +186,9 @@ def solve_many(
         >>> sols = hx.solve_many(problem, [0.2, 0.8], [0.2, 0.8], hx.SALVF(), max_steps=5000)
         >>> len(sols), [bool(abs(sol.x - 1 / 1.1) < 0.02) for sol in sols]
         (2, [True, True])
+
+    References:
+        docs/using.md
     """
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(

@@ -42,6 +42,11 @@ Route = Literal["small", "penalty", "average", "implicit", "large"]
 class Auto(AbstractSolver):
     """The solver without settings: picks a route, validates what it finds, says what it did (`sol.log`).
 
+        descents:   x <- x + t p,   p against the gradient of   phi(x) = F(x, y*(x)),
+                    grad phi = grad_x F + (dy*/dx)' grad_y F   from the KKT system of the lower level's active rows
+
+    and, by route, searches for KKT points of the single-level problem and penalties of the gap G - v, v(x) = min G.
+
     Args:
         route: "small": descents on F(x, y*(x)) and searches for KKT points from several starts, for deterministic
             problems of up to about a hundred variables and constraints; "penalty": descents, and where they lead
@@ -67,6 +72,9 @@ class Auto(AbstractSolver):
         >>> sol = hx.solve(problem, 4.0, 0.0, hx.Auto(starts=8))
         >>> round(float(sol.x), 3), round(float(sol.y), 3), sol.status.name
         (1.0, 0.0, 'converged')
+
+    References:
+        docs/auto.md
     """
 
     route: Route | None = eqx.field(static=True, default=None)

@@ -19,6 +19,8 @@ NEVER = 2**31 - 1  # beyond the last step of any run
 class Staircase:
     """A batch size, or a number of inner steps, that changes at given outer steps.
 
+        size(k) = sizes[j],   j the largest key with j <= k
+
     Args:
         sizes: from which outer step on (the first is 0) which size holds.
 
@@ -28,6 +30,9 @@ class Staircase:
         >>> [r(k) for k in (0, 49, 50, 10_000)]
         [4, 4, 16, 16]
         >>> method = hx.SALVF(batch_zeta=r, inner=hx.SALM(steps=hx.Staircase({0: 10, 100: 20})))
+
+    References:
+        docs/as-printed.md (the sizes r_k, q_k and s_k of the paper)
     """
 
     treads: tuple[tuple[int, int], ...]

@@ -200,6 +200,10 @@ def from_cvxpy(
 ) -> CvxpyLevel:
     """A lower level from a CVXPY problem in DPP form: its parameters become x, its variables y.
 
+        min over v of 1/2 v'P v + q'v + d   subject to   s = A v + b in K,     P, q, d, A, b affine in the parameters x
+
+    with K a product of zeros, half-lines and second-order cones; y is that part of v which CVXPY's rows leave free.
+
     CVXPY compiles the problem once. Allowed is what compiles to a quadratic or linear objective with linear rows and
     second-order cones (norms, sums of squares); exponential, power and semidefinite cones, integers and problems that
     are not DPP are refused. Needs the extra `cvxpy`.
@@ -229,6 +233,11 @@ def from_cvxpy(
         ('converged', 4.0, 2.0)
         >>> level.write_back(sol).status, round(float(amount.value), 3)
         ('optimal', 2.0)
+
+    References:
+        Agrawal, Amos, Barratt, Boyd, Diamond, Kolter: Differentiable convex optimization layers, NeurIPS 2019 (the
+            DPP form).
+        docs/bridges.md, A lower level in CVXPY
     """
     if not isinstance(problem, cvxpy.Problem):
         raise InputError(f"problem: needs a cvxpy.Problem, got {type(problem).__name__}.")

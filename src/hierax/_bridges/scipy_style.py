@@ -59,8 +59,8 @@ def minimize_bilevel(
 ) -> Any:
     """Minimise F(x, y) over x, where y minimises f(x, y) over y, stated as for `scipy.optimize.minimize`.
 
-        min over x of F(x, y)   subject to   upper_constraints, bounds_x,
-        y in argmin f(x, .)     subject to   constraints, bounds_y
+        min over x of F(x, y)             subject to   upper_constraints,   low_x <= x <= high_x,
+        y = argmin over y of f(x, y)      subject to   constraints,         low_y <= y <= high_y
 
     x and y are vectors, as in SciPy: a number is a vector of one entry. The functions are written with `jax.numpy`,
     which finds their derivatives. For pytrees, samples, networks, checkpoints and everything else there is `solve`.
@@ -104,6 +104,9 @@ def minimize_bilevel(
         ... )
         >>> res.success, res.x.round(3), res.y.round(3), res.multipliers[0].round(3)
         (True, array([0.909], dtype=float32), array([0.909], dtype=float32), array([1.818]))
+
+    References:
+        docs/bridges.md, SciPy's conventions
     """
     x, y = _start("x0", x0), _start("y0", y0)
     for name, function in (("F", F), ("f", f)):

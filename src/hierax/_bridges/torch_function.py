@@ -35,6 +35,10 @@ PRECISION = (
 def from_torch(function: Callable[..., Any]) -> Callable[[PyTree, PyTree, PyTree], Scalar]:
     """An upper objective from a function of PyTorch tensors.
 
+        d F(u)[t] = <grad F(u), t>,    d grad F(u)[t] = Hess F(u) t,     u = (x, y)
+
+    are the derivatives that JAX is given; torch computes grad F and products with Hess F.
+
     The function is called on the host, on the processor, and differentiated by torch's autograd: it may use modules,
     `.to(device)` inside, and anything that autograd follows. It must be a function of its arguments: no dropout, no
     state that changes from call to call. A gradient costs one backward pass and a trip to the host (docs/bridges.md
@@ -60,6 +64,9 @@ def from_torch(function: Callable[..., Any]) -> Callable[[PyTree, PyTree, PyTree
                 return (y - 1.0) ** 2 + 0.1 * x**2
 
             problem = hx.Problem(upper=hx.from_torch(upper), lower=..., constraints=...)
+
+    References:
+        docs/bridges.md, An upper objective in PyTorch
     """
     if not callable(function):
         raise InputError(f"function: needs a function of torch tensors, got {type(function).__name__}.")

@@ -187,6 +187,10 @@ class _Psi:
 class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
     """How far a point (x, y) is from solving a bilevel problem. `print` gives a table, `verdict(tol)` the answer.
 
+        lower_gap = G(x, y) - v(x),   distance = ||y - y*(x)||,   hypergradient = grad phi(x),   phi(x) = F(x, y*(x))
+        yes where, in units,   violation <= tol,   kkt_residual <= tol,   |lower_gap| small enough,
+                               gain <= tol upper_scale,   and no point of the descent test is lower
+
     Everything is judged in units that follow from the problem and the point (`lengths`): multiplying F, G or a
     constraint by a number, or measuring x or y differently, changes nothing. A number is None where it cannot be had;
     `notes` says why, under its name. `*_se` are standard errors, None where the expectations are known exactly.
@@ -210,6 +214,9 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
         >>> certificate = hx.certify(toy(0.0).problem, 1.5, 1.4)
         >>> certificate.verdict(1e-4), round(float(certificate.lower_gap), 2), round(float(certificate.distance), 2)
         ('no', 0.31, 0.1)
+
+    References:
+        docs/certificate.md, which has the formula of every number
     """
 
     x: PyTree
@@ -445,6 +452,10 @@ def certify(
 ) -> Certificate:
     """Judge a point: feasibility, optimality below, stationarity above.
 
+        lower gap        G(x, y) - v(x),     v(x) = min {G(x, w) : w in Y, h(x, w) <= 0, e(x, w) = 0}
+        distance         ||y - y*(x)||,      y*(x) where v(x) is attained
+        hyper-gradient   grad phi = grad_x F + (dy*/dx)' grad_y F,     phi(x) = F(x, y*(x))
+
     The lower level is solved at x by a reference solver in float64, whatever the precision of x, y and of JAX; the
     expectations are over all rows of `Finite` data, the `exact` batch of a `Sampler`, or fresh samples, and then with
     standard errors.
@@ -476,6 +487,11 @@ def certify(
         True
         >>> hx.certify(problem, 0.5, 0.5).verdict()
         'no'
+        >>> round(float(hx.certify(problem, 0.5, 0.5).hypergradient), 6)  # phi = (x - 1)^2 + 0.1 x^2
+        -0.9
+
+    References:
+        docs/certificate.md (every number with its formula); docs/learn/certificates.md
     """
     refuse_to_be_traced("certify", (x, y))
     _refuse(lower, multipliers, state)

@@ -38,6 +38,12 @@ def check(
 ) -> Findings:
     """Sample the assumptions that the methods make of a problem, and say which fails where.
 
+        convexity    G(x, (y + y')/2) <= (G(x, y) + G(x, y'))/2,   the same for every row of h;   e affine in y
+        curvature    smallest eigenvalue of G_yy > 0
+        Slater       some y in Y with h(x, y) < 0, e(x, y) = 0
+        LICQ         the gradients in y of the active rows are linearly independent at y*(x0)
+        strictness   h_i = 0 only where its multiplier is > 0
+
     Looked at: everything `solve` would refuse; finite values; convexity of G and of every constraint in y, and that
     equalities are affine in y (midpoints of random segments in Y, at x0 and around it); strong convexity of G (smallest
     eigenvalue of its Hessian at the midpoints); a Slater point, at x0 and around it; and at the lower level's solution
@@ -64,6 +70,9 @@ def check(
         ... )
         >>> [finding.name for finding in hx.check(problem, 1.0, 2.0).failures]
         ['convex constraints']
+
+    References:
+        docs/certificate.md, The assumptions, before a run
     """
     refuse_to_be_traced("check", (x0, y0))
     refuse(problem, samples, seed)

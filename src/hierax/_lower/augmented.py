@@ -47,6 +47,11 @@ class _State(NamedTuple):
 class ALM(AbstractLowerSolver):
     """Augmented Lagrangian method with a first-order core, for convex lower levels with affine rows.
 
+        y  <- argmin over y in Y of  G(x, y) + sum_i ([mu_i + rho r_i(x, y)]_+^2 - mu_i^2)/(2 rho)
+        mu <- [mu + rho r(x, y)]_+     (equalities: without [.]_+)
+
+    with Nesterov's accelerated projected gradients in y; rho grows where mu settles slowly.
+
     It never says INFEASIBLE or UNBOUNDED, only that it did not arrive.
 
     Args:
@@ -62,6 +67,10 @@ class ALM(AbstractLowerSolver):
         >>> found = hx.ALM(tol=1e-6).solve(problem, 1.0, 0.0)
         >>> [round(float(value), 3) for value in (found.y, found.multipliers.inequalities)]
         [1.0, 2.0]
+
+    References:
+        Bertsekas: Constrained optimization and Lagrange multiplier methods, Academic Press 1982.
+        docs/methods/ig-al.md, docs/methods/lower-solvers.md
     """
 
     tol: Number = 1e-9

@@ -24,12 +24,17 @@ TRACING = ("jax_default_matmul_precision", "jax_numpy_rank_promotion")  # settin
 class AbstractLowerSolver(eqx.Module):
     """A deterministic solver of the lower level, a pure function of arrays: it compiles and maps.
 
+        y*(x) = argmin over y in Y of  G(x, y)   subject to  h(x, y) <= 0,  e(x, y) = 0
+
     Examples:
         >>> import hierax as hx
         >>> sorted(hx.AbstractLowerSolver.__abstractmethods__)  # what a solver of your own must write
         ['solve']
         >>> isinstance(hx.Exact(), hx.AbstractLowerSolver)
         True
+
+    References:
+        docs/methods/lower-solvers.md
     """
 
     @abc.abstractmethod

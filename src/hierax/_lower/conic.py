@@ -45,6 +45,9 @@ NOT_AFFINE = "Conic: equalities(x, y) are not affine in y; no convex solver can 
 class Conic(AbstractLowerSolver):
     """Solver of convex quadratic lower levels: an interior-point method on the host.
 
+        min over y of 1/2 y'Qy + q'y   subject to   A y <= b,   C y = d,   1/2 y'R_i y + s_i'y <= t_i,
+        Q and R_i positive semidefinite, all of them read off the functions at x
+
     Accepted are a G that is quadratic in y (positive semidefinite, or linear), equalities affine in y, constraints
     affine in y or convex quadratic in y (ellipsoids, ||Ay - b||^2 - r^2; not the norm itself), and the sets of hierax.
     Which constraints are affine is seen from how they are written: keep affine and quadratic ones in different leaves
@@ -69,6 +72,12 @@ class Conic(AbstractLowerSolver):
         >>> found = Conic().solve(problem, jnp.asarray(1.5), jnp.asarray(0.0))
         >>> round(float(found.y), 4), round(float(found.multipliers.inequalities), 4)
         (1.5, 3.0)
+
+    References:
+        Goulart, Chen: Clarabel: an interior-point solver for conic programs with quadratic objectives,
+            arXiv:2405.12762, 2024.
+        Domahidi, Chu, Boyd: ECOS: an SOCP solver for embedded systems, European Control Conference 2013.
+        docs/methods/lower-solvers.md
     """
 
     solver: Literal["clarabel", "ecos"] = eqx.field(static=True, default="clarabel")

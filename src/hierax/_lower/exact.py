@@ -124,6 +124,13 @@ class Branches(NamedTuple):
 class Exact(AbstractLowerSolver):
     """Solver of lower levels: nonlinear constraints, equalities, any Y that states its faces.
 
+        y*(x) = argmin over y in Y of {G(x, y) : h(x, y) <= 0, e(x, y) = 0}
+
+    by the proximal method of multipliers, with rows r (constraints and faces of Y) and Newton steps in v:
+
+        v  <- argmin of G(v) + sum_i ([mu_i + rho_i r_i(v)]_+^2 - mu_i^2)/(2 rho_i) + delta/2 ||v - centre||^2
+        mu <- [mu + rho r(v)]_+,   centre <- v
+
     With one start it is meant for convex lower levels. With more, all of them are solved in one batched program, steps
     take negative curvature into account, and the best KKT point found counts: v(x) is then the best of `starts`.
 
@@ -154,6 +161,13 @@ class Exact(AbstractLowerSolver):
         >>> found = Exact().solve(problem, jnp.asarray(1.5), jnp.asarray(0.0))
         >>> round(float(found.y), 3), round(float(found.multipliers.inequalities), 3)
         (1.5, 3.0)
+
+    References:
+        Rockafellar: Augmented Lagrangians and applications of the proximal point algorithm in convex programming,
+            Mathematics of Operations Research 1, 1976.
+        Hintermueller, Ito, Kunisch: The primal-dual active set strategy as a semismooth Newton method, SIAM Journal
+            on Optimization 13, 2003 (calls on the host).
+        docs/methods/lower-solvers.md
     """
 
     tol: Number = 1e-8

@@ -2,7 +2,7 @@ r"""MaxMin, the lower solver of BLOCC: accelerated ascent in the multipliers, pr
 
     max over mu >= 0 of  min over y in Y of  G(x, y) + <mu, H(x, y)>          (equality multipliers are free in sign)
 
-    mu_half  = mu_t + (t-1)/(t+2) (mu_t - mu_{t-1}),   mu_{-1} = mu_0           t = 0..T-1, from 0 again in every call
+    mu_half  = [mu_t + (t-1)/(t+2) (mu_t - mu_{t-1})]_+,   mu_{-1} = mu_0       t = 0..T-1, from 0 again in every call
     T_y times:  y <- Proj_Y(y - eta1 (grad_y G + J_y H^T mu_half))
     mu_{t+1} = [mu_half + eta2 H(x, y)]_+
 
@@ -74,6 +74,14 @@ class _Carry(NamedTuple):
 class MaxMin(AbstractLowerSolver):
     """BLOCC's accelerated max-min. Needs an objective that is strongly convex in y; whatever is None is estimated.
 
+        max over mu >= 0 of min over y in Y of  G(x, y) + <mu, H(x, y)>
+
+    by T dual steps t = 0..T-1, before each of which y makes T_y steps at the extrapolated multiplier:
+
+        mu_half  = [mu_t + (t-1)/(t+2) (mu_t - mu_{t-1})]_+     (equalities: without [.]_+, here and below)
+        y        <- Proj_Y(y - eta1 (grad_y G + J_y H' mu_half))     T_y times
+        mu_{t+1} = [mu_half + eta2 H(x, y)]_+
+
     The multipliers of the faces of Y are not computed: Y enters through its projection.
 
     Args:
@@ -97,6 +105,11 @@ class MaxMin(AbstractLowerSolver):
         >>> found = MaxMin(200).solve(problem, 1.0, 0.0)
         >>> [round(float(value), 3) for value in (found.y, found.multipliers.inequalities)]
         [1.0, 2.0]
+
+    References:
+        Jiang, Xiao, Tenorio, Real-Rojas, Marques, Chen: A primal-dual-assisted penalty approach to bilevel
+            optimization with coupled constraints, NeurIPS 2024.
+        docs/methods/blocc.md, docs/methods/lower-solvers.md
     """
 
     dual_steps: int = eqx.field(static=True, default=50)

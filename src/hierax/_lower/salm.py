@@ -48,7 +48,13 @@ class InnerSolution(NamedTuple):
 
 
 class SALM(eqx.Module):
-    r"""Settings of the inner solver; whatever is None is estimated from the problem.
+    r"""The paper's inner solver: stochastic gradient descent ascent. Whatever is None is estimated from the problem.
+
+        ell(w, lam) = L(x, w, lam) - gamma2/2 ||lam - z||^2,     L the augmented Lagrangian of `SALVF`
+        w   <- Proj_Y(w - eta_j (grad_y g(x, w; xi_j) + J_y H(x, w)' mu)),     mu = [gamma1 lam + H(x, w)]_+/gamma1
+        lam <- [lam + rho_j (max(-gamma1 lam, H(x, w)) - gamma2 (lam - z))]_+
+
+    for j = 0..s-1, towards the saddle point min over w in Y, max over lam >= 0.
 
     Args:
         steps: inner steps s_k per call: a number, or a `Staircase` over the outer steps k.
@@ -68,6 +74,11 @@ class SALM(eqx.Module):
         >>> import hierax as hx
         >>> hx.SALVF(inner=hx.SALM(steps=20)).inner.steps
         20
+
+    References:
+        Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
+            optimization, eq. 10, Algorithm 1.
+        docs/method.md, docs/methods/lower-solvers.md
     """
 
     steps: int | Staircase = eqx.field(static=True, default=10)

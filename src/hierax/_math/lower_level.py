@@ -39,6 +39,10 @@ RowVector = Float[Array, " rows"]
 class LowerSolution(NamedTuple):
     """y*(x), its multipliers, and how far they can be trusted.
 
+        grad_y G + J_y h' lam + J_y e' nu + J_y faces' kappa = 0,   lam >= 0,   lam_i h_i = 0,   h <= 0,   e = 0
+
+    holds at y up to `residual`, with `multipliers` = (lam, nu) and `faces` = kappa.
+
     Attributes:
         y: the minimiser of G(x, .) over Y and the constraints (the last iterate where `status` is not SOLVED).
         multipliers: those of the constraints and equalities, shaped like them, in the user's units.
@@ -58,6 +62,12 @@ class LowerSolution(NamedTuple):
         >>> found = hx.Exact().solve(problem, jnp.asarray(1.5), jnp.asarray(0.0))
         >>> round(float(found.y), 3), int(found.status) == hx.extend.SOLVED
         (1.5, True)
+        >>> bool(abs(2.0 * (found.y - 3.0) + found.multipliers.inequalities) < 1e-5)  # grad_y G + lam grad_y h = 0
+        True
+
+    References:
+        Nocedal, Wright: Numerical optimization, second edition, Springer 2006, section 12.3 (KKT conditions).
+        docs/methods/lower-solvers.md
     """
 
     y: PyTree

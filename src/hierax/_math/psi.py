@@ -63,6 +63,8 @@ class PsiGradient(NamedTuple):
 def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
     """Values of every constraint the outer level must respect.
 
+        values = (h(x, y), e(x, y), H_up(x, y))
+
     Args:
         problem: the problem.
         x: the upper variable.
@@ -77,6 +79,9 @@ def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
         ... )
         >>> hx.extend.all_constraints(problem, 2.0, 3.0)
         Multipliers(inequalities=1.0, equalities=None, upper=None)
+
+    References:
+        docs/method.md
     """
     return Multipliers(*problem.rows(x, y), problem.upper_constraints(x, y))
 
@@ -114,7 +119,9 @@ def updated_nu(values: Multipliers, nu: Multipliers, c2: Scalar, tau: Scalar) ->
 
 
 def violation(values: Multipliers) -> Multipliers:
-    """How much each constraint is violated: [H]_+, |e|.
+    """How much each constraint is violated.
+
+        [h]_+ = max(h, 0),     |e|,     [H_up]_+
 
     Args:
         values: of the constraints, from `all_constraints`.
@@ -128,6 +135,9 @@ def violation(values: Multipliers) -> Multipliers:
         ... )
         >>> float(hx.extend.violation(hx.extend.all_constraints(problem, 2.0, 3.0)).inequalities)
         1.0
+
+    References:
+        docs/method.md
     """
     return _each(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
 
@@ -164,7 +174,11 @@ def psi_gradient(
 
 
 def gradient_mapping(convex_set: PyTree, point: PyTree, gradient: PyTree, step: Scalar) -> PyTree:
-    """(u - Proj(u - step * gradient)) / step: zero exactly at the points that are stationary over the set.
+    """How far a projected gradient step moves a point, over the length of the step.
+
+        r(u) = (u - Proj(u - step gradient)) / step
+
+    It is zero exactly at the points that are stationary over the set.
 
     Args:
         convex_set: a set, or a tree of sets.
@@ -176,6 +190,10 @@ def gradient_mapping(convex_set: PyTree, point: PyTree, gradient: PyTree, step: 
         >>> import hierax as hx, jax.numpy as jnp
         >>> hx.extend.gradient_mapping(hx.NonNegative(), jnp.array([1.0, 0.0]), jnp.array([2.0, 2.0]), 0.5)
         Array([2., 0.], dtype=float32)
+
+    References:
+        Beck: First-order methods in optimization, SIAM 2017, section 10.3.
+        docs/method.md (stationarity)
     """
     landed = sets.project(convex_set, move(point, step, gradient))
     return jax.tree.map(lambda a, b: (a - b) / step, point, landed)

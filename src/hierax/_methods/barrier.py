@@ -39,7 +39,10 @@ NO_INTERIOR = (
 class Barrier(Smoothed):
     r"""Implicit gradients of a lower level with a logarithmic barrier. Whatever is None is estimated from the problem.
 
-    B_t = G - t sum_i log(-H_i), y_t(x) = argmin B_t(x, .), d = grad_x F - B_xy B_yy^-1 grad_y F at y_t(x).
+        B_t(x, y) = G(x, y) - t sum_i log(-H_i(x, y)),     y_t(x) = argmin over y of B_t(x, y)
+        d = grad_x F - B_xy B_yy^-1 grad_y F  at y_t(x),     x <- Proj_X(x - eta d)
+
+    t shrinks from line search to line search; t/(-H_i) estimates the multiplier of row i.
 
     Args:
         t: weight of the barrier in the first line search, in units of G; None: 0.1 times the curvature of G in y times
@@ -66,8 +69,10 @@ class Barrier(Smoothed):
 
     References:
         Tsaknakis, Khanduri, Hong: An implicit gradient method for constrained bilevel problems using barrier
-        approximation, ICASSP 2023. Jiang, Li, Hong, Zhang: A barrier function approach for bilevel optimization with
-        coupled lower-level constraints, 2024.
+            approximation, ICASSP 2023.
+        Jiang, Li, Hong, Zhang: A barrier function approach for bilevel optimization with coupled lower-level
+            constraints: formulation, approximation and algorithms, arXiv:2410.10670, 2024.
+        docs/methods/barrier.md (cost and when to use it)
     """
 
     t: Number = None

@@ -94,6 +94,13 @@ class BLOCCState(NamedTuple):
 class BLOCC(FromLowerSolution, WithSmoothness):
     r"""Penalty method with two lower-level solves per step. Whatever is None is estimated from the problem.
 
+        F_c(x) = max over mu >= 0 of min over y in Y of  F(x, y) + c (G(x, y) - v(x)) + <mu, H(x, y)>
+
+    One step, with (y_g, mu_g) of G + <mu, H> from `lower` and (y_F, mu_F) of F + c G + <mu, H> from `penalised`:
+
+        d = grad_x F(x, y_F) + c (grad_x G(x, y_F) - grad_x G(x, y_g) - J_x H(x, y_g)' mu_g) + J_x H(x, y_F)' mu_F
+        x <- Proj_X(x - eta d)
+
     Args:
         c: weight of the gap; x and y are off by O(1/c). The cost of a step does not depend on it, but the solvers'
             errors enter d multiplied by c. None: 100 times (curvature of F) / sqrt(L_G mu_G), both in y.
@@ -113,6 +120,11 @@ class BLOCC(FromLowerSolution, WithSmoothness):
     Examples:
         >>> import hierax as hx
         >>> method = hx.BLOCC(c=100.0, penalised=hx.MaxMin(dual_steps=20, primal_steps=5))
+
+    References:
+        Jiang, Xiao, Tenorio, Real-Rojas, Marques, Chen: A primal-dual-assisted penalty approach to bilevel
+            optimization with coupled constraints, NeurIPS 2024.
+        docs/methods/blocc.md (cost and when to use it)
     """
 
     c: Number = None

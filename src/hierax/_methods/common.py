@@ -207,6 +207,8 @@ def in_scaled_units(multipliers: Multipliers, scales: Multipliers) -> Rows:
 def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
     """Zero for every constraint of the lower level.
 
+        lam = 0,   nu = 0     (one entry per row of h and e)
+
     Args:
         problem: the problem.
         x: the upper variable.
@@ -221,6 +223,9 @@ def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
         ... )
         >>> float(hx.extend.no_multipliers(problem, jnp.ones(()), jnp.ones(())).inequalities)
         0.0
+
+    References:
+        docs/own-method.md
     """
     return jax.tree.map(jnp.zeros_like, problem.rows(x, y))
 
@@ -302,6 +307,9 @@ class StepTaken(NamedTuple):
 def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smoothness: Scalar) -> Metrics:
     """The report of a step; `problem` has scaled constraints, `smoothness` is the 1/step of the gradient mappings.
 
+        violation = max over i of scale_i [h_i]_+, scale_j |e_j|  at the new point,     step_x = ||x_new - x_old||_2
+        residual  = L (u - Proj(u - d/L))  at the old point,  L = smoothness
+
     Args:
         problem: the problem, its constraints divided by `scales`.
         scales: divisors of the constraints, so that violations are reported in the user's units.
@@ -321,6 +329,9 @@ def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smooth
         >>> metrics = hx.extend.step_metrics(problem, hx.Multipliers(one, None, None), taken, one)
         >>> float(metrics.step_x), float(metrics.violation)
         (1.0, 1.0)
+
+    References:
+        docs/own-method.md
     """
     old, new = taken.old, taken.new
     beyond = violation(all_constraints(problem, new.x, new.y))

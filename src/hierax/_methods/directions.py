@@ -23,10 +23,17 @@ from hierax._math.psi import Point, PsiGradient
 class Plain(eqx.Module):
     """The stochastic gradient itself.
 
+        d_k = grad Psi(u_k),    u = (x, y, z)
+
     Examples:
         >>> import hierax as hx
         >>> hx.SALVF(direction=hx.Plain()).direction.gradients_per_step
         1
+
+    References:
+        Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
+            optimization, Algorithm 2.
+        docs/method.md
     """
 
     gradients_per_step = 1
@@ -52,6 +59,11 @@ class StormMemory(NamedTuple):
 class Storm(eqx.Module):
     """Variance reduction by momentum on gradient differences (the paper's SALVF-VR).
 
+        d_k = grad Psi(u_k) + (1 - beta_k) (d_{k-1} - grad Psi(u_{k-1})),    beta_0 = 1
+        beta_{k+1} = min(1, kappa unit c1 alpha_k)
+
+    with both gradients on the batch of step k and at its inner solution (w_k, lam_k).
+
     Args:
         kappa: beta_{k+1} = min(1, kappa c1 alpha_k unit).
         schedule: None for the stable rule above; "paper" for beta_{k+1} = beta alpha_k^2, which warns.
@@ -66,6 +78,12 @@ class Storm(eqx.Module):
         >>> import hierax as hx
         >>> hx.SALVF(direction=hx.Storm(kappa=5.0)).direction.kappa
         5.0
+
+    References:
+        Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
+            optimization, eq. 17.
+        Cutkosky, Orabona: Momentum-based variance reduction in non-convex SGD, NeurIPS 2019.
+        docs/method.md, docs/corrections.md (item 10: why beta_k is not the printed one)
     """
 
     kappa: Number = 10.0

@@ -56,7 +56,12 @@ class Inner(NamedTuple):
 class FirstOrderPenalty(Smoothed):
     r"""Penalty method of first order: squared constraints inside a penalised value gap.
 
-    min over x, y max over z of F(x, y) + r (G_m(x, y) - G_m(x, z)), G_m = G + m |[H]_+|^2, r = 1/eps, m = 1/eps^2.
+        min over x in X, y in Y of max over z in Y of  F(x, y) + r_k (G_m(x, y) - G_m(x, z)),
+        G_m = G + m_k (||[H]_+||^2 + ||e||^2),     r_k = r/eps_k,   m_k = m/eps_k^2
+
+    One step, with z the minimiser of G_m(x, .) and y that of F(x, .)/r_k + G_m(x, .) over Y:
+
+        d = grad_x F(x, y) + r_k (grad_x G_m(x, y) - grad_x G_m(x, z)),     x <- Proj_X(x - eta d)
 
     Args:
         r: r_k = r / eps_k; None: (curvature of F) / sqrt(L_G mu_G), both in y at the start.
@@ -86,6 +91,7 @@ class FirstOrderPenalty(Smoothed):
 
     References:
         Lu, Mei: First-order penalty methods for bilevel optimization, SIAM Journal on Optimization 34, 2024.
+        docs/methods/first-order-penalty.md (cost and when to use it)
     """
 
     r: Number = None

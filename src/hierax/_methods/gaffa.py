@@ -75,6 +75,17 @@ class _MultiplierBox(AbstractSet):
 class BiCGAFFA(GrowingWeight, WithSmoothness):
     r"""Single-loop method on the regularised gap function. Whatever is None is estimated from the problem.
 
+        gap(x, y, z) = max over lam >= 0 of [G(x, y) + lam'H(x, y) - ||lam - z||^2/(2 g2)]
+                     - min over th in Y of [G(x, th) + z'H(x, th) + ||th - y||^2/(2 g1)]
+
+    One step:
+
+        th <- Proj_Y(th - eta (grad_y G(x, th) + J_y H(x, th)' z + (th - y)/g1)),     lam = [z + g2 H(x, y)]_+
+        d_x = grad_x F/c_k + grad_x G(x, y) + J_x H(x, y)' lam - grad_x G(x, th) - J_x H(x, th)' z
+        d_y = grad_y F/c_k + grad_y G(x, y) + J_y H(x, y)' lam - (y - th)/g1
+        d_z = (lam - z)/g2 - H(x, th)
+        x, y, z <- Proj(x - a_x d_x), Proj(y - a_y d_y), Proj(z - a_z d_z)     on X, Y and [0, r]^p
+
     Args:
         c: c_k = c (k+1)^q is the weight of the gap relative to F; None: 10 times (curvature of F) / L_G, both in y;
             the curvature ratio itself where something is sampled, because the noise of g enters x with weight c_k.
@@ -99,6 +110,11 @@ class BiCGAFFA(GrowingWeight, WithSmoothness):
     Examples:
         >>> import hierax as hx
         >>> method = hx.BiCGAFFA(c=10.0, q=0.3)
+
+    References:
+        Yao, Yin, Zeng, Zhang: Overcoming lower-level constraints in bilevel optimization: a novel approach with
+            regularized gap functions, NeurIPS 2024.
+        docs/methods/bic-gaffa.md (cost and when to use it)
     """
 
     steps: PyTree = None

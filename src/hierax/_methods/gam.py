@@ -95,6 +95,12 @@ class Direction(NamedTuple):
 class GAM(WithSmoothness):
     r"""Gradient descent on F(x, y*(x)) through the KKT system. Whatever is None is estimated from the problem.
 
+        [L_yy  J_A'] [dy*/dx ]     [L_yx ]
+        [J_A   0   ] [dlam/dx] = - [J_x,A],     d = grad_x F + (dy*/dx)' grad_y F,     x <- Proj_X(x - eta d)
+
+    with L the Lagrangian of the lower level and A its active rows. At a kink, where rows are active with multipliers of
+    zero, d is the least-norm point of the convex hull of the gradients of the possible active sets.
+
     Args:
         lower: solver of the lower level, `Exact()` or `Conic()`; it sees all of xi.
         eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
@@ -110,6 +116,10 @@ class GAM(WithSmoothness):
     Examples:
         >>> import hierax as hx
         >>> method = hx.GAM(tol_active=0.01, candidates=4)
+
+    References:
+        Xu, Zhu: Efficient gradient approximation method for constrained bilevel optimization, AAAI 2023.
+        docs/methods/gam.md (cost and when to use it)
     """
 
     lower: AbstractLowerSolver = Exact(tol=1e-10)

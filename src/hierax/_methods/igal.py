@@ -25,7 +25,10 @@ from hierax._problem.problem import Problem
 class IGAL(ActiveRows):
     r"""Implicit gradients with the multipliers and active rows of an augmented Lagrangian method.
 
-    d = grad_x F + (dy*/dx)' grad_y F, dy*/dx from the KKT system on the rows whose multipliers are positive.
+        y  <- argmin over y in Y of G(x, y) + sum_i ([mu_i + rho r_i(x, y)]_+^2 - mu_i^2)/(2 rho),  mu <- [mu + rho r]_+
+        d = grad_x F + (dy*/dx)' grad_y F,     x <- Proj_X(x - eta d)
+
+    with dy*/dx from the KKT system of the rows r whose multipliers mu are positive, as in `GAM`.
 
     Args:
         lower: solver of the lower level: `ALM()`, the method of the paper (first-order), or `Exact()`, which is an
@@ -48,8 +51,9 @@ class IGAL(ActiveRows):
         0.91
 
     References:
-        Tsaknakis, Khanduri, Hong: An implicit gradient-type method for linearly constrained bilevel problems, ICASSP
-        2022.
+        Tsaknakis, Khanduri, Hong: An implicit gradient-type method for linearly constrained bilevel problems,
+            ICASSP 2022.
+        docs/methods/ig-al.md (cost and when to use it)
     """
 
     lower: AbstractLowerSolver = ALM()

@@ -74,6 +74,18 @@ class LVHBAState(NamedTuple):
 class LVHBA(GrowingWeight):
     r"""Single-loop method on the proximal Lagrangian value function. Whatever is None is estimated from the problem.
 
+        v_g(x, y, z) = min over th in Y of max over lam in [0, r]^p of
+                       G(x, th) + lam'H(x, th) + ||th - y||^2/(2 g1) - ||lam - z||^2/(2 g2)
+
+    One step, th and lam both from their old values:
+
+        th  <- Proj_Y(th - eta (grad_y G(x, th) + J_y H(x, th)' lam + (th - y)/g1))
+        lam <- Proj_Z(lam + rho (H(x, th) - (lam - z)/g2)),     Z = [0, r]^p
+        d_x = grad_x F/c_k + grad_x G(x, y) - grad_x G(x, th) - J_x H(x, th)' lam
+        d_y = grad_y F/c_k + grad_y G(x, y) - (y - th)/g1
+        (x, y) <- Proj_C((x, y) - alpha (d_x, d_y)),     C = {(x, y) in X x Y : H(x, y) <= 0, e(x, y) = 0}
+        z      <- Proj_Z(z - beta (z - lam)/g2)
+
     Args:
         c: c_k = c (k+1)^q is the weight of G - v relative to F; None: 5 times (curvature of F) / L_G, both in y.
         q: in (0, 1/2).
@@ -100,6 +112,11 @@ class LVHBA(GrowingWeight):
     Examples:
         >>> import hierax as hx
         >>> method = hx.LVHBA(c=2.0, q=0.4)
+
+    References:
+        Yao, Yu, Zeng, Zhang: Constrained bi-level optimization: proximal Lagrangian value function approach and
+            Hessian-free algorithm, ICLR 2024.
+        docs/methods/lv-hba.md (cost and when to use it)
     """
 
     alpha: StepRule = None

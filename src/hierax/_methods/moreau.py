@@ -54,7 +54,13 @@ class Pair(NamedTuple):
 class Moreau(Smoothed):
     r"""Penalty method on the gap G - v_g of the Moreau envelope. Whatever is None is estimated from the problem.
 
-    phi_c(x) = min over feasible y of F + c (G - v_g), v_g(x, y) = min over feasible th of G(x, th) + |th - y|^2/(2 g).
+        v_g(x, y) = min {G(x, th) + ||th - y||^2/(2 g) : th in Y, H(x, th) <= 0}      (minimiser th, multiplier m)
+        phi_c(x)  = min {F(x, y) + c (G(x, y) - v_g(x, y)) : y in Y, H(x, y) <= 0}    (multiplier nu)
+
+    One step, with y settled at the minimiser of phi_c:
+
+        d = grad_x F + c (grad_x G(x, y) - grad_x G(x, th) - J_x H(x, th)' m) + J_x H(x, y)' nu
+        x <- Proj_X(x - eta d)
 
     Args:
         c: weight of the gap in the first line search, c_k = c (k+1)^p; None: 100 times (curvature of F) / sqrt(L_G
@@ -84,8 +90,10 @@ class Moreau(Smoothed):
 
     References:
         Gao, Ye, Yin, Zeng, Zhang: Moreau envelope based difference-of-weakly-convex reformulation and algorithm for
-        bilevel programs, 2023. Liu, Liu, Yao, Zeng, Zhang: Moreau envelope for nonconvex bi-level optimization: a
-        single-loop and Hessian-free solution strategy, ICML 2024.
+            bilevel programs, arXiv:2306.16761, 2023.
+        Liu, Liu, Yao, Zeng, Zhang: Moreau envelope for nonconvex bi-level optimization: a single-loop and
+            Hessian-free solution strategy, ICML 2024.
+        docs/methods/moreau.md (cost and when to use it)
     """
 
     c: Number = None

@@ -50,6 +50,16 @@ from hierax._run.reports import Advice, Begun, Costs, Metrics, Residual, RunCost
 class SALVF(FromLowerSolution, WithSmoothness):
     r"""Stochastic augmented Lagrangian value function method. Whatever is None is estimated from the problem.
 
+        L(x, w, lam) = G(x, w) + 1/(2 gamma1) sum_i ([gamma1 lam_i + H_i(x, w)]_+^2 - gamma1^2 lam_i^2)
+        E(x, z)      = min over w in Y of max over lam >= 0 of  L(x, w, lam) - gamma2/2 ||lam - z||^2
+        Psi(x, y, z) = F(x, y) + c1 (G(x, y) - E(x, z)) + 1/(2 c2) sum_i ([nu_i + c2 H_i(x, y)]_+^2 - nu_i^2)
+
+    One step: (w, lam) from the inner solver at (x, z), then, with u = (x, y, z) and a step length per block,
+
+        u <- Proj_U(u - alpha_k grad Psi(u; zeta, xi~)),     nu <- [nu + tau c2 max(-nu/c2, H(x, y))]_+
+
+    It costs s + 3 gradients, s the steps of the inner loop.
+
     Args:
         c1: weight of the value-function gap G - E; the bias of y along the constraints is about |F_y|/(c1 mu_G).
         c2: weight of the outer constraint term.
@@ -87,6 +97,11 @@ class SALVF(FromLowerSolution, WithSmoothness):
     Examples:
         >>> import hierax as hx
         >>> method = hx.SALVF(c1=5.0, c2=100.0, inner=hx.SALM(steps=20))
+
+    References:
+        Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
+            optimization, eqs. 3, 4, 11 and 12, Algorithm 2.
+        docs/method.md, docs/corrections.md (where the printed text is wrong)
     """
 
     c1: Number = None
@@ -407,6 +422,11 @@ def first_state(
 def SALVF_VR(**settings: Any) -> SALVF:
     """SALVF with variance reduction: `SALVF(direction=Storm(), **settings)`.
 
+        d_k = grad Psi(u_k) + (1 - beta_k) (d_{k-1} - grad Psi(u_{k-1})),     u = (x, y)
+
+    with both gradients on the same batch and at the same inner solution; `Storm` has beta_k. A step costs s + 6
+    gradients.
+
     Args:
         settings: those of `SALVF`, but for `direction`.
 
@@ -414,5 +434,10 @@ def SALVF_VR(**settings: Any) -> SALVF:
         >>> import hierax as hx
         >>> type(hx.SALVF_VR(c1=5.0).direction).__name__
         'Storm'
+
+    References:
+        Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
+            optimization, eq. 17, Algorithm 3.
+        docs/method.md, docs/corrections.md (item 10)
     """
     return SALVF(**{"direction": Storm(), **settings})

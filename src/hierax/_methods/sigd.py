@@ -38,7 +38,10 @@ ABOVE_TOL = 100.0  # ... and never less than this many times the tolerance of th
 class SIGD(ActiveRows):
     r"""Implicit gradients of a randomly perturbed lower level. Whatever is None is estimated from the problem.
 
-    y_q(x) = argmin of G + q'y over the constraints, ||q|| <= sigma; d = grad_x F + (dy_q/dx)' grad_y F.
+        y_q(x) = argmin over y of {G(x, y) + q'y : A y <= b + B x},     q uniform in the ball of radius sigma
+        d = grad_x F + (dy_q/dx)' grad_y F,     x <- Proj_X(x - eta d)
+
+    with dy_q/dx from the KKT system of the active rows, as in `GAM`.
 
     Args:
         sigma: bound of the perturbation q, in units of grad_y G; x and y are off by O(sigma). None: 1e-5 times the
@@ -63,7 +66,8 @@ class SIGD(ActiveRows):
 
     References:
         Khanduri, Tsaknakis, Zhang, Liu, Liu, Zhang, Hong: Linearly constrained bilevel optimization: a smoothed
-        implicit gradient approach, ICML 2023.
+            implicit gradient approach, ICML 2023.
+        docs/methods/sigd.md (cost and when to use it)
     """
 
     sigma: Number = None

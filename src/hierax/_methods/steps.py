@@ -24,7 +24,9 @@ StepRule = Any
 
 
 class Decay(eqx.Module):
-    """alpha_k = scale * min(1, a (k+1)^(-power)); the numbers are traced, so a sweep compiles once.
+    """A step length that decays; its numbers are traced, so a sweep over them compiles once.
+
+        alpha_k = scale min(1, a (k+1)^(-power)),    k = 0, 1, ...
 
     Args:
         scale: the largest step.
@@ -35,6 +37,9 @@ class Decay(eqx.Module):
         >>> import hierax as hx
         >>> [round(float(hx.Decay(0.1)(k)), 4) for k in (0, 7, 26)]
         [0.1, 0.075, 0.05]
+
+    References:
+        docs/method.md, What is estimated where you set nothing
     """
 
     scale: Number
@@ -54,6 +59,11 @@ class Decay(eqx.Module):
 class Steps(eqx.Module):
     """How the blocks move; whatever is None is estimated from the problem.
 
+        x <- Proj_X(x - a_k d_x),   y <- Proj_Y(y - b_k d_y),   z <- Proj_Z(z - c_k d_z)
+
+    with a_k, b_k, c_k the numbers given here or what the schedules say at step k; an optax transformation takes the
+    place of the step, and the projection follows it.
+
     Args:
         x: a number, a schedule k -> number, or an optax transformation.
         y: the same. Its schedule is the alpha_k of the paper.
@@ -63,6 +73,9 @@ class Steps(eqx.Module):
         >>> import hierax as hx
         >>> hx.SALVF(steps=hx.Steps(x=0.01, y=hx.Decay(0.1))).steps.x
         0.01
+
+    References:
+        docs/method.md, What is estimated where you set nothing
     """
 
     x: StepRule = None
@@ -140,6 +153,8 @@ def apply_rule(
 ) -> tuple[PyTree, PyTree]:
     """One projected step of a block: the new block and the rule's new state.
 
+        u <- Proj(u - factor alpha_k direction)
+
     Args:
         rule: a number, a schedule or an optax transformation.
         state: the rule's state, from `init_rule` or the last step.
@@ -154,6 +169,9 @@ def apply_rule(
         >>> block, state = hx.extend.apply_rule(0.5, None, hx.NonNegative(), jnp.array([0.8]), jnp.array([2.0]), 0)
         >>> block
         Array([0.], dtype=float32)
+
+    References:
+        docs/own-method.md
     """
     if not jax.tree.leaves(tree):  # z of a problem without constraints
         return tree, state

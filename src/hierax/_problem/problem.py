@@ -38,6 +38,12 @@ class Rows(NamedTuple):
 class Multipliers(NamedTuple):
     """Multipliers, shaped like the outputs of the constraint functions (None where there is none).
 
+        grad_y G + J_y h' inequalities + J_y e' equalities = 0     (inside Y),     inequalities >= 0,
+        inequalities_i h_i = 0     at (x, y*(x))
+
+    in the user's units: a constraint multiplied by s has its multiplier divided by s. The same record holds the values
+    of the constraints (`extend.all_constraints`) and their scales.
+
     Attributes:
         inequalities: of the lower level's constraints, >= 0.
         equalities: of the lower level's equalities, free in sign.
@@ -53,6 +59,10 @@ class Multipliers(NamedTuple):
         >>> sol = hx.solve(problem, 0.5, 0.5)
         >>> round(float(sol.multipliers.inequalities), 3)
         1.818
+
+    References:
+        Nocedal, Wright: Numerical optimization, second edition, Springer 2006, section 12.3 (KKT conditions).
+        docs/method.md
     """
 
     inequalities: PyTree
@@ -65,7 +75,13 @@ def nothing(x: PyTree, y: PyTree) -> None:
 
 
 class Problem(eqx.Module):
-    r"""min over x in X of E f(x, y*(x); zeta), y*(x) = argmin over y in Y of E g(x, y; xi) s.t. h <= 0, e = 0.
+    r"""A bilevel problem: the objectives of both levels, their constraints, sets and samples.
+
+        min over x in X of  F(x, y*(x)) = E f(x, y*(x); zeta)   subject to  H_up(x, y*(x)) <= 0,
+        y*(x) = argmin over y in Y of  G(x, y) = E g(x, y; xi)   subject to  h(x, y) <= 0,  e(x, y) = 0
+
+    Where several y minimise G, the one that is best for F counts (the optimistic reading). H stands for h where a text
+    speaks of the lower level's constraints in general.
 
     Args:
         upper: f(x, y, zeta) -> scalar, the mean over the batch zeta (None where `zeta` is None).
@@ -85,6 +101,9 @@ class Problem(eqx.Module):
         ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
         ...     constraints=lambda x, y: y - x,
         ... )
+
+    References:
+        docs/method.md, docs/learn/state-it.md
     """
 
     upper: Callable[[PyTree, PyTree, PyTree], Scalar]

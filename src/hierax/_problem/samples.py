@@ -64,6 +64,10 @@ class AbstractSource(eqx.Module):
 class Finite(AbstractSource):
     """A finite data set: the expectation is the mean over the rows of `arrays`.
 
+        E f(x, y; zeta) = 1/N sum_i f(x, y; row_i),    i = 1..N
+
+    A batch is n rows of it, drawn so that its mean has this expectation.
+
     Args:
         arrays: a pytree whose leaves share their leading axis.
         replace: draw rows independently (True) or walk through reshuffled epochs (False).
@@ -74,6 +78,9 @@ class Finite(AbstractSource):
         >>> import hierax as hx, numpy as np
         >>> hx.Finite((np.zeros((10, 3)), np.arange(10))).size
         10
+
+    References:
+        docs/using.md, docs/data.md
     """
 
     arrays: PyTree
@@ -164,14 +171,19 @@ class RowNumbers(AbstractSource):
 class Sampler(AbstractSource):
     """A source that can be sampled at will.
 
+        E f(x, y; zeta) ~ 1/n sum_j f(x, y; zeta_j),    zeta_1, ..., zeta_n independent samples of draw
+
     Args:
         draw: `draw(key, n)` returns a pytree whose leaves have leading axis n, one independent sample per row.
-        exact: a batch whose mean of f or g is the expectation itself, where one is known; used to judge results,
-            never by a method.
+        exact: a batch whose mean of f or g is the expectation itself, where one is known. Certificates judge by it, and
+            exact solvers of the lower level see it as xi; methods that make steps from samples never do.
 
     Examples:
         >>> import hierax as hx, jax
         >>> noise = hx.Sampler(lambda key, n: 0.1 * jax.random.normal(key, (n, 2)))
+
+    References:
+        docs/using.md, docs/learn/samples.md
     """
 
     draw: Callable[[PRNGKeyArray, int], PyTree]
@@ -244,6 +256,8 @@ class HostBatches(AbstractSource):
 class Stream:
     """Batches from a host iterator: a PyTorch DataLoader or any iterable of pytrees of arrays.
 
+        E f(x, y; zeta) ~ 1/n sum_j f(x, y; zeta_j),    zeta_1, ..., zeta_n a batch of the iterable
+
     The iterable sets the batch size. A re-iterable (a list, a DataLoader) restarts when it ends; an exhausted
     generator ends the run with status "data_error". A short last batch is dropped with one warning. Batches are
     fetched ahead by a background thread.
@@ -258,6 +272,9 @@ class Stream:
         >>> batches = [np.zeros((4, 2)), np.ones((4, 2))]  # or a DataLoader
         >>> hx.Stream(batches, prefetch=4).prefetch
         4
+
+    References:
+        docs/using.md, docs/data.md
     """
 
     def __init__(self, iterable: Iterable[Any], prefetch: int = 16) -> None:
@@ -304,6 +321,8 @@ def fetch(source: AbstractSource | None, planned: PyTree) -> PyTree:
 def whole(source: AbstractSource | None, key: PRNGKeyArray) -> PyTree:
     """A batch whose mean stands for the expectation: all rows, the exact batch, or a sample fixed by the run's key.
 
+        1/n sum_j g(x, y; batch_j) = E g(x, y; xi)     (without `exact`: approximately)
+
     Args:
         source: `Finite`, `Sampler` or None; a `Stream` is refused.
         key: the key of the run, which fixes the sample of a `Sampler` without `exact`.
@@ -312,6 +331,9 @@ def whole(source: AbstractSource | None, key: PRNGKeyArray) -> PyTree:
         >>> import hierax as hx, jax, jax.numpy as jnp
         >>> hx.extend.whole(hx.Finite(jnp.arange(3.0)), jax.random.key(0))
         Array([0., 1., 2.], dtype=float32)
+
+    References:
+        docs/own-method.md
     """
     if isinstance(source, Finite):
         return source.full()

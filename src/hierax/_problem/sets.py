@@ -17,6 +17,8 @@ from hierax._base.errors import InputError
 class Faces(NamedTuple):
     """A set as smooth constraints on the tree: inequalities <= 0 and equalities = 0 (also: their multipliers).
 
+        X = {tree : inequalities(tree) <= 0, equalities(tree) = 0}
+
     Attributes:
         inequalities: a tree of rows, each <= 0 in the set; None where there is none.
         equalities: the same for rows that are zero in the set.
@@ -25,6 +27,9 @@ class Faces(NamedTuple):
         >>> import hierax as hx, jax.numpy as jnp
         >>> hx.Box(0.0, 3.0).faces(jnp.array([1.0])).inequalities["upper"]
         Array([-2.], dtype=float32)
+
+    References:
+        docs/methods/lower-solvers.md
     """
 
     inequalities: PyTree
@@ -41,6 +46,8 @@ class Bounds(NamedTuple):
 class AbstractSet(eqx.Module):
     """A closed convex set that acts on a (sub)tree of arrays.
 
+        Proj(u) = argmin over v in the set of  ||v - u||_2
+
     Examples:
         >>> import hierax as hx, jax.numpy as jnp
         >>> class AtMostOne(hx.AbstractSet):
@@ -51,6 +58,9 @@ class AbstractSet(eqx.Module):
         ...         return hx.extend.Faces(jnp.sum(tree) - 1.0, None)
         >>> AtMostOne().project(jnp.array([1.0, 2.0]))
         Array([0., 1.], dtype=float32)
+
+    References:
+        Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
 
     @abc.abstractmethod
@@ -61,7 +71,7 @@ class AbstractSet(eqx.Module):
         """The set's own constraints at `tree`, for solvers that count them among the problem's."""
         raise InputError(
             f"{type(self).__name__} does not state its faces, which exact lower solvers, GAM and certificates need: "
-            "give it a method faces(tree) returning hierax._problem.sets.Faces(inequalities, equalities)."
+            "give it a method faces(tree) returning hierax.extend.Faces(inequalities, equalities)."
         )
 
     def bounds(self, tree: PyTree) -> Bounds:
@@ -86,10 +96,15 @@ class AbstractSet(eqx.Module):
 class Free(AbstractSet):
     """The whole space.
 
+        X = R^n,    Proj_X(x) = x
+
     Examples:
         >>> import hierax as hx, jax.numpy as jnp
         >>> hx.Free().project(jnp.array([-1.0, 2.0]))
         Array([-1.,  2.], dtype=float32)
+
+    References:
+        Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
 
     def project(self, tree: PyTree) -> PyTree:
@@ -113,6 +128,8 @@ class Free(AbstractSet):
 class Box(AbstractSet):
     """Entries between `lower` and `upper`: numbers, arrays that broadcast, or trees of them.
 
+        X = {x : lower_i <= x_i <= upper_i},    Proj_X(x) = min(max(x, lower), upper)
+
     Args:
         lower: the lower bounds: a number, an array that broadcasts, or a tree of them; -inf where there is none.
         upper: the upper bounds, likewise; inf where there is none.
@@ -121,6 +138,9 @@ class Box(AbstractSet):
         >>> import hierax as hx, jax.numpy as jnp
         >>> hx.Box(0.0, 3.0).project(jnp.array([-1.0, 2.0, 5.0]))
         Array([0., 2., 3.], dtype=float32)
+
+    References:
+        Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
 
     lower: PyTree
@@ -172,10 +192,15 @@ class Box(AbstractSet):
 class NonNegative(AbstractSet):
     """Entries >= 0.
 
+        X = {x : x_i >= 0},    Proj_X(x) = max(x, 0)
+
     Examples:
         >>> import hierax as hx, jax.numpy as jnp
         >>> hx.NonNegative().project(jnp.array([-1.0, 2.0]))
         Array([0., 2.], dtype=float32)
+
+    References:
+        Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
 
     def project(self, tree: PyTree) -> PyTree:
@@ -203,6 +228,8 @@ class NonNegative(AbstractSet):
 class Ball(AbstractSet):
     """Euclidean ball around zero on the joint vector of the subtree: ||tree|| <= radius.
 
+        X = {x : ||x||_2 <= radius},    Proj_X(x) = x min(1, radius / ||x||_2)
+
     Args:
         radius: a number > 0.
 
@@ -210,6 +237,9 @@ class Ball(AbstractSet):
         >>> import hierax as hx, jax.numpy as jnp
         >>> hx.Ball(5.0).project(jnp.array([6.0, 8.0]))
         Array([3., 4.], dtype=float32)
+
+    References:
+        Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
 
     radius: PyTree
@@ -250,6 +280,8 @@ class Ball(AbstractSet):
 class Simplex(AbstractSet):
     """Entries of the joint vector of the subtree are >= 0 and sum to `scale`.
 
+        X = {x : x_i >= 0, sum_i x_i = scale},    Proj_X(x) = [x - t]_+,  t such that the entries sum to scale
+
     Args:
         scale: a number > 0, what the entries sum to.
 
@@ -257,6 +289,10 @@ class Simplex(AbstractSet):
         >>> import hierax as hx, jax.numpy as jnp
         >>> hx.Simplex().project(jnp.array([0.5, 0.5, 2.0]))
         Array([0., 0., 1.], dtype=float32)
+
+    References:
+        Duchi, Shalev-Shwartz, Singer, Chandra: Efficient projections onto the l1-ball for learning in high
+            dimensions, ICML 2008.
     """
 
     scale: PyTree = 1.0
@@ -327,6 +363,8 @@ def is_set(node: Any) -> bool:
 def project(sets: PyTree, tree: PyTree) -> PyTree:
     """Project a tree on a tree prefix of sets.
 
+        Proj(u) = argmin over v in the product of the sets of  ||v - u||_2,     part by part
+
     Args:
         sets: a set, or a tree of sets whose leaves stand for parts of `tree`.
         tree: what is projected.
@@ -336,6 +374,9 @@ def project(sets: PyTree, tree: PyTree) -> PyTree:
         >>> sets = {"a": hx.NonNegative(), "b": hx.Free()}
         >>> hx.extend.project(sets, {"a": jnp.array([-1.0]), "b": jnp.array([-1.0])})
         {'a': Array([0.], dtype=float32), 'b': Array([-1.], dtype=float32)}
+
+    References:
+        Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
     return jax.tree.map(lambda one, part: one.project(part), sets, tree, is_leaf=is_set)
 

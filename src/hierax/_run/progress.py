@@ -62,13 +62,14 @@ def numbers_shown(record: dict[str, Any], between: str) -> str:
 
 
 @contextmanager
-def told(news: News, progress: bool | None) -> Iterator[None]:
-    """While it lasts a thread tells the news: to the logger every 10 seconds, and every 5 to stderr where `progress` is
-    True and stderr is no terminal.
+def told(news: News, progress: bool | None, every: float | None = None) -> Iterator[None]:
+    """While it lasts a thread tells the news: to stderr every so many seconds (None: 5) where `progress` is True and
+    stderr is no terminal, and to the logger half as often.
     """
     lines = progress is True and not _on_a_terminal(progress)
     ended = threading.Event()
-    thread = threading.Thread(target=_tell, args=(news, lines, ended), name="hierax progress", daemon=True)
+    told_of = (news, lines, ended, every or LINE_EVERY)
+    thread = threading.Thread(target=_tell, args=told_of, name="hierax progress", daemon=True)
     thread.start()
     try:
         yield
@@ -82,9 +83,9 @@ def _on_a_terminal(progress: bool | None) -> bool:
     return bool(rich_console.Console(stderr=True).is_terminal) if progress else sys.stderr.isatty()
 
 
-def _tell(news: News, lines: bool, ended: threading.Event) -> None:
+def _tell(news: News, lines: bool, ended: threading.Event, every: float) -> None:
     beats = 0
-    while not ended.wait(LINE_EVERY):
+    while not ended.wait(every):
         beats += 1
         line = news.line()
         if beats % LOGGED == 0:

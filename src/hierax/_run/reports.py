@@ -34,6 +34,8 @@ class MethodState(Protocol):
 class Residual(NamedTuple):
     """Gradient mappings, zero at a stationary point: of x, y, the multiplier z and the inner variable.
 
+        r(u) = (u - Proj(u - d/L)) L     for a block u with direction d and smoothness L
+
     An empty tuple where a method has no such block.
 
     Attributes:
@@ -46,6 +48,9 @@ class Residual(NamedTuple):
         >>> import hierax as hx
         >>> hx.extend.Residual(x=0.5)
         Residual(x=0.5, y=(), z=(), inner=())
+
+    References:
+        docs/own-method.md; `gradient_mapping`
     """
 
     x: PyTree

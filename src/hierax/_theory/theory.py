@@ -202,6 +202,12 @@ def theory(
 ) -> Theory:
     """What the paper's theorems ask for on a problem, for an accuracy eps, and which assumptions were seen to hold.
 
+        corrected:  c1 = 3 L^2/(2 mu_G eps) + 2,   c2 = 3/2 c1^2 B^2/eps + 2,   B = M_G1/sigma_0,
+                    alpha < 1/(2 L_Psi),   L_Psi = L_F + c1 (L_G + N + N^2/mu_G) + c2 (M_J^2 + M_+ L_H)
+
+    with L = sup |grad_y F|, mu_G the least curvature of G in y, M_G1 = sup |grad G|, sigma_0 the smallest singular
+    value of the active rows' gradients; the other constants and the printed formulas are in docs/theory.md.
+
     The constants are suprema over points that are drawn around (x0, y0) within X and Y, so they are seen from below:
     the theory asks for at least what is shown. Where a set has no bounds, points are drawn from a ball.
 
@@ -226,6 +232,11 @@ def theory(
         >>> found = hx.theory(problem, 0.5, 0.5, eps=0.1, points=32)
         >>> round(found.constants.convexity, 3), round(found.corrected.c1, 1)
         (2.0, 122.0)
+
+    References:
+        Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
+            optimization: Theorem 2, Lemma 3, Corollary 1.
+        docs/theory.md
     """
     check_setting("theory", "eps", eps, POSITIVE_GIVEN)
     check_setting("theory", "points", points, COUNT_GIVEN)

@@ -76,6 +76,11 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         >>> cleaner = HyperCleaner().fit(X, noisy, trusted=trusted)
         >>> bool(cleaner.suspects_[:15].sum() > 9), int(cleaner.suspects_[15:].sum())
         (True, 0)
+
+    References:
+        Franceschi, Donini, Frasconi, Pontil: Forward and reverse gradient-based hyperparameter optimization, ICML
+            2017 (data hyper-cleaning).
+        docs/estimators.md
     """
 
     def __init__(

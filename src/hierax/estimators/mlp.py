@@ -57,6 +57,10 @@ class NormBoundedMLPClassifier(TunedClassifier):
         >>> mlp = NormBoundedMLPClassifier(random_state=0).fit(X, y)
         >>> bool(mlp.score(X, y) > 0.9), mlp.bounds_.shape
         (True, (2,))
+
+    References:
+        Jaderberg and others: Population based training of neural networks, arXiv:1711.09846, 2017.
+        docs/estimators.md
     """
 
     def __init__(

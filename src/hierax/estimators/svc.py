@@ -57,6 +57,10 @@ class BilevelSVC(TunedClassifier):
         >>> svc = BilevelSVC(random_state=0).fit(X, y)
         >>> bool(svc.score(X, y) > 0.9), sorted(svc.hyperparams_)
         (True, ['C', 'weights'])
+
+    References:
+        Bennett, Hu, Ji, Kunapuli, Pang: Model selection via bilevel optimization, IJCNN 2006.
+        docs/estimators.md
     """
 
     def __init__(

@@ -57,6 +57,10 @@ def sample_weights(c: Float[Array, " N"], weights: Weights) -> Float[Array, " N"
 def svm_reference(train: Data, c: ArrayLike, weights: Weights = "softmax") -> SVMSolution:
     """Solve the lower level of `hierax.problems.svm` at c; works under `jit` and `vmap`.
 
+        min over w, b of  1/2 ||w||^2 + 1/2 sum_i s_i [1 - l_i (z_i'w + b)]_+^2,     xi_i = [1 - l_i (z_i'w + b)]_+
+
+    by Newton's method on the active pieces with an exact line search, which ends after finitely many steps.
+
     The multipliers follow from the stationarity in the slack: N s_i slack_i = sqrt(N) lam_i, so lam_i = s_i xi_i.
 
     Args:
@@ -74,6 +78,10 @@ def svm_reference(train: Data, c: ArrayLike, weights: Weights = "softmax") -> SV
         >>> data = (np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]))
         >>> round(float(svm_reference(data, np.zeros(2)).w[0]), 3)
         0.5
+
+    References:
+        Keerthi, DeCoste: A modified finite Newton method for fast solution of large scale linear SVMs, Journal of
+            Machine Learning Research 6, 2005.
     """
     rows, s = _signed_rows(train), sample_weights(jnp.asarray(c, float), weights)
     u, converged = _newton(rows, s)
@@ -88,9 +96,11 @@ def svm_hypergradient(
 ) -> tuple[Float[Array, ""], Float[Array, " N"]]:
     """phi(c) = F(y*(c)) on the whole validation set and its gradient; works under `jit` and `vmap`.
 
+        dphi/ds_i = xi_i a_i' Q^-1 grad F(w, b),     a_i = l_i (z_i, 1),     dphi/dc = (ds/dc)' dphi/ds
+
     With u = (w, b), rows a_i = l_i (z_i, 1) and Q the matrix of Newton's method at y*(c), the gradient of the lower
     objective, (w, 0) - sum_i s_i xi_i a_i, stays zero along du/ds_i = xi_i Q^{-1} a_i. One solve with Q gives all
-    derivatives of phi: dphi/ds_i = xi_i a_i' Q^{-1} grad F.
+    derivatives of phi.
 
     Args:
         train: as in `svm_reference`.
@@ -108,6 +118,9 @@ def svm_hypergradient(
         >>> value, gradient = svm_hypergradient(data, data, np.zeros(2))
         >>> round(float(value), 3), gradient.shape
         (1.649, (2,))
+
+    References:
+        docs/methods/gam.md (the derivative on the active set, of which this is the case of the SVM)
     """
     c = jnp.asarray(c, float)
     rows, tests = _signed_rows(train), _signed_rows(validation)

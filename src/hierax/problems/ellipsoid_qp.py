@@ -50,6 +50,9 @@ def ellipsoid_qp(n: int, p: int, sigma: float = 0.3, seed: int = 0) -> Example:
         >>> (known,) = ellipsoid_qp(4, 2).solutions
         >>> round(float(np.linalg.norm(known.y)), 6)
         1.0
+
+    References:
+        docs/which-method.md (problems with planted solutions)
     """
     active = (p + 1) // 2
     if n < 2:

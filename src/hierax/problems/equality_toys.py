@@ -46,6 +46,10 @@ def lvhba_toy(n: int = 100) -> Example:
         >>> from hierax.problems import lvhba_toy
         >>> round(lvhba_toy(2).solutions[0].upper, 6)
         0.1
+
+    References:
+        Yao, Yu, Zeng, Zhang: Constrained bi-level optimization: proximal Lagrangian value function approach and
+            Hessian-free algorithm, ICLR 2024.
     """
 
     def upper(x: Array, y: PyTree, zeta: None) -> Array:
@@ -82,6 +86,10 @@ def gaffa_toy(n: int = 100, cubic: bool = False) -> Example:
         >>> from hierax.problems import gaffa_toy
         >>> np.asarray(gaffa_toy(3).solutions[0].x).tolist()
         [1.0, 1.0, 1.0]
+
+    References:
+        Yao, Yin, Zeng, Zhang: Overcoming lower-level constraints in bilevel optimization: a novel approach with
+            regularized gap functions, NeurIPS 2024.
     """
 
     def upper(x: Array, y: PyTree, zeta: None) -> Array:

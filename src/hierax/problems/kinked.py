@@ -41,6 +41,9 @@ def kinked() -> Example:
         >>> from hierax.problems import kinked
         >>> round(kinked().solutions[0].upper, 3)
         2.645
+
+    References:
+        docs/theory/kinks.md, docs/which-method.md
     """
 
     def upper(x: Array, y: Array, zeta: None) -> Array:

@@ -93,6 +93,9 @@ def random_qp(seed: int = 0, nx: int = 5, ny: int = 8, p: int = 6, equalities: i
         >>> (known,) = random_qp(seed=3, nx=2, ny=4, p=2).solutions
         >>> known.x.shape, known.y.shape
         ((2,), (4,))
+
+    References:
+        docs/which-method.md (problems with planted solutions)
     """
     if min(nx, ny) < 1 or min(p, equalities) < 0 or not 1 <= p + equalities <= ny:
         raise InputError(

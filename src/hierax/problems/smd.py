@@ -203,6 +203,12 @@ def smd_case(number: int, p: int = 3, q: int | None = None, r: int = 2, s: int |
 def smd(number: int, p: int = 3, q: int | None = None, r: int = 2, s: int | None = None) -> Example:
     """SMD`number` of Sinha, Malo and Deb with p + r upper and q + s + r lower variables (5 + 5 unless given).
 
+        F = a(u) + b(w) + ||v - t||^2 +- ||l(v, z)||^2,     x = (u, v)
+        f = c(u) + d(w) + ||l(v, z)||^2,                    y = (w, z)
+
+    with parts a, b, c, d, a link l and a target t of its own for every number: SMD1 has a = c = ||u||^2,
+    b = d = ||w||^2, t = 0, l = v - tan z and the sign +. SMD12 has one more term in F.
+
     F* = f* = 0 for SMD1 to SMD8. The others have, at 5 + 5, F* = 12.75 (SMD10), -1 (SMD11) and 12.1160 (SMD12). What is
     hard: the levels disagree (all but SMD1 and SMD3); many local solutions below (SMD3, SMD4); a flat valley below
     (SMD5, SMD8); infinitely many solutions below (SMD6, SMD11, SMD12), of which the best for the upper level is meant;
@@ -230,6 +236,11 @@ def smd(number: int, p: int = 3, q: int | None = None, r: int = 2, s: int | None
         >>> example = smd(1)
         >>> example.x0.shape, example.y0.shape, example.solutions[0].upper
         ((5,), (5,), 0.0)
+
+    References:
+        Sinha, Malo, Deb: Test problem construction for single-objective bilevel optimization, Evolutionary
+            Computation 22, 2014.
+        docs/leaderboard.md
     """
     case = smd_case(number, p, q, r, s)
     x, y = (np.asarray(part) for part in case.best)

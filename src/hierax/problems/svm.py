@@ -68,6 +68,12 @@ def svm(
         >>> example = svm(data, data)
         >>> sorted(example.y0), example.x0.shape
         (['b', 'slack', 'w'], (2,))
+
+    References:
+        Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
+            optimization (the SVM experiment, with the slack corrected).
+        Bennett, Hu, Ji, Kunapuli, Pang: Model selection via bilevel optimization, IJCNN 2006.
+        docs/comparison.md, docs/corrections.md (item 6)
     """
     if weights not in get_args(Weights):
         raise InputError(f'weights={weights!r} is not one of "softmax", "exp"')

@@ -97,6 +97,9 @@ def synthetic(
         >>> from hierax.problems import synthetic
         >>> len(synthetic(sigma=0.0).solutions)
         1
+
+    References:
+        docs/which-method.md (problems with planted solutions)
     """
     if nx < 1 or ny < 2 or not 1 <= (p + 1) // 2 <= ny:
         raise InputError(f"nx={nx}, ny={ny}, p={p}: needs nx >= 1, ny >= 2 and p in 1..2 ny={2 * ny}")

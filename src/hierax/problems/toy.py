@@ -60,6 +60,11 @@ def toy(
         >>> best = min(toy().solutions, key=lambda known: known.upper)
         >>> round(float(best.x), 5), round(float(best.y), 5)
         (0.98622, 0.98622)
+
+    References:
+        Jiang, Xiao, Tenorio, Real-Rojas, Marques, Chen: A primal-dual-assisted penalty approach to bilevel
+            optimization with coupled constraints, NeurIPS 2024.
+        docs/comparison.md
     """
     units = {
         "scale_upper": scale_upper,
@@ -150,6 +155,9 @@ def toy_inner_solution(x: ArrayLike, z: ArrayLike, gamma1: ArrayLike, gamma2: Ar
         >>> from hierax.problems import toy_inner_solution
         >>> [round(float(value), 4) for value in toy_inner_solution(1.0, 2.0, 0.1, 0.1)]  # z = lam*(x): w* = y*(x)
         [1.0, 2.0]
+
+    References:
+        docs/corrections.md (item 13), docs/method.md (E and lam* of the envelope)
     """
     x, z, gamma1, gamma2 = (jnp.asarray(value) for value in (x, z, gamma1, gamma2))
     gamma = gamma1 * gamma2 / (gamma1 + gamma2)

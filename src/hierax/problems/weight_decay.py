@@ -103,6 +103,11 @@ def weight_decay(
         >>> data = (features, np.array([0, 1] * 4))
         >>> len(weight_decay(data, data, hidden=3).solutions)  # nothing is known of it beforehand
         0
+
+    References:
+        Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
+            optimization (the experiment with a network).
+        docs/comparison.md
     """
     if bounds not in get_args(Bounds):
         raise InputError(f'bounds={bounds!r} is not one of "all", "layers", "tensors"')

@@ -44,7 +44,9 @@ def splits(dataset: HasFeatures, sizes: Sequence[int], seed: int) -> tuple[np.nd
 
 
 def scale(features: np.ndarray) -> np.ndarray:
-    """Every column mapped to [-1, 1]: -1 + 2 (x - min)/(max - min); a constant column, which LIBSVM leaves out, to 0.
+    """Every column mapped to [-1, 1]; a constant column, which LIBSVM leaves out, to 0.
+
+        x_ij <- -1 + 2 (x_ij - min_j)/(max_j - min_j)
 
     Minimum and maximum are those of all rows given.
 
@@ -56,6 +58,11 @@ def scale(features: np.ndarray) -> np.ndarray:
         >>> from hierax.datasets import scale
         >>> scale(np.array([[0.0, 5.0], [10.0, 5.0]])).tolist()
         [[-1.0, 0.0], [1.0, 0.0]]
+
+    References:
+        Chang, Lin: LIBSVM: a library for support vector machines, ACM Transactions on Intelligent Systems and
+            Technology 2, 2011.
+        docs/datasets.md
     """
     features = _matrix(features)
     broken = np.flatnonzero(~np.isfinite(features).all(axis=0))
@@ -71,7 +78,7 @@ def scale(features: np.ndarray) -> np.ndarray:
 def quadratic_features(features: np.ndarray) -> np.ndarray:
     """The d features and their d(d+1)/2 products, 8 -> 44; no constant column.
 
-    Order: x1, ..., xd, then x1 x1, x1 x2, ..., x1 xd, x2 x2, x2 x3, ..., xd xd.
+        (x_1, ..., x_d) -> (x_1, ..., x_d, x_1 x_1, x_1 x_2, ..., x_1 x_d, x_2 x_2, ..., x_d x_d) in R^(d + d (d+1)/2)
 
     Args:
         features: one row per sample.
@@ -81,6 +88,9 @@ def quadratic_features(features: np.ndarray) -> np.ndarray:
         >>> from hierax.datasets import quadratic_features
         >>> quadratic_features(np.array([[2.0, 3.0]])).tolist()
         [[2.0, 3.0, 4.0, 6.0, 9.0]]
+
+    References:
+        docs/datasets.md
     """
     features = _matrix(features)
     first, second = np.triu_indices(features.shape[1])

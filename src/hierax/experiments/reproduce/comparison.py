@@ -5,7 +5,7 @@ Nothing here knows an experiment: a report hands over its rows, curves and the n
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 from rich import box
@@ -15,8 +15,12 @@ from rich.table import Table
 from hierax.experiments.reproduce.verdict import Verdict
 from hierax.report import new_figure, save_figure
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 COLOURS = ("#1f6fb4", "#d1602b", "#3a9a5b", "#8b5fbf", "#b8860b", "#555555", "#c2185b")
 LINES = ("--", ":", "-.", (0, (1, 4)), (0, (5, 5)))
+MOST_OF_IT = 0.98  # of a figure's width: what a legend may take
 WIDTH = 140  # characters of the tables where the output is a file
 
 Row = dict[str, Any]  # what is written about one method, by name: numbers, texts and lists, as metrics.json has it
@@ -93,7 +97,7 @@ def draw_panels(
             for j, column in enumerate(columns):
                 across = np.mean([getattr(curve, column.field) for curve in runs], axis=0)
                 shown = slice(1 if column.log else 0, None)  # a logarithm has no place for zero
-                panels[i, j].plot(across[shown], middle[shown], color=colour, label=name, lw=1.4)
+                panels[i, j].plot(across[shown], middle[shown], color=colour, label=labelled(name, runs), lw=1.4)
                 low, high = middle - spread, middle + spread
                 panels[i, j].fill_between(across[shown], low[shown], high[shown], color=colour, alpha=0.12, lw=0)
     for i, row in enumerate(rows):
@@ -106,7 +110,25 @@ def draw_panels(
             panel.set(xlabel=column.text, ylabel=row.text)
             panel.grid(alpha=0.25)
             panel.spines[["top", "right"]].set_visible(False)
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=8, frameon=False, fontsize=9)
+    place_legend(figure, *panels[0, 0].get_legend_handles_labels())
     figure.suptitle(f"{title}: mean over the seeds, bands one standard error")
     return save_figure(figure, path)
+
+
+def labelled(name: str, runs: Sequence[object]) -> str:
+    """A method's entry in the legend; it says how many runs ended early, because their curves then stand still."""
+    early = sum(bool(getattr(curve, "failed", False)) for curve in runs)
+    return f"{name} ({early} of {len(runs)} ended early)" if early else name
+
+
+def place_legend(figure: "Figure", handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Below the panels, in as few lines as the width of the figure has room for."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for lines in range(1, len(labels) + 1):
+        columns = -(-len(labels) // lines)
+        legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+        if legend.get_window_extent(renderer).width <= MOST_OF_IT * figure.bbox.width or columns == 1:
+            return
+        legend.remove()

@@ -19,6 +19,7 @@ from hierax.experiments.reproduce.verdict import Verdict
 LEGEND = """\
 phi: validation loss at the exact lower solution y*(x), whole validation set; decrease: from equal weights
 accuracy: test set, of the returned y and of y*(x); violation, gap: of the returned point, largest over the seeds
+a run that ended early counts here with the point it returned; in the figure its curve stays at its last record
 ms per step: compilation apart, one core; inner: lower solves and lower gradients per step
 90 %: seconds to 90 % of the best method's decrease, mean curve; +-: standard error over the seeds
 """

@@ -19,11 +19,14 @@ from typing import Any, TypeVar
 
 import jax
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hierax._base.interrupt import Interrupt, die_when_terminated, interruptible
 from hierax._compile.kept import cache as keep_programs
+from hierax._run.progress import News, told
 
 LOOK_SECONDS = 0.5  # between two looks at Ctrl-C
+TELL_SECONDS = 10.0  # between two lines that say what is under way
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 T = TypeVar("T")
 Name = tuple[str, ...]  # of a task: what the experiment calls it, from the general to the particular
@@ -38,6 +41,9 @@ def run_tasks(
     fresh: bool = False,
 ) -> dict[Name, T]:
     """What each function gives for its arguments; starts them in the given order and prints a line when one ends.
+
+    Meanwhile a line with a clock says what is under way; where the console is no terminal, a line on stderr now and
+    then.
 
     Functions and arguments of parallel tasks are sent to other processes: functions of a module, plain data. `keep` is
     called with all results so far whenever a task ends, so that nothing is lost where a long run is ended. With `fresh`
@@ -54,23 +60,48 @@ def run_tasks(
         if keep is not None:
             keep(found)
 
-    with interruptible() as interrupt:
+    with interruptible() as interrupt, _telling(console) as say:
+
+        def under_way(name: Name | None = None) -> None:
+            say(f"{len(found)} of {len(tasks)} tasks done{', now ' * bool(name)}{', '.join(name or ())}")
+
+        under_way()
         if parallel:
             results = (_in_fresh_processes if fresh else _in_processes)(tasks, interrupt)
         else:
-            results = _one_by_one(tasks, interrupt)
+            results = _one_by_one(tasks, interrupt, under_way)
         for name, result in results:
             done(name, result)
+            under_way()
         if interrupt.asked:
             console.print(f"Interrupted: {len(found)} of {len(tasks)} tasks were done.", highlight=False)
             raise KeyboardInterrupt
     return found
 
 
-def _one_by_one(tasks: Mapping[Name, Task[T]], interrupt: Interrupt) -> Iterator[tuple[Name, T]]:
+@contextmanager
+def _telling(console: Console) -> Iterator[Callable[[str], None]]:
+    """A function that takes what is under way, and shows it until something else is: nobody waits without a sign."""
+    if console.quiet:
+        yield lambda text: None
+    elif console.is_terminal:
+        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        with Progress(*columns, console=console, transient=True) as shown:
+            line = shown.add_task("")
+            yield lambda text: shown.update(line, description=text)
+    else:
+        news = News()
+        with told(news, True, TELL_SECONDS):
+            yield lambda text: news.say(text, None)
+
+
+def _one_by_one(
+    tasks: Mapping[Name, Task[T]], interrupt: Interrupt, under_way: Callable[[Name], None]
+) -> Iterator[tuple[Name, T]]:
     for name, (function, arguments) in tasks.items():
         if interrupt.asked:
             return
+        under_way(name)
         try:
             result = function(*arguments)
         except KeyboardInterrupt:
