@@ -20,11 +20,12 @@ from cases import EXACT, METHOD, TOY, same
 
 import hierax as hx
 from hierax._base.files import FolderLock, write_whole
-from hierax._run import checkpoint_folder
+from hierax._run import checkpoint_folder, notes
 from hierax._run.checkpoint_folder import CheckpointFolder
 from hierax._run.host import Host
 from hierax._run.outcome import Ending
 from hierax._run.packing import Packed, packed, unpacked
+from hierax._run.processes import Processes
 from hierax._run.state_arrays import gathered, placed
 from hierax._run.status import Reason
 
@@ -642,3 +643,39 @@ def test_arrays_of_another_form_are_refused():
         placed(found, tree | {"half": jnp.ones(3, jnp.bfloat16)})
     with pytest.raises(hx.InputError, match=r"differ in .*'more'"):
         placed(found, tree | {"more": 1.0})
+
+
+def test_a_kill_costs_no_more_than_it_may(tmp_path, monkeypatch):
+    """Records are taken so early that they are on the disk in time, by a clock of our own: a write takes 2 s of 10."""
+    now = [100.0]
+    monkeypatch.setattr(notes.time, "monotonic", lambda: now[0])
+    journal = notes.Journal(tmp_path, 10.0)
+    journal.open({}, Processes())
+    monkeypatch.setattr(journal._folder, "write", lambda checkpoint: now.__setitem__(0, now[0] + 2.0))
+    assert journal.left == 10.0
+    now[0] += 4.0
+    journal.put("run", 1, "step 1")
+    now[0] += 1.0  # what is under way goes on before it is written
+    assert journal.left == 5.0
+    journal.write()
+    assert (
+        journal.left == 10.0 - 2 * 2.0 - 1.0 - 2.0
+    )  # since the record was taken, one second and the write have passed
+    journal.every = 3.0
+    journal.put("run", 2, "step 2")
+    journal.write()
+    assert journal.left == 0.0  # no time at all for two writes: a write is followed by work for as long as it took
+    journal.close()
+
+
+def test_chunks_of_steps_end_in_time_for_a_checkpoint(tmp_path, monkeypatch):
+    """With little time left the host orders few steps, and writes where the next step might be late."""
+    ordered, written = [], []
+    left = iter([5.0, 5.0, 0.2, 0.001, 5.0])
+    monkeypatch.setattr(notes.Notes, "left", property(lambda self: next(left, 5.0)))
+    monkeypatch.setattr(notes.Notes, "write", lambda self: written.append(len(ordered)))
+    monkeypatch.setattr(Host, "_affordable", lambda self, per_step, seconds: ordered.append(seconds) or 1)
+    monkeypatch.setattr(Host, "_order_chunks", lambda self: [self._decision(0.01) for _ in range(5)] and None)
+    toy(checkpoint=tmp_path)
+    assert ordered == [0.5, 0.5, 0.2, 0.5, 0.5]
+    assert written[:1] == [4]

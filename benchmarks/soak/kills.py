@@ -2,8 +2,8 @@
 
 A run counts as lost where it ends elsewhere than the uninterrupted one (x, y, multipliers, history, counts without
 seconds), cannot be resumed, or begins anew although there was a checkpoint. How much work a kill costs is the age of
-the newest checkpoint when it hits: of a run of steps at most `--checkpoint-every`, and what a chunk of steps and the
-write take; of a search (`Auto`) what its piece under way has taken, which is reported and not judged.
+the newest checkpoint when it hits: of a run of steps at most `--checkpoint-every`, and what a busy machine takes away
+from a process; of a search (`Auto`) what its piece under way has taken, which is reported and not judged.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from hierax.cli.codes import CERTIFIED, NOT_CERTIFIED
 
 MODELS = Path(__file__).with_name("models.py")
 ENDED = (CERTIFIED, NOT_CERTIFIED)  # exit codes of a command that came to its end
-EVERY = 0.3  # seconds between checkpoints
-SLACK = 1.5  # a chunk of steps (half a second), the write, and a busy machine
+EVERY = 1.0  # seconds of work that a kill may cost
+SLACK = 0.5  # a process that does not get its core at once, and a disk that others use
 ENOUGH = ["--seconds", "3600"]  # so that on a busy machine no search is cut short by its clock
 RUNS = {  # what is solved, and the options of the command
     "noisy": ["--method", "salvf", "--max-steps", "1000000"],

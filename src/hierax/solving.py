@@ -85,7 +85,7 @@ def solve(
         checkpoint: a folder in which the run is kept (docs/checkpoints.md). The same call with the same folder goes on
             where the run was, in another process too and whatever ended that one; a run that is done is returned at
             once.
-        checkpoint_every: seconds between two checkpoints: so much work a kill may cost.
+        checkpoint_every: seconds of work that a kill may cost: checkpoints are written a little more often.
         mesh: a `jax.sharding.Mesh` over whose axis "data" (else its first) samples are spread, and over whose axis
             "model", if it has one, y is; for named methods (docs/cluster.md).
 

@@ -176,16 +176,15 @@ class Host:
         """Whether Ctrl-C or the clock ends the run, and else how many steps to order; before that a checkpoint is
         written where it is time for one. Ctrl-C in any process counts, the times are those of the first.
         """
-        own = (
-            self.call.notes.due,
-            self.interrupt.asked,
-            self.call.clock.passed,
-            self._affordable(per_step, CHUNK_SECONDS),
-        )
+        left = self.call.notes.left
+        due = per_step is not None and left <= per_step  # after another step it might be late
+        seconds = CHUNK_SECONDS if due else min(CHUNK_SECONDS, left)
+        own = (due, self.interrupt.asked, self.call.clock.passed, self._affordable(per_step, seconds))
         told = self.processes.told(*own)
         keep, _, late, steps = told[0]
         if keep:
             self._keep()
+            self.call.notes.write()
         if told[:, 1].any():
             self.interrupt.ask(self.interrupt.by)
             return Ending(Reason.CTRL_C), 0

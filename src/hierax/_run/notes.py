@@ -8,6 +8,7 @@ kept.
 from __future__ import annotations
 
 import logging
+import math
 import time
 import warnings
 from collections.abc import Iterable
@@ -21,7 +22,8 @@ from hierax._run.identity import differences
 from hierax._run.packing import from_bytes, packed, to_bytes, unpacked
 from hierax._run.processes import Processes
 
-EVERY = 60.0  # seconds between two checkpoints
+EVERY = 60.0  # seconds of work that a kill may cost
+WRITES = 2.0  # how often what the last checkpoint took to be written is taken off that: the next may take longer
 
 logger = logging.getLogger("hierax")
 
@@ -38,7 +40,8 @@ class Journal:
         self._told = ""
         self._changed = False
         self._failed = ""  # why the latest checkpoint is not on the disk
-        self._written = time.monotonic()
+        self._taken = self._put_at = time.monotonic()  # when the records of the last checkpoint, and the last one, were
+        self._write_seconds = 0.0  # that the last checkpoint took
 
     def open(self, identity: dict[str, str], processes: Processes) -> None:
         """Lock the folder and take over what is in it, if it belongs to the same call.
@@ -64,7 +67,7 @@ class Journal:
         except BaseException:
             self.close()
             raise
-        self._written = time.monotonic()
+        self._taken = time.monotonic()
 
     def _take_over(self, found: Checkpoint) -> None:
         odd = differences(found, self._identity)
@@ -93,12 +96,20 @@ class Journal:
         return self._folder is not None
 
     @property
-    def due(self) -> bool:
-        """Whether it is time for the next checkpoint."""
-        return self._folder is not None and time.monotonic() - self._written >= self.every
+    def left(self) -> float:
+        """Seconds until the next records have to be taken, for a kill to cost `every` seconds of work at most.
+
+        A checkpoint counts when it is written: until then a kill costs all that was done since the one before. Where
+        writing takes most of that time, as much time is left for the run.
+        """
+        if self._folder is None:
+            return math.inf
+        between = max(self.every - WRITES * self._write_seconds, self._write_seconds)
+        return self._taken + between - time.monotonic()
 
     def put(self, name: str, value: Any, told: str) -> None:
         """Keep a record; an earlier one of the same name is replaced."""
+        self._put_at = time.monotonic()
         self.records[name] = packed(value)
         self._told, self._changed = told, True
 
@@ -106,6 +117,8 @@ class Journal:
         """Write a checkpoint, if anything has changed. A disk that is full ends no run: the last checkpoint stays."""
         if self._folder is None or not self._changed:
             return
+        self._taken = self._put_at
+        begin = time.monotonic()
         try:
             self._folder.write(Checkpoint(self._identity, versions(), self._told, self.records))
         except (OSError, InputError) as error:
@@ -116,10 +129,10 @@ class Journal:
                     HieraxWarning,
                     stacklevel=2,
                 )
-            self._failed = str(error)
+            self._failed, self._taken = str(error), time.monotonic()
         else:
             self._failed, self._changed = "", False
-        self._written = time.monotonic()
+        self._write_seconds = time.monotonic() - begin
 
     def close(self) -> None:
         """Let others in."""
@@ -151,16 +164,20 @@ class Notes:
         return None if found is None else unpacked(found, types)
 
     @property
-    def due(self) -> bool:
-        """Whether it is time to put what is under way."""
-        return self.journal.due
+    def left(self) -> float:
+        """Seconds until what is under way should be put and written."""
+        return self.journal.left
 
     def put(self, name: str, value: Any, told: str = "") -> None:
         """Keep a record, and write a checkpoint where it is time to."""
         if self.kept:
             self.journal.put(self._prefix + name, value, told or f"{self._prefix}{name} done")
-            if self.due:
-                self.journal.write()
+            if self.left <= 0:
+                self.write()
+
+    def write(self) -> None:
+        """Write a checkpoint now."""
+        self.journal.write()
 
     def drop(self) -> None:
         """Forget the records of this part: what came of them is kept elsewhere."""
