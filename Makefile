@@ -127,7 +127,7 @@ install_project = \
 	@touch $@
 
 # Warnings are errors. What is kept between builds: pages that did not change (doctrees), examples whose script did not
-# change (docs/gallery), compiled programs (jax). `make clean` removes them all.
+# change (docs/gallery), which figures were drawn (figures), compiled programs (jax). `make clean` removes them all.
 docs: .venv-docs/installed
 	@JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/docs/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PLATFORMS=cpu \
 	  $(DOCS_BIN)/python -m sphinx -q -W --keep-going -b html -d build/docs/doctrees $(DOCS_ARGS) docs build/docs/html

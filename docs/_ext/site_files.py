@@ -1,7 +1,10 @@
-"""The Sphinx extension of this site: the reference before reading, llms.txt and counts after writing, the cite page."""
+"""The Sphinx extension of this site: reference and figures before reading, llms.txt and counts after, the cite page."""
 
+import hashlib
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -28,6 +31,26 @@ def prepare(app: Sphinx) -> None:
     if found:
         raise ExtensionError("the reference is not whole:\n  " + "\n  ".join(found))
     write_reference(Path(app.srcdir))
+
+
+def draw_figures(app: Sphinx) -> None:
+    """Run the scripts of the figures, unless the last build has run the same ones with the same hierax.
+
+    Their files are in the repository too, where pages are read without this site; they are the same whenever they are
+    made.
+    """
+    for script in sorted([*Path(app.srcdir).glob("theory/figures/[!_]*.py"), Path(app.srcdir) / "figures" / "idea.py"]):
+        parts = [script, *script.parent.glob("_*.py"), *sorted((ROOT / "src" / "hierax").rglob("*.py"))]
+        now = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
+        stamp = Path(app.outdir).parent / "figures" / f"{script.stem}.sha256"
+        figure = script.with_name(script.stem.replace("_", "-") + ".svg")
+        if stamp.is_file() and stamp.read_text("utf-8") == now and figure.is_file():
+            continue
+        done = subprocess.run([sys.executable, str(script), str(figure)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ExtensionError(f"{script.name} did not draw its figure:\n{done.stderr}")
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(now, "utf-8")
 
 
 def leave_out_what_is_not_there(app: Sphinx, page: str, source: list[str]) -> None:
@@ -151,6 +174,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register."""
     app.add_directive("cite-hierax", Cite)
     app.connect("builder-inited", prepare)
+    app.connect("builder-inited", draw_figures)
     app.connect("source-read", leave_out_what_is_not_there)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
