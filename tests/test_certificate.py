@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -320,12 +319,6 @@ def test_many_starts_have_many_certificates(solution):
     assert middle.stationarity == solution.certificate.stationarity
     with pytest.raises(IndexError):
         certificates[3]
-
-
-def test_the_page_shows_what_is_printed():
-    page = (Path(__file__).parent.parent / "docs" / "certificate.md").read_text()
-    printed = str(certify(TOY.problem, 1.5, 1.4))
-    assert "\n".join(f"    {line}" for line in printed.splitlines()) in page
 
 
 def test_a_kink_with_degenerate_pieces_is_not_called_wrong():

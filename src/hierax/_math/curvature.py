@@ -38,7 +38,8 @@ PROBES = 32  # beyond it, from random directions: relative error sqrt(2 / PROBES
 class Curvature(NamedTuple):
     """Norms at one point: Hessian blocks of F and G, Jacobians of the constraints of the lower and the upper level.
 
-    `above_over_below` is the largest curvature of F in y relative to that of the lower level, active rows included.
+    `above_over_below` is the largest curvature of F in y relative to that of the lower level, active rows included;
+    zero where nobody asked for it.
     """
 
     upper_xx: Scalar
@@ -82,8 +83,13 @@ def unit_scales(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
     return jax.tree.map(jnp.ones_like, all_constraints(problem, x, y))
 
 
-def curvature(problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, xi: PyTree) -> Curvature:
-    """All norms at (x, y), on the given batches: two loops, of the norms and of what needs them."""
+def curvature(
+    problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, xi: PyTree, with_ratio: bool = False
+) -> Curvature:
+    """All norms at (x, y), on the given batches: two loops, of the norms and of what needs them.
+
+    `above_over_below` only `with_ratio`: a loop inside of a loop takes long to compile.
+    """
     at = _Operators(problem, x, y, lam, zeta, xi)
     squares = {
         "jacobian_x": (jacobian_square(lambda v: problem.rows(v, y), x), x),
@@ -105,19 +111,17 @@ def curvature(problem: Problem, x: PyTree, y: PyTree, lam: Rows, zeta: PyTree, x
     norms |= {name: jnp.sqrt(norms[name]) for name in squares}
     top, (square, most) = norms["lower_yy"], found["mixed"]
     del norms["mixed"]
-    second = power_iterations(
-        {
-            "shifted": (shifted(at.lower_yy, top), y),
-            "ratio": (at.above_over_below(ROWS_WEIGHT * top / or_one(norms["jacobian_y"] ** 2)), y),
-        }
-    )
+    needing = {"shifted": (shifted(at.lower_yy, top), y)}
+    if with_ratio:
+        needing["ratio"] = (at.above_over_below(ROWS_WEIGHT * top / or_one(norms["jacobian_y"] ** 2)), y)
+    second = power_iterations(needing)
     bottom = jnp.clip(MARGIN * top - second["shifted"][0], 1e-3 * top, top)
     return Curvature(
         **norms,
         upper_slope=tree_math.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(tree_math.norm(y)),
         lower_yy_min=bottom,
         response=at.response(square, most, bottom),
-        above_over_below=second["ratio"][0],
+        above_over_below=second["ratio"][0] if with_ratio else zero,
     )
 
 

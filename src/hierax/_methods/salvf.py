@@ -206,7 +206,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         def norms_at(carry: tuple[estimate.Curvature, PyTree, Rows], first: Array) -> tuple:
             """Norms at a point; after those at y0, on to the lower level's solution as these norms find it."""
             most, w, lam = carry
-            most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi))
+            most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi, bool(self.follow)))
             rough = filled(self, most, scales, dtype)
 
             def solved() -> tuple[PyTree, Rows]:
