@@ -41,8 +41,8 @@ def chance_of_more(found: list[Optimum]) -> float:
 def most_left(found: list[Optimum]) -> float:
     """The chance that another start ends somewhere new, at most, with 95 % confidence, where every place was met again.
 
-    Such a place has not been met by n starts, which a chance above 1 - 0.05^(1/n) would make unlikely: that three starts
-    agree says little.
+    Such a place has not been met by n starts, which a chance above 1 - 0.05^(1/n) would make unlikely: that three
+    starts agree says little.
     """
     return float(1 - 0.05 ** (1 / sum(map(len, found))))
 

@@ -156,7 +156,7 @@ class _Answer:
             status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=self.in_users_units(far.upper))
             self._take(far.point, status)
         elif best is None:
-            nearest, status = without_answer(found, ended)
+            nearest, status = without_answer(found, ended, self.space.vectors)
             self._take(nearest.point._replace(mu=nearest.better.mu), status)
         else:
             best = self._downhill(found, best)

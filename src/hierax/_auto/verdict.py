@@ -8,8 +8,10 @@ import numpy as np
 from hierax._auto.agreement import chance_of_more, most_left, optima
 from hierax._auto.candidates import Candidate, SearchResult
 from hierax._auto.constants import BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR_GAP, LISTED_OPTIMA, OPTIMAL_BELOW
+from hierax._base.text import entries
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
+from hierax._judge.vectors import VectorProblem
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.starts import lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
@@ -39,7 +41,7 @@ def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | N
     return Reason.OBJECTED.status(judged, tol=tol, objection=objection)
 
 
-def without_answer(found: SearchResult, ended: Kind | None) -> tuple[Candidate, Status]:
+def without_answer(found: SearchResult, ended: Kind | None, vectors: VectorProblem) -> tuple[Candidate, Status]:
     """Nothing was accepted: what comes nearest, and why."""
 
     def badness(candidate: Candidate) -> float:
@@ -48,17 +50,33 @@ def without_answer(found: SearchResult, ended: Kind | None) -> tuple[Candidate, 
 
     judged, statuses = len(found.candidates), found.lower_statuses
     nearest = min(found.candidates, key=badness)
+    if found.contradiction is not None:
+        return nearest, Reason.CONTRADICTION.status(judged, proof=found.contradiction)
+    below = [candidate for candidate in found.candidates if candidate.gap <= OPTIMAL_BELOW]
+    least = min(below, key=lambda candidate: candidate.violation, default=None)
+    beyond = None if least is None else _beyond_above(vectors, least)
     if ended is not None:
-        return nearest, ENDED[ended].status(judged, objection="no point passed the validation yet.")
+        text = "no point passed the validation yet."
+        return nearest, ENDED[ended].status(judged, objection=text if beyond is None else f"{text} {beyond}")
     if statuses.size and (statuses == INFEASIBLE).all():
         return nearest, Reason.NO_FEASIBLE_Y.status(judged)
     if SOLVED not in statuses and UNBOUNDED in statuses:
         return nearest, Reason.LOWER_FALLS_FOR_EVER.status(judged)
-    below = [candidate for candidate in found.candidates if candidate.gap <= OPTIMAL_BELOW]
-    least = min(below, key=lambda candidate: candidate.violation, default=None)
-    if least is not None and least.violation > BEYOND_REPAIR:
-        return least, Reason.NO_FEASIBLE_X.status(judged, violation=least.violation)
+    if least is not None and beyond is not None:
+        return least, Reason.NO_FEASIBLE_X.status(judged, nearest=beyond)
     return nearest, Reason.NOTHING_VALIDATED.status(judged, violation=nearest.violation, gap=nearest.gap)
+
+
+def _beyond_above(vectors: VectorProblem, nearest: Candidate) -> str | None:
+    """Which upper constraint the nearest solution of the lower level violates most; None: none worth mention."""
+    if not float(nearest.judged.upper_violation) > BEYOND_REPAIR:
+        return None
+    x, y, _ = nearest.point
+    own = slice(vectors.layout.own_above)
+    worst = int(np.argmax(vectors.values(*nearest.point).above[own]))
+    raw, _ = vectors.programs.at(*vectors.programs.landed(x * vectors.x_unit, y * vectors.y_unit))
+    name = entries("upper_constraints", vectors.programs.setting.shapes("upper_constraints"))[worst]
+    return f"At the nearest of the lower level's solutions {name} is violated by {float(raw.above[worst]):.3g}."
 
 
 def on_the_way_to_infinity(found: SearchResult) -> Candidate | None:
