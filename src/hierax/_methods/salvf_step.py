@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 from hierax._base.trees import dtype_of, largest, size
 from hierax._math.lagrangian import nonnegative
 from hierax._math.psi import Inner, Point, gradient_mapping, violation
+from hierax._methods.common import raw_size
 from hierax._methods.pace import Below, Pace, paced
 from hierax._methods.steps import is_transformation, rate
 from hierax._methods.watch import Watch
@@ -95,8 +96,8 @@ def step_metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any
             gradient_mapping(problem.y_set, old.y, d.y, 1 / method.smoothness),
             jax.tree.map(lambda a, b: method.smoothness * (a - b), old.z, landed),
         ),
-        raw_x=optax.tree.norm(d.x),
-        raw_y=optax.tree.norm(d.y),
+        raw_x=raw_size(old.x, d.x, 1 / method.smoothness),
+        raw_y=raw_size(old.y, d.y, 1 / method.smoothness),
         push=method.c2 * largest(beyond, dtype),
         distance=jnp.zeros((), dtype),
         weight=jnp.ones((), dtype),
