@@ -16,6 +16,7 @@ import hierax as hx
 from hierax._compile import programs
 from hierax._judge import certificate as judge
 from hierax._judge.certificate import certify
+from hierax._judge.units import lengths_of
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._math.psi import Inner, Weights, psi_gradient, stationarity
 from hierax._problem.problem import Rows
@@ -162,6 +163,47 @@ def test_a_nonconvex_lower_level_is_solved_from_several_starts():
     assert certificate.lower_gap == pytest.approx(1.0)
     assert certificate.not_convex.startswith("not convex: the lower objective has a negative curvature")
     assert certificate.not_convex.endswith("v(x) is the best of 24 solves")
+
+
+@pytest.mark.parametrize(("x", "verdict"), [(0.85, "yes"), (0.9, "no")])
+def test_solutions_of_a_nearly_flat_lower_level_are_compared_after_newton_steps(x, verdict):
+    """Other solves of it end at the same KKT residual and elsewhere, where F is lower: a true solution was refuted.
+
+    y* = (+-1, 0.3 x), F(x, y*(x)) = (x - 1)^2 + 0.3 x.
+    """
+    nearly_flat = hx.Problem(
+        upper=lambda x, y, zeta: (x - 1) ** 2 + y[1],
+        lower=lambda x, y, xi: (y[0] ** 2 - 1) ** 2 + 1e-6 * jnp.cosh(y[1] - 0.3 * x),
+        x_set=hx.Box(0.0, 2.0),
+    )
+    assert certify(nearly_flat, x, np.array([1.0, 0.3 * x])).verdict(1e-4) == verdict
+
+
+def test_lengths_that_the_point_alone_would_not_say_are_told():
+    problem = family(hessian=(1.0, -1.0), push=(1.0, 0.5), rows=[[0.0, 1.0], [0.0, -1.0]], level=(1.0, 1.0))
+    own = certify(problem, 1.0, at(1.0, 1.0))
+    assert "as given" not in own.notes.get("lengths", "")
+    same = certify(problem, 1.0, at(1.0, 1.0), lengths=own.lengths)
+    assert "as given" not in same.notes.get("lengths", "")
+    shorter = certify(problem, 1.0, at(1.0, 1.0), lengths=jax.tree.map(lambda one: 0.5 * one, own.lengths))
+    assert "as given, by lengths= or by Auto from its start" in str(shorter).replace("\n", " ").replace("  ", "")
+
+
+@pytest.mark.parametrize("tiny", [0.0, 1e-17, 1e-10])
+def test_entries_at_zero_have_the_length_of_their_set(tiny):
+    """Within rounding of zero they were called free and taken to be of order one, whatever their box."""
+    v, none = np.array([1.0, tiny]), np.zeros(2)
+    bounds = np.zeros(2), np.array([2.0, 2e-6])
+    lengths = lengths_of(v, bounds, none, np.zeros(0, int), np.full(2, np.inf))
+    np.testing.assert_allclose(lengths.values, [1.0, 1e-6])
+    assert not lengths.assumed.any()
+    free = lengths_of(v, (none - np.inf, none + np.inf), none, np.zeros(0, int), np.full(2, np.inf))
+    np.testing.assert_array_equal(free.values, 1.0)
+    np.testing.assert_array_equal(free.assumed, [False, True])
+    small = np.array([1e-3, tiny])
+    shared = lengths_of(small, (none - np.inf, none + np.inf), none, np.zeros(2, int), np.full(2, np.inf))
+    np.testing.assert_array_equal(shared.values, 1e-3)  # one of the group has a size
+    assert not shared.assumed.any()
 
 
 def test_too_large(monkeypatch):

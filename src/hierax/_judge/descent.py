@@ -4,6 +4,7 @@ It catches maxima, concave kinks, active sets that the derivatives could not kno
 measures what F(x, y*(x)) changes around x, against which everything about the upper level is judged.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
 from hierax._judge.local_model import Linearised
-from hierax._judge.vectors import Point, VectorProblem
+from hierax._judge.programs import Values
+from hierax._judge.vectors import Point, VectorProblem, kkt_residual
 from hierax._math.lower_level import SOLVED
 
 STEPS = (0.1, 0.01, 0.001)  # distances, in lengths of x
@@ -19,6 +21,9 @@ COORDINATES = 6  # entries of x up to which every one is moved by itself
 BENT = 10  # entries of x up to which the Hessian of F(x, y*(x)) is formed from differences of gradients
 RANDOM = 2  # directions at random
 SAME_VALUE = 1e-7  # difference in f, in its unit, of solutions of the lower level that are equally good
+NEWTON_STEPS, NEWTON_SIZE = 8, 400  # on the KKT system of points that are compared, up to so many unknowns
+ROUNDED, RISE = 1e-14, 1e3  # residual at which they end, and how many times it may rise on the way
+FLAT = 1e-12  # relative singular values of that system below this are directions along which nothing is told
 ALLOWED = 1e-6  # violation of upper constraints, in units, of points that are compared
 
 
@@ -54,15 +59,15 @@ class Around(NamedTuple):
 
 def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, stop: Callable[[], bool]) -> Around:
     """Solve the lower level on both sides of x along several directions; `towards` is the most promising."""
-    base = float(at.values.upper)
-    looks = [Look(0.0, merit - base, point) for merit, point in _other_solutions(at, nu)]
+    base = _Base(at, nu)
+    looks = [base.compared(0.0, found) for found in _other_solutions(at, nu)]
     slope = curvature = 0.0
     complete, gradients = True, dict[int, np.ndarray]()
     for entry, direction in _directions(at, towards, seed, gradients):
         if stop():
             complete = False
             break
-        sides = [[_look(at, nu, base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
+        sides = [[_look(base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
         looks += [one for side in sides for one in side if one is not None]
         steep, bent, pairs = weighed(sides)
         slope, curvature = max(slope, steep), max(curvature, bent)
@@ -143,14 +148,83 @@ def _difference(vectors: VectorProblem, first: Point, second: Point, apart: floa
     return (ends[0] - ends[1]) / apart
 
 
-def _look(at: Linearised, nu: np.ndarray, base: float, direction: np.ndarray, step: float) -> Look | None:
+class _Base:
+    """F at the point, with which the looks are compared.
+
+    Lower solves end at a small KKT residual; where G is nearly flat, y and F may be off by much more than that. So
+    points that seem lower are compared after Newton steps on the lower level's KKT system: at both of them.
+    """
+
+    def __init__(self, at: Linearised, nu: np.ndarray) -> None:
+        self.at, self.nu = at, nu
+        self.value = float(at.values.upper)
+
+    @functools.cached_property
+    def _settled(self) -> float:
+        """F after Newton steps, where that is lower."""
+        merit = _merit(self.at.vectors, settled(self.at.vectors, self.at.point), self.nu)
+        return self.value if merit is None else min(merit, self.value)
+
+    def compared(self, step: float, found: tuple[float, Point]) -> Look:
+        """A look at a point, whose F (with violations' costs) comes with it."""
+        merit, point = found
+        if merit < self.value:
+            closer = settled(self.at.vectors, point)
+            there = _merit(self.at.vectors, closer, self.nu)
+            merit, point = found if there is None else (there, closer)
+            return Look(step, merit - self._settled, point)
+        return Look(step, merit - self.value, point)
+
+
+def settled(vectors: VectorProblem, point: Point) -> Point:
+    """A solution of the lower level after Newton steps on the KKT system of its active rows, as far as they help.
+
+    The residual may rise on the way, as it does where G is nearly flat. Along directions in which G is flat the steps
+    do not move: there F chooses.
+    """
+    layout = vectors.layout
+    best, least, first = point, np.inf, np.inf
+    for turn in range(NEWTON_STEPS + 1):
+        values, slopes = vectors.at(*point)
+        residual = kkt_residual(values, point.mu, layout)
+        first = residual if turn == 0 else first
+        if residual < least:
+            best, least = point, residual
+        if not ROUNDED < residual <= RISE * first:
+            break
+        moved = _newton(vectors, point, values, slopes)
+        if moved is None:
+            break
+        point = moved
+    return best
+
+
+def _newton(
+    vectors: VectorProblem, point: Point, values: Values[np.ndarray], slopes: Values[np.ndarray]
+) -> Point | None:
+    """One step from a point with its values and slopes; None where the system is too large or not finite."""
+    layout = vectors.layout
+    active = layout.equal | (np.abs(point.mu) > np.abs(values.rows))
+    rows = slopes.rows[active][:, layout.nx :]
+    system = np.block([[slopes.stationarity[:, layout.nx :], rows.T], [rows, np.zeros((len(rows), len(rows)))]])
+    wanted = -np.concatenate([values.stationarity, values.rows[active]])
+    if len(system) > NEWTON_SIZE or not (np.isfinite(system).all() and np.isfinite(wanted).all()):
+        return None
+    move = np.linalg.lstsq(system, wanted, rcond=FLAT)[0]
+    mu = point.mu.copy()
+    mu[active] += move[layout.ny :]
+    return Point(point.x, vectors.landed(point.x, point.y + move[: layout.ny])[1], mu)
+
+
+def _look(base: _Base, direction: np.ndarray, step: float) -> Look | None:
     """A step along a direction; None where it leaves X at once, or nothing there may be compared."""
+    at = base.at
     x, _ = at.vectors.landed(at.point.x + step * direction, at.point.y)
     moved = np.max(np.abs(x - at.point.x), initial=0.0)
     if moved < 0.3 * step:
         return None
-    found = best_response(at.vectors, at.point._replace(x=x), nu)
-    return None if found is None else Look(step, found[0] - base, found[1])
+    found = best_response(at.vectors, at.point._replace(x=x), base.nu)
+    return None if found is None else base.compared(step, found)
 
 
 def best_response(vectors: VectorProblem, near: Point, nu: np.ndarray) -> tuple[float, Point] | None:

@@ -47,6 +47,7 @@ class Inspection:
         self.x, self.y = raveled(setting.x), raveled(setting.y)
         inside = programs.landed(self.x, self.y)
         self.lengths = programs.lengths(*inside, most)
+        self._own_lengths = self.lengths if most is None else programs.lengths(*inside)
         both = np.concatenate([part.values for part in self.lengths])
         sides = [self._moved(inside, side * SIDEWAYS * both) for side in (1.0, -1.0)]
         units = programs.units(both, [inside, *sides])
@@ -62,15 +63,22 @@ class Inspection:
         """The lengths that everything is measured in, and which of them are only assumed."""
         of_x, of_y = self.lengths
         lengths = unraveled(self.setting.x, of_x.values), unraveled(self.setting.y, of_y.values)
-        names = [
-            name
-            for title, tree, part in (("x", self.setting.x, of_x), ("y", self.setting.y, of_y))
-            for name, assumed in zip(entries(title, tree), part.assumed, strict=True)
-            if assumed
-        ]
-        listed = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-        text = f"{listed} taken to be of order one: free, at zero, and nothing says more (lengths= would)"
-        return Fields({"lengths": lengths}, {"lengths": text} if names else {})
+        assumed = np.concatenate([part.assumed for part in self.lengths])
+        own, taken = (np.concatenate([p.values for p in parts]) for parts in (self._own_lengths, self.lengths))
+        texts = []
+        if assumed.any():
+            why = "at zero, without bounds on both sides, and nothing says more (lengths= would)"
+            texts.append(f"{self._listed(assumed)} taken to be of order one: {why}")
+        if (own != taken).any():
+            why = "the point alone would say others, and solves of a lower level that is not convex start elsewhere"
+            texts.append(f"{self._listed(own != taken)} as given, by lengths= or by Auto from its start: {why}")
+        return Fields({"lengths": lengths}, {"lengths": "; ".join(texts)} if texts else {})
+
+    def _listed(self, which: np.ndarray) -> str:
+        """The names of the first entries of (x, y) that are marked."""
+        names = [*entries("x", self.setting.x), *entries("y", self.setting.y)]
+        marked = [name for name, mine in zip(names, which, strict=True) if mine]
+        return ", ".join(marked[:4]) + (", ..." if len(marked) > 4 else "")
 
     # -- feasibility --------------------------------------------------------------------------------------------------
 
