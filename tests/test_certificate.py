@@ -206,6 +206,43 @@ def test_entries_at_zero_have_the_length_of_their_set(tiny):
     assert not shared.assumed.any()
 
 
+AIM = np.array([0.7, 0.6, -0.5])
+
+
+@pytest.mark.parametrize(
+    "x_set", [hx.Simplex(), hx.Ball(0.5), hx.Box(0.0, 0.65), [hx.NonNegative(), hx.Free(), hx.Ball(0.1)]], ids=str
+)
+def test_the_slope_is_what_the_set_leaves_of_it(x_set):
+    """F(x, y*(x)) = 2 |x - aim|^2: optimal at the projection, where a Simplex left a slope; 4 |x - aim| inside."""
+
+    def problem(x_set):
+        return hx.Problem(
+            upper=lambda x, y, zeta: sum(jnp.sum((a - b) ** 2) for v in (x, y) for a, b in zip(v, aim, strict=True)),
+            lower=lambda x, y, xi: sum(jnp.sum((a - b) ** 2) for a, b in zip(x, y, strict=True)),
+            x_set=x_set,
+        )
+
+    aim = list(AIM) if isinstance(x_set, list) else [AIM]
+    x_set = x_set if isinstance(x_set, list) else [x_set]
+    best = [np.asarray(one.project(jnp.asarray(part))) for one, part in zip(x_set, aim, strict=True)]
+    optimal = certify(problem(x_set), best, best)
+    assert optimal.ok(1e-4)
+    assert optimal.hypergradient_norm < 1e-6
+    gradient = np.concatenate([np.ravel(part) for part in optimal.hypergradient])
+    np.testing.assert_allclose(gradient, 4 * (np.concatenate([np.ravel(part) for part in best]) - AIM), atol=1e-6)
+
+
+def test_the_slope_along_a_simplex():
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum((x - AIM) ** 2) + jnp.sum((y - AIM) ** 2),
+        lower=lambda x, y, xi: jnp.sum((x - y) ** 2),
+        x_set=hx.Simplex(),
+    )
+    x = np.array([0.2, 0.5, 0.3])
+    slope = 4 * (x - AIM)
+    assert certify(problem, x, x).hypergradient_norm == pytest.approx(np.linalg.norm(slope - slope.mean()), rel=1e-6)
+
+
 def test_too_large(monkeypatch):
     """Without matrices a convex lower level leaves nothing open here, one that is not convex leaves the upper level."""
     dense = certify(TOY.problem, 1.5, 1.5)

@@ -104,7 +104,7 @@ class _Slope:
 
     Attributes:
         hypergradient: gradient of F(x, y*(x)), a tree like x; with upper constraints, of their Lagrangian.
-        hypergradient_norm: norm of what bounds of X leave of it.
+        hypergradient_norm: norm of what X leaves of it: of x - Proj_X(x - t gradient), over a short t.
         hypergradient_norm_se: its standard error.
         hypergradient_scale: size of the two terms that the hyper-gradient is the sum of.
         upper_multipliers: those of the upper constraints, fitted at the point.

@@ -20,6 +20,7 @@ from hierax._math.hypergradient import MOST
 Stop = Callable[[], bool]
 """Whether the time is up, or Ctrl-C was pressed."""
 
+PROJECTED_STEP = 1e-4  # lengths of x that the steepest entry is moved to see what X leaves of a slope
 SIDEWAYS = 0.1  # lengths at which units of F and G are looked at too: at the point itself their slopes may vanish
 
 
@@ -35,6 +36,20 @@ def fits(setting: Setting) -> bool:
     rows = setting.layout().equal.size
     ny, nx = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (setting.y, setting.x))
     return ny + min(rows, ny) <= MOST and nx <= MOST
+
+
+def projected_norm(
+    x: np.ndarray, gradient: np.ndarray, lengths: np.ndarray, project: Callable[[np.ndarray], np.ndarray]
+) -> float:
+    """||x - Proj_X(x - t gradient)|| / t for a t that moves no entry by more than a little: what X leaves of a slope.
+
+    Zero exactly where x is stationary over X, whatever set X is.
+    """
+    steepest = np.max(np.abs(gradient) / lengths, initial=0.0)
+    if not np.isfinite(steepest) or steepest == 0:
+        return float(np.linalg.norm(gradient))
+    step, inside = PROJECTED_STEP / steepest, project(x)
+    return float(np.linalg.norm(inside - project(inside - step * gradient)) / step)
 
 
 class Inspection:
