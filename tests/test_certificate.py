@@ -186,7 +186,8 @@ def test_lengths_that_the_point_alone_would_not_say_are_told():
     same = certify(problem, 1.0, at(1.0, 1.0), lengths=own.lengths)
     assert "as given" not in same.notes.get("lengths", "")
     shorter = certify(problem, 1.0, at(1.0, 1.0), lengths=jax.tree.map(lambda one: 0.5 * one, own.lengths))
-    assert "as given, by lengths= or by Auto from its start" in str(shorter).replace("\n", " ").replace("  ", "")
+    assert "as given, by lengths= or from Auto's start" in shorter.notes["lengths"]
+    assert shorter.notes["lengths"].endswith("solves of the lower level start elsewhere")
 
 
 @pytest.mark.parametrize("tiny", [0.0, 1e-17, 1e-10])
@@ -241,6 +242,22 @@ def test_the_slope_along_a_simplex():
     x = np.array([0.2, 0.5, 0.3])
     slope = 4 * (x - AIM)
     assert certify(problem, x, x).hypergradient_norm == pytest.approx(np.linalg.norm(slope - slope.mean()), rel=1e-6)
+
+
+@pytest.mark.parametrize(("weight", "unique"), [(0.0, False), (0.1, True)])
+def test_an_x_that_is_not_unique_is_told(weight, unique):
+    """F(x, y*(x)) = (x0 + x1 - 1)^2 + weight (x0 - 0.4)^2."""
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y - 1) ** 2 + jnp.asarray(weight) * (x[0] - 0.4) ** 2,
+        lower=lambda x, y, xi: (y - x[0] - x[1]) ** 2,
+    )
+    certificate = certify(problem, np.array([0.4, 0.6]), 1.0)
+    assert certificate.ok(1e-4)
+    other = certificate.as_good()
+    assert (other is None) == unique
+    assert ("x is not unique" in str(certificate)) != unique
+    if other is not None:
+        assert np.sum(other.point.x * certificate.lengths[0]) == pytest.approx(1.0)
 
 
 def test_too_large(monkeypatch):

@@ -85,8 +85,9 @@ class Inspection:
             why = "at zero, without bounds on both sides, and nothing says more (lengths= would)"
             texts.append(f"{self._listed(assumed)} taken to be of order one: {why}")
         if (own != taken).any():
-            why = "the point alone would say others, and solves of a lower level that is not convex start elsewhere"
-            texts.append(f"{self._listed(own != taken)} as given, by lengths= or by Auto from its start: {why}")
+            why = "" if self.vectors.bent is None else ", and solves of the lower level start elsewhere"
+            listed = self._listed(own != taken)
+            texts.append(f"{listed} as given, by lengths= or from Auto's start: the point alone says others{why}")
         return Fields({"lengths": lengths}, {"lengths": "; ".join(texts)} if texts else {})
 
     def _listed(self, which: np.ndarray) -> str:
