@@ -32,6 +32,7 @@ from hierax._auto.space import Space
 from hierax._auto.verdict import (
     counted,
     ends_of_starts,
+    falls_on,
     globality,
     on_the_way_to_infinity,
     status_of,
@@ -152,7 +153,7 @@ class _Answer:
         `ended`: why the search was not complete.
         """
         far, best = on_the_way_to_infinity(found), select(found.candidates)
-        if far is not None:
+        if far is not None and falls_on(self.space, far):
             status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=self.in_users_units(far.upper))
             self._take(far.point, status)
         elif best is None:

@@ -3,11 +3,22 @@
 `converged` and `best_of_branches` are said only where the certificate of the returned point says yes.
 """
 
+import itertools
+
 import numpy as np
 
 from hierax._auto.agreement import chance_of_more, most_left, optima
 from hierax._auto.candidates import Candidate, SearchResult
-from hierax._auto.constants import BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR_GAP, LISTED_OPTIMA, OPTIMAL_BELOW
+from hierax._auto.constants import (
+    BEYOND_REPAIR,
+    FAR_AWAY,
+    FAR_FALL,
+    FAR_GAP,
+    LISTED_OPTIMA,
+    OPTIMAL_BELOW,
+    STRETCHES,
+)
+from hierax._auto.space import Space
 from hierax._base.text import entries
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
@@ -93,6 +104,34 @@ def on_the_way_to_infinity(found: SearchResult) -> Candidate | None:
     others = [candidate.upper for candidate in found.candidates if candidate.accepted]
     fallen = lowest.upper < -FAR_FALL * FAR_AWAY
     return lowest if fallen and lowest.upper <= min([lowest.upper, *others]) else None
+
+
+def falls_on(space: Space, far: Candidate) -> bool:
+    """Whether F goes on to fall beyond a point far away, along the ray from the start: twice as far every time.
+
+    Else the point may be an optimum that is far from the start, or the end of a search that was cut short. Places too
+    far out for the lower level's solver say nothing, but one at least must.
+    """
+    x0, y0 = space.xs[0], space.ys[0]
+    seen = [far.upper]
+    for stretch in STRETCHES:
+        further = x0 + stretch * (far.point.x - x0), y0 + stretch * (far.better.y - y0)
+        upper = _solved_at(space.vectors, *space.vectors.landed(*further))
+        if upper is not None:
+            seen.append(upper)
+    return len(seen) > 1 and all(later <= 2 * before for before, later in itertools.pairwise(seen))
+
+
+def _solved_at(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> float | None:
+    """F at the lower level's solution at x; None where there is none, or it violates something."""
+    found = vectors.branches(x, y)
+    best = found.best()
+    if best is None or found.status[best] != SOLVED:
+        return None
+    values = vectors.values(x, found.y[best], found.mu[best])
+    reach = max(1.0, np.max(np.abs(x), initial=0.0), np.max(np.abs(y), initial=0.0))
+    fine = vectors.violation(x, found.y[best], values) <= FEASIBLE * reach and np.isfinite(values.upper)
+    return float(values.upper) if fine else None
 
 
 def counted(found: SearchResult) -> str:
