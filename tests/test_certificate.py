@@ -260,6 +260,22 @@ def test_an_x_that_is_not_unique_is_told(weight, unique):
         assert np.sum(other.point.x * certificate.lengths[0]) == pytest.approx(1.0)
 
 
+def test_a_saddle_in_many_dimensions_is_no_minimum():
+    """F(x, y*(x)) = |x|^2 - 3 (v.x)^2 + (v.x)^4 / 2 bends down along v alone, which no entry and no chance hits."""
+    v = np.random.default_rng(20).normal(size=20)
+    v /= np.linalg.norm(v)
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum(y**2) - 3 * (v @ y) ** 2 + 0.5 * (v @ y) ** 4,
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+        x_set=hx.Box(-2.0, 2.0),
+    )
+    saddle = certify(problem, np.zeros(20), np.zeros(20))
+    assert saddle.verdict(1e-4) == "no"
+    down = saddle.better(1e-4).point.x
+    assert abs(down @ v) > 0.9 * np.linalg.norm(down)
+    assert certify(problem, v * 2**0.5, v * 2**0.5).ok(1e-4)
+
+
 def test_too_large(monkeypatch):
     """Without matrices a convex lower level leaves nothing open here, one that is not convex leaves the upper level."""
     dense = certify(TOY.problem, 1.5, 1.5)

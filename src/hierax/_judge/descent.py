@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
+from hierax._judge.bending import bends_down
 from hierax._judge.local_model import Linearised
 from hierax._judge.programs import Values
 from hierax._judge.vectors import Point, VectorProblem, kkt_residual
@@ -19,6 +20,7 @@ from hierax._math.lower_level import SOLVED
 STEPS = (0.1, 0.01, 0.001)  # distances, in lengths of x
 COORDINATES = 6  # entries of x up to which every one is moved by itself
 BENT = 10  # entries of x up to which the Hessian of F(x, y*(x)) is formed from differences of gradients
+PRODUCTS_UP_TO = (200, 600)  # entries of x, of y and rows, up to which it is told by products where x has more
 RANDOM = 2  # directions at random
 SAME_VALUE = 1e-7  # difference in f, in its unit, of solutions of the lower level that are equally good
 NEWTON_STEPS, NEWTON_SIZE = 8, 400  # on the KKT system of points that are compared, up to so many unknowns
@@ -63,7 +65,7 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
     looks = [base.compared(0.0, found) for found in _other_solutions(at, nu)]
     slope = curvature = 0.0
     complete, gradients = True, dict[int, np.ndarray]()
-    for entry, direction in _directions(at, towards, seed, gradients):
+    for entry, direction in _directions(base, towards, seed, gradients, stop):
         if stop():
             complete = False
             break
@@ -112,14 +114,14 @@ def refuting(around: Around, allowed: float, radius: float, rounding: float) -> 
 
 
 def _directions(
-    at: Linearised, towards: np.ndarray, seed: int, gradients: dict[int, np.ndarray]
+    base: "_Base", towards: np.ndarray, seed: int, gradients: dict[int, np.ndarray], stop: Callable[[], bool]
 ) -> Iterator[tuple[int | None, np.ndarray]]:
     """Directions of largest entry one (and the entry that is moved by itself).
 
     `gradients` is filled on the way with differences of gradients along single entries: the last direction is that in
-    which F(x, y*(x)) bends down most.
+    which F(x, y*(x)) bends down most. Where there are too many entries for that, a few products tell it.
     """
-    nx = at.vectors.layout.nx
+    nx, layout = base.at.vectors.layout.nx, base.at.vectors.layout
     if nx <= COORDINATES:
         yield from ((i, np.eye(nx)[i]) for i in range(nx))
     longest = np.max(np.abs(towards), initial=0.0)
@@ -133,19 +135,27 @@ def _directions(
         if np.isfinite(hessian).all():
             down = np.linalg.eigh(0.5 * (hessian + hessian.T))[1][:, 0]
             yield None, down / np.max(np.abs(down))
+    if COORDINATES < nx <= PRODUCTS_UP_TO[0] and layout.ny + layout.rows <= PRODUCTS_UP_TO[1]:
+        low, high = base.at.vectors.x_limits
+        free = (base.at.point.x > low + STEPS[1]) & (base.at.point.x < high - STEPS[1])
+        bent = bends_down(base.gradient, base.at.point.x, free, seed, stop)
+        if bent is not None:
+            yield None, bent / np.max(np.abs(bent))
 
 
 def _difference(vectors: VectorProblem, first: Point, second: Point, apart: float) -> np.ndarray:
     """The change of the gradient of F(x, y*(x)) between two points, per length; NaN where there is none."""
-    ends = []
-    for point in (first, second):
-        there = Linearised(vectors, point, *vectors.at(*point))
-        answer = there.response(there.active)
-        nx = vectors.layout.nx
-        if answer.y is None:
-            return np.full(nx, np.nan)
-        ends.append(there.slopes.upper[:nx] + there.slopes.upper[nx:] @ answer.y)
+    ends = _gradient(vectors, first), _gradient(vectors, second)
+    if ends[0] is None or ends[1] is None:
+        return np.full(vectors.layout.nx, np.nan)
     return (ends[0] - ends[1]) / apart
+
+
+def _gradient(vectors: VectorProblem, point: Point) -> np.ndarray | None:
+    """The gradient of F(x, y*(x)) at a point; None where y* is not unique."""
+    nx, there = vectors.layout.nx, Linearised(vectors, point, *vectors.at(*point))
+    answer = there.response(there.active)
+    return None if answer.y is None else there.slopes.upper[:nx] + there.slopes.upper[nx:] @ answer.y
 
 
 class _Base:
@@ -164,6 +174,12 @@ class _Base:
         """F after Newton steps, where that is lower."""
         merit = _merit(self.at.vectors, settled(self.at.vectors, self.at.point), self.nu)
         return self.value if merit is None else min(merit, self.value)
+
+    def gradient(self, x: np.ndarray) -> np.ndarray | None:
+        """That of F(x, y*(x)) at a place near by; None where there is none."""
+        vectors = self.at.vectors
+        found = best_response(vectors, self.at.point._replace(x=vectors.landed(x, self.at.point.y)[0]), self.nu)
+        return None if found is None else _gradient(vectors, found[1])
 
     def compared(self, step: float, found: tuple[float, Point]) -> Look:
         """A look at a point, whose F (with violations' costs) comes with it."""
