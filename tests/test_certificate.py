@@ -276,6 +276,19 @@ def test_a_saddle_in_many_dimensions_is_no_minimum():
     assert certify(problem, v * 2**0.5, v * 2**0.5).ok(1e-4)
 
 
+def test_a_saddle_on_a_sphere_is_no_minimum():
+    """The slope at the edge of X was taken for a curvature: F seemed to change so much that nothing counted."""
+    weights = np.array([1.0, 2.0, 3.0]) - 10.0
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: weights @ y**2, lower=lambda x, y, xi: jnp.sum((y - x) ** 2), x_set=hx.Ball(1.0)
+    )
+    for place, verdict in enumerate(("yes", "no", "no")):
+        point = np.eye(3)[place]
+        certificate = certify(problem, point, point)
+        assert certificate.verdict(1e-4) == verdict
+        assert certificate.upper_scale == pytest.approx(-2 * weights[place], rel=1e-3)
+
+
 def test_too_large(monkeypatch):
     """Without matrices a convex lower level leaves nothing open here, one that is not convex leaves the upper level."""
     dense = certify(TOY.problem, 1.5, 1.5)

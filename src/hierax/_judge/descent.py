@@ -22,6 +22,7 @@ COORDINATES = 6  # entries of x up to which every one is moved by itself
 BENT = 10  # entries of x up to which the Hessian of F(x, y*(x)) is formed from differences of gradients
 PRODUCTS_UP_TO = (200, 600)  # entries of x, of y and rows, up to which it is told by products where x has more
 RANDOM = 2  # directions at random
+OPPOSITE = 1e-3  # share of a step by which two looks may miss being opposite to each other
 SAME_VALUE = 1e-7  # difference in f, in its unit, of solutions of the lower level that are equally good
 NEWTON_STEPS, NEWTON_SIZE = 8, 400  # on the KKT system of points that are compared, up to so many unknowns
 ROUNDED, RISE = 1e-14, 1e3  # residual at which they end, and how many times it may rise on the way
@@ -71,7 +72,7 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
             break
         sides = [[_look(base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
         looks += [one for side in sides for one in side if one is not None]
-        steep, bent, pairs = weighed(sides)
+        steep, bent, pairs = weighed(sides, at.point.x)
         slope, curvature = max(slope, steep), max(curvature, bent)
         if entry is not None and at.vectors.layout.nx <= BENT and pairs:
             first, second = pairs[-1]
@@ -79,9 +80,17 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
     return Around(looks, slope, curvature, complete)
 
 
-def weighed(sides: list[list[Look | None]]) -> tuple[float, float, list[tuple[Look, Look]]]:
-    """Slope and curvature of F that both sides of a direction show, and the pairs of looks that say so."""
-    pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None and a.step >= STEPS[1]]
+def weighed(sides: list[list[Look | None]], x: np.ndarray) -> tuple[float, float, list[tuple[Look, Look]]]:
+    """Slope and curvature of F that both sides of a direction show, and the pairs of looks around x that say so.
+
+    Only pairs that X has left on either side of x, as far from it: the slope at a bound is no curvature.
+    """
+    pairs = [
+        (a, b)
+        for a, b in zip(*sides, strict=True)
+        if a is not None and b is not None and a.step >= STEPS[1]
+        if np.max(np.abs(a.point.x + b.point.x - 2 * x), initial=0.0) <= OPPOSITE * a.step
+    ]
     bent = min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0)
     return max(_steepness(side) for side in sides), 0.0 if any(_jumps(side) for side in sides) else bent, pairs
 

@@ -291,7 +291,7 @@ class _FreeAbove:
             for direction in _directions(towards, self.answer.y.size, seed):
                 sides = [self._side(nu, base, sign * direction) for sign in (1.0, -1.0)]
                 looks += [look for side in sides for look in side if look is not None]
-                steep, bent, _ = weighed(sides)
+                steep, bent, _ = weighed(sides, self.x / self.lengths)
                 slope, curvature = max(slope, steep), max(curvature, bent)
         except OutOfTime:
             return Around(looks, slope, curvature, False)
