@@ -289,6 +289,33 @@ def test_a_saddle_on_a_sphere_is_no_minimum():
         assert certificate.upper_scale == pytest.approx(-2 * weights[place], rel=1e-3)
 
 
+@pytest.mark.parametrize("sides", [1, 2])
+def test_a_maximum_along_a_curved_upper_constraint_is_no_minimum(sides):
+    """x0 on and outside of the unit circle, or on it alone: its largest value there is a KKT point, too."""
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: y[0],
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+        upper_constraints=lambda x, y: [1 - jnp.sum(x**2), jnp.sum(x**2) - 1][:sides],
+        x_set=hx.Box(-1.5, 1.5),
+    )
+    highest, lowest = np.array([1.0, 0.0]), np.array([-1.0, 0.0])
+    assert certify(problem, highest, highest).verdict(1e-4) == "no"
+    assert certify(problem, lowest, lowest).verdict(1e-4) == ("no" if sides == 1 else "yes")  # outside, it goes on
+
+
+def test_a_saddle_along_an_upper_constraint_is_no_minimum():
+    """As above in 20 dimensions, with x0 >= 0 as an upper constraint that is active."""
+    v = np.random.default_rng(20).normal(size=20)
+    v /= np.linalg.norm(v)
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum(y**2) - 3 * (v @ y) ** 2 + 5 * x[0],
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+        upper_constraints=lambda x, y: -x[0],
+        x_set=hx.Box(-2.0, 2.0),
+    )
+    assert certify(problem, np.zeros(20), np.zeros(20)).verdict(1e-4) == "no"
+
+
 def test_too_large(monkeypatch):
     """Without matrices a convex lower level leaves nothing open here, one that is not convex leaves the upper level."""
     dense = certify(TOY.problem, 1.5, 1.5)

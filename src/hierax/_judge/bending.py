@@ -16,30 +16,30 @@ SPENT = 1e-8  # share of a product that is left after the directions so far, bel
 def bends_down(
     gradient: Callable[[np.ndarray], np.ndarray | None],
     x: np.ndarray,
-    free: np.ndarray,
+    tangent: Callable[[np.ndarray], np.ndarray],
     seed: int,
     stop: Callable[[], bool],
 ) -> np.ndarray | None:
-    """The direction of least curvature, as far as some products tell, among those of the `free` entries of x.
+    """The direction of least curvature, as far as some products tell, among those that `tangent` projects on.
 
-    None where a gradient is not to be had, `stop` says so, or nothing is free.
+    None where a gradient is not to be had, `stop` says so, or there is no direction.
     """
-    vector = np.where(free, np.random.default_rng(seed).normal(size=x.size), 0.0)
+    vector = tangent(np.random.default_rng(seed).normal(size=x.size))
     basis: list[np.ndarray] = []
     products: list[np.ndarray] = []
-    for _ in range(min(PRODUCTS, int(free.sum()))):
+    size = 1.0  # of the last product, or of the first direction
+    for _ in range(PRODUCTS):
+        if not np.linalg.norm(vector) > SPENT * size:
+            break
         vector = vector / np.linalg.norm(vector)
         product = None if stop() else _product(gradient, x, vector)
         if product is None:
             return None
         basis.append(vector)
-        products.append(np.where(free, product, 0.0))
-        left = products[-1].copy()
+        products.append(tangent(product))
+        vector, size = products[-1].copy(), float(np.linalg.norm(products[-1]))
         for _ in range(2):  # rounding of the first time
-            left -= sum((left @ one) * one for one in basis)
-        if not np.linalg.norm(left) > SPENT * np.linalg.norm(products[-1]):
-            break
-        vector = left
+            vector -= sum((vector @ one) * one for one in basis)
     if not basis:
         return None
     known, told = np.array(basis), np.array(products)

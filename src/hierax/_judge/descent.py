@@ -26,6 +26,7 @@ OPPOSITE = 1e-3  # share of a step by which two looks may miss being opposite to
 SAME_VALUE = 1e-7  # difference in f, in its unit, of solutions of the lower level that are equally good
 NEWTON_STEPS, NEWTON_SIZE = 8, 400  # on the KKT system of points that are compared, up to so many unknowns
 ROUNDED, RISE = 1e-14, 1e3  # residual at which they end, and how many times it may rise on the way
+BACK = 2  # Newton steps back to active upper constraints
 FLAT = 1e-12  # relative singular values of that system below this are directions along which nothing is told
 ALLOWED = 1e-6  # violation of upper constraints, in units, of points that are compared
 
@@ -72,6 +73,7 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
             break
         sides = [[_look(base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
         looks += [one for side in sides for one in side if one is not None]
+        looks += [] if base.surface is None else _along_rows(base, direction)
         steep, bent, pairs = weighed(sides, at.point.x)
         slope, curvature = max(slope, steep), max(curvature, bent)
         if entry is not None and at.vectors.layout.nx <= BENT and pairs:
@@ -128,7 +130,8 @@ def _directions(
     """Directions of largest entry one (and the entry that is moved by itself).
 
     `gradients` is filled on the way with differences of gradients along single entries: the last direction is that in
-    which F(x, y*(x)) bends down most. Where there are too many entries for that, a few products tell it.
+    which F(x, y*(x)) bends down most. Where there are too many entries for that, or upper constraints are active, a few
+    products tell it: with the Lagrangian, along the constraints.
     """
     nx, layout = base.at.vectors.layout.nx, base.at.vectors.layout
     if nx <= COORDINATES:
@@ -144,27 +147,32 @@ def _directions(
         if np.isfinite(hessian).all():
             down = np.linalg.eigh(0.5 * (hessian + hessian.T))[1][:, 0]
             yield None, down / np.max(np.abs(down))
-    if COORDINATES < nx <= PRODUCTS_UP_TO[0] and layout.ny + layout.rows <= PRODUCTS_UP_TO[1]:
-        low, high = base.at.vectors.x_limits
-        free = (base.at.point.x > low + STEPS[1]) & (base.at.point.x < high - STEPS[1])
-        bent = bends_down(base.gradient, base.at.point.x, free, seed, stop)
+    few = 1 if base.surface is not None else COORDINATES
+    if few < nx <= PRODUCTS_UP_TO[0] and layout.ny + layout.rows <= PRODUCTS_UP_TO[1]:
+        bent = bends_down(base.gradient, base.at.point.x, base.tangent, seed, stop)
         if bent is not None:
             yield None, bent / np.max(np.abs(bent))
 
 
 def _difference(vectors: VectorProblem, first: Point, second: Point, apart: float) -> np.ndarray:
     """The change of the gradient of F(x, y*(x)) between two points, per length; NaN where there is none."""
-    ends = _gradient(vectors, first), _gradient(vectors, second)
+    none = np.zeros(vectors.layout.above)
+    ends = _gradient(vectors, first, none), _gradient(vectors, second, none)
     if ends[0] is None or ends[1] is None:
         return np.full(vectors.layout.nx, np.nan)
     return (ends[0] - ends[1]) / apart
 
 
-def _gradient(vectors: VectorProblem, point: Point) -> np.ndarray | None:
-    """The gradient of F(x, y*(x)) at a point; None where y* is not unique."""
-    nx, there = vectors.layout.nx, Linearised(vectors, point, *vectors.at(*point))
-    answer = there.response(there.active)
-    return None if answer.y is None else there.slopes.upper[:nx] + there.slopes.upper[nx:] @ answer.y
+def _gradient(vectors: VectorProblem, point: Point, nu: np.ndarray) -> np.ndarray | None:
+    """The gradient of F(x, y*(x)) with multipliers of upper constraints, at a point; None where y* is not unique."""
+    there = Linearised(vectors, point, *vectors.at(*point))
+    return _total(there, there.slopes.upper + nu @ there.slopes.above)
+
+
+def _total(at: Linearised, slopes: np.ndarray) -> np.ndarray | None:
+    """Derivatives in x of functions of x and y*(x), from those in (x, y); None where y* is not unique."""
+    nx, answer = at.vectors.layout.nx, at.response(at.active)
+    return None if answer.y is None else slopes[..., :nx] + slopes[..., nx:] @ answer.y
 
 
 class _Base:
@@ -184,11 +192,37 @@ class _Base:
         merit = _merit(self.at.vectors, settled(self.at.vectors, self.at.point), self.nu)
         return self.value if merit is None else min(merit, self.value)
 
+    @functools.cached_property
+    def surface(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The upper constraints that are active, and what takes their values back to zero; None: there are none."""
+        own = self.at.vectors.layout.own_above
+        active = np.flatnonzero(self.at.values.above[:own] >= -ALLOWED)
+        slopes = _total(self.at, self.at.slopes.above[active]) if active.size else None
+        if slopes is None or not np.isfinite(slopes).all():
+            return None
+        return active, np.linalg.pinv(slopes, rcond=FLAT)
+
+    def tangent(self, direction: np.ndarray) -> np.ndarray:
+        """What bounds, active upper constraints and faces of X leave of a direction."""
+        at, (low, high) = self.at, self.at.vectors.x_limits
+        free = (at.point.x > low + STEPS[1]) & (at.point.x < high - STEPS[1])
+        above = slice(at.vectors.layout.above)
+        active = (at.values.above[above] >= -ALLOWED) & (np.count_nonzero(at.slopes.above[above], axis=1) > 1)
+        rows = _total(at, np.concatenate([at.slopes.above[above][active], at.slopes.above_equal]))
+        direction = np.where(free, direction, 0.0)
+        if rows is None or not len(rows) or not np.isfinite(rows).all():
+            return direction
+        rows = np.where(free, rows, 0.0)
+        return direction - np.linalg.pinv(rows, rcond=FLAT) @ (rows @ direction)
+
     def gradient(self, x: np.ndarray) -> np.ndarray | None:
-        """That of F(x, y*(x)) at a place near by; None where there is none."""
+        """That of F(x, y*(x)), or of the upper constraints' Lagrangian, near the point; None where there is none."""
         vectors = self.at.vectors
-        found = best_response(vectors, self.at.point._replace(x=vectors.landed(x, self.at.point.y)[0]), self.nu)
-        return None if found is None else _gradient(vectors, found[1])
+        found = vectors.branches(x, self.at.point.y, self.at.point.mu)
+        best = found.best()
+        if best is None:
+            return None
+        return _gradient(vectors, Point(x, found.y[best], found.mu[best]), self.nu[: vectors.layout.above])
 
     def compared(self, step: float, found: tuple[float, Point]) -> Look:
         """A look at a point, whose F (with violations' costs) comes with it."""
@@ -250,6 +284,29 @@ def _look(base: _Base, direction: np.ndarray, step: float) -> Look | None:
         return None
     found = best_response(at.vectors, at.point._replace(x=x), base.nu)
     return None if found is None else base.compared(step, found)
+
+
+def _along_rows(base: _Base, direction: np.ndarray) -> list[Look]:
+    """Steps along a direction and back to the active upper constraints, which may be curved: on both sides."""
+    assert base.surface is not None
+    (active, back), vectors, near = base.surface, base.at.vectors, base.at.point
+    found = []
+    for step in (side * step for side in (1.0, -1.0) for step in STEPS):
+        x, _ = vectors.landed(near.x + step * direction, near.y)
+        for _ in range(BACK):
+            solved = vectors.branches(x, near.y, near.mu)
+            best = solved.best()
+            if best is None:
+                break
+            beyond = vectors.values(x, solved.y[best], solved.mu[best]).above[active]
+            x, _ = vectors.landed(x - back @ beyond, near.y)
+        moved = np.max(np.abs(x - near.x), initial=0.0)
+        there = (
+            best_response(vectors, near._replace(x=x), base.nu) if 0.3 * abs(step) <= moved <= 3 * abs(step) else None
+        )
+        if there is not None:
+            found.append(base.compared(abs(step), there))
+    return found
 
 
 def best_response(vectors: VectorProblem, near: Point, nu: np.ndarray) -> tuple[float, Point] | None:
