@@ -65,6 +65,14 @@ def test_wrong_problems(changes, status):
     assert not failed.value.solution.status.ok
 
 
+@pytest.mark.parametrize("far", [1e5, 1e7])
+def test_an_optimum_far_from_the_start_is_no_fall_without_end(far):
+    """F >= 0 was called unbounded below, at its minimum, because that was 1e5 lengths away and far below the start."""
+    sol = hx.solve(quadratic(upper=lambda x, y, zeta: (y - jnp.asarray(far)) ** 2), 1.0, 0.0, hx.Auto(starts=4))
+    assert sol.status.name == "converged"
+    assert float(sol.y) == pytest.approx(far, rel=1e-6)
+
+
 GAUSSIAN = hx.Sampler(lambda key, count: 0.1 * jax.random.normal(key, (count,)))
 
 

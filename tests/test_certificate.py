@@ -15,6 +15,7 @@ import hierax as hx
 from hierax._compile import programs
 from hierax._judge import certificate as judge
 from hierax._judge.certificate import certify
+from hierax._judge.units import lengths_of
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._math.psi import Inner, Weights, psi_gradient, stationarity
 from hierax._problem.problem import Rows
@@ -161,6 +162,157 @@ def test_a_nonconvex_lower_level_is_solved_from_several_starts():
     assert certificate.lower_gap == pytest.approx(1.0)
     assert certificate.not_convex.startswith("not convex: the lower objective has a negative curvature")
     assert certificate.not_convex.endswith("v(x) is the best of 24 solves")
+
+
+@pytest.mark.parametrize(("x", "verdict"), [(0.85, "yes"), (0.9, "no")])
+def test_solutions_of_a_nearly_flat_lower_level_are_compared_after_newton_steps(x, verdict):
+    """Other solves of it end at the same KKT residual and elsewhere, where F is lower: a true solution was refuted.
+
+    y* = (+-1, 0.3 x), F(x, y*(x)) = (x - 1)^2 + 0.3 x.
+    """
+    nearly_flat = hx.Problem(
+        upper=lambda x, y, zeta: (x - 1) ** 2 + y[1],
+        lower=lambda x, y, xi: (y[0] ** 2 - 1) ** 2 + 1e-6 * jnp.cosh(y[1] - 0.3 * x),
+        x_set=hx.Box(0.0, 2.0),
+    )
+    assert certify(nearly_flat, x, np.array([1.0, 0.3 * x])).verdict(1e-4) == verdict
+
+
+def test_lengths_that_the_point_alone_would_not_say_are_told():
+    problem = family(hessian=(1.0, -1.0), push=(1.0, 0.5), rows=[[0.0, 1.0], [0.0, -1.0]], level=(1.0, 1.0))
+    own = certify(problem, 1.0, at(1.0, 1.0))
+    assert "as given" not in own.notes.get("lengths", "")
+    same = certify(problem, 1.0, at(1.0, 1.0), lengths=own.lengths)
+    assert "as given" not in same.notes.get("lengths", "")
+    shorter = certify(problem, 1.0, at(1.0, 1.0), lengths=jax.tree.map(lambda one: 0.5 * one, own.lengths))
+    assert "as given, by lengths= or from Auto's start" in shorter.notes["lengths"]
+    assert shorter.notes["lengths"].endswith("solves of the lower level start elsewhere")
+
+
+@pytest.mark.parametrize("tiny", [0.0, 1e-17, 1e-10])
+def test_entries_at_zero_have_the_length_of_their_set(tiny):
+    """Within rounding of zero they were called free and taken to be of order one, whatever their box."""
+    v, none = np.array([1.0, tiny]), np.zeros(2)
+    bounds = np.zeros(2), np.array([2.0, 2e-6])
+    lengths = lengths_of(v, bounds, none, np.zeros(0, int), np.full(2, np.inf))
+    np.testing.assert_allclose(lengths.values, [1.0, 1e-6])
+    assert not lengths.assumed.any()
+    free = lengths_of(v, (none - np.inf, none + np.inf), none, np.zeros(0, int), np.full(2, np.inf))
+    np.testing.assert_array_equal(free.values, 1.0)
+    np.testing.assert_array_equal(free.assumed, [False, True])
+    small = np.array([1e-3, tiny])
+    shared = lengths_of(small, (none - np.inf, none + np.inf), none, np.zeros(2, int), np.full(2, np.inf))
+    np.testing.assert_array_equal(shared.values, 1e-3)  # one of the group has a size
+    assert not shared.assumed.any()
+
+
+AIM = np.array([0.7, 0.6, -0.5])
+
+
+@pytest.mark.parametrize(
+    "x_set", [hx.Simplex(), hx.Ball(0.5), hx.Box(0.0, 0.65), [hx.NonNegative(), hx.Free(), hx.Ball(0.1)]], ids=str
+)
+def test_the_slope_is_what_the_set_leaves_of_it(x_set):
+    """F(x, y*(x)) = 2 |x - aim|^2: optimal at the projection, where a Simplex left a slope; 4 |x - aim| inside."""
+
+    def problem(x_set):
+        return hx.Problem(
+            upper=lambda x, y, zeta: sum(jnp.sum((a - b) ** 2) for v in (x, y) for a, b in zip(v, aim, strict=True)),
+            lower=lambda x, y, xi: sum(jnp.sum((a - b) ** 2) for a, b in zip(x, y, strict=True)),
+            x_set=x_set,
+        )
+
+    aim = list(AIM) if isinstance(x_set, list) else [AIM]
+    x_set = x_set if isinstance(x_set, list) else [x_set]
+    best = [np.asarray(one.project(jnp.asarray(part))) for one, part in zip(x_set, aim, strict=True)]
+    optimal = certify(problem(x_set), best, best)
+    assert optimal.ok(1e-4)
+    assert optimal.hypergradient_norm < 1e-6
+    gradient = np.concatenate([np.ravel(part) for part in optimal.hypergradient])
+    np.testing.assert_allclose(gradient, 4 * (np.concatenate([np.ravel(part) for part in best]) - AIM), atol=1e-6)
+
+
+def test_the_slope_along_a_simplex():
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum((x - AIM) ** 2) + jnp.sum((y - AIM) ** 2),
+        lower=lambda x, y, xi: jnp.sum((x - y) ** 2),
+        x_set=hx.Simplex(),
+    )
+    x = np.array([0.2, 0.5, 0.3])
+    slope = 4 * (x - AIM)
+    assert certify(problem, x, x).hypergradient_norm == pytest.approx(np.linalg.norm(slope - slope.mean()), rel=1e-6)
+
+
+@pytest.mark.parametrize(("weight", "unique"), [(0.0, False), (0.1, True)])
+def test_an_x_that_is_not_unique_is_told(weight, unique):
+    """F(x, y*(x)) = (x0 + x1 - 1)^2 + weight (x0 - 0.4)^2."""
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y - 1) ** 2 + jnp.asarray(weight) * (x[0] - 0.4) ** 2,
+        lower=lambda x, y, xi: (y - x[0] - x[1]) ** 2,
+    )
+    certificate = certify(problem, np.array([0.4, 0.6]), 1.0)
+    assert certificate.ok(1e-4)
+    other = certificate.as_good()
+    assert (other is None) == unique
+    assert ("x is not unique" in str(certificate)) != unique
+    if other is not None:
+        assert np.sum(other.point.x * certificate.lengths[0]) == pytest.approx(1.0)
+
+
+def test_a_saddle_in_many_dimensions_is_no_minimum():
+    """F(x, y*(x)) = |x|^2 - 3 (v.x)^2 + (v.x)^4 / 2 bends down along v alone, which no entry and no chance hits."""
+    v = np.random.default_rng(20).normal(size=20)
+    v /= np.linalg.norm(v)
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum(y**2) - 3 * (v @ y) ** 2 + 0.5 * (v @ y) ** 4,
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+        x_set=hx.Box(-2.0, 2.0),
+    )
+    saddle = certify(problem, np.zeros(20), np.zeros(20))
+    assert saddle.verdict(1e-4) == "no"
+    down = saddle.better(1e-4).point.x
+    assert abs(down @ v) > 0.9 * np.linalg.norm(down)
+    assert certify(problem, v * 2**0.5, v * 2**0.5).ok(1e-4)
+
+
+def test_a_saddle_on_a_sphere_is_no_minimum():
+    """The slope at the edge of X was taken for a curvature: F seemed to change so much that nothing counted."""
+    weights = np.array([1.0, 2.0, 3.0]) - 10.0
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: weights @ y**2, lower=lambda x, y, xi: jnp.sum((y - x) ** 2), x_set=hx.Ball(1.0)
+    )
+    for place, verdict in enumerate(("yes", "no", "no")):
+        point = np.eye(3)[place]
+        certificate = certify(problem, point, point)
+        assert certificate.verdict(1e-4) == verdict
+        assert certificate.upper_scale == pytest.approx(-2 * weights[place], rel=1e-3)
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+def test_a_maximum_along_a_curved_upper_constraint_is_no_minimum(sides):
+    """x0 on and outside of the unit circle, or on it alone: its largest value there is a KKT point, too."""
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: y[0],
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+        upper_constraints=lambda x, y: [1 - jnp.sum(x**2), jnp.sum(x**2) - 1][:sides],
+        x_set=hx.Box(-1.5, 1.5),
+    )
+    highest, lowest = np.array([1.0, 0.0]), np.array([-1.0, 0.0])
+    assert certify(problem, highest, highest).verdict(1e-4) == "no"
+    assert certify(problem, lowest, lowest).verdict(1e-4) == ("no" if sides == 1 else "yes")  # outside, it goes on
+
+
+def test_a_saddle_along_an_upper_constraint_is_no_minimum():
+    """As above in 20 dimensions, with x0 >= 0 as an upper constraint that is active."""
+    v = np.random.default_rng(20).normal(size=20)
+    v /= np.linalg.norm(v)
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum(y**2) - 3 * (v @ y) ** 2 + 5 * x[0],
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+        upper_constraints=lambda x, y: -x[0],
+        x_set=hx.Box(-2.0, 2.0),
+    )
+    assert certify(problem, np.zeros(20), np.zeros(20)).verdict(1e-4) == "no"
 
 
 def test_too_large(monkeypatch):

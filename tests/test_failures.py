@@ -7,11 +7,11 @@ import pytest
 import hierax as hx
 
 
-def run(wall=np.inf, low=-np.inf, high=np.inf, steps=None, x0=0.5, y0=0.5, **call):
-    """F = (x - 3)^2 + (y - 3)^2, G = (y - 2x)^2, y <= x + 10; NaN for x > wall; X = Y = [low, high]."""
-    wall = jnp.asarray(wall)
+def run(wall=np.inf, low=-np.inf, high=np.inf, steps=None, x0=0.5, y0=0.5, weight=1.0, **call):
+    """F = weight ((x - 3)^2 + (y - 3)^2), G = (y - 2x)^2, y <= x + 10; NaN for x > wall; X = Y = [low, high]."""
+    wall, weight = jnp.asarray(wall), jnp.asarray(weight)
     problem = hx.Problem(
-        upper=lambda x, y, zeta: jnp.where(x > wall, jnp.nan, (x - 3.0) ** 2) + (y - 3.0) ** 2,
+        upper=lambda x, y, zeta: weight * (jnp.where(x > wall, jnp.nan, (x - 3.0) ** 2) + (y - 3.0) ** 2),
         lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
         constraints=lambda x, y: y - x - 10.0,
         x_set=hx.Box(low, high),
@@ -82,6 +82,13 @@ def test_pinned_in_a_corner():
     assert "held by the sets X and Y" in sol.status.message
     # A tolerance does not make it "converged".
     assert run(low=0.0, high=1.0, x0=0.9, y0=0.9, tol=1e-3).status.name == "pinned"
+
+
+def test_a_direction_too_short_for_its_precision_is_not_held_by_the_sets():
+    """Such a step does not change a digit of x and y: that was called pinned, also where there are no sets."""
+    sol = run(weight=1e-20, y0=1.0)
+    assert (sol.x, sol.y) == (0.5, 1.0)
+    assert sol.status.name == "max_steps"
 
 
 def test_a_start_outside_the_sets_is_projected_with_a_warning():

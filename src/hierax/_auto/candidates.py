@@ -86,10 +86,12 @@ class SearchResult(NamedTuple):
     Attributes:
         candidates: in the order of the search.
         lower_statuses: how the lower level ended at the starts.
+        contradiction: why no point satisfies the constraints, in words, where that is proved.
     """
 
     candidates: list[Candidate]
     lower_statuses: np.ndarray
+    contradiction: str | None = None
 
 
 def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candidate:

@@ -70,6 +70,10 @@ PHASE_ONE_MORE = 64
 PHASE_ONE_VARIABLES = 400
 """Variables up to which such a point is looked for by SLSQP on the larger route. Chosen, not measured."""
 
+TANGENTS = 30
+"""Linear programs, each with tangents at the solution of the last one, by which it is proved that convex constraints
+exclude each other. Chosen, not measured; with affine rows one is enough."""
+
 PHASE_ONE_STARTS = 6
 """Starts from which a point that satisfies all constraints is looked for, where the lower level has no feasible y at
 any start of the search. Chosen, not measured."""

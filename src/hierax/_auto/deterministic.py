@@ -32,6 +32,7 @@ from hierax._auto.space import Space
 from hierax._auto.verdict import (
     counted,
     ends_of_starts,
+    falls_on,
     globality,
     on_the_way_to_infinity,
     status_of,
@@ -152,11 +153,11 @@ class _Answer:
         `ended`: why the search was not complete.
         """
         far, best = on_the_way_to_infinity(found), select(found.candidates)
-        if far is not None:
+        if far is not None and falls_on(self.space, far):
             status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=self.in_users_units(far.upper))
             self._take(far.point, status)
         elif best is None:
-            nearest, status = without_answer(found, ended)
+            nearest, status = without_answer(found, ended, self.space.vectors)
             self._take(nearest.point._replace(mu=nearest.better.mu), status)
         else:
             best = self._downhill(found, best)

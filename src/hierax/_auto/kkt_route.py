@@ -38,6 +38,7 @@ from hierax._auto.constants import (
     VALUE_STARTS_AT_MOST,
     VALUE_STARTS_FLAT,
 )
+from hierax._auto.contradiction import proof_of_contradiction
 from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.phase_one import feasible_points
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
@@ -64,6 +65,9 @@ class SmallSearch:
         if SOLVED not in statuses and UNBOUNDED in statuses:
             return SearchResult(self.candidates, statuses)
         if SOLVED not in statuses:
+            contradiction = proof_of_contradiction(self.space, self.candidates)
+            if contradiction is not None:
+                return SearchResult(self.candidates, statuses, contradiction)
             firsts, statuses = self._piece(
                 "feasible points", functools.partial(self._from_feasible_points, firsts, statuses)
             )
@@ -72,8 +76,10 @@ class SmallSearch:
         elif self.vectors.bent is None and self.vectors.programs.lanes == 1:
             self._descend(firsts, statuses)
         for number, first in enumerate(firsts):
-            if number == DOUBTFUL_STARTS and self._piece("contradiction", self._no_point_satisfies_all):
-                return SearchResult(self.candidates, statuses)
+            if number == DOUBTFUL_STARTS:
+                contradiction = proof_of_contradiction(self.space, self.candidates)
+                if contradiction is not None or self._piece("contradiction", self._no_point_satisfies_all):
+                    return SearchResult(self.candidates, statuses, contradiction)
             if self.deadline.passed or self._all_agree(number):
                 break
             if number == LINES_AFTER and len(optima(self.candidates)) > 1:

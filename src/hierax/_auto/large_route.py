@@ -336,7 +336,8 @@ def _status(route: LargeRoute) -> Status:
     if route.ran_off:
         return Reason.FALLS_FOR_EVER.status(stages, upper=best.upper)
     if route.stages.least_upper_violation > ALLOWED_VIOLATION:
-        return Reason.NO_FEASIBLE_X.status(stages, violation=route.stages.least_upper_violation)
+        nearest = f"The least violation of any stage is {route.stages.least_upper_violation:.3g}."
+        return Reason.NO_FEASIBLE_X.status(stages, nearest=nearest)
     details = {"upper": best.upper, "violation": best.violation, "stages": stages}
     return _reason(route, best).status(
         stages, **details, certificate=_certificate_text(route, best), what=route.runner.no_more_data

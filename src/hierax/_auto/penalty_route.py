@@ -24,6 +24,7 @@ from hierax._auto.constants import (
     AGREEING_DESCENTS,
     AL_GROWTH,
     CENTRAL_SIZE,
+    DOUBTFUL_STARTS,
     FIRST_AL_WEIGHT,
     GLOBALITY_SECONDS,
     GLOBALITY_SHARE,
@@ -39,6 +40,7 @@ from hierax._auto.constants import (
     SAME_END,
     STANDSTILL,
 )
+from hierax._auto.contradiction import proof_of_contradiction
 from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.phase_one import feasible_points
 from hierax._auto.space import Space
@@ -105,10 +107,17 @@ class PenaltySearch:
         self.candidates: list[Candidate] = []
         self.statuses: list[int] = []
         self.held_at_kinks = False  # whether a descent has ended at a kink, or nowhere
+        self.contradiction: str | None = None  # why no point satisfies the constraints, where that is proved
 
     def run(self, show: Show) -> SearchResult:
         """Descents on F(x, y*(x)) where the lower level looks convex; where nothing comes of them, the penalty."""
-        firsts = self._descents(show, self.space.xs, self.space.ys, "start") if self.vectors.bent is None else []
+        firsts: list[Point] = []
+        if self.vectors.bent is None:
+            firsts = self._descents(show, self.space.xs, self.space.ys, "start")
+        elif self._contradicted():
+            self._add(Point(self.space.xs[0], self.space.ys[0], np.zeros(self.vectors.layout.rows)), 0)
+        if self.contradiction is not None:
+            return self._result()
         if firsts and set(self.statuses) == {INFEASIBLE}:
             self._descend_from_feasible_points(show)
         if firsts:
@@ -117,8 +126,15 @@ class PenaltySearch:
         hopeless = firsts and SOLVED not in self.statuses
         if not done and not hopeless:
             _Penalised(self.space).run(self._add, show)
-        statuses = np.array(self.statuses or [SOLVED])
-        return SearchResult(self.candidates, statuses)
+        return self._result()
+
+    def _result(self) -> SearchResult:
+        return SearchResult(self.candidates, np.array(self.statuses or [SOLVED]), self.contradiction)
+
+    def _contradicted(self) -> bool:
+        """Whether it is proved that no point satisfies the constraints of both levels."""
+        self.contradiction = proof_of_contradiction(self.space, self.candidates)
+        return self.contradiction is not None
 
     def _descend_from_feasible_points(self, show: Show) -> None:
         """No start has a feasible y: descents from where both levels have one; without a look nothing is claimed."""
@@ -152,6 +168,8 @@ class PenaltySearch:
             firsts.append(first)
             self.statuses.append(status)
             show(number + 1, shown(self.candidates, self.vectors.units.upper))
+            if number + 1 == DOUBTFUL_STARTS and name == "start" and self._contradicted():
+                break
             if enough == np.inf and any(candidate.accepted for candidate in self.candidates):
                 took = time.perf_counter() - begin
                 enough = took + max(GLOBALITY_SECONDS, GLOBALITY_SHARE * took)

@@ -3,13 +3,26 @@
 `converged` and `best_of_branches` are said only where the certificate of the returned point says yes.
 """
 
+import itertools
+
 import numpy as np
 
 from hierax._auto.agreement import chance_of_more, most_left, optima
 from hierax._auto.candidates import Candidate, SearchResult
-from hierax._auto.constants import BEYOND_REPAIR, FAR_AWAY, FAR_FALL, FAR_GAP, LISTED_OPTIMA, OPTIMAL_BELOW
+from hierax._auto.constants import (
+    BEYOND_REPAIR,
+    FAR_AWAY,
+    FAR_FALL,
+    FAR_GAP,
+    LISTED_OPTIMA,
+    OPTIMAL_BELOW,
+    STRETCHES,
+)
+from hierax._auto.space import Space
+from hierax._base.text import entries
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
+from hierax._judge.vectors import VectorProblem
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.starts import lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
@@ -39,7 +52,7 @@ def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | N
     return Reason.OBJECTED.status(judged, tol=tol, objection=objection)
 
 
-def without_answer(found: SearchResult, ended: Kind | None) -> tuple[Candidate, Status]:
+def without_answer(found: SearchResult, ended: Kind | None, vectors: VectorProblem) -> tuple[Candidate, Status]:
     """Nothing was accepted: what comes nearest, and why."""
 
     def badness(candidate: Candidate) -> float:
@@ -48,17 +61,33 @@ def without_answer(found: SearchResult, ended: Kind | None) -> tuple[Candidate, 
 
     judged, statuses = len(found.candidates), found.lower_statuses
     nearest = min(found.candidates, key=badness)
+    if found.contradiction is not None:
+        return nearest, Reason.CONTRADICTION.status(judged, proof=found.contradiction)
+    below = [candidate for candidate in found.candidates if candidate.gap <= OPTIMAL_BELOW]
+    least = min(below, key=lambda candidate: candidate.violation, default=None)
+    beyond = None if least is None else _beyond_above(vectors, least)
     if ended is not None:
-        return nearest, ENDED[ended].status(judged, objection="no point passed the validation yet.")
+        text = "no point passed the validation yet."
+        return nearest, ENDED[ended].status(judged, objection=text if beyond is None else f"{text} {beyond}")
     if statuses.size and (statuses == INFEASIBLE).all():
         return nearest, Reason.NO_FEASIBLE_Y.status(judged)
     if SOLVED not in statuses and UNBOUNDED in statuses:
         return nearest, Reason.LOWER_FALLS_FOR_EVER.status(judged)
-    below = [candidate for candidate in found.candidates if candidate.gap <= OPTIMAL_BELOW]
-    least = min(below, key=lambda candidate: candidate.violation, default=None)
-    if least is not None and least.violation > BEYOND_REPAIR:
-        return least, Reason.NO_FEASIBLE_X.status(judged, violation=least.violation)
+    if least is not None and beyond is not None:
+        return least, Reason.NO_FEASIBLE_X.status(judged, nearest=beyond)
     return nearest, Reason.NOTHING_VALIDATED.status(judged, violation=nearest.violation, gap=nearest.gap)
+
+
+def _beyond_above(vectors: VectorProblem, nearest: Candidate) -> str | None:
+    """Which upper constraint the nearest solution of the lower level violates most; None: none worth mention."""
+    if not float(nearest.judged.upper_violation) > BEYOND_REPAIR:
+        return None
+    x, y, _ = nearest.point
+    own = slice(vectors.layout.own_above)
+    worst = int(np.argmax(vectors.values(*nearest.point).above[own]))
+    raw, _ = vectors.programs.at(*vectors.programs.landed(x * vectors.x_unit, y * vectors.y_unit))
+    name = entries("upper_constraints", vectors.programs.setting.shapes("upper_constraints"))[worst]
+    return f"At the nearest of the lower level's solutions {name} is violated by {float(raw.above[worst]):.3g}."
 
 
 def on_the_way_to_infinity(found: SearchResult) -> Candidate | None:
@@ -75,6 +104,34 @@ def on_the_way_to_infinity(found: SearchResult) -> Candidate | None:
     others = [candidate.upper for candidate in found.candidates if candidate.accepted]
     fallen = lowest.upper < -FAR_FALL * FAR_AWAY
     return lowest if fallen and lowest.upper <= min([lowest.upper, *others]) else None
+
+
+def falls_on(space: Space, far: Candidate) -> bool:
+    """Whether F goes on to fall beyond a point far away, along the ray from the start: twice as far every time.
+
+    Else the point may be an optimum that is far from the start, or the end of a search that was cut short. Places too
+    far out for the lower level's solver say nothing, but one at least must.
+    """
+    x0, y0 = space.xs[0], space.ys[0]
+    seen = [far.upper]
+    for stretch in STRETCHES:
+        further = x0 + stretch * (far.point.x - x0), y0 + stretch * (far.better.y - y0)
+        upper = _solved_at(space.vectors, *space.vectors.landed(*further))
+        if upper is not None:
+            seen.append(upper)
+    return len(seen) > 1 and all(later <= 2 * before for before, later in itertools.pairwise(seen))
+
+
+def _solved_at(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> float | None:
+    """F at the lower level's solution at x; None where there is none, or it violates something."""
+    found = vectors.branches(x, y)
+    best = found.best()
+    if best is None or found.status[best] != SOLVED:
+        return None
+    values = vectors.values(x, found.y[best], found.mu[best])
+    reach = max(1.0, np.max(np.abs(x), initial=0.0), np.max(np.abs(y), initial=0.0))
+    fine = vectors.violation(x, found.y[best], values) <= FEASIBLE * reach and np.isfinite(values.upper)
+    return float(values.upper) if fine else None
 
 
 def counted(found: SearchResult) -> str:

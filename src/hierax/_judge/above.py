@@ -5,7 +5,7 @@ from jaxtyping import PyTree
 
 from hierax._judge.below import Reference, lower_solution
 from hierax._judge.descent import Around, look_around
-from hierax._judge.inspection import SIDEWAYS, Fields, Inspection
+from hierax._judge.inspection import SIDEWAYS, Fields, Inspection, projected_norm
 from hierax._judge.local_model import Gain, Linearised, gain, with_cuts
 from hierax._judge.programs import raveled, unraveled
 from hierax._judge.sampling import SamplingErrors, sampling_errors
@@ -46,20 +46,22 @@ def _upper_units(look: Inspection) -> np.ndarray:
 
 
 def _gradient(look: Inspection, at: Linearised, found: Gain) -> dict[str, PyTree]:
-    """The gradient of F(x, y*(x)), or of the upper constraints' Lagrangian, in the user's units."""
+    """The gradient of F(x, y*(x)), or of the upper constraints' Lagrangian, in the user's units, and what X leaves."""
     answer = at.response(at.active)
     if answer.y is None or np.isnan(found.uphill):
         return {}
-    nx = look.x.size
-    along = at.slopes.upper + found.nu @ at.slopes.above
+    nx, layout = look.x.size, look.programs.layout
+    nu = found.nu.copy()
+    nu[layout.own_above : layout.above] = 0.0  # what X takes away is what its projection says
+    along = at.slopes.upper + nu @ at.slopes.above
     total, direct = along[:nx] + along[nx:] @ answer.y, along[:nx]
-    low, high = at.vectors.x_limits
-    blocked = ((at.point.x <= low + 1e-9) & (total > 0)) | ((at.point.x >= high - 1e-9) & (total < 0))
     per = look.vectors.upper_unit / look.vectors.x_unit
     parts = np.linalg.norm(direct * per) + np.linalg.norm((total - direct) * per)
     return {
         "hypergradient": unraveled(look.setting.x, total * per),
-        "hypergradient_norm": float(np.linalg.norm(np.where(blocked, 0.0, total * per))),
+        "hypergradient_norm": projected_norm(
+            look.x, total * per, look.vectors.x_unit, lambda x: look.programs.landed(x, look.y)[0]
+        ),
         "hypergradient_scale": float(parts),
     }
 

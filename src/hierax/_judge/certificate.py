@@ -22,7 +22,7 @@ from hierax._base.text import numbers_of, shown, text_table
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
 from hierax._judge.above import above
 from hierax._judge.below import GapRange, below, lower_solution, reference
-from hierax._judge.descent import Around, Look, refuting
+from hierax._judge.descent import STEPS, Around, Look, refuting
 from hierax._judge.inspection import Fields, Inspection, Stop, fits
 from hierax._judge.large import without_matrices
 from hierax._judge.psi import RunState, of_psi
@@ -104,7 +104,7 @@ class _Slope:
 
     Attributes:
         hypergradient: gradient of F(x, y*(x)), a tree like x; with upper constraints, of their Lagrangian.
-        hypergradient_norm: norm of what bounds of X leave of it.
+        hypergradient_norm: norm of what X leaves of it: of x - Proj_X(x - t gradient), over a short t.
         hypergradient_norm_se: its standard error.
         hypergradient_scale: size of the two terms that the hyper-gradient is the sum of.
         upper_multipliers: those of the upper constraints, fitted at the point.
@@ -263,6 +263,16 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
         allowed = tol * self.upper_scale + SURE * (self.gain_se or 0.0)  # samples tilt F by so much
         return refuting(self.around, allowed, max(tol**0.5, 1e-3), self.rounding)
 
+    def as_good(self) -> Look | None:
+        """Another x, a tenth of its length away or more, at which the descent test has seen the same F; None: none.
+
+        The same up to what lower solves can tell. Where there is one, x is not unique; where there is none, nothing is
+        known of other x.
+        """
+        looks = [] if self.around is None else self.around.looks
+        level = [look for look in looks if look.step >= STEPS[0] and abs(look.change) <= self.rounding]
+        return min(level, key=lambda look: abs(look.change), default=None)
+
     def _objections(self, tol: float, **limits: float | None) -> list[Objection]:
         """The tests that are not passed."""
         unknown = set(limits) - {"violation", "gap", "stationarity"}
@@ -411,6 +421,11 @@ class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
         if self.around is not None:
             rows.append(("descent test", str(len(self.around.looks)), "lower solves around x and other solutions at x"))
             rows.append(("active rows", _number(self.radius), f"lengths of x until they change; margin {margin}"))
+        level = self.as_good()
+        if level is not None:
+            there = shown(level.point.x * numbers_of(self.lengths[0]))
+            text = f"F is the same, up to {self.rounding:.1g}, at x = {there}: x is not unique, others are as good"
+            rows.append(("other x", "", text))
         if self.retrained is not None:
             rows += _training_rows(self.retrained)
         if self.not_convex is not None:

@@ -4,21 +4,30 @@ It catches maxima, concave kinks, active sets that the derivatives could not kno
 measures what F(x, y*(x)) changes around x, against which everything about the upper level is judged.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
+from hierax._judge.bending import bends_down
 from hierax._judge.local_model import Linearised
-from hierax._judge.vectors import Point, VectorProblem
+from hierax._judge.programs import Values
+from hierax._judge.vectors import Point, VectorProblem, kkt_residual
 from hierax._math.lower_level import SOLVED
 
 STEPS = (0.1, 0.01, 0.001)  # distances, in lengths of x
 COORDINATES = 6  # entries of x up to which every one is moved by itself
 BENT = 10  # entries of x up to which the Hessian of F(x, y*(x)) is formed from differences of gradients
+PRODUCTS_UP_TO = (200, 600)  # entries of x, of y and rows, up to which it is told by products where x has more
 RANDOM = 2  # directions at random
+OPPOSITE = 1e-3  # share of a step by which two looks may miss being opposite to each other
 SAME_VALUE = 1e-7  # difference in f, in its unit, of solutions of the lower level that are equally good
+NEWTON_STEPS, NEWTON_SIZE = 8, 400  # on the KKT system of points that are compared, up to so many unknowns
+ROUNDED, RISE = 1e-14, 1e3  # residual at which they end, and how many times it may rise on the way
+BACK = 2  # Newton steps back to active upper constraints
+FLAT = 1e-12  # relative singular values of that system below this are directions along which nothing is told
 ALLOWED = 1e-6  # violation of upper constraints, in units, of points that are compared
 
 
@@ -54,17 +63,18 @@ class Around(NamedTuple):
 
 def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, stop: Callable[[], bool]) -> Around:
     """Solve the lower level on both sides of x along several directions; `towards` is the most promising."""
-    base = float(at.values.upper)
-    looks = [Look(0.0, merit - base, point) for merit, point in _other_solutions(at, nu)]
+    base = _Base(at, nu)
+    looks = [base.compared(0.0, found) for found in _other_solutions(at, nu)]
     slope = curvature = 0.0
     complete, gradients = True, dict[int, np.ndarray]()
-    for entry, direction in _directions(at, towards, seed, gradients):
+    for entry, direction in _directions(base, towards, seed, gradients, stop):
         if stop():
             complete = False
             break
-        sides = [[_look(at, nu, base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
+        sides = [[_look(base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
         looks += [one for side in sides for one in side if one is not None]
-        steep, bent, pairs = weighed(sides)
+        looks += [] if base.surface is None else _along_rows(base, direction)
+        steep, bent, pairs = weighed(sides, at.point.x)
         slope, curvature = max(slope, steep), max(curvature, bent)
         if entry is not None and at.vectors.layout.nx <= BENT and pairs:
             first, second = pairs[-1]
@@ -72,9 +82,17 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
     return Around(looks, slope, curvature, complete)
 
 
-def weighed(sides: list[list[Look | None]]) -> tuple[float, float, list[tuple[Look, Look]]]:
-    """Slope and curvature of F that both sides of a direction show, and the pairs of looks that say so."""
-    pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None and a.step >= STEPS[1]]
+def weighed(sides: list[list[Look | None]], x: np.ndarray) -> tuple[float, float, list[tuple[Look, Look]]]:
+    """Slope and curvature of F that both sides of a direction show, and the pairs of looks around x that say so.
+
+    Only pairs that X has left on either side of x, as far from it: the slope at a bound is no curvature.
+    """
+    pairs = [
+        (a, b)
+        for a, b in zip(*sides, strict=True)
+        if a is not None and b is not None and a.step >= STEPS[1]
+        if np.max(np.abs(a.point.x + b.point.x - 2 * x), initial=0.0) <= OPPOSITE * a.step
+    ]
     bent = min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0)
     return max(_steepness(side) for side in sides), 0.0 if any(_jumps(side) for side in sides) else bent, pairs
 
@@ -107,14 +125,15 @@ def refuting(around: Around, allowed: float, radius: float, rounding: float) -> 
 
 
 def _directions(
-    at: Linearised, towards: np.ndarray, seed: int, gradients: dict[int, np.ndarray]
+    base: "_Base", towards: np.ndarray, seed: int, gradients: dict[int, np.ndarray], stop: Callable[[], bool]
 ) -> Iterator[tuple[int | None, np.ndarray]]:
     """Directions of largest entry one (and the entry that is moved by itself).
 
     `gradients` is filled on the way with differences of gradients along single entries: the last direction is that in
-    which F(x, y*(x)) bends down most.
+    which F(x, y*(x)) bends down most. Where there are too many entries for that, or upper constraints are active, a few
+    products tell it: with the Lagrangian, along the constraints.
     """
-    nx = at.vectors.layout.nx
+    nx, layout = base.at.vectors.layout.nx, base.at.vectors.layout
     if nx <= COORDINATES:
         yield from ((i, np.eye(nx)[i]) for i in range(nx))
     longest = np.max(np.abs(towards), initial=0.0)
@@ -128,29 +147,166 @@ def _directions(
         if np.isfinite(hessian).all():
             down = np.linalg.eigh(0.5 * (hessian + hessian.T))[1][:, 0]
             yield None, down / np.max(np.abs(down))
+    few = 1 if base.surface is not None else COORDINATES
+    if few < nx <= PRODUCTS_UP_TO[0] and layout.ny + layout.rows <= PRODUCTS_UP_TO[1]:
+        bent = bends_down(base.gradient, base.at.point.x, base.tangent, seed, stop)
+        if bent is not None:
+            yield None, bent / np.max(np.abs(bent))
 
 
 def _difference(vectors: VectorProblem, first: Point, second: Point, apart: float) -> np.ndarray:
     """The change of the gradient of F(x, y*(x)) between two points, per length; NaN where there is none."""
-    ends = []
-    for point in (first, second):
-        there = Linearised(vectors, point, *vectors.at(*point))
-        answer = there.response(there.active)
-        nx = vectors.layout.nx
-        if answer.y is None:
-            return np.full(nx, np.nan)
-        ends.append(there.slopes.upper[:nx] + there.slopes.upper[nx:] @ answer.y)
+    none = np.zeros(vectors.layout.above)
+    ends = _gradient(vectors, first, none), _gradient(vectors, second, none)
+    if ends[0] is None or ends[1] is None:
+        return np.full(vectors.layout.nx, np.nan)
     return (ends[0] - ends[1]) / apart
 
 
-def _look(at: Linearised, nu: np.ndarray, base: float, direction: np.ndarray, step: float) -> Look | None:
+def _gradient(vectors: VectorProblem, point: Point, nu: np.ndarray) -> np.ndarray | None:
+    """The gradient of F(x, y*(x)) with multipliers of upper constraints, at a point; None where y* is not unique."""
+    there = Linearised(vectors, point, *vectors.at(*point))
+    return _total(there, there.slopes.upper + nu @ there.slopes.above)
+
+
+def _total(at: Linearised, slopes: np.ndarray) -> np.ndarray | None:
+    """Derivatives in x of functions of x and y*(x), from those in (x, y); None where y* is not unique."""
+    nx, answer = at.vectors.layout.nx, at.response(at.active)
+    return None if answer.y is None else slopes[..., :nx] + slopes[..., nx:] @ answer.y
+
+
+class _Base:
+    """F at the point, with which the looks are compared.
+
+    Lower solves end at a small KKT residual; where G is nearly flat, y and F may be off by much more than that. So
+    points that seem lower are compared after Newton steps on the lower level's KKT system: at both of them.
+    """
+
+    def __init__(self, at: Linearised, nu: np.ndarray) -> None:
+        self.at, self.nu = at, nu
+        self.value = float(at.values.upper)
+
+    @functools.cached_property
+    def _settled(self) -> float:
+        """F after Newton steps, where that is lower."""
+        merit = _merit(self.at.vectors, settled(self.at.vectors, self.at.point), self.nu)
+        return self.value if merit is None else min(merit, self.value)
+
+    @functools.cached_property
+    def surface(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The upper constraints that are active, and what takes their values back to zero; None: there are none."""
+        own = self.at.vectors.layout.own_above
+        active = np.flatnonzero(self.at.values.above[:own] >= -ALLOWED)
+        slopes = _total(self.at, self.at.slopes.above[active]) if active.size else None
+        if slopes is None or not np.isfinite(slopes).all():
+            return None
+        return active, np.linalg.pinv(slopes, rcond=FLAT)
+
+    def tangent(self, direction: np.ndarray) -> np.ndarray:
+        """What bounds, active upper constraints and faces of X leave of a direction."""
+        at, (low, high) = self.at, self.at.vectors.x_limits
+        free = (at.point.x > low + STEPS[1]) & (at.point.x < high - STEPS[1])
+        above = slice(at.vectors.layout.above)
+        active = (at.values.above[above] >= -ALLOWED) & (np.count_nonzero(at.slopes.above[above], axis=1) > 1)
+        rows = _total(at, np.concatenate([at.slopes.above[above][active], at.slopes.above_equal]))
+        direction = np.where(free, direction, 0.0)
+        if rows is None or not len(rows) or not np.isfinite(rows).all():
+            return direction
+        rows = np.where(free, rows, 0.0)
+        return direction - np.linalg.pinv(rows, rcond=FLAT) @ (rows @ direction)
+
+    def gradient(self, x: np.ndarray) -> np.ndarray | None:
+        """That of F(x, y*(x)), or of the upper constraints' Lagrangian, near the point; None where there is none."""
+        vectors = self.at.vectors
+        found = vectors.branches(x, self.at.point.y, self.at.point.mu)
+        best = found.best()
+        if best is None:
+            return None
+        return _gradient(vectors, Point(x, found.y[best], found.mu[best]), self.nu[: vectors.layout.above])
+
+    def compared(self, step: float, found: tuple[float, Point]) -> Look:
+        """A look at a point, whose F (with violations' costs) comes with it."""
+        merit, point = found
+        if merit < self.value:
+            closer = settled(self.at.vectors, point)
+            there = _merit(self.at.vectors, closer, self.nu)
+            merit, point = found if there is None else (there, closer)
+            return Look(step, merit - self._settled, point)
+        return Look(step, merit - self.value, point)
+
+
+def settled(vectors: VectorProblem, point: Point) -> Point:
+    """A solution of the lower level after Newton steps on the KKT system of its active rows, as far as they help.
+
+    The residual may rise on the way, as it does where G is nearly flat. Along directions in which G is flat the steps
+    do not move: there F chooses.
+    """
+    layout = vectors.layout
+    best, least, first = point, np.inf, np.inf
+    for turn in range(NEWTON_STEPS + 1):
+        values, slopes = vectors.at(*point)
+        residual = kkt_residual(values, point.mu, layout)
+        first = residual if turn == 0 else first
+        if residual < least:
+            best, least = point, residual
+        if not ROUNDED < residual <= RISE * first:
+            break
+        moved = _newton(vectors, point, values, slopes)
+        if moved is None:
+            break
+        point = moved
+    return best
+
+
+def _newton(
+    vectors: VectorProblem, point: Point, values: Values[np.ndarray], slopes: Values[np.ndarray]
+) -> Point | None:
+    """One step from a point with its values and slopes; None where the system is too large or not finite."""
+    layout = vectors.layout
+    active = layout.equal | (np.abs(point.mu) > np.abs(values.rows))
+    rows = slopes.rows[active][:, layout.nx :]
+    system = np.block([[slopes.stationarity[:, layout.nx :], rows.T], [rows, np.zeros((len(rows), len(rows)))]])
+    wanted = -np.concatenate([values.stationarity, values.rows[active]])
+    if len(system) > NEWTON_SIZE or not (np.isfinite(system).all() and np.isfinite(wanted).all()):
+        return None
+    move = np.linalg.lstsq(system, wanted, rcond=FLAT)[0]
+    mu = point.mu.copy()
+    mu[active] += move[layout.ny :]
+    return Point(point.x, vectors.landed(point.x, point.y + move[: layout.ny])[1], mu)
+
+
+def _look(base: _Base, direction: np.ndarray, step: float) -> Look | None:
     """A step along a direction; None where it leaves X at once, or nothing there may be compared."""
+    at = base.at
     x, _ = at.vectors.landed(at.point.x + step * direction, at.point.y)
     moved = np.max(np.abs(x - at.point.x), initial=0.0)
     if moved < 0.3 * step:
         return None
-    found = best_response(at.vectors, at.point._replace(x=x), nu)
-    return None if found is None else Look(step, found[0] - base, found[1])
+    found = best_response(at.vectors, at.point._replace(x=x), base.nu)
+    return None if found is None else base.compared(step, found)
+
+
+def _along_rows(base: _Base, direction: np.ndarray) -> list[Look]:
+    """Steps along a direction and back to the active upper constraints, which may be curved: on both sides."""
+    assert base.surface is not None
+    (active, back), vectors, near = base.surface, base.at.vectors, base.at.point
+    found = []
+    for step in (side * step for side in (1.0, -1.0) for step in STEPS):
+        x, _ = vectors.landed(near.x + step * direction, near.y)
+        for _ in range(BACK):
+            solved = vectors.branches(x, near.y, near.mu)
+            best = solved.best()
+            if best is None:
+                break
+            beyond = vectors.values(x, solved.y[best], solved.mu[best]).above[active]
+            x, _ = vectors.landed(x - back @ beyond, near.y)
+        moved = np.max(np.abs(x - near.x), initial=0.0)
+        there = (
+            best_response(vectors, near._replace(x=x), base.nu) if 0.3 * abs(step) <= moved <= 3 * abs(step) else None
+        )
+        if there is not None:
+            found.append(base.compared(abs(step), there))
+    return found
 
 
 def best_response(vectors: VectorProblem, near: Point, nu: np.ndarray) -> tuple[float, Point] | None:

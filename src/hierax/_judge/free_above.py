@@ -21,7 +21,7 @@ from hierax._base.lazy import lazy
 from hierax._judge.above import KINKS, LEAST_SCALE, ROUNDING
 from hierax._judge.descent import COORDINATES, RANDOM, STEPS, Around, Look, weighed
 from hierax._judge.following import Total
-from hierax._judge.inspection import SIDEWAYS, Fields
+from hierax._judge.inspection import SIDEWAYS, Fields, projected_norm
 from hierax._judge.matrix_free import Answer, FreeFollower
 from hierax._judge.programs import raveled, unraveled
 from hierax._judge.setting import Setting
@@ -94,7 +94,9 @@ class _FreeAbove:
         system = self.follower.system(self.x, self.answer)
         gain = self._gain(total, total.slope)
         gradient, nu = gain.gradient, gain.nu
-        numbers, notes = self._slope(gradient), dict[str, str]()
+        own = self.follower.layout.own_above
+        numbers = self._slope(total.slope + nu[:own] @ total.above_slopes[:own])
+        notes: dict[str, str] = {}
         sides = self._sides(system)
         radii = None if sides is None else self._radii(system, sides)
         around = self._around(nu, gain.direction, seed)
@@ -126,13 +128,13 @@ class _FreeAbove:
     # -- first order --------------------------------------------------------------------------------------------------
 
     def _slope(self, gradient: np.ndarray) -> dict[str, PyTree]:
-        low, high = self.follower.x_limits
-        edge = 1e-9 * self.lengths
-        blocked = ((self.x <= low + edge) & (gradient > 0)) | ((self.x >= high - edge) & (gradient < 0))
+        """The gradient of F(x, y*(x)), or of the upper constraints' Lagrangian, and what X leaves of it."""
         direct = self._direct(self.answer)
         return {
             "hypergradient": unraveled(self.setting.x, gradient),
-            "hypergradient_norm": float(np.linalg.norm(np.where(blocked, 0.0, gradient))),
+            "hypergradient_norm": projected_norm(
+                self.x, gradient, self.lengths, lambda x: self.follower.landed(x, self.answer.y)[0]
+            ),
             "hypergradient_scale": float(np.linalg.norm(direct) + np.linalg.norm(gradient - direct)),
         }
 
@@ -289,7 +291,7 @@ class _FreeAbove:
             for direction in _directions(towards, self.answer.y.size, seed):
                 sides = [self._side(nu, base, sign * direction) for sign in (1.0, -1.0)]
                 looks += [look for side in sides for look in side if look is not None]
-                steep, bent, _ = weighed(sides)
+                steep, bent, _ = weighed(sides, self.x / self.lengths)
                 slope, curvature = max(slope, steep), max(curvature, bent)
         except OutOfTime:
             return Around(looks, slope, curvature, False)

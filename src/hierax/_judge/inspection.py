@@ -20,6 +20,7 @@ from hierax._math.hypergradient import MOST
 Stop = Callable[[], bool]
 """Whether the time is up, or Ctrl-C was pressed."""
 
+PROJECTED_STEP = 1e-4  # lengths of x that the steepest entry is moved to see what X leaves of a slope
 SIDEWAYS = 0.1  # lengths at which units of F and G are looked at too: at the point itself their slopes may vanish
 
 
@@ -37,6 +38,20 @@ def fits(setting: Setting) -> bool:
     return ny + min(rows, ny) <= MOST and nx <= MOST
 
 
+def projected_norm(
+    x: np.ndarray, gradient: np.ndarray, lengths: np.ndarray, project: Callable[[np.ndarray], np.ndarray]
+) -> float:
+    """||x - Proj_X(x - t gradient)|| / t for a t that moves no entry by more than a little: what X leaves of a slope.
+
+    Zero exactly where x is stationary over X, whatever set X is.
+    """
+    steepest = np.max(np.abs(gradient) / lengths, initial=0.0)
+    if not np.isfinite(steepest) or steepest == 0:
+        return float(np.linalg.norm(gradient))
+    step, inside = PROJECTED_STEP / steepest, project(x)
+    return float(np.linalg.norm(inside - project(inside - step * gradient)) / step)
+
+
 class Inspection:
     """A setting's point in units."""
 
@@ -47,6 +62,7 @@ class Inspection:
         self.x, self.y = raveled(setting.x), raveled(setting.y)
         inside = programs.landed(self.x, self.y)
         self.lengths = programs.lengths(*inside, most)
+        self._own_lengths = self.lengths if most is None else programs.lengths(*inside)
         both = np.concatenate([part.values for part in self.lengths])
         sides = [self._moved(inside, side * SIDEWAYS * both) for side in (1.0, -1.0)]
         units = programs.units(both, [inside, *sides])
@@ -62,15 +78,23 @@ class Inspection:
         """The lengths that everything is measured in, and which of them are only assumed."""
         of_x, of_y = self.lengths
         lengths = unraveled(self.setting.x, of_x.values), unraveled(self.setting.y, of_y.values)
-        names = [
-            name
-            for title, tree, part in (("x", self.setting.x, of_x), ("y", self.setting.y, of_y))
-            for name, assumed in zip(entries(title, tree), part.assumed, strict=True)
-            if assumed
-        ]
-        listed = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-        text = f"{listed} taken to be of order one: free, at zero, and nothing says more (lengths= would)"
-        return Fields({"lengths": lengths}, {"lengths": text} if names else {})
+        assumed = np.concatenate([part.assumed for part in self.lengths])
+        own, taken = (np.concatenate([p.values for p in parts]) for parts in (self._own_lengths, self.lengths))
+        texts = []
+        if assumed.any():
+            why = "at zero, without bounds on both sides, and nothing says more (lengths= would)"
+            texts.append(f"{self._listed(assumed)} taken to be of order one: {why}")
+        if (own != taken).any():
+            why = "" if self.vectors.bent is None else ", and solves of the lower level start elsewhere"
+            listed = self._listed(own != taken)
+            texts.append(f"{listed} as given, by lengths= or from Auto's start: the point alone says others{why}")
+        return Fields({"lengths": lengths}, {"lengths": "; ".join(texts)} if texts else {})
+
+    def _listed(self, which: np.ndarray) -> str:
+        """The names of the first entries of (x, y) that are marked."""
+        names = [*entries("x", self.setting.x), *entries("y", self.setting.y)]
+        marked = [name for name, mine in zip(names, which, strict=True) if mine]
+        return ", ".join(marked[:4]) + (", ..." if len(marked) > 4 else "")
 
     # -- feasibility --------------------------------------------------------------------------------------------------
 

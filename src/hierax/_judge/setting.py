@@ -16,11 +16,13 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.known_curvature import Curvature, curvatures
 from hierax._base.trees import split_variable
 from hierax._compile.bound import Bound, Ready
 from hierax._compile.precision import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import Layout, LowerSolution, layout_of
+from hierax._problem import sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, is_spread_over_processes
@@ -161,6 +163,25 @@ class Setting:
         with float64():
             returned = self.bound.trace(name, (self.x, self.y))
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.aval.shape, leaf.aval.dtype), returned)
+
+    def curvatures(self, kind: str) -> list[tuple[Curvature, int]]:
+        """What is proved of the rows of a function of (x, y), or of the faces of a set: for every leaf, and its size.
+
+        `kind`: "constraints", "equalities", "upper_constraints", "x in X" or "y in Y" for the inequalities of a set,
+        the same with ", equal" for its equalities.
+        """
+        problem = self.bound.problem
+        functions: dict[str, Callable] = {
+            "x in X": lambda x, y: sets.faces(problem.x_set, x).inequalities,
+            "y in Y": lambda x, y: sets.faces(problem.y_set, y).inequalities,
+            "x in X, equal": lambda x, y: sets.faces(problem.x_set, x).equalities,
+            "y in Y, equal": lambda x, y: sets.faces(problem.y_set, y).equalities,
+        }
+        function = functions.get(kind) or getattr(problem, kind)
+        with float64():
+            shapes = jax.tree.leaves(jax.eval_shape(function, self.x, self.y))
+            found = curvatures(function, self.x, self.y)
+        return [(one, leaf.size) for one, leaf in zip(found, shapes, strict=True)]
 
     def layout(self) -> Layout:
         """The rows of the lower level as a vector."""

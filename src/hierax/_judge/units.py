@@ -97,20 +97,21 @@ def lengths_of(
 
     Half the width of its box, or `most` (infinite: unknown), but at most WIDE times the size of the entry (or what
     other functions say of it, `intrinsic`; zero: nothing). Where the box is more than ENDLESS times as wide it stands
-    for none, and as without bounds it is that size. Entries of one group share the largest.
+    for none, and as without bounds it is that size; but an entry without a size, at zero up to NOTHING, has that of its
+    box. Entries of one group share the largest that is not only assumed.
     """
     half = 0.5 * (bounds[1] - bounds[0])
     half = np.where(np.isfinite(half) & (half > 0), np.minimum(half, most), most)
     own = np.maximum(np.abs(v), intrinsic)
-    known = (half < ENDLESS * own) | ((own == 0) & (half < ENDLESS**2))
-    assumed = ~known & (own < NOTHING)
-    inside = np.where(own > 0, np.minimum(half, WIDE * own), half)
-    found = np.where(known, inside, np.where(assumed, 1.0, own))
+    by_both, by_box = half < ENDLESS * own, (own < NOTHING) & (half < ENDLESS**2)
+    assumed = ~by_both & ~by_box & (own < NOTHING)
+    found = np.where(by_both, np.minimum(half, WIDE * own), np.where(by_box, half, own))
     if not groups.size:
-        return Lengths(found, assumed)
+        return Lengths(np.where(assumed, 1.0, found), assumed)
     shared = np.zeros(groups.max() + 1)
-    np.maximum.at(shared, groups, found)
-    return Lengths(shared[groups], assumed)
+    np.maximum.at(shared, groups, np.where(assumed, 0.0, found))
+    nothing = shared[groups] == 0
+    return Lengths(np.where(nothing, 1.0, shared[groups]), nothing)
 
 
 def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | None = None) -> np.ndarray:

@@ -304,6 +304,14 @@ class StepTaken(NamedTuple):
     status: Array | int = 0
 
 
+def raw_size(point: PyTree, direction: PyTree, step: Scalar) -> Scalar:
+    """The norm of a direction before a set held it back.
+
+    Rounded like the gradient mapping: a direction too short to move the point must not count as held back.
+    """
+    return tree_math.norm(gradient_mapping(Free(), point, direction, step))
+
+
 def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smoothness: Scalar) -> Metrics:
     """The report of a step; `problem` has scaled constraints, `smoothness` is the 1/step of the gradient mappings.
 
@@ -338,10 +346,6 @@ def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smooth
     dtype = dtype_of(new.x, new.y)
     own_y = bool(jax.tree.leaves(taken.d_y))
 
-    def raw(point: PyTree, direction: PyTree) -> Scalar:
-        # Rounded like the gradient mapping: a direction too short to move the point must not count as held back.
-        return tree_math.norm(gradient_mapping(Free(), point, direction, 1 / smoothness))
-
     return Metrics(
         upper=taken.upper,
         lower=taken.lower,
@@ -354,8 +358,8 @@ def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smooth
             taken.z,
             taken.inner,
         ),
-        raw_x=raw(old.x, taken.d_x),
-        raw_y=raw(old.y, taken.d_y) if own_y else jnp.zeros((), dtype),
+        raw_x=raw_size(old.x, taken.d_x, 1 / smoothness),
+        raw_y=raw_size(old.y, taken.d_y, 1 / smoothness) if own_y else jnp.zeros((), dtype),
         push=largest(beyond, dtype),
         distance=taken.distance,
         weight=jnp.ones((), dtype),

@@ -14,6 +14,7 @@ from hierax._base.schedules import is_transformation
 from hierax._base.trees import dtype_of, largest, size
 from hierax._math.lagrangian import nonnegative
 from hierax._math.psi import Inner, Point, gradient_mapping, violation
+from hierax._methods.common import raw_size
 from hierax._methods.pace import Below, Pace, paced
 from hierax._methods.steps import rate
 from hierax._methods.watch import Watch
@@ -96,8 +97,8 @@ def step_metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any
             gradient_mapping(problem.y_set, old.y, d.y, 1 / method.smoothness),
             jax.tree.map(lambda a, b: method.smoothness * (a - b), old.z, landed),
         ),
-        raw_x=tree_math.norm(d.x),
-        raw_y=tree_math.norm(d.y),
+        raw_x=raw_size(old.x, d.x, 1 / method.smoothness),
+        raw_y=raw_size(old.y, d.y, 1 / method.smoothness),
         push=method.c2 * largest(beyond, dtype),
         distance=jnp.zeros((), dtype),
         weight=jnp.ones((), dtype),

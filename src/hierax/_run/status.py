@@ -192,10 +192,15 @@ class Reason(enum.Enum):
         "infeasible: at none of the starts has the lower level a feasible y. Check the constraints' signs (feasible is "
         "h <= 0), or restrict X to where there is one.",
     )
-    NO_FEASIBLE_X = (
+    CONTRADICTION = (
         Kind.INFEASIBLE,
-        "infeasible: no point that solves the lower level satisfies the upper constraints; the least violation found "
-        "is {violation:.3g}. Check their signs (feasible is <= 0), or give more starts or another seed.",
+        "infeasible: {proof}, whatever the lower level answers. Check the signs of the rows (feasible is <= 0), or "
+        "widen X and Y.",
+    )
+    NO_FEASIBLE_X = (
+        Kind.NOT_CERTIFIED,
+        "not_certified: no point that solves the lower level was found to satisfy the upper constraints; that there is "
+        "none is not proved. {nearest} Check their signs (feasible is <= 0), or give more starts or another seed.",
     )
     LOWER_FALLS_FOR_EVER = (
         Kind.UNBOUNDED_LOWER,

@@ -1,0 +1,102 @@
+"""Constraints that exclude each other: `infeasible` where that is proved, and nowhere else."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hierax as hx
+from hierax._auto.budget import Deadline
+from hierax._auto.contradiction import contradiction
+from hierax._auto.space import Space
+from hierax._base.interrupt import Interrupt
+from hierax._base.known_curvature import curvatures
+from hierax._judge.setting import Setting
+
+MATRIX = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x, y: jnp.mean(x) - 15.0, "affine"),
+        (lambda x, y: MATRIX @ x - y, "affine"),
+        (lambda x, y: jnp.stack([x[0] - 1.0, 2.0 - y[1]]), "affine"),
+        (lambda x, y: jnp.ones(3), "constant"),
+        (lambda x, y: x @ x - 1.0, "convex"),
+        (lambda x, y: jnp.sum((MATRIX @ x - y) ** 2) / 3.0, "convex"),
+        (lambda x, y: jnp.exp(jnp.max(x)) - jnp.min(y), "convex"),
+        (lambda x, y: 1.0 - jnp.sum(x**2), "concave"),
+        (lambda x, y: x[:2] * y, "unknown"),
+        (lambda x, y: jnp.floor(x), "unknown"),  # its derivative is constant
+        (lambda x, y: x.astype(int).astype(float), "unknown"),
+        (lambda x, y: jax.lax.stop_gradient(jnp.sin(x)), "unknown"),
+        (lambda x, y: jnp.where(x > 0, x, 2 * x), "unknown"),
+        (lambda x, y: jnp.tensordot(jnp.outer(x, jnp.ones(3)), jnp.outer(x, jnp.ones(3)), ((0, 1), (1, 0))), "unknown"),
+        (lambda x, y: MATRIX[0] * x**2, "unknown"),  # convex times numbers of both signs
+    ],
+)
+def test_what_a_program_proves(function, said):
+    assert [one.value for one in curvatures(function, np.ones(3), np.ones(2))] == [said]
+
+
+def found_in(**parts):
+    """The contradiction between constraints over x and y of three entries."""
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.sum((y - 1) ** 2) + jnp.sum(x**2),
+        lower=lambda x, y, xi: jnp.sum((y - 2 * x) ** 2),
+        **parts,
+    )
+    setting = Setting.of(problem, np.full(3, 0.3), np.full(3, 0.3), 64, 0)
+    return contradiction(Space.of(setting, 2, 0, Deadline(60.0, Interrupt(), time.perf_counter())))
+
+
+@pytest.mark.parametrize(
+    ("most", "x_set"), [(3**0.5, hx.Ball(1.0)), (1.0, hx.Simplex()), (6.0, hx.Box(-1.0, 2.0)), (1.5, hx.Simplex(1.5))]
+)
+def test_the_largest_sum_over_a_set(most, x_set):
+    """The row `level - sum(x) <= 0` can be satisfied exactly where the level is at most the largest sum over X."""
+    assert found_in(x_set=x_set, upper_constraints=lambda x, y: most - 0.05 - jnp.sum(x)) is None
+    proved = found_in(x_set=x_set, upper_constraints=lambda x, y: most + 0.05 - jnp.sum(x))
+    assert proved is not None
+    assert proved.rows[0] == "upper_constraints"
+    if proved.lowest is not None:
+        assert proved.lowest == pytest.approx(0.05, rel=1e-5)
+
+
+def test_rows_of_both_levels_and_curved_ones():
+    both = found_in(constraints=lambda x, y: y - x, upper_constraints=lambda x, y: {"above": x[0] - y[0] + 1.0})
+    assert both is not None
+    assert both.rows == ["upper_constraints['above']", "constraints[0]"]
+    assert "exclude each other" in both.text
+    curved = found_in(constraints=lambda x, y: [jnp.sum((y - 1) ** 2) - 1, jnp.sum((y + 1) ** 2) - 1])
+    assert curved is not None
+    assert found_in(constraints=lambda x, y: [jnp.sum((y - 1) ** 2) - 4, jnp.sum((y + 1) ** 2) - 4]) is None
+    assert found_in(upper_constraints=lambda x, y: 2.0 + jnp.sin(x)) is None  # true, and not proved
+
+
+def tiny(**parts):
+    return hx.Problem(upper=lambda x, y, zeta: x**2 + y**2, lower=lambda x, y, xi: (y - x) ** 2, **parts)
+
+
+@pytest.mark.parametrize("route", ["small", "penalty"])
+def test_an_upper_constraint_that_cannot_be_met_is_said_at_once(route):
+    """The penalty route went on until its time was up, and ended as `seconds`."""
+    problem = tiny(upper_constraints=lambda x, y: {"price": x - 15.0}, x_set=hx.Box(16.0, 40.0))
+    sol = hx.solve(problem, 20.0, 20.0, hx.Auto(route=route, seconds=60.0), throw=False)
+    assert sol.status.name == "infeasible"
+    assert sol.status.step == 1 or route == "small"
+    assert "upper_constraints['price'] is violated by at least 1 everywhere" in sol.status.message
+
+
+def test_a_search_alone_does_not_prove_that_there_is_no_point():
+    """Feasible nowhere, and in a part of X that no derivative leads to: a search ends in the same way."""
+    nowhere = tiny(upper_constraints=lambda x, y: [2.0 + jnp.sin(x)], x_set=hx.Box(-3.0, 3.0))
+    sol = hx.solve(nowhere, 0.5, 0.5, throw=False)
+    assert sol.status.name == "not_certified"
+    assert "not proved" in sol.status.message
+    assert "upper_constraints[0] is violated by 1" in sol.status.message
+    hidden = tiny(upper_constraints=lambda x, y: 1 - 2 * jnp.exp(-1e4 * (x - 2.9) ** 2), x_set=hx.Box(-3.0, 3.0))
+    assert hx.solve(hidden, 0.5, 0.5, throw=False).status.name != "infeasible"
