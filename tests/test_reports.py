@@ -18,6 +18,7 @@ import hierax as hx
 from hierax import report
 from hierax._auto.candidates import Candidate, SearchResult
 from hierax._auto.verdict import ends_of_starts
+from hierax._base.text import named_point
 from hierax._judge.point import Judgement
 from hierax._judge.vectors import Point
 from hierax._run.starts import Starts, lowest_of_starts
@@ -559,3 +560,10 @@ def test_a_browser_opens_the_page_and_zooms_it(stepped, tmp_path):
         [place.split() for place in re.split("[ML]", re.search(r' d="(.*?)"', told["log"]).group(1))[1:]], float
     )
     _assert_affine(-np.log10(stepped.history["upper"]), drawn[:, 1])
+
+
+def test_an_answer_of_moderate_size_is_shown_in_full():
+    (name, short), (_, whole) = named_point("x", np.arange(40.0)) + named_point("x", np.arange(40.0), facts.IN_FULL)
+    assert name == "x" and "..." in short
+    assert [float(number) for number in whole.strip("[]").split(",")] == list(range(40))
+    assert "..." in named_point("x", np.arange(facts.IN_FULL + 1.0), facts.IN_FULL)[0][1]

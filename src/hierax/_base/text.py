@@ -34,8 +34,8 @@ def numbers_of(tree: PyTree) -> np.ndarray:
     return np.concatenate(leaves) if leaves else np.zeros(0)
 
 
-def shown(tree: PyTree) -> str:
-    """A point in a few words.
+def shown(tree: PyTree, most: int = 6) -> str:
+    """A point in a few words: the first and the last numbers, where there are more than `most`.
 
     Examples:
         >>> shown(np.arange(10.0))
@@ -44,10 +44,10 @@ def shown(tree: PyTree) -> str:
     numbers = numbers_of(tree)
     if numbers.size == 1:
         return f"{numbers[0]:.6g}"
-    return " ".join(np.array2string(numbers, precision=4, threshold=6, edgeitems=2, separator=", ").split())
+    return " ".join(np.array2string(numbers, precision=4, threshold=most, edgeitems=2, separator=", ").split())
 
 
-def named_point(name: str, tree: PyTree) -> list[tuple[str, str]]:
+def named_point(name: str, tree: PyTree, most: int = 6) -> list[tuple[str, str]]:
     """One (name, numbers) pair per array of a point: the name says where the array is in the tree.
 
     Examples:
@@ -55,7 +55,9 @@ def named_point(name: str, tree: PyTree) -> list[tuple[str, str]]:
         [("y['bias']", '0'), ("y['weights']", '[1., 1.]')]
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return [(f"{name}{jax.tree_util.keystr(path)}", shown(leaf)) for path, leaf in leaves if hasattr(leaf, "dtype")]
+    return [
+        (f"{name}{jax.tree_util.keystr(path)}", shown(leaf, most)) for path, leaf in leaves if hasattr(leaf, "dtype")
+    ]
 
 
 def text_table(title: str, rows: Iterable[tuple[str, ...]]) -> str:

@@ -24,6 +24,7 @@ from hierax.reports.plain import Json, plain
 from hierax.reports.versions import versions
 
 LISTED = 12  # arrays of a tree that are told one by one
+IN_FULL = 60  # numbers of an array that a page shows all of
 MANY_STARTS = 200  # starts of `solve_many` that are told one by one
 
 
@@ -163,7 +164,9 @@ def answer_rows(solution: Solution) -> list[tuple[str, str]]:
     own = solution.multipliers._asdict()
     trees = {"x": solution.x, "y": solution.y, **{f"multipliers.{name}": tree for name, tree in own.items()}}
     return [
-        row for name, tree in trees.items() for row in _listed(named_point(name, tree), f"further arrays of {name}")
+        row
+        for name, tree in trees.items()
+        for row in _listed(named_point(name, tree, IN_FULL), f"further arrays of {name}")
     ]
 
 
