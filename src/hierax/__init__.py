@@ -13,7 +13,8 @@ from hierax._bridges.cvxpy_level import from_cvxpy
 from hierax._bridges.scipy_style import minimize_bilevel
 from hierax._bridges.torch_function import from_torch
 from hierax._compile.kept import cache, cache_where_the_environment_says
-from hierax._judge.certificate import Certificate, certify
+from hierax._judge.certificate import Certificate
+from hierax._judge.certifying import certify
 from hierax._judge.check import check
 from hierax._lower.augmented import ALM
 from hierax._lower.base import AbstractLowerSolver

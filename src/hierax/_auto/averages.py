@@ -22,7 +22,8 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import numbers_of
 from hierax._base.trees import size
-from hierax._judge.certificate import Certificate, certificate_in
+from hierax._judge.certificate import Certificate
+from hierax._judge.certifying import certificate_in
 from hierax._judge.setting import Setting
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, Sampler

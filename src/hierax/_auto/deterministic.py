@@ -41,7 +41,8 @@ from hierax._auto.verdict import (
 from hierax._base.blas import one_blas_thread
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
-from hierax._judge.certificate import Certificate, certificate_in
+from hierax._judge.certificate import Certificate
+from hierax._judge.certifying import certificate_in
 from hierax._judge.programs import raveled, unraveled
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import Point

@@ -33,7 +33,8 @@ from hierax._auto.verdict import status_of
 from hierax._base.blas import one_blas_thread
 from hierax._base.interrupt import interruptible
 from hierax._judge.branches import FEASIBLE
-from hierax._judge.certificate import Certificate, certificate_in
+from hierax._judge.certificate import Certificate
+from hierax._judge.certifying import certificate_in
 from hierax._judge.following import Total
 from hierax._judge.free_above import x_lengths
 from hierax._judge.matrix_free import Answer, FreeFollower

@@ -17,7 +17,8 @@ from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
 from hierax._base.trees import select, size
 from hierax._compile.checked import finite_values
 from hierax._compile.precision import doubled_on_host
-from hierax._judge.certificate import Certificate, certificate_in
+from hierax._judge.certificate import Certificate
+from hierax._judge.certifying import certificate_in
 from hierax._judge.keeping import nearest_kept
 from hierax._judge.point import Judgement, point_values, relative_gap
 from hierax._judge.retraining import Retraining, is_trained

@@ -1,42 +1,23 @@
-"""`certify`: how far a point can be trusted, by a measure that no method controls.
-
-The lower level is solved anew at the given x, in double precision and on all of the data, and the point is compared
-with that reference. What the numbers mean, equation by equation: docs/certificate.md.
-"""
+"""A certificate: what the numbers that were measured at a point say of it, as a verdict, in words and as a table."""
 
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, overload
 
-import jax
-import numpy as np
 from jaxtyping import PyTree
 
-from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
-from hierax._base.interrupt import interruptible
 from hierax._base.markup import notebook_table
 from hierax._base.settings import is_number
 from hierax._base.text import numbers_of, shown, text_table
-from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
-from hierax._judge.above import above
-from hierax._judge.below import GapRange, below, lower_solution, reference
-from hierax._judge.descent import STEPS, Around, Look, refuting
-from hierax._judge.inspection import Fields, Inspection, Stop, fits
-from hierax._judge.large import without_matrices
-from hierax._judge.psi import RunState, of_psi
-from hierax._judge.retraining import Retraining, is_trained
-from hierax._judge.setting import Setting
-from hierax._judge.trained import Retrained, trained_fields
-from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.exact import Exact
-from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution, row_names
-from hierax._problem.problem import Multipliers, Problem
+from hierax._judge.descent import STEPS, Look, refuting
+from hierax._judge.measured import KINK, Above, Below, Feasibility, OfPsi, Slope, Training
+from hierax._judge.trained import Retrained
+from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED
 
 SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
 STEEP = 1e3  # multipliers beyond this, in units, stand for none
-KINK = 3.0  # tolerances within which a kink of y*(x) counts as being at the point
 TESTS = ("violation", "gap", "stationarity")
 
 
@@ -53,138 +34,7 @@ class Objection(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class _Feasibility:
-    """How much the point violates.
-
-    Attributes:
-        max_violation: largest [h_i]_+, |e_j|, upper constraint, or distance of an entry to X or Y, in the user's units.
-        violation: the largest in units: a row over what it changes across the length of y, an entry over its length.
-        worst: which of them.
-    """
-
-    max_violation: float
-    violation: float
-    worst: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class _Below:
-    """How far y is from y*(x).
-
-    Attributes:
-        reference: y*(x), its multipliers and value, from the reference solver (NumPy, float64).
-        lower_gap: G(x, y) - v(x); negative where y is infeasible.
-        lower_gap_se: its standard error.
-        branch_gap: the part of it that is the difference of two local solutions: that near y, and the best one found.
-        gap_range: what G changes across a length of y, which a gap is compared with.
-        distance: ||y - y*(x)||.
-        distance_se: standard error of y*(x).
-        kkt_residual: of y with the given multipliers (else the reference's), in units; 1e-8 is solved.
-        kkt_residual_se: what sampling alone puts into it.
-        steepest: the largest multiplier of the lower level, in units; beyond 1e3 there may be none.
-        not_convex: why v(x) is only the best of several solves; None: nothing spoke against convexity.
-    """
-
-    reference: LowerSolution
-    lower_gap: float | None = None
-    lower_gap_se: float | None = None
-    branch_gap: float = 0.0
-    gap_range: GapRange = GapRange(0.0, 0.0, 0.0, 0.0)
-    distance: float | None = None
-    distance_se: float | None = None
-    kkt_residual: float | None = None
-    kkt_residual_se: float | None = None
-    steepest: float = 0.0
-    not_convex: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class _Slope:
-    """The gradient of F(x, y*(x)), where it has one.
-
-    Attributes:
-        hypergradient: gradient of F(x, y*(x)), a tree like x; with upper constraints, of their Lagrangian.
-        hypergradient_norm: norm of what X leaves of it: of x - Proj_X(x - t gradient), over a short t.
-        hypergradient_norm_se: its standard error.
-        hypergradient_scale: size of the two terms that the hyper-gradient is the sum of.
-        upper_multipliers: those of the upper constraints, fitted at the point.
-        upper_se: standard error of F(x, y).
-        margin: how clearly every row of the lower level is active or not, as a share of the length of y.
-        radius: lengths that x may move until, to first order, the set of active rows changes.
-    """
-
-    hypergradient: PyTree = None
-    hypergradient_norm: float | None = None
-    hypergradient_norm_se: float | None = None
-    hypergradient_scale: float = 0.0
-    upper_multipliers: PyTree = None
-    upper_se: float | None = None
-    margin: float | None = None
-    radius: float | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class _Above:
-    """Whether x is a local minimiser of F(x, y*(x)).
-
-    Attributes:
-        gains: what F can fall, to first order, when x moves by its length, with rows as weakly active that are closer
-            than a width to it: pairs (width, decrease); NaN where it is not known.
-        gain_se: standard error of those decreases.
-        upper_scale: what F changes over a length of x, which a gain is compared with.
-        around: what the descent test saw; None: it was not made.
-        rounding: change of F that lower solves cannot tell from none.
-    """
-
-    gains: tuple[tuple[float, float], ...] = ()
-    gain_se: float | None = None
-    upper_scale: float = 0.0
-    around: Around | None = None
-    rounding: float = 0.0
-
-    def gain(self, tol: float) -> float:
-        """What F can fall over a length of x, with kinks as wide as the tolerance; NaN: not known.
-
-        A row that changes sides at a distance counts as if it did so at x, which is wrong by what F changes on the way
-        there. Where less than that is seen beyond it, and x alone is fine, this is no objection.
-        """
-        if not self.gains:
-            return math.nan
-        (_, here), (width, beyond) = self.gains[0], self._widest(tol)
-        most = tol * self.upper_scale
-        return min(here, beyond) if here <= most and beyond - width * self.upper_scale <= most else beyond
-
-    def _widest(self, tol: float) -> tuple[float, float]:
-        """The gain with all rows that change sides within the tolerance."""
-        return [one for one in self.gains if one[0] <= max(KINK * tol, self.gains[0][0])][-1]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class _Training:
-    """What is known where the lower level is trained rather than solved (a network).
-
-    Attributes:
-        retrained: several trainings at x, and on both sides of it; None: the lower level was solved.
-    """
-
-    retrained: Retrained | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class _Psi:
-    """How far the end of a run is from a stationary point of SALVF's penalty function.
-
-    Attributes:
-        stationarity: of Psi at the run's last (z, nu).
-        stationarity_se: its standard error.
-    """
-
-    stationarity: float | None = None
-    stationarity_se: float | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Certificate(_Feasibility, _Below, _Slope, _Above, _Training, _Psi):
+class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
     """How far a point (x, y) is from solving a bilevel problem. `print` gives a table, `verdict(tol)` the answer.
 
         lower_gap = G(x, y) - v(x),   distance = ||y - y*(x)||,   hypergradient = grad phi(x),   phi(x) = F(x, y*(x))
@@ -450,188 +300,6 @@ def _training_rows(seen: Retrained) -> list[tuple[str, str, str]]:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
-
-
-@in_own_configuration
-def certify(
-    problem: Problem,
-    x: PyTree,
-    y: PyTree,
-    *,
-    multipliers: Multipliers | None = None,
-    lower: AbstractLowerSolver | None = None,
-    state: RunState | None = None,
-    samples: int = FRESH_SAMPLES,
-    seed: int = 0,
-    lengths: tuple[PyTree, PyTree] | None = None,
-) -> Certificate:
-    """Judge a point: feasibility, optimality below, stationarity above.
-
-        lower gap        G(x, y) - v(x),     v(x) = min {G(x, w) : w in Y, h(x, w) <= 0, e(x, w) = 0}
-        distance         ||y - y*(x)||,      y*(x) where v(x) is attained
-        hyper-gradient   grad phi = grad_x F + (dy*/dx)' grad_y F,     phi(x) = F(x, y*(x))
-
-    The lower level is solved at x by a reference solver in float64, whatever the precision of x, y and of JAX; the
-    expectations are over all rows of `Finite` data, the `exact` batch of a `Sampler`, or fresh samples, and then with
-    standard errors.
-
-    Args:
-        problem: the problem.
-        x: upper variable.
-        y: lower variable.
-        multipliers: `sol.multipliers`: those of the lower level enter `kkt_residual` (None: the reference's). Those of
-            upper constraints are always fitted.
-        lower: the reference solver; None: `Exact` from several starts.
-        state: `sol.state` of a run of SALVF, for the stationarity of its penalty function.
-        samples: how many fresh samples stand for an expectation that is not known.
-        seed: of the samples, and of the directions of the descent test.
-        lengths: of x and of y, trees like them, or numbers: what counts as a large move of an entry that has no bounds
-            (None: its size, or what constraints and derivatives say).
-
-    Returns:
-        A `Certificate`.
-
-    Examples:
-        >>> import hierax as hx
-        >>> problem = hx.Problem(
-        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
-        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
-        ...     constraints=lambda x, y: y - x,
-        ... )
-        >>> hx.certify(problem, 1 / 1.1, 1 / 1.1).ok(1e-6)
-        True
-        >>> hx.certify(problem, 0.5, 0.5).verdict()
-        'no'
-        >>> round(float(hx.certify(problem, 0.5, 0.5).hypergradient), 6)  # phi = (x - 1)^2 + 0.1 x^2
-        -0.9
-
-    References:
-        docs/certificate.md (every number with its formula); docs/learn/certificates.md
-    """
-    refuse_to_be_traced("certify", (x, y))
-    _refuse(lower, multipliers, state)
-    setting = Setting.of(problem, x, y, samples, seed)
-    for name, tree in (("x", setting.x), ("y", setting.y)):
-        if not np.isfinite(numbers_of(tree)).all():
-            raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
-    with interruptible() as interrupt:
-
-        def stop() -> bool:
-            return interrupt.asked
-
-        why = is_trained(setting, seed) if lower is None else None
-        training = None if why is None else Retraining.before(setting, seed, stop, why)
-        return certificate_in(setting, lower, multipliers, state, seed, stop, lengths, training)
-
-
-def _refuse(lower: object, multipliers: object, state: object) -> None:
-    """Raise InputError where an argument of `certify` makes no sense."""
-    if lower is not None and not isinstance(lower, AbstractLowerSolver):
-        raise InputError(f"lower={lower!r}: needs a lower solver, for example hx.Exact() or hx.Conic(), or None.")
-    if multipliers is not None and not isinstance(multipliers, Multipliers):
-        raise InputError(f"multipliers={multipliers!r}: needs hx.Multipliers, as in sol.multipliers, or None.")
-    if state is not None and not hasattr(state, "psi_penalty"):
-        raise InputError(f"state={state!r}: needs the state of a run, sol.state, or None.")
-
-
-def certificate_in(
-    setting: Setting,
-    lower: AbstractLowerSolver | None = None,
-    multipliers: Multipliers | None = None,
-    state: RunState | None = None,
-    seed: int = 0,
-    stop: Stop = lambda: False,
-    lengths: tuple[PyTree, PyTree] | None = None,
-    training: Retraining | None = None,
-) -> Certificate:
-    """The certificate of the setting's point: `certify` for whoever judges many points of one problem.
-
-    Where `stop` says so, tests that are left are not made, and the verdict says which. `training` is how the lower
-    level is trained where it is not solved.
-    """
-    given = None if multipliers is None else _fitting(setting, multipliers)
-    most = None if lengths is None else _fitting_lengths(setting, lengths)
-    if training is not None:
-        parts = [trained_fields(training, setting, given, seed)]
-    elif fits(setting):
-        parts = _inspected(setting, lower, given, seed, stop, most)
-    else:
-        parts = [without_matrices(setting, lower or Exact(), given, seed, stop)]
-    if training is None:
-        parts.insert(0, of_psi(setting, lower or Exact(), state))
-    numbers: dict[str, PyTree] = {}
-    notes: dict[str, str] = {}
-    for part in parts:
-        numbers |= part.numbers
-        notes |= part.notes
-    x, y = setting.whole(setting.x, setting.y)
-    found = numbers.pop("reference")
-    return Certificate(
-        x=x,
-        y=y,
-        reference=found._replace(y=setting.whole(setting.x, found.y)[1]),
-        data=f"{setting.zeta.text}; {setting.xi.text}",
-        samples=setting.fresh_samples,
-        notes=notes,
-        **numbers,
-    )
-
-
-def _inspected(
-    setting: Setting,
-    lower: AbstractLowerSolver | None,
-    given: Multipliers | None,
-    seed: int,
-    stop: Stop,
-    most: tuple[np.ndarray, np.ndarray] | None,
-) -> list[Fields]:
-    """Everything about a point whose matrices fit."""
-    look = Inspection(setting, seed, stop, most)
-    at = reference(look, lower)
-    found, status, branches = lower_solution(look, at.best, at.status), at.status, at.branches
-    parts = [Fields({"reference": found}, {}), look.feasibility(row_names(found)), look.units()]
-    if look.vectors.bent is not None or branches.different_values() > 1:
-        why = look.vectors.bent or "not convex: it has several local solutions"
-        solves = len(branches.status)
-        parts.append(Fields({"not_convex": f"{why}: v(x) is the best of {solves} solves"}, {}))
-    if status in (INFEASIBLE, UNBOUNDED):
-        missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
-        return [*parts, Fields({}, dict.fromkeys(missing, "there is no reference solution"))]
-    parts.append(below(look, at, float(found.value), given))
-    if status == SOLVED:
-        parts.append(above(look, at))
-    return parts
-
-
-def _fitting(setting: Setting, multipliers: Multipliers) -> Multipliers:
-    """The multipliers in double precision, refused where they do not belong to the problem's constraints."""
-    names = ("constraints", "equalities", "upper_constraints")
-    for name, given in zip(names, multipliers, strict=True):
-        wanted = jax.tree.map(lambda row: row.shape, setting.shapes(name))
-        shapes = jax.tree.map(np.shape, given)
-        if shapes != wanted:
-            raise InputError(f"multipliers of {name}: shapes {shapes} do not fit the function's output, {wanted}.")
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), Multipliers(*multipliers))
-
-
-def _fitting_lengths(setting: Setting, lengths: tuple[PyTree, PyTree]) -> tuple[np.ndarray, np.ndarray]:
-    """Given lengths as vectors, refused where they are not positive or do not fit x and y."""
-    if not isinstance(lengths, tuple) or len(lengths) != 2:
-        raise InputError(f"lengths={lengths!r}: needs a pair, lengths of x and lengths of y.")
-
-    def vector(name: str, tree: PyTree, like: PyTree) -> np.ndarray:
-        one = isinstance(tree, int | float | np.generic)
-        try:
-            whole = jax.tree.map(lambda leaf: tree, like) if one else tree
-            whole = jax.tree.map(lambda leaf, part: np.broadcast_to(np.asarray(part, float), leaf.shape), like, whole)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"lengths of {name}: needs a number or a tree like {name}, got {tree!r}.") from error
-        found = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(whole)])
-        if not np.all(found > 0):
-            raise InputError(f"lengths of {name}: must be positive, got {tree!r}.")
-        return found
-
-    return vector("x", lengths[0], setting.x), vector("y", lengths[1], setting.y)
 
 
 class Certificates(Sequence[Certificate]):

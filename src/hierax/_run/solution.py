@@ -18,7 +18,8 @@ from hierax._base.errors import InputError
 from hierax._base.lazy import lazy
 from hierax._base.markup import notebook_table
 from hierax._base.text import named_point, text_table
-from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates, certify
+from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates
+from hierax._judge.certifying import certify
 from hierax._judge.point import Judgement, judge_point, judge_points
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Stream

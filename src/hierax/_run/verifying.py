@@ -9,7 +9,8 @@ from typing import NamedTuple
 import jax
 
 from hierax._compile.fingerprint import Fingerprint, fingerprint
-from hierax._judge.certificate import SHOWN_TOLERANCE, SURE, Certificate, Verdict, certify
+from hierax._judge.certificate import SHOWN_TOLERANCE, SURE, Certificate, Verdict
+from hierax._judge.certifying import certify
 from hierax._judge.point import judge_point
 from hierax._problem.problem import Problem
 from hierax._run.answers import Answer

@@ -11,7 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hierax._base.errors import InputError
-from hierax._judge.certificate import Certificate, certify
+from hierax._judge.certificate import Certificate
+from hierax._judge.certifying import certify
 from hierax.estimators._parts import Parts, folds, held_out, kept
 from hierax.estimators._statement import Stated, stated
 

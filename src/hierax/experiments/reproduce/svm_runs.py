@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._judge.certificate import certify
+from hierax._judge.certifying import certify
 from hierax._lower.conic import Conic
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
