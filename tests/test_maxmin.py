@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 from scipy import optimize
 
 import hierax as hx
+from hierax._compile.precision import float64
 from hierax._lower.maxmin import NOT_STRONGLY_CONVEX, MaxMin
 from hierax._math.lower_level import INACCURATE, SOLVED
-from hierax._math.spectrum import extreme_eigenvalues
+from hierax._math.spectrum import _ends, all_extreme_eigenvalues, extreme_eigenvalues
 from hierax._problem.problem import Rows
 from hierax.problems import ellipsoid_qp, lvhba_toy
 
@@ -207,3 +209,32 @@ def test_a_ball_from_inside():
     np.testing.assert_allclose(found.y, target / jnp.linalg.norm(target), atol=1e-8)
     far = MaxMin(300, 20).solve(problem, 0.0, jnp.full(2, 0.3))  # a dual step that suits y, not the boundary
     assert float(jnp.linalg.norm(far.y)) < 2.0 and float(far.multipliers.inequalities) < 10.0
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1.0), (np.float32, 1e-25), (np.float64, 1e200)])
+def test_ends_of_a_tridiagonal_spectrum(dtype, scale):
+    """In any units, as LAPACK finds them; where something is not a number, neither are they."""
+    rng = np.random.default_rng(0)
+    for diagonal, links in (
+        (rng.normal(size=24), np.abs(rng.normal(size=24))),
+        (np.linspace(1e-3, 1.0, 24), np.full(24, 1e-9)),
+        (np.ones(24), np.zeros(24)),
+    ):
+        with float64():
+            rows = jnp.asarray(np.stack([scale * diagonal, scale * links, np.ones(24)], axis=1), dtype)
+            bottom, top = (float(value) / scale for value in _ends(rows))
+            nothing = _ends(rows.at[3, 0].set(jnp.nan))
+        known = scipy.linalg.eigvalsh_tridiagonal(diagonal, links[:-1])
+        close = 8 * np.finfo(dtype).eps * np.max(np.abs(known))
+        assert abs(bottom - known[0]) <= close
+        assert abs(top - max(known[0], known[-1], key=abs)) <= close
+        assert np.isnan(nothing).all()
+
+
+def test_several_spectra_are_found_as_one_by_one():
+    rng = np.random.default_rng(0)
+    matrices = {name: jnp.asarray(rng.normal(size=(n, n))) for name, n in (("a", 3), ("b", 30))}
+    operators = {name: (lambda v, m=m: (m + m.T) @ v, jnp.zeros(len(m))) for name, m in matrices.items()}
+    together = all_extreme_eigenvalues(operators)
+    for name, operator in operators.items():
+        np.testing.assert_allclose(together[name], extreme_eigenvalues(*operator), rtol=1e-4)
