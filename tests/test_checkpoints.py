@@ -652,14 +652,15 @@ def test_a_kill_costs_no_more_than_it_may(tmp_path, monkeypatch):
     journal = notes.Journal(tmp_path, 10.0)
     journal.open({}, Processes())
     monkeypatch.setattr(journal._folder, "write", lambda checkpoint: now.__setitem__(0, now[0] + 2.0))
-    assert journal.left == 10.0
+    in_time = notes.IN_TIME * 10.0
+    assert journal.left == in_time
     now[0] += 4.0
     journal.put("run", 1, "step 1")
     now[0] += 1.0  # what is under way goes on before it is written
-    assert journal.left == 5.0
+    assert journal.left == in_time - 5.0
     journal.write()
     assert (
-        journal.left == 10.0 - 2 * 2.0 - 1.0 - 2.0
+        journal.left == in_time - 2 * 2.0 - 1.0 - 2.0
     )  # since the record was taken, one second and the write have passed
     journal.every = 3.0
     journal.put("run", 2, "step 2")

@@ -24,6 +24,7 @@ from hierax._run.processes import Processes
 
 EVERY = 60.0  # seconds of work that a kill may cost
 WRITES = 2.0  # how often what the last checkpoint took to be written is taken off that: the next may take longer
+IN_TIME = 0.8  # share of it after which the records are taken: a busy machine may be slower than it was
 
 logger = logging.getLogger("hierax")
 
@@ -104,7 +105,7 @@ class Journal:
         """
         if self._folder is None:
             return math.inf
-        between = max(self.every - WRITES * self._write_seconds, self._write_seconds)
+        between = max(IN_TIME * self.every - WRITES * self._write_seconds, self._write_seconds)
         return self._taken + between - time.monotonic()
 
     def put(self, name: str, value: Any, told: str) -> None:
