@@ -678,5 +678,5 @@ def test_chunks_of_steps_end_in_time_for_a_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(Host, "_affordable", lambda self, per_step, seconds: ordered.append(seconds) or 1)
     monkeypatch.setattr(Host, "_order_chunks", lambda self: [self._decision(0.01) for _ in range(5)] and None)
     toy(checkpoint=tmp_path)
-    assert ordered == [0.5, 0.5, 0.2, 0.5, 0.5]
+    assert ordered == [0.5, 0.5, 0.1, 0.5, 0.5]
     assert written[:1] == [4]

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
+SOON = 0.02  # seconds before a checkpoint is due from which on it is taken at once
 WORTH_SECONDS = 0.02  # steps that take so long are begun with, instead of waiting for the batches of more
 
 
@@ -177,8 +178,8 @@ class Host:
         written where it is time for one. Ctrl-C in any process counts, the times are those of the first.
         """
         left = self.call.notes.left
-        due = per_step is not None and left <= per_step  # after another step it might be late
-        seconds = CHUNK_SECONDS if due else min(CHUNK_SECONDS, left)
+        due = per_step is not None and left <= max(per_step, SOON)  # after another step it might be late
+        seconds = CHUNK_SECONDS if due else min(CHUNK_SECONDS, left / 2)  # half: a busy machine may take twice as long
         own = (due, self.interrupt.asked, self.call.clock.passed, self._affordable(per_step, seconds))
         told = self.processes.told(*own)
         keep, _, late, steps = told[0]
