@@ -219,7 +219,7 @@ of 150 to 350 points, each a few dense systems of the order of y."""
 GLOBALITY_SECONDS, GLOBALITY_SHARE = 8.0, 2.5
 """After the first descent others may take so many seconds, or so many times what the first took. Chosen, not measured:
 on the SVM's sample weights (500 x, diabetes), where every start ends at a place of its own, the ends of five starts lay
-within 0.0035 of each other, of a decrease of 0.24."""
+within 0.0035 of each other, of a decrease of 0.21."""
 
 DESCENT_STARTS, KKT_STARTS = 6, 2
 """On the small route: starts of descents on F(x, y*(x)), and searches for KKT points, that must all end at the same F
