@@ -5,6 +5,7 @@ import pytest
 
 import hierax as hx
 from hierax._base.lazy import lazy
+from hierax._judge.lengths import lengths_at, units_at
 from hierax._judge.programs import Programs, raveled
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import VectorProblem
@@ -100,8 +101,8 @@ def coupled(n=6, m=4, seed=0):
 def follower_of(problem, x, y):
     with_programs = Programs(Setting.of(problem, x, y, 1024, 0))
     inside = with_programs.landed(raveled(x), raveled(y))
-    lengths = np.concatenate([part.values for part in with_programs.lengths(*inside)])
-    vectors = VectorProblem(with_programs, with_programs.units(lengths, [inside]), inside[1], 0)
+    lengths = np.concatenate([part.values for part in lengths_at(with_programs, *inside, None)[0]])
+    vectors = VectorProblem(with_programs, units_at(with_programs, lengths, [inside]), inside[1], 0)
     assert vectors.follower is not None
     return vectors, vectors.follower
 
@@ -165,7 +166,7 @@ def test_lengths_do_not_come_from_the_centre_of_a_ball():
         x_set=hx.Box(0.5, 1.0),
     )
     programs = Programs(Setting.of(problem, np.float64(0.7), np.full(3, 1e-9), 1024, 0))
-    _, of_y = programs.lengths(np.array([0.7]), np.full(3, 1e-9))
+    ((_, of_y),) = lengths_at(programs, np.array([0.7]), np.full(3, 1e-9), None)
     assert (of_y.values < 1.0).all()
 
 

@@ -14,6 +14,7 @@ from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate
 from hierax._auto.ends import Ends
 from hierax._auto.replay import Pieces
+from hierax._judge.lengths import lengths_at, units_at
 from hierax._judge.programs import Programs, raveled, unraveled
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import Structure, VectorProblem
@@ -63,16 +64,16 @@ class Space:
         """The space around the setting's point."""
         programs = Programs(setting)
         x, y = programs.landed(raveled(setting.x), raveled(setting.y))
-        parts = programs.lengths(x, y)
+        (parts,) = lengths_at(programs, x, y, None)
         lengths = np.concatenate([part.values for part in parts])
         known = tuple(np.where(part.assumed, np.inf, part.values) for part in parts)
         cubes = unit_cube(x.size, starts - 1, seed + 1), unit_cube(y.size, starts - 1, seed + 2)
-        roughly = VectorProblem(programs, programs.units(lengths, [(x, y)]), y, seed)
+        roughly = VectorProblem(programs, units_at(programs, lengths, [(x, y)]), y, seed)
         xs = roughly.cover_x(x / roughly.x_unit, cubes[0])
         ys = roughly.cover_y(y / roughly.y_unit, cubes[1])
         points = [(a * roughly.x_unit, b * roughly.y_unit) for a, b in zip(xs, ys, strict=True)]
         at = np.array([x for x, _ in points])
-        vectors = VectorProblem(programs, programs.units(lengths, points), y, seed, at)
+        vectors = VectorProblem(programs, units_at(programs, lengths, points), y, seed, at)
         trees = unraveled(programs.trees.x, known[0]), unraveled(programs.trees.y, known[1])
         more: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
         if further:

@@ -15,10 +15,11 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
+from hierax._judge.columns import Columns
 from hierax._judge.programs import Layout, Programs, Trees, Values, joined, raveled, upper_rows
-from hierax._judge.setting import Data
+from hierax._judge.setting import Data, HostProgram
 from hierax._judge.table import Table
 from hierax._judge.units import Units, in_units
 from hierax._lower.active_set import Found, Level, Slopes, Tracker
@@ -66,6 +67,7 @@ class Follower:
     def forget(self) -> None:
         """Drop what earlier solves leave to later ones."""
         self._tracker = Tracker()
+        self._source.forget()
 
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
@@ -149,6 +151,9 @@ class _FromTable:
         self.count = 1 + layout.above + layout.above_equal
         self._last: tuple[bytes, np.ndarray] | None = None
 
+    def forget(self) -> None:
+        """Nothing that earlier points say of later ones is kept."""
+
     def _lines(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         point = np.concatenate([x, y, mu])
         key = point.tobytes()
@@ -182,7 +187,7 @@ class _FromTable:
 
 
 class _FromPrograms:
-    """What four programs return."""
+    """What four programs return, and a fifth where the matrices have few entries (`columns.py`)."""
 
     def __init__(self, programs: Programs, units: Units) -> None:
         self._programs = programs
@@ -196,7 +201,8 @@ class _FromPrograms:
         rows = np.flatnonzero(~layout.face) if self._bounded else np.arange(layout.rows)
         self._rows = rows
         matrices = functools.partial(_matrices, tuple(rows.tolist()))
-        self._matrices = setting.ready("matrices", matrices, *point, np.zeros(layout.rows)).given(*fixed)
+        every = setting.ready("matrices", matrices, *point, np.zeros(layout.rows)).given(*fixed)
+        self._matrices = Columns(every, functools.partial(self._along, point, rows))
         self._upper = setting.ready("upper", functools.partial(upper_table, self.with_faces), *point).given(*fixed)
         self.count = len(self._upper(x, y))
         weights, adjoints = np.eye(self.count), np.zeros((self.count, layout.ny + layout.rows))
@@ -204,6 +210,16 @@ class _FromPrograms:
         ready = setting.ready("pulled", pulled, *point, np.zeros(layout.rows), weights, adjoints)
         self._pulled = ready.given(*fixed)
         self._jacobian = self._of_faces(x) if self._bounded else np.zeros((layout.rows, layout.ny))
+
+    def forget(self) -> None:
+        """Drop what earlier points say of later ones."""
+        self._matrices.forget()
+
+    def _along(self, point: tuple[PyTree, ...], rows: np.ndarray, ways: np.ndarray) -> HostProgram:
+        """The program for derivatives along as many directions as there are ways."""
+        along = functools.partial(_along, tuple(rows.tolist()))
+        setting, multipliers = self._programs.setting, np.zeros(self._programs.layout.rows)
+        return setting.ready("columns", along, *point, multipliers, ways).given(*point[:2])
 
     def _of_faces(self, x: np.ndarray) -> np.ndarray:
         """The Jacobian of the faces of Y, each of which bounds one entry: from three points that tell the entries."""
@@ -222,7 +238,7 @@ class _FromPrograms:
         return Slopes(float(numbers[0]), along_x, gradient, rows)
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Matrices:
-        table = self._matrices(x, y, mu)
+        table = self._matrices.at(x, y, mu)
         jacobian = self._jacobian.copy()
         jacobian[self._rows] = table[: self._rows.size]
         return Matrices(jacobian, table[self._rows.size :])
@@ -238,6 +254,13 @@ class _FromPrograms:
 # -- programs ---------------------------------------------------------------------------------------------------------
 
 
+def _below(which: tuple[int, ...], problem: Problem, data: Data, trees: Trees, x: Array, y: Array, mu: Array) -> Array:
+    """Some rows, and the gradient of L in y."""
+    level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
+    rows, pull = jax.vjp(level.rows, level.start)
+    return jnp.concatenate([rows[np.array(which, int)], jax.grad(level.objective)(level.start) + pull(mu)[0]])
+
+
 def _matrices(
     which: tuple[int, ...],
     problem: Problem,
@@ -250,13 +273,24 @@ def _matrices(
 ) -> Array:
     """The Jacobian of some rows in y, and below it the Hessian of L."""
     problem = in_units(problem, units)
+    return jax.jacfwd(lambda y: _below(which, problem, data, trees, x, y, mu))(y)
 
-    def first(y: Array) -> Array:
-        level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
-        rows, pull = jax.vjp(level.rows, level.start)
-        return jnp.concatenate([rows[np.array(which, int)], jax.grad(level.objective)(level.start) + pull(mu)[0]])
 
-    return jax.jacfwd(first)(y)
+def _along(
+    which: tuple[int, ...],
+    problem: Problem,
+    data: Data,
+    trees: Trees,
+    units: Units,
+    x: Array,
+    y: Array,
+    mu: Array,
+    ways: Array,
+) -> Array:
+    """The same matrix times each of the ways, one line for each."""
+    problem = in_units(problem, units)
+    _, push = jax.linearize(lambda y: _below(which, problem, data, trees, x, y, mu), y)
+    return jax.vmap(push)(ways)
 
 
 def _of_upper(with_faces: bool, problem: Problem, data: Data, trees: Trees, x: Array, y: Array) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.text import entries
+from hierax._judge.lengths import lengths_at, units_at
 from hierax._judge.programs import Programs, raveled, unraveled
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import VectorProblem, beyond
@@ -61,11 +62,10 @@ class Inspection:
         self.programs = programs = Programs(setting)
         self.x, self.y = raveled(setting.x), raveled(setting.y)
         inside = programs.landed(self.x, self.y)
-        self.lengths = programs.lengths(*inside, most)
-        self._own_lengths = self.lengths if most is None else programs.lengths(*inside)
+        self.lengths, self._own_lengths = lengths_at(programs, *inside, most, None)
         both = np.concatenate([part.values for part in self.lengths])
         sides = [self._moved(inside, side * SIDEWAYS * both) for side in (1.0, -1.0)]
-        units = programs.units(both, [inside, *sides])
+        units = units_at(programs, both, [inside, *sides])
         self.vectors = VectorProblem(programs, units, inside[1], seed)
         self.at = self.x / self.vectors.x_unit, self.y / self.vectors.y_unit
         none = np.zeros(programs.layout.rows)

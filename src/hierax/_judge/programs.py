@@ -7,7 +7,6 @@ solved from many starts. Not for problems whose matrices do not fit.
 
 import functools
 import itertools
-from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 import jax
@@ -19,18 +18,13 @@ from jaxtyping import Array, PyTree
 from hierax._base.constants import LOWER_STARTS
 from hierax._base.trees import size
 from hierax._judge.setting import Data, HostProgram, Setting
-from hierax._judge.units import Lengths, RowUnits, Scale, Units, in_units, intrinsic_lengths, lengths_of
+from hierax._judge.units import RowUnits, Scale, Units, in_units
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import level_at
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
-LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself are looked at, so many of them
-SHORTENINGS, LEAST_SHORTENING = 8, 1e-3  # how often, and to which share at least, such a length is shortened
 BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all derivatives is as quick as anything
-INCONSISTENT, BISECTIONS = 30.0, 8  # lengths so many times too long are looked for again, in so many steps
-NEARBY, PATTERNS, STRAIGHT = 1e-4, 3, 1e-9  # step and patterns of signs for curvatures; relative change that is none
-FEW = 4  # points from which the units of larger problems come
 LITTLE_DATA = 200_000  # numbers that the functions go through up to which calls, not evaluations, take the time
 SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
 
@@ -163,13 +157,6 @@ class Programs:
         x, y = raveled(self.setting.x), raveled(self.setting.y)
         return self.setting.ready("functions", _values, self.trees, self.raw, x, y, np.zeros(self.layout.rows))
 
-    def _downhill(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The gradient of G in y, in the user's units."""
-        if self.by_table:
-            return self.at(x, y)[0].stationarity
-        numbers = self.slopes(self.trees, self.raw, x, y, np.zeros(self.layout.rows))
-        return numbers[1 + x.size : 1 + x.size + y.size]
-
     def branches(self, convex: bool) -> HostProgram:
         """The program that solves the lower level from `lanes` starts; a quicker one for large and convex ones."""
         y = raveled(self.setting.y)
@@ -185,180 +172,6 @@ class Programs:
         if self._land is not None:
             x, y = np.split(self._land(x, y), [x.size])
         return x, y
-
-    def lengths(
-        self, x: np.ndarray, y: np.ndarray, most: tuple[np.ndarray, np.ndarray] | None = None
-    ) -> tuple[Lengths, Lengths]:
-        """Lengths of x and y at a point in the user's units; `most`: upper bounds where the sets give none."""
-        values, slopes = self.at(x, y)
-        own, above = ~self.layout.face, slice(self.layout.own_above)  # bounds have widths, which say more
-
-        def by(slopes: Values[np.ndarray]) -> np.ndarray:
-            return intrinsic_lengths(
-                np.concatenate([values.above[above], values.rows[own], values.stationarity]),
-                np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)]),
-                np.concatenate([x, y]),
-            )
-
-        most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
-        of_x = self._lasting(lambda there: by(there)[: x.size], slopes, x, y, of_x=True)
-        lengths_x = lengths_of(x, self.x_limits, of_x, self.x_groups, most_x)
-        followed = np.where(lengths_x.assumed, 0.0, lengths_x.values)
-
-        def below(slopes: Values[np.ndarray]) -> np.ndarray:
-            return np.maximum(by(slopes)[x.size :], _answers(slopes, followed))
-
-        of_y = self._seen(x, y, self._lasting(below, slopes, x, y, of_x=False), followed)
-        most_y = np.minimum(most_y, self._between_curved_rows(x, y, of_y))
-        return lengths_x, lengths_of(y, self.y_limits, of_y, self.y_groups, most_y)
-
-    def _lasting(
-        self,
-        by: Callable[[Values[np.ndarray]], np.ndarray],
-        slopes: Values[np.ndarray],
-        x: np.ndarray,
-        y: np.ndarray,
-        of_x: bool,
-    ) -> np.ndarray:
-        """Lengths of x or of y by slopes that hold on the way.
-
-        At the centre of a ball its row has no slope, or next to none, and a power at zero no curvature: moved as far as
-        that says, they have a lot.
-        """
-        limits = self.x_limits if of_x else self.y_limits
-        alternating = np.where(np.arange(x.size if of_x else y.size) % 2, -1.0, 1.0)
-        up, down = np.isfinite(limits.low) & np.isinf(limits.high), np.isinf(limits.low) & np.isfinite(limits.high)
-        signs = np.where(up, 1.0, np.where(down, -1.0, alternating))
-
-        def there(lengths: np.ndarray) -> np.ndarray:
-            moved = np.where(np.isfinite(lengths), signs * lengths, 0.0)
-            place = self.landed(x + moved, y) if of_x else self.landed(x, y + moved)
-            found = by(Values(*(np.nan_to_num(part, nan=np.inf) for part in self.at(*place)[1])))
-            return np.where(moved != 0, found, lengths)
-
-        far = by(slopes)
-        near = there(far)
-        lasting = near * INCONSISTENT >= far
-        if lasting.all():
-            return far
-        low, high = np.minimum(near, far), far
-        for _ in range(BISECTIONS):
-            middle = np.sqrt(low * high)
-            longer = there(np.where(lasting, far, middle)) > middle
-            low, high = np.where(longer, middle, low), np.where(longer, high, middle)
-        return np.where(lasting, far, low)
-
-    def _between_curved_rows(self, x: np.ndarray, y: np.ndarray, of_y: np.ndarray) -> np.ndarray:
-        """Half of how far every entry of y may move between the walls of curved rows, as an ellipsoid has them.
-
-        A row r with slope a and curvature q in an entry is zero at distances -a/q +- sqrt((a/q)^2 - 2 r/q). Curvatures
-        are differences of slopes along several patterns of signs, so that entries tell themselves from each other.
-        """
-        values, slopes = self.at(x, y)
-        own = ~self.layout.face & ~self.layout.equal
-        step = NEARBY * np.where(np.maximum(np.abs(y), of_y) > 0, np.maximum(np.abs(y), of_y), 1.0)
-        least = np.full((int(own.sum()), y.size), np.inf)
-        for seed in range(PATTERNS):
-            signs = np.random.default_rng(seed).choice([-1.0, 1.0], y.size)
-            moved = self.landed(x, y + signs * step)[1] - y
-            there = self.at(x, y + moved)[1]
-            change = (there.rows - slopes.rows)[own, x.size :]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                least = np.fmin(least, np.where(moved != 0, change / moved, np.inf))
-            if not (np.abs(change) > STRAIGHT * np.abs(slopes.rows[own, x.size :])).any():
-                return np.full(y.size, np.inf)
-        a, r = slopes.rows[own, x.size :], values.rows[own][:, None]
-        curved = np.isfinite(least) & (least * step > STRAIGHT * np.abs(a)) & (least > 0)
-        q = np.where(curved, least, 1.0)
-        square = (a / q) ** 2 - 2 * r / q
-        half = np.where(curved & (square > 0), np.sqrt(np.maximum(square, 0.0)), np.inf)
-        return np.min(half, axis=0, initial=np.inf)
-
-    def _seen(self, x: np.ndarray, y: np.ndarray, of_y: np.ndarray, of_x: np.ndarray) -> np.ndarray:
-        """Lengths of y shortened where G bends more over them than its curvature at the point says.
-
-        As powers do at zero: a length of y may change the slope of G by twice what the slope is, or what x can change.
-        """
-        (here, slopes), of_y = self.at(x, y), of_y.copy()
-        most = np.maximum(np.abs(slopes.stationarity[:, : x.size]) @ of_x, np.abs(here.stationarity))
-        for entry in np.flatnonzero((of_y > LONG * np.abs(y)) & (most > 0))[:LOOKED_AT]:
-            for _ in range(SHORTENINGS):
-                there = y.copy()
-                there[entry] += of_y[entry]
-                change = abs(self._downhill(*self.landed(x, there))[entry] - here.stationarity[entry])
-                if not change > 2 * most[entry]:
-                    break
-                of_y[entry] *= max(most[entry] / change, LEAST_SHORTENING) if np.isfinite(change) else LEAST_SHORTENING
-        return of_y
-
-    def units(self, lengths: np.ndarray, points: list[tuple[np.ndarray, np.ndarray]]) -> Units:
-        """Units from given lengths of (x, y); those of values come from points in the user's units."""
-        tables = [self.at(x, y) for x, y in (points if self.by_table else points[:FEW])]
-        nx = self.layout.nx
-        units = Units(
-            unraveled(self.trees.x, lengths[:nx]),
-            unraveled(self.trees.y, lengths[nx:]),
-            Scale(np.asarray(_typical([_size(s.upper * lengths) for _, s in tables])), tables[0][0].upper),
-            Scale(np.asarray(_typical([_lower_size(s, lengths, nx) for _, s in tables])), tables[0][0].lower),
-            self.raw.rows,
-        )
-        own = ~self.layout.face
-        below = _row_sizes([(v.rows[own], s.rows[own]) for v, s in tables], lengths, nx)
-        above = _row_sizes([(v.above, s.above) for v, s in tables], lengths, 0)[: self.layout.own_above]
-        equal = self.layout.equal[own]
-        return units._replace(
-            rows=RowUnits(
-                unraveled(self.raw.rows.constraints, below[~equal]),
-                unraveled(self.raw.rows.equalities, below[equal]),
-                unraveled(self.raw.rows.upper_constraints, above),
-            )
-        )
-
-
-def _size(slope: np.ndarray) -> float:
-    with np.errstate(over="ignore"):  # far out a steep function is infinite, which says nothing
-        return float(np.linalg.norm(slope))
-
-
-def _lower_size(slopes: Values[np.ndarray], lengths: np.ndarray, nx: int) -> float:
-    """What G changes over the lengths of y, to first and to second order."""
-    of_y = lengths[nx:]
-    curved = slopes.stationarity[:, nx:] * of_y * of_y[:, None]
-    return max(_size(slopes.lower[nx:] * of_y), 0.5 * _size(curved))
-
-
-def _answers(slopes: Values[np.ndarray], of_x: np.ndarray) -> np.ndarray:
-    """How far every entry of y moves, roughly, when x moves by its lengths: the median over what depends on both."""
-    nx = of_x.size
-    told = np.concatenate([slopes.rows, _own_curvature(slopes.stationarity)])
-    return intrinsic_lengths(np.linalg.norm(told[:, :nx] * of_x, axis=1), told[:, nx:])
-
-
-def _own_curvature(slopes: np.ndarray) -> np.ndarray:
-    """The derivatives of grad_y G, those in y only of every entry with itself, where there is one."""
-    found, ny = slopes.copy(), len(slopes)
-    hessian = found[:, -ny:]
-    own = np.diag(hessian) != 0
-    hessian[:, own] = np.diag(np.diag(hessian))[:, own]
-    return found
-
-
-def _typical(sizes: list[float]) -> float:
-    """The lower quartile of the sizes that say something (far points may be steep); one where none does."""
-    told = [one for one in sizes if np.isfinite(one) and one > 0]
-    return float(np.quantile(told, 0.25)) if told else 1.0
-
-
-def _row_sizes(tables: list[tuple[np.ndarray, np.ndarray]], lengths: np.ndarray, nx: int) -> np.ndarray:
-    """What every row changes over the lengths of all but the first nx entries, or else of these, or else its value."""
-    found = np.ones(len(tables[0][0]))
-    for i in range(found.size):
-        of_y = [_size(slopes[i, nx:] * lengths[nx:]) for _, slopes in tables]
-        of_x = [_size(slopes[i, :nx] * lengths[:nx]) for _, slopes in tables]
-        value = [abs(float(values[i])) for values, _ in tables]
-        sizes = next((one for one in (of_y, of_x, value) if np.max(np.nan_to_num(one)) > 0), [1.0])
-        found[i] = _typical(sizes)
-    return found
 
 
 def raw_units(setting: Setting) -> Units:

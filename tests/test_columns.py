@@ -1,0 +1,146 @@
+"""Jacobians whose columns are computed together: the same as one column at a time, also where zeros move."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_active_set import follower_of
+
+import hierax as hx
+from hierax._judge import columns
+from hierax._judge.columns import Columns, grouped
+from hierax._judge.units import _medians
+
+N = 200
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("seed", range(3))
+def test_columns_of_a_group_share_no_row(share, seed):
+    filled = np.random.default_rng(seed).random((300, N)) < share
+    groups = grouped(filled, N)
+    assert groups is not None
+    for group in range(groups.max() + 1):
+        assert filled[:, groups == group].sum(axis=1).max() <= 1
+
+
+def test_a_band_needs_as_many_groups_as_it_is_wide():
+    places = np.arange(N)
+    assert grouped(np.abs(places[:, None] - places) <= 1, N).max() + 1 == 3
+
+
+def test_full_rows_need_all_columns():
+    filled = np.eye(N, dtype=bool)
+    filled[0] = True
+    assert grouped(filled, N - 1) is None
+
+
+class Recorded:
+    """A function of (x, y, mu) with its Jacobian, all columns and some, counted."""
+
+    def __init__(self, function):
+        self.dense, self.some = 0, 0
+        self.jacobian = jax.jit(jax.jacfwd(function, 1))
+        self.push = jax.jit(
+            jax.vmap(
+                lambda x, y, mu, way: jax.jvp(lambda y: function(x, y, mu), (y,), (way,))[1], (None, None, None, 0)
+            )
+        )
+
+    def every(self, x, y, mu):
+        self.dense += 1
+        return np.asarray(self.jacobian(x, y, mu))
+
+    def along(self, ways):
+        del ways
+
+        def program(*args):
+            self.some += 1
+            return np.asarray(self.push(*args))
+
+        return program
+
+
+def slacks(x, y, mu):
+    """Twenty entries that all rows see, and a slack for every row; curvature that depends on x and on mu."""
+    w, s = y[:20], y[20:]
+    features = np.random.default_rng(0).normal(size=(N - 20, 20))
+    return jnp.concatenate([jnp.tanh(features @ w) - x[0] * s, w * x[1] + features.T @ mu, mu * s**2])
+
+
+def test_the_same_as_one_column_at_a_time():
+    function, rng = Recorded(slacks), np.random.default_rng(1)
+    together = Columns(function.every, function.along)
+    for _ in range(20):
+        point = rng.normal(size=2), rng.normal(size=N), rng.normal(size=N - 20)
+        np.testing.assert_allclose(together.at(*point), function.jacobian(*point), rtol=1e-12, atol=1e-14)
+    assert function.dense == columns.LOOKS
+    assert function.some == 20 - columns.LOOKS
+
+
+def late(x, y, mu):
+    """A function whose zeros depend on the point: more and more pairs of entries as x grows."""
+    on = jnp.arange(float(N)) < x[0]
+    return y**2 + mu[:1] + jnp.where(on, y * jnp.roll(y, 1), 0.0) + jnp.where(on & (x[1] > 0), jnp.roll(y, 7) ** 3, 0.0)
+
+
+@pytest.mark.parametrize("levels", [(0, 0, 0, 0, 0, 0, 0, 30, 30, 120, 120, 120, 5, 120), tuple(range(0, 200, 8))])
+def test_entries_at_new_places_are_noticed(levels):
+    function, rng = Recorded(late), np.random.default_rng(2)
+    together = Columns(function.every, function.along)
+    for number, level in enumerate(levels):
+        point = np.array([float(level), float(number % 2)]), rng.normal(size=N), rng.normal(size=3)
+        np.testing.assert_allclose(together.at(*point), function.jacobian(*point), rtol=1e-12, atol=1e-14)
+    assert function.dense > columns.LOOKS  # some were missed at first
+
+
+def test_numbers_that_are_not_finite_are_those_of_all_columns():
+    function = Recorded(lambda x, y, mu: y * jnp.sqrt(x[0]) + 0 * mu[0])
+    together = Columns(function.every, function.along)
+    point = np.ones(1), np.ones(N), np.ones(1)
+    for _ in range(columns.LOOKS + 1):
+        together.at(*point)
+    nothing = np.array([-1.0]), np.ones(N), np.ones(1)
+    np.testing.assert_array_equal(np.isnan(together.at(*nothing)), np.isnan(function.every(*nothing)))
+
+
+def test_a_follower_forgets_what_it_has_seen():
+    """After `forget` the same points give the same bits, as a run that goes on from a checkpoint needs."""
+    rng = np.random.default_rng(3)
+    features, n = rng.normal(size=(90, 6)), 90
+
+    def lower(x, y, xi):
+        return 0.5 * (y["w"] ** 2).sum() + (jnp.exp(x) * y["s"] ** 2).sum()
+
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: ((y["w"] - 1.0) ** 2).sum() + 1e-2 * (x**2).sum(),
+        lower=lower,
+        constraints=lambda x, y: 1.0 - features @ y["w"] - y["s"],
+        x_set=hx.Box(-2.0, 2.0),
+    )
+    start = {"s": np.ones(n), "w": np.zeros(6)}
+    vectors, follower = follower_of(problem, np.zeros(n), start)
+    xs = rng.uniform(-1, 1, size=(9, n)) / vectors.x_unit
+
+    def followed():
+        y, mu, found = np.concatenate([np.ones(n), np.zeros(6)]) / vectors.y_unit, np.zeros(n), []
+        for x in xs:
+            solved = follower.solve(x, y, mu)
+            assert solved is not None
+            y, mu = solved.y, solved.mu
+            found.append((y, mu, follower.total(x, solved).slope))
+        return found
+
+    first = followed()
+    follower.forget()
+    for one, other in zip(first, followed(), strict=True):
+        for part, again in zip(one, other, strict=True):
+            np.testing.assert_array_equal(part, again)
+
+
+def test_medians_of_columns():
+    rng = np.random.default_rng(4)
+    numbers, counted = rng.normal(size=(40, 30)), rng.random((40, 30)) < 0.2
+    counted[:, 3] = False
+    expected = [np.median(numbers[mine, j]) if (mine := counted[:, j]).any() else 0.0 for j in range(30)]
+    np.testing.assert_array_equal(_medians(numbers, counted), expected)
