@@ -1,7 +1,7 @@
 """`Auto`: the solver without settings, and how a call finds its route."""
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import equinox as eqx
 
@@ -14,6 +14,7 @@ from hierax._auto.constants import (
     WHOLE_DATA,
 )
 from hierax._auto.deterministic import run_deterministic
+from hierax._auto.fewer_rows import FewerRows, fewer_rows, run_on_rows
 from hierax._auto.free_route import NoRoute, run_implicit
 from hierax._auto.kept_answer import GOES_ON, TYPES, add_up, answer_of, kept_answer
 from hierax._auto.large_route import run_large
@@ -114,9 +115,9 @@ class Auto(AbstractSolver):
 
     def _solved(self, prepared: Prepared, seed: int, call: Call) -> Solution:
         check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
-        route, reason = choose_route(prepared, seed)
+        route, reason, few = choose_route(prepared, seed)
         if self.route is not None and self.route != route:
-            route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
+            route, reason, few = self.route, f"asked for; by itself it would be {route}: {reason}", None
         filled = dataclasses.replace(self, route=route, seconds=call.seconds or self.seconds, tol=call.tol or self.tol)
         first_line = f"Route {route}: {reason}."
         if route == "large":
@@ -129,6 +130,8 @@ class Auto(AbstractSolver):
             raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
         if route == "implicit":
             return self._implicit(prepared, filled, seed, first_line, call)
+        if few is not None and call.max_steps is None:
+            return run_on_rows(prepared, few, filled, seed, first_line, call)
         return run_deterministic(prepared, filled, seed, first_line, call)
 
     def _implicit(self, prepared: Prepared, filled: "Auto", seed: int, first_line: str, call: Call) -> Solution:
@@ -147,23 +150,32 @@ class Auto(AbstractSolver):
             return (run_deterministic if fitting else run_large)(prepared, filled, seed, line, call)
 
 
-def choose_route(prepared: Prepared, seed: int) -> tuple[Route, str]:
-    """The route and the reason, in words."""
+class Choice(NamedTuple):
+    """A route, the reason in words, and a problem with fewer rows to solve first, where there is one."""
+
+    route: Route
+    reason: str
+    few: FewerRows | None = None
+
+
+def choose_route(prepared: Prepared, seed: int) -> Choice:
+    """The route that fits a problem."""
     sampled = [name for name in ("zeta", "xi") if getattr(prepared.problem, name) is not None]
     by_average = averaged(prepared)
     known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled if name not in by_average]
     known += [FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average]
     route, text = _by_size(prepared, seed)
     too_large = (sampled and route == "large") or (by_average and route == "implicit")
-    if any(count is None or count > WHOLE_DATA for count in known) or too_large:
-        return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}"
+    few = fewer_rows(prepared, seed) if sampled and route in ("small", "penalty") else None
+    if (few is None and any(count is None or count > WHOLE_DATA for count in known)) or too_large:
+        return Choice("large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}")
     if by_average:
         only = f"{' and '.join(by_average)} {'is' if len(by_average) == 1 else 'are'} known from samples only"
-        return "average", f"{only}: averages of them are solved, and judged on others; {text}"
+        return Choice("average", f"{only}: averages of them are solved, and judged on others; {text}")
     if sampled:
         whole = " and ".join(f"{name}: {_whole(getattr(prepared.problem, name))}" for name in sampled)
-        return route, f"{whole}, solved on all of it, samples are not needed; {text}"
-    return route, f"deterministic, {text}"
+        return Choice(route, f"{whole}, solved on all of it, samples are not needed; {text}", few)
+    return Choice(route, f"deterministic, {text}")
 
 
 def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:

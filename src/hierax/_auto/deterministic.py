@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import PyTree
@@ -49,7 +50,7 @@ from hierax._judge.vectors import Point
 from hierax._problem.problem import Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
-from hierax._run.progress import progress_bar
+from hierax._run.progress import Show, progress_bar
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution
 from hierax._run.starts import Starts
@@ -59,24 +60,52 @@ if TYPE_CHECKING:
     from hierax._auto.auto import Auto
 
 
-def run_deterministic(prepared: Prepared, auto: "Auto", seed: int, first_line: str, call: Call) -> Solution:
-    """The answer of `auto.route`, "small" or "penalty"; `first_line` begins the log."""
+Place = tuple[np.ndarray, np.ndarray]
+"""x and y as vectors, in the user's units."""
+
+
+class Search(NamedTuple):
+    """A search that has ended: where, and what it found."""
+
+    setting: Setting
+    space: Space
+    found: SearchResult
+
+
+def searched(
+    prepared: Prepared,
+    auto: "Auto",
+    seed: int,
+    call: Call,
+    deadline: Deadline,
+    show: Show,
+    others: Sequence[Place] = (),
+) -> Search:
+    """Search by `auto.route`; `others`: starts right after the given one, before those that cover X and Y."""
+    setting, small = setting_of(prepared, seed), auto.route == "small"
+    further = FURTHER_STARTS if small and auto.starts is None else 0
+    space = Space.of(setting, auto.starts or STARTS, seed, deadline, further)
+    if others:
+        space = space.starting_at(others)
+    space = dataclasses.replace(space, seen=_Watch(prepared, space, call).see, pieces=Pieces(call.notes))
+    _refuse_nonfinite(space)
+    return Search(setting, space, (SmallSearch if small else PenaltySearch)(space).run(show))
+
+
+def run_deterministic(
+    prepared: Prepared, auto: "Auto", seed: int, first_line: str, call: Call, others: Sequence[Place] = ()
+) -> Solution:
+    """The answer of `auto.route`, "small" or "penalty"; `first_line` begins the log, `others` see `searched`."""
     begin = call.clock.begin
-    small = auto.route == "small"
-    starts, seconds = auto.starts or STARTS, auto.seconds or (SMALL_ROUTE_SECONDS if small else PENALTY_ROUTE_SECONDS)
+    limit = SMALL_ROUTE_SECONDS if auto.route == "small" else PENALTY_ROUTE_SECONDS
+    starts, seconds = auto.starts or STARTS, auto.seconds or limit
     with (
         progress_bar(call.progress, call.news, starts, "starts") as show,
         one_blas_thread,
         interruptible() as interrupt,
     ):
-        setting = setting_of(prepared, seed)
         deadline = Deadline(SEARCH_SHARE * seconds, interrupt, begin)
-        further = FURTHER_STARTS if small and auto.starts is None else 0
-        space = Space.of(setting, starts, seed, deadline, further)
-        space = dataclasses.replace(space, seen=_Watch(prepared, space, call).see, pieces=Pieces(call.notes))
-        _refuse_nonfinite(space)
-        search = (SmallSearch if small else PenaltySearch)(space)
-        found = search.run(show)
+        setting, space, found = searched(prepared, auto, seed, call, deadline, show, others)
         ended = deadline.kind
         last = dataclasses.replace(space, deadline=deadline.until(DESCENT_SHARE * seconds))
         answer = _Answer(prepared, setting, last, auto.tol, seed, Deadline(seconds, interrupt, begin))

@@ -5,6 +5,7 @@ user chose.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -81,3 +82,10 @@ class Space:
             covers = roughly.cover_x(xs[0], cubes[0]), roughly.cover_y(ys[0], cubes[1])
             more = tuple(zip(covers[0][1:], covers[1][1:], strict=True))
         return Space(vectors, xs, ys, vectors.structure(xs), deadline, known_lengths=trees, further=more)
+
+    def starting_at(self, others: Sequence[tuple[np.ndarray, np.ndarray]]) -> "Space":
+        """The same with further starts right after the given one: points (x, y) in the user's units."""
+        xs, ys = (np.array(part) for part in zip(*others, strict=True))
+        xs, ys = xs / self.vectors.x_unit, ys / self.vectors.y_unit
+        (x, *more_x), (y, *more_y) = self.xs, self.ys
+        return dataclasses.replace(self, xs=np.array([x, *xs, *more_x]), ys=np.array([y, *ys, *more_y]))

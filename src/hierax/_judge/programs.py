@@ -7,6 +7,7 @@ solved from many starts. Not for problems whose matrices do not fit.
 
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 import jax
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._base.constants import LOWER_STARTS
+from hierax._base.constants import LITTLE_DATA, LOWER_STARTS
 from hierax._base.trees import size
 from hierax._judge.setting import Data, HostProgram, Setting
 from hierax._judge.units import RowUnits, Scale, Units, in_units
@@ -25,7 +26,6 @@ from hierax._problem import sets
 from hierax._problem.problem import Problem
 
 BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all derivatives is as quick as anything
-LITTLE_DATA = 200_000  # numbers that the functions go through up to which calls, not evaluations, take the time
 SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
 
 Vector = TypeVar("Vector", np.ndarray, Array)
@@ -119,12 +119,12 @@ class Programs:
         self.trees = Trees(setting.x, setting.y)
         self.raw = raw_units(setting)
         x, y = raveled(setting.x), raveled(setting.y)
-        self.table = setting.ready(
-            "values", _table, self.trees, self.raw, np.concatenate([x, y, np.zeros(layout.rows)])
-        )
+        self.little_data = setting.once("little data", lambda: setting.numbers <= LITTLE_DATA)
+        name, table = ("values", _table) if self.little_data else ("values by parts", _table_by_parts)
+        point = np.concatenate([x, y, np.zeros(layout.rows)])
+        self.table = setting.ready(name, table, self.trees, self.raw, point)
         self._raw_table = self.table.given(self.trees, self.raw)
-        self._quick = setting.once("little data", lambda: setting.numbers <= LITTLE_DATA)
-        self.lanes = LOWER_STARTS if self._quick and layout.ny + layout.rows <= SIDE_BY_SIDE else 1
+        self.lanes = LOWER_STARTS if self.little_data and layout.ny + layout.rows <= SIDE_BY_SIDE else 1
         problem = setting.bound.problem
         self.x_groups, self.y_groups = (
             sets.shared_units(convex, tree)
@@ -143,7 +143,7 @@ class Programs:
     @property
     def by_table(self) -> bool:
         """Whether the problem is so small that nothing less than the table is worth a program of its own."""
-        return self._quick and self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
+        return self.little_data and self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
 
     @functools.cached_property
     def slopes(self) -> HostProgram:
@@ -273,6 +273,26 @@ def _table(problem: Problem, data: Data, trees: Trees, units: Units, everything:
         return jnp.concatenate(_functions(problem, data, x_now, y_now, mu))
 
     return jnp.concatenate([values(point)[:, None], jax.jacfwd(values)(point)], axis=1)
+
+
+def _table_by_parts(problem: Problem, data: Data, trees: Trees, units: Units, everything: Array) -> Array:
+    """The same for much data: F and f take one pass back through it each, not one forth for every variable.
+
+    More operations, so that it takes longer to compile.
+    """
+    problem = in_units(problem, units)
+    nx, ny = size(trees.x), size(trees.y)
+    point, mu = everything[: nx + ny], everything[nx + ny :]
+
+    def functions(point: Array) -> Values[Array]:
+        return _functions(problem, data, trees.x_of(point[:nx]), trees.y_of(point[nx:]), mu)
+
+    def lines(part: Callable[[Array], Array], jacobian: Callable) -> Array:
+        return jnp.concatenate([part(point)[:, None], jacobian(part)(point)], axis=1)
+
+    above = lines(lambda point: jnp.concatenate(functions(point)[:2]), jax.jacrev)
+    below = lines(lambda point: jnp.concatenate(functions(point)[2:]), jax.jacfwd)
+    return jnp.concatenate([above, below])
 
 
 def _branches(

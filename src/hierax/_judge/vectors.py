@@ -109,7 +109,7 @@ class VectorProblem:
         """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
         first, *others = self._looked_at
         few = OTHER_LOOKS if self.programs.lanes > 1 else 1
-        many = self.programs.lanes > 1 or self.layout.ny + self.layout.rows <= MANY_LOOKS
+        many = self.programs.little_data and self.layout.ny + self.layout.rows <= MANY_LOOKS
         looks = self.lower_starts[: LOWER_STARTS if many else LARGE_LOOKS]
         found = bent_below(self, first, looks)
         for x in others if self.programs.lanes > 1 else others[:LARGE_LOOKS]:

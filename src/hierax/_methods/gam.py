@@ -185,6 +185,7 @@ class GAM(WithSmoothness):
     ) -> tuple[LowerSolution, Scalar]:
         """The lower level's solution at x0, and how fast the gradient of F(x, y*(x)) changes along itself there."""
         size = line_search.size_of(x0)
+        jax.eval_shape(problem.upper, x0, y0, zeta)  # first: a program that meets new shapes is started again
 
         def look(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, LowerSolution]]:
             found = self.lower.solve(problem, x, y0, xi)
