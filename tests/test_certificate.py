@@ -391,10 +391,11 @@ def test_standard_errors_of_fresh_samples():
     assert all(one.upper_se == 0 for one in found)  # zeta is known: so is F at a given y
 
 
-def test_float64_whatever_the_run_had():
+@pytest.mark.parametrize("lower", [None, hx.Exact()])
+def test_float64_whatever_the_run_had(lower):
     with jax.enable_x64(False):
         x = jnp.asarray(TOY.solutions[1].x)
-        certificate = certify(TOY.problem, x, x)
+        certificate = certify(TOY.problem, x, x, lower=lower)
         assert x.dtype == jnp.float32 and not jax.config.jax_enable_x64
     assert certificate.reference.y.dtype == np.float64
     assert certificate.distance < 1e-8  # against y*(x) of the rounded x itself

@@ -10,7 +10,7 @@ from hierax._judge.inspection import Fields, Inspection
 from hierax._judge.programs import Values, raveled, unraveled
 from hierax._judge.vectors import Point, beyond, kkt_residual
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, multiplier_vector
+from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
 from hierax._problem.problem import Multipliers
 
 CLOSE = 1e-4  # difference of values, in units of G, of solutions of the lower level between which x may stand
@@ -100,7 +100,7 @@ def _by(look: Inspection, solver: AbstractLowerSolver) -> Branches:
     one = look.setting.solve_lower(solver, look.setting.x, look.setting.y)
     y = raveled(one.y) / look.vectors.y_unit
     x = look.at[0]
-    mu = np.asarray(multiplier_vector(one, np.dtype(float))) * look.vectors.row_units(x, y) / look.vectors.lower_unit
+    mu = raveled(in_blocks(one.multipliers, one.faces)) * look.vectors.row_units(x, y) / look.vectors.lower_unit
     values, _ = look.vectors.at(x, y, mu)
     most = float(np.max(beyond(values, look.programs.layout), initial=0.0))
     none = np.zeros((1, look.x.size))
