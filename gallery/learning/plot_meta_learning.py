@@ -105,8 +105,7 @@ for name, y in fits.items():
 
 # %%
 # The picture: the 24 sensors (four readings of one of them alone lead out of it). Fits outside of the ball are drawn
-# back to its edge, not always to the nearest point: the readings say in which direction a sensor is well known. The
-# centre is not the mean of the batch: what counts is where the edge of the ball runs.
+# to its edge, not always to the nearest point: readings tell some directions well. What counts is where the edge runs.
 
 alone = np.stack([fit(rows[t], errors[t], centre, 1e3) for t in range(SENSORS)])
 fig, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")

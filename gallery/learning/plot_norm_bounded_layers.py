@@ -16,8 +16,7 @@ level trains both layers :math:`y = (W_1, W_2)`, biases included, on the others:
     \quad\text{subject to}\quad \|W_1\|^2 \le C_1^2, \quad \|W_2\|^2 \le C_2^2 .
 
 A network of this size has no exact solution that anybody could compute. hierax then trains it as its users would, eight
-times under every pair of bounds, and says how sure it is; it does not certify such an answer, and ends as ``unproved``
-at best.
+times under every pair of bounds, and says how sure it is: it certifies no such answer, ``unproved`` is the best status.
 """
 
 import jax
@@ -71,8 +70,7 @@ problem = hx.Problem(
 )
 sol = hx.solve(problem, {"hidden": 4.0, "output": 4.0}, untrained())
 print({name: round(float(bound), 2) for name, bound in sol.x.items()}, f"cross-entropy {sol.value:.3f} nats")
-print(sol.certificate)
-print(sol.status.name, sol.status.message)
+print(sol.certificate, sol.status.message, sep="\n")
 
 # %%
 # Check: training of our own, by Adam with a projection after every step, side by side for a grid of 6 x 6 pairs of
@@ -113,9 +111,8 @@ assert losses[-1] < losses[best] + 0.06
 # points is the lowest depends on how one trains.
 
 fig, axes = plt.subplots(figsize=(6.2, 4.5), layout="constrained")
-shades = axes.contourf(
-    axis, axis, np.minimum(losses[:-1].reshape(6, 6).T, 2.5), levels=np.linspace(0.9, 2.5, 17), cmap="viridis_r"
-)
+shown, levels = np.minimum(losses[:-1].reshape(6, 6).T, 2.5), np.linspace(0.9, 2.5, 17)
+shades = axes.contourf(axis, axis, shown, levels=levels, cmap="viridis_r")
 axes.plot(*ours[0], "C3o", mec="w", ms=9, label="found by hierax")
 axes.set(xscale="log", yscale="log", xlabel="bound of the hidden layer $C_1$", ylabel="bound of the output layer $C_2$")
 axes.legend(loc="upper right")

@@ -61,12 +61,8 @@ problem = hx.Problem(
     lower=lambda x, y, xi: jnp.mean((network(y, s[train]) - t[train]) ** 2) + decay(x, y),
     x_set=hx.Box(np.log(1e-5), np.log(1.0)),
 )
-y0 = {
-    "slope": np.array([0.5, 1.0, 1.5, 2.0]),
-    "shift": np.array([-1.0, -0.5, 0.5, 1.0]),
-    "out": np.full(4, 0.3),
-    "mean": 0.0,
-}
+slope, shift = np.array([0.5, 1.0, 1.5, 2.0]), np.array([-1.0, -0.5, 0.5, 1.0])
+y0 = {"slope": slope, "shift": shift, "out": np.full(4, 0.3), "mean": 0.0}
 sol = hx.solve(problem, np.log(1e-2), y0)
 print(f"weight decay {np.exp(sol.x):.2e}, error on the judging readings {30.0 * sol.value**0.5:.2f} N m")
 print(sol.certificate, sol.status.name, sep="\n")

@@ -90,6 +90,7 @@ class Follower:
             functools.partial(self._source.slopes, x),
             functools.partial(self._source.matrices, x),
             self._landed,
+            by_last_system=not self.programs.by_table,
         )
 
     def _landed(self, y: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ IN_VAIN, LESS = 8, 0.9  # so many steps that do not make the residual less than 
 SHORTEST = 1e-2  # share of a step that is tried, at least
 STILL = 1e-9  # relative change of the residual by a step with the same active rows that leads nowhere
 REPEATED = 3  # active sets that come back so often will come back for ever
+CHORD = 0.1  # what a step by the last system must leave of the residual, at most, for another one
 HOPELESS = 1e6  # a residual that grows by so much, in units, will not come back
 
 
@@ -53,12 +54,14 @@ class Level(NamedTuple):
         slopes: (y, mu) -> Slopes.
         matrices: (y, mu) -> Matrices.
         landed: y -> the nearest point of Y, where functions are evaluated.
+        by_last_system: whether slopes take so much less time than matrices that it pays to try the last system first.
     """
 
     equal: np.ndarray
     slopes: Callable[[np.ndarray, np.ndarray], Slopes]
     matrices: Callable[[np.ndarray, np.ndarray], Matrices]
     landed: Callable[[np.ndarray], np.ndarray]
+    by_last_system: bool = False
 
 
 class Found(NamedTuple):
@@ -101,6 +104,8 @@ class Tracker:
         slopes = level.slopes(y, mu)
         first = left = residual(slopes, mu, level.equal)
         active = level.equal | (mu + slopes.rows > 0)
+        if level.by_last_system and not self._quadratic:
+            y, mu, slopes, left = self._by_last_system(level, _There(y, mu, slopes, left), active)
         seen, again, sharpened = {active.tobytes()}, 0, False
         least, in_vain = left, 0
         for _ in range(STEPS):
@@ -124,6 +129,19 @@ class Tracker:
             in_vain = 0 if left < LESS * least else in_vain + 1
             least = min(least, left)
         return None
+
+    def _by_last_system(self, level: Level, at: "_There", active: np.ndarray) -> "_There":
+        """Steps by the system of the last solution, as long as they take the residual down fast: no new matrices."""
+        system = self._system
+        if system is None or not np.array_equal(system.active, active):
+            return at
+        while at.left > SHARPER:
+            step = _step(level, system, at.mu, at.slopes)
+            there = _after(level, step, at.y, at.mu, 1.0)
+            if not np.array_equal(step.active, active) or not there.left <= CHORD * at.left:
+                break
+            at = there
+        return at
 
     def held(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
         """The point at which the given rows are zero and L is stationary, without a look at signs."""
