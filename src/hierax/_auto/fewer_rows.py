@@ -26,7 +26,7 @@ from hierax._auto.constants import (
 )
 from hierax._auto.deterministic import Place, run_deterministic, searched
 from hierax._auto.referee import in_precision_of, setting_of
-from hierax._auto.verdict import ends_of_starts, globality
+from hierax._auto.verdict import globality
 from hierax._base.blas import one_blas_thread
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import size
@@ -87,13 +87,11 @@ class Ends(NamedTuple):
 
     Attributes:
         places: the optima that it found, the lowest first, those that are tried on all rows.
-        values: F at the ends of all starts.
         said: how many starts agree.
         compiling: seconds.
     """
 
     places: list[Place]
-    values: list[float]
     said: str
     compiling: float
 
@@ -129,7 +127,10 @@ def run_on_rows(prepared: Prepared, few: FewerRows, auto: "Auto", seed: int, fir
             f"Then on all rows, from the best of these ends, {len(reached) - 1} starts more: F = {listed}.",
             *whole.log[-1:],
         ),
-        starts=Starts(tuple(ends.values), f"On {few.said}. {ends.said}"),
+        starts=Starts(
+            whole.starts.values,
+            f"On all rows, the first {len(ends.places)} from where a search on {few.said} ended. Of that: {ends.said}",
+        ),
     )
     known = whole.known_certificate
     return answer if known is None else answer.knowing(known)
@@ -148,14 +149,13 @@ def _searched(few: FewerRows, auto: "Auto", seed: int, call: Call) -> tuple[Ends
         setting, space, found = searched(few.prepared, auto, seed, call, deadline, show)
     vectors = space.vectors
     best, scale = [optimum[0] for optimum in optima(found.candidates)[:FEWER_ROWS_ENDS]], vectors.units.upper
-    in_users_units = [float(value * scale.unit + scale.origin) for value in ends_of_starts(found, starts)]
     said = ""
     if best:
         value = float(best[0].upper * scale.unit + scale.origin)
         said = globality(found, value, best[0].upper, vectors.upper_unit)
     places = [(one.point.x * vectors.x_unit, one.point.y * vectors.y_unit) for one in best]
     cut_short = None if deadline.kind is Kind.SECONDS else deadline.kind
-    return Ends(places, in_users_units, said, setting.compile_seconds), cut_short
+    return Ends(places, said, setting.compile_seconds), cut_short
 
 
 def _like(tree: PyTree, vector: np.ndarray) -> PyTree:
