@@ -9,7 +9,7 @@ import pytest
 import scipy.optimize
 
 import hierax as hx
-from hierax._auto import fewer_rows
+from hierax._auto import auto, fewer_rows
 from hierax._run.prepare import prepare
 
 ROWS, FEATURES, GROUPS = 12_000, 9, 3
@@ -78,8 +78,10 @@ def test_the_certificate_is_one_of_all_rows(solved):
 
 def test_the_log_says_which_rows_told_what(solved):
     assert solved.log[1].startswith(f"First on 4000 of {ROWS} rows of zeta and 4000 of {ROWS} rows of xi. Globality")
-    assert solved.log[2].startswith("Then on all rows, from the")
-    assert solved.starts.said.startswith("On all rows, the first ")
+    assert solved.log[2].startswith(
+        "Then on all rows, from 1 of these ends and, as time allowed, from other starts: F = "
+    )
+    assert solved.starts.said.startswith("On all rows, from 1 of these ends")
     assert np.nanmin(solved.starts.values) == pytest.approx(solved.value, rel=1e-6)
     assert solved.method.starts == 4
 
@@ -113,16 +115,51 @@ def test_only_data_with_many_rows_are_cut():
     assert cut.prepared.problem.zeta.size == 500
 
 
-def test_a_callback_that_stops_is_obeyed():
+def test_data_that_are_much_after_the_cut_or_on_the_way_are_not_cut(monkeypatch):
+    wide = hx.Finite(np.ones((300, 400)))
+    assert few(dataclasses.replace(RIDGE, upper=lambda x, y, zeta: jnp.sum(y**2) + 0 * zeta[0, 0], zeta=wide)) is None
+    monkeypatch.setattr(fewer_rows, "ROWS_NUMBERS", 500_000)  # of 240,000 in the data
+
+    def made_on_the_way(rows):
+        return few(
+            dataclasses.replace(
+                RIDGE,
+                lower=lambda x, y, xi: (
+                    error(y, xi) + jnp.sum(y**2) * jnp.exp(jnp.mean(xi[0][:, :1] * jnp.zeros((1, rows))))
+                ),
+            )
+        )
+
+    assert made_on_the_way(1) is not None
+    assert made_on_the_way(30) is None
+
+
+@pytest.mark.parametrize("settings", [{"route": "large"}, {"samples": 10_000}])
+def test_what_the_user_asks_for_is_done(settings, monkeypatch):
+    """As before: whoever bounds samples, or names a route, gets it."""
+    monkeypatch.setattr(auto, "WHOLE_DATA", 100_000)
+    sol = hx.solve(RIDGE, *START, hx.Auto(**settings, starts=1), seconds=1.0, throw=False)
+    assert sol.method.route == "large"
+
+
+def test_short_limits_are_left_to_the_large_route(monkeypatch):
+    monkeypatch.setattr(auto, "WHOLE_DATA", 100_000)
+    assert hx.solve(RIDGE, *START, hx.Auto(starts=1), seconds=1.0, throw=False).method.route == "large"
+
+
+@pytest.mark.parametrize("way", ["stop", "interrupt"])
+def test_a_callback_that_stops_is_obeyed(way):
     seen = []
 
-    def stop(info):
+    def callback(info):
         seen.append(info.step)
+        if way == "interrupt":
+            raise KeyboardInterrupt
         return True
 
-    stopped = hx.solve(RIDGE, *START, hx.Auto(starts=2), callback=stop)
-    assert len(seen) == 1
-    assert stopped.status.name == "stopped" or stopped.certificate.verdict() == "yes"
+    stopped = hx.solve(RIDGE, *START, hx.Auto(starts=2), callback=callback)
+    assert len(seen) == 2  # on some rows, and the answer
+    assert stopped.status.name in ("stopped", "interrupted") or stopped.certificate.verdict() == "yes"
     assert stopped.value == pytest.approx(validation_loss(np.asarray(stopped.x)), rel=1e-6)
 
 
@@ -130,3 +167,32 @@ def test_steps_are_counted_on_all_rows():
     """With `max_steps` nothing is solved on fewer rows: the points that count are those of the problem."""
     sol = hx.solve(RIDGE, *START, hx.Auto(starts=2), max_steps=3)
     assert not any(line.startswith("First on") for line in sol.log)
+
+
+def test_a_point_that_holds_on_some_rows_only():
+    """An upper constraint that the first rows allow and all rows do not: the log does not say that there were ends."""
+    rows = np.sort(np.random.default_rng(0).choice(ROWS, 4000, replace=False))  # those that are taken
+    marked = np.zeros(ROWS)
+    marked[np.setdiff1d(np.arange(ROWS), rows)[:3000]] = 1.0
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: jnp.mean((y - zeta[:, 0]) ** 2),
+        lower=lambda x, y, xi: (y - jnp.mean(xi[:, 9]) - 1e-3 * x) ** 2,
+        upper_constraints=lambda x, y: y - 0.1,
+        x_set=hx.Box(-1.0, 1.0),
+        zeta=hx.Finite(VALIDATION[0]),
+        xi=hx.Finite(np.column_stack([TRAIN[0], marked])),
+    )
+    sol = hx.solve(problem, 0.0, 0.0, hx.Auto(starts=2), throw=False)
+    assert not sol.status.ok
+    assert sol.log[2].endswith("no point passed the validation.")
+
+
+def test_a_search_that_time_cut_short_goes_on(tmp_path, monkeypatch):
+    """The first rows are not done where their time was up: the same call with more time searches on."""
+    monkeypatch.setattr(auto, "FEWER_ROWS_SECONDS", 0.0)
+
+    def run(**call):
+        return hx.solve(RIDGE, *START, hx.Auto(starts=4), throw=False, **call)
+
+    run(seconds=0.01, checkpoint=tmp_path)
+    assert run(seconds=60.0, checkpoint=tmp_path).log[-3:] == run(seconds=60.0).log[-3:]

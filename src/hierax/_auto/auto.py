@@ -8,6 +8,7 @@ import equinox as eqx
 from hierax._auto.averages import averaged, numbers_per_sample, run_averages
 from hierax._auto.constants import (
     BENT_ROUTE_VARIABLES,
+    FEWER_ROWS_SECONDS,
     FIRST_AVERAGE,
     PENALTY_ROUTE_VARIABLES,
     SMALL_ROUTE_SIZE,
@@ -55,7 +56,7 @@ class Auto(AbstractSolver):
             solved by these two; "implicit": descents without matrices, for convex lower levels that are too large for
             them; "large": SALVF in stages, for streams, networks, and where nothing else is possible. None: by form and
             size of the problem.
-        seconds: time limit, compilation included; None: 30, 60, 60, 120 or 120 by route.
+        seconds: time limit, compilation included; None: 30, 60, 60, 120 or 120 by route, and 120 for much data.
         tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
         starts: how many, the given one first; None: 16, on the implicit route 1, on the large route 8 for small
             problems and 1 for others.
@@ -115,9 +116,11 @@ class Auto(AbstractSolver):
 
     def _solved(self, prepared: Prepared, seed: int, call: Call) -> Solution:
         check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
-        route, reason, few = choose_route(prepared, seed)
+        seconds = call.seconds or self.seconds or FEWER_ROWS_SECONDS
+        by_rows = self.route is None and self.samples is None and call.max_steps is None
+        route, reason, few = choose_route(prepared, seed, by_rows and seconds >= FEWER_ROWS_SECONDS)
         if self.route is not None and self.route != route:
-            route, reason, few = self.route, f"asked for; by itself it would be {route}: {reason}", None
+            route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
         filled = dataclasses.replace(self, route=route, seconds=call.seconds or self.seconds, tol=call.tol or self.tol)
         first_line = f"Route {route}: {reason}."
         if route == "large":
@@ -130,7 +133,7 @@ class Auto(AbstractSolver):
             raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
         if route == "implicit":
             return self._implicit(prepared, filled, seed, first_line, call)
-        if few is not None and call.max_steps is None:
+        if few is not None:
             return run_on_rows(prepared, few, filled, seed, first_line, call)
         return run_deterministic(prepared, filled, seed, first_line, call)
 
@@ -158,15 +161,15 @@ class Choice(NamedTuple):
     few: FewerRows | None = None
 
 
-def choose_route(prepared: Prepared, seed: int) -> Choice:
-    """The route that fits a problem."""
+def choose_route(prepared: Prepared, seed: int, by_rows: bool) -> Choice:
+    """The route that fits a problem; `by_rows`: whether much data may be solved on some rows first."""
     sampled = [name for name in ("zeta", "xi") if getattr(prepared.problem, name) is not None]
     by_average = averaged(prepared)
     known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled if name not in by_average]
     known += [FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average]
     route, text = _by_size(prepared, seed)
     too_large = (sampled and route == "large") or (by_average and route == "implicit")
-    few = fewer_rows(prepared, seed) if sampled and route in ("small", "penalty") else None
+    few = fewer_rows(prepared, seed) if by_rows and sampled and route in ("small", "penalty") else None
     if (few is None and any(count is None or count > WHOLE_DATA for count in known)) or too_large:
         return Choice("large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}")
     if by_average:
@@ -174,7 +177,8 @@ def choose_route(prepared: Prepared, seed: int) -> Choice:
         return Choice("average", f"{only}: averages of them are solved, and judged on others; {text}")
     if sampled:
         whole = " and ".join(f"{name}: {_whole(getattr(prepared.problem, name))}" for name in sampled)
-        return Choice(route, f"{whole}, solved on all of it, samples are not needed; {text}", few)
+        how = "solved on all of it" if few is None else "solved on some of it first, then on all"
+        return Choice(route, f"{whole}, {how}, samples are not needed; {text}", few)
     return Choice(route, f"deterministic, {text}")
 
 

@@ -44,9 +44,14 @@ FEWER_ROWS, ROWS_PER_VARIABLE, FEWER_ROWS_SHARE, FEWER_ROWS_ENDS = 4_000, 40, 0.
 many of the optima found there are tried on all rows before other starts. Chosen, not measured; of a ridge regression
 on 12,000 rows the only optimum on 4,000 rows led to one 1e-4 above the best of all rows."""
 
-ROWS_WORK = 1e9
-"""Numbers in all data times variables up to which data are solved on all rows after that: second derivatives take as
-many operations a few times over, 0.1 s at a tenth of it, and an answer with its certificate about a hundred of them."""
+ROWS_NUMBERS, ROWS_WORK = 2e7, 1e9
+"""Numbers in all data, those included that the objectives make on the way, and the same times the variables, up to
+which data are solved on all rows after that: second derivatives take as many operations a few times over, 0.1 s at half
+of it, and an answer with its certificate a few hundred of them; 16 tangents at a time take 16 times the first in
+memory, at most."""
+
+FEWER_ROWS_SECONDS = 20.0
+"""A shorter time limit is left to the large route: two searches, on some and on all rows, have no time to compile."""
 
 STARTS = 16
 """Starts of the small and of the penalty route. Prototype: 71 of 71 with 16 starts (two seeds), 66 with 4."""

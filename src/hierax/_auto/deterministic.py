@@ -93,9 +93,18 @@ def searched(
 
 
 def run_deterministic(
-    prepared: Prepared, auto: "Auto", seed: int, first_line: str, call: Call, others: Sequence[Place] = ()
+    prepared: Prepared,
+    auto: "Auto",
+    seed: int,
+    first_line: str,
+    call: Call,
+    others: Sequence[Place] = (),
+    cut_short: Sequence[Kind] = (),
 ) -> Solution:
-    """The answer of `auto.route`, "small" or "penalty"; `first_line` begins the log, `others` see `searched`."""
+    """The answer of `auto.route`, "small" or "penalty"; `first_line` begins the log, `others` see `searched`.
+
+    `cut_short`: why there is no time for a search, only for an answer.
+    """
     begin = call.clock.begin
     limit = SMALL_ROUTE_SECONDS if auto.route == "small" else PENALTY_ROUTE_SECONDS
     starts, seconds = auto.starts or STARTS, auto.seconds or limit
@@ -104,7 +113,7 @@ def run_deterministic(
         one_blas_thread,
         interruptible() as interrupt,
     ):
-        deadline = Deadline(SEARCH_SHARE * seconds, interrupt, begin)
+        deadline = Deadline(SEARCH_SHARE * seconds, interrupt, begin, list(cut_short))
         setting, space, found = searched(prepared, auto, seed, call, deadline, show, others)
         ended = deadline.kind
         last = dataclasses.replace(space, deadline=deadline.until(DESCENT_SHARE * seconds))

@@ -1,14 +1,15 @@
-"""Much data: solved on some of its rows from all starts, then on all of them from the answer of those.
+"""Much data: searched on some of its rows from all starts, then solved on all of them from where that ended.
 
 What takes many evaluations, the search from everywhere, needs few rows; what needs all rows, the last digits and the
-certificate, takes few evaluations. The answer is one on all rows, and so is its certificate; where other starts end is
-known on the first rows only, and the solution says so.
+certificate, takes few evaluations. Optima of all rows need not be optima of some, so that other starts are made on all
+rows too, as time allows. The answer is one on all rows, and so is its certificate.
 """
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.extend.core as jex
 import numpy as np
 from jaxtyping import PyTree
 
@@ -19,6 +20,7 @@ from hierax._auto.constants import (
     FEWER_ROWS_ENDS,
     FEWER_ROWS_SHARE,
     LARGE_ROUTE_SECONDS,
+    ROWS_NUMBERS,
     ROWS_PER_VARIABLE,
     ROWS_WORK,
     STARTS,
@@ -37,7 +39,6 @@ from hierax._run.call import Call
 from hierax._run.prepare import Prepared, prepare
 from hierax._run.progress import progress_bar
 from hierax._run.solution import Counts, Solution
-from hierax._run.starts import Starts
 from hierax._run.status import Kind
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def fewer_rows(prepared: Prepared, seed: int) -> FewerRows | None:
     variables, numbers = size((prepared.x, prepared.y)), {name: size(source.arrays) for name, source in data.items()}
     count = max(FEWER_ROWS, ROWS_PER_VARIABLE * variables)
     large = [name for name, source in data.items() if source.size > 2 * count]
-    if not large or max(numbers.values()) <= WHOLE_DATA or sum(numbers.values()) * variables > ROWS_WORK:
+    if not large or max(numbers.values()) <= WHOLE_DATA or sum(numbers.values()) > ROWS_NUMBERS:
         return None
     rng = np.random.default_rng(seed)
     cut: dict[str, Any] = {}
@@ -74,19 +75,35 @@ def fewer_rows(prepared: Prepared, seed: int) -> FewerRows | None:
         rows = np.sort(rng.choice(data[name].size, count, replace=False))
         arrays = jax.tree.map(lambda leaf, rows=rows: leaf[rows], data[name].arrays)
         cut[name] = Finite(arrays, data[name].replace)
-    problem = dataclasses.replace(prepared.problem, **cut)
-    few = prepare(problem, *prepared.whole(prepared.x, prepared.y))
+    few = prepare(dataclasses.replace(prepared.problem, **cut), *prepared.whole(prepared.x, prepared.y))
+    ratios = {name: data[name].size / cut[name].size if name in cut else 1.0 for name in data}
+    left = max(numbers[name] / ratios[name] for name in data)
+    work = sum(numbers.values()) + sum(ratios[name] * _made_on_the_way(few, name) for name in data)
+    if left > WHOLE_DATA or work > ROWS_NUMBERS or work * variables > ROWS_WORK:
+        return None
     if not_convex(setting_of(few, seed), few.y, seed) is not None:
         return None
-    said = " and ".join(f"{count} of {data[name].size} rows of {name}" for name in large)
-    return FewerRows(few, said)
+    return FewerRows(few, " and ".join(f"{count} of {data[name].size} rows of {name}" for name in large))
 
 
-class Ends(NamedTuple):
-    """Where a search on some rows ended.
+def _made_on_the_way(prepared: Prepared, name: str) -> int:
+    """How many numbers the objective that sees a source makes on the way from its rows to its value."""
+    objective, batch = ("upper", prepared.problem.zeta) if name == "zeta" else ("lower", prepared.problem.xi)
+    assert isinstance(batch, Finite)
+    return _numbers(jax.make_jaxpr(prepared.stated(objective))(prepared.x, prepared.y, batch.arrays).jaxpr)
+
+
+def _numbers(jaxpr: jex.Jaxpr) -> int:
+    """How many numbers the operations of a program make, those of a loop counted once."""
+    made = sum(int(getattr(one.aval, "size", 1)) for equation in jaxpr.eqns for one in equation.outvars)
+    return made + sum(_numbers(part) for equation in jaxpr.eqns for part in jex.jaxprs_in_params(equation.params))
+
+
+class FirstEnds(NamedTuple):
+    """Where the search on some rows ended.
 
     Attributes:
-        places: the optima that it found, the lowest first, those that are tried on all rows.
+        places: the optima that it found, the lowest first: those that are tried on all rows.
         said: how many starts agree.
         compiling: seconds.
     """
@@ -99,63 +116,58 @@ class Ends(NamedTuple):
 def run_on_rows(prepared: Prepared, few: FewerRows, auto: "Auto", seed: int, first_line: str, call: Call) -> Solution:
     """The answer on all rows, from those on few."""
     auto = dataclasses.replace(auto, seconds=auto.seconds or LARGE_ROUTE_SECONDS)
-    name, notes = "some rows", call.notes
-    ends = notes.take(name, (Ends,))
+    name, notes, cut_short = "some rows", call.notes, list[Kind]()
+    ends = notes.take(name, (FirstEnds,))
     if ends is None:
-        ends, cut_short = _searched(few, auto, seed, call.under(name))
-        if cut_short is Kind.STOPPED:
-            call = dataclasses.replace(call, callback=lambda info: True)
-        elif cut_short is None and notes.kept:
+        ends, kind = _searched(few, auto, seed, call.under(name))
+        cut_short = [kind] if kind in (Kind.STOPPED, Kind.INTERRUPTED) else []
+        if kind is None and notes.kept:
             notes.under(name).drop()  # its pieces
             notes.put(name, ends)
-    if not ends.places:
-        return run_deterministic(prepared, auto, seed, first_line, call.under("all rows"))
-    (x, y), *others = ends.places
-    start = prepared.at(*prepared.inside(*(_like(tree, part) for tree, part in ((prepared.x, x), (prepared.y, y)))))
+    start, others = prepared, list[Place]()
+    if ends.places:
+        (x, y), *others = ends.places
+        start = prepared.at(*prepared.inside(_like(prepared.x, x), _like(prepared.y, y)))
     last = dataclasses.replace(auto, route="penalty")
-    whole = run_deterministic(start, last, seed, first_line, call.under("all rows"), others)
+    whole = run_deterministic(start, last, seed, first_line, call.under("all rows"), others, cut_short)
     compiling = ends.compiling + whole.counts.compile_seconds
-    reached = [value for value in whole.starts.values if np.isfinite(value)]
-    listed = ", ".join(f"{value:.6g}" for value in reached)
+    first = f"First on {few.said}. {ends.said or 'No point passed the validation.'}"
     answer = dataclasses.replace(
         whole,
         counts=Counts.of_search(call.clock.elapsed - compiling, compiling),
         method=dataclasses.replace(auto, starts=auto.starts or STARTS),
-        log=(
-            first_line,
-            f"First on {few.said}. {ends.said}",
-            f"Then on all rows, from the best of these ends, {len(reached) - 1} starts more: F = {listed}.",
-            *whole.log[-1:],
-        ),
-        starts=Starts(
-            whole.starts.values,
-            f"On all rows, the first {len(ends.places)} from where a search on {few.said} ended. Of that: {ends.said}",
-        ),
+        log=(first_line, first, f"Then on all rows, {_reached(whole, len(ends.places))}", *whole.log[-1:]),
+        starts=whole.starts._replace(said=f"On all rows, {_reached(whole, len(ends.places))} {first}"),
     )
     known = whole.known_certificate
     return answer if known is None else answer.knowing(known)
 
 
-def _searched(few: FewerRows, auto: "Auto", seed: int, call: Call) -> tuple[Ends, Kind | None]:
-    """Where a search on some rows ends, and what cut it short, if it was not the time."""
+def _reached(whole: Solution, places: int) -> str:
+    """Where the starts on all rows came from, and where they ended."""
+    values = [f"{value:.6g}" for value in whole.starts.values if np.isfinite(value)]
+    begun = f"from {places} of these ends and, as time allowed, from other starts" if places else "from all starts"
+    return f"{begun}: F = {', '.join(values)}." if values else f"{begun}: no point passed the validation."
+
+
+def _searched(few: FewerRows, auto: "Auto", seed: int, call: Call) -> tuple[FirstEnds, Kind | None]:
+    """Where a search on some rows ends, and what cut it short."""
     assert auto.seconds is not None
-    starts = auto.starts or STARTS
     with (
-        progress_bar(call.progress, call.news, starts, "starts on some rows") as show,
+        progress_bar(call.progress, call.news, auto.starts or STARTS, "starts on some rows") as show,
         one_blas_thread,
         interruptible() as interrupt,
     ):
         deadline = Deadline(FEWER_ROWS_SHARE * auto.seconds, interrupt, call.clock.begin)
         setting, space, found = searched(few.prepared, auto, seed, call, deadline, show)
-    vectors = space.vectors
-    best, scale = [optimum[0] for optimum in optima(found.candidates)[:FEWER_ROWS_ENDS]], vectors.units.upper
+        cut_short = deadline.kind
+    vectors, best = space.vectors, [optimum[0] for optimum in optima(found.candidates)[:FEWER_ROWS_ENDS]]
     said = ""
     if best:
-        value = float(best[0].upper * scale.unit + scale.origin)
-        said = globality(found, value, best[0].upper, vectors.upper_unit)
+        scale = vectors.units.upper
+        said = globality(found, float(best[0].upper * scale.unit + scale.origin), best[0].upper, vectors.upper_unit)
     places = [(one.point.x * vectors.x_unit, one.point.y * vectors.y_unit) for one in best]
-    cut_short = None if deadline.kind is Kind.SECONDS else deadline.kind
-    return Ends(places, said, setting.compile_seconds), cut_short
+    return FirstEnds(places, said, setting.compile_seconds), cut_short
 
 
 def _like(tree: PyTree, vector: np.ndarray) -> PyTree:

@@ -85,7 +85,7 @@ class Space:
 
     def starting_at(self, others: Sequence[tuple[np.ndarray, np.ndarray]]) -> "Space":
         """The same with further starts right after the given one: points (x, y) in the user's units."""
-        xs, ys = (np.array(part) for part in zip(*others, strict=True))
-        xs, ys = xs / self.vectors.x_unit, ys / self.vectors.y_unit
+        landed = (self.vectors.landed(x / self.vectors.x_unit, y / self.vectors.y_unit) for x, y in others)
+        xs, ys = zip(*landed, strict=True)
         (x, *more_x), (y, *more_y) = self.xs, self.ys
         return dataclasses.replace(self, xs=np.array([x, *xs, *more_x]), ys=np.array([y, *ys, *more_y]))

@@ -52,7 +52,7 @@ class Columns:
 
     def _by_all(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         matrix = self._every(x, y, mu)
-        if self._misses <= MISSES:
+        if self._misses < MISSES:
             filled = matrix != 0
             self._filled = filled if self._filled is None else self._filled | filled
             self._looks += 1
@@ -63,7 +63,7 @@ class Columns:
     def _group(self, filled: np.ndarray) -> None:
         self._groups = _Groups.of(filled)
         if self._groups is None:
-            self._misses = MISSES + 1
+            self._misses = MISSES
         else:
             self._along = self._make(self._groups.ways)
 

@@ -9,6 +9,7 @@ the table of all derivatives; for larger ones four programs are compiled that ea
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._judge.columns import Columns
-from hierax._judge.programs import Layout, Programs, Trees, Values, joined, raveled, upper_rows
+from hierax._judge.programs import Layout, Programs, Trees, Values, forward, joined, raveled, upper_rows
 from hierax._judge.setting import Data, HostProgram
 from hierax._judge.table import Table
 from hierax._judge.units import Units, in_units
@@ -29,6 +30,7 @@ from hierax._math.lower_level import level_at
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
+WAYS = 64  # directions at a time
 FLAT = 1e7  # in units: where y answers to a push by so much, it is not unique
 
 
@@ -201,8 +203,9 @@ class _FromPrograms:
         self._slopes = programs.slopes.given(*fixed)
         rows = np.flatnonzero(~layout.face) if self._bounded else np.arange(layout.rows)
         self._rows = rows
-        matrices = functools.partial(_matrices, tuple(rows.tolist()))
-        every = setting.ready("matrices", matrices, *point, np.zeros(layout.rows)).given(*fixed)
+        name, jacobian = ("matrices", jax.jacfwd) if programs.little_data else ("matrices in blocks", _in_blocks)
+        matrices = functools.partial(_matrices, tuple(rows.tolist()), jacobian)
+        every = setting.ready(name, matrices, *point, np.zeros(layout.rows)).given(*fixed)
         self._matrices = Columns(every, functools.partial(self._along, point, rows))
         self._upper = setting.ready("upper", functools.partial(upper_table, self.with_faces), *point).given(*fixed)
         self.count = len(self._upper(x, y))
@@ -262,8 +265,13 @@ def _below(which: tuple[int, ...], problem: Problem, data: Data, trees: Trees, x
     return jnp.concatenate([rows[np.array(which, int)], jax.grad(level.objective)(level.start) + pull(mu)[0]])
 
 
+def _in_blocks(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return functools.partial(forward, function)
+
+
 def _matrices(
     which: tuple[int, ...],
+    jacobian: Callable[[Callable[[Array], Array]], Callable[[Array], Array]],
     problem: Problem,
     data: Data,
     trees: Trees,
@@ -274,7 +282,7 @@ def _matrices(
 ) -> Array:
     """The Jacobian of some rows in y, and below it the Hessian of L."""
     problem = in_units(problem, units)
-    return jax.jacfwd(lambda y: _below(which, problem, data, trees, x, y, mu))(y)
+    return jacobian(lambda y: _below(which, problem, data, trees, x, y, mu))(y)
 
 
 def _along(
@@ -291,7 +299,7 @@ def _along(
     """The same matrix times each of the ways, one line for each."""
     problem = in_units(problem, units)
     _, push = jax.linearize(lambda y: _below(which, problem, data, trees, x, y, mu), y)
-    return jax.vmap(push)(ways)
+    return jax.lax.map(push, ways, batch_size=WAYS)
 
 
 def _of_upper(with_faces: bool, problem: Problem, data: Data, trees: Trees, x: Array, y: Array) -> Array:

@@ -26,6 +26,7 @@ from hierax._problem import sets
 from hierax._problem.problem import Problem
 
 BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all derivatives is as quick as anything
+BLOCK = 16  # tangents through much data at a time
 SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
 
 Vector = TypeVar("Vector", np.ndarray, Array)
@@ -119,7 +120,8 @@ class Programs:
         self.trees = Trees(setting.x, setting.y)
         self.raw = raw_units(setting)
         x, y = raveled(setting.x), raveled(setting.y)
-        self.little_data = setting.once("little data", lambda: setting.numbers <= LITTLE_DATA)
+        self.numbers = setting.once("numbers", lambda: setting.numbers)
+        self.little_data = self.numbers <= LITTLE_DATA
         name, table = ("values", _table) if self.little_data else ("values by parts", _table_by_parts)
         point = np.concatenate([x, y, np.zeros(layout.rows)])
         self.table = setting.ready(name, table, self.trees, self.raw, point)
@@ -278,7 +280,7 @@ def _table(problem: Problem, data: Data, trees: Trees, units: Units, everything:
 def _table_by_parts(problem: Problem, data: Data, trees: Trees, units: Units, everything: Array) -> Array:
     """The same for much data: F and f take one pass back through it each, not one forth for every variable.
 
-    More operations, so that it takes longer to compile.
+    More operations, so that it takes longer to compile; a few tangents at a time (`forward`).
     """
     problem = in_units(problem, units)
     nx, ny = size(trees.x), size(trees.y)
@@ -291,8 +293,14 @@ def _table_by_parts(problem: Problem, data: Data, trees: Trees, units: Units, ev
         return jnp.concatenate([part(point)[:, None], jacobian(part)(point)], axis=1)
 
     above = lines(lambda point: jnp.concatenate(functions(point)[:2]), jax.jacrev)
-    below = lines(lambda point: jnp.concatenate(functions(point)[2:]), jax.jacfwd)
+    below = lines(lambda point: jnp.concatenate(functions(point)[2:]), lambda part: functools.partial(forward, part))
     return jnp.concatenate([above, below])
+
+
+def forward(function: Callable[[Array], Array], at: Array) -> Array:
+    """The Jacobian of a function of much data, BLOCK tangents at a time: all at once would not fit into memory."""
+    _, push = jax.linearize(function, at)
+    return jax.lax.map(push, jnp.eye(at.size, dtype=at.dtype), batch_size=BLOCK).T
 
 
 def _branches(

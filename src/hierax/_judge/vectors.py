@@ -24,7 +24,8 @@ from hierax._math.scatter import Cube, scattered, unit_cube
 
 BENT = 1e-7  # curvature down, in units, beyond rounding
 OTHER_LOOKS = 6  # points of Y at which a small lower level is looked at for convexity, at other x than the given one
-MANY_LOOKS = 300  # entries of y and rows up to which a lower level is looked at from everywhere
+MANY_LOOKS = 300  # entries of y and rows up to which a lower level is looked at from everywhere ...
+MANY_LOOKS_NUMBERS = 2_000_000  # ... and numbers that its functions go through: a look takes about 0.02 s there
 LARGE_LOOKS = 3  # points at which a larger lower level is looked at for convexity
 STRUCTURE_LOOKS = 3  # points at which Jacobians are looked at for entries that are always zero
 MODERATE, FEWER_STARTS = 100, 8  # larger lower levels than that are solved once, or from so many starts if not convex
@@ -109,7 +110,7 @@ class VectorProblem:
         """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
         first, *others = self._looked_at
         few = OTHER_LOOKS if self.programs.lanes > 1 else 1
-        many = self.programs.little_data and self.layout.ny + self.layout.rows <= MANY_LOOKS
+        many = self.layout.ny + self.layout.rows <= MANY_LOOKS and self.programs.numbers <= MANY_LOOKS_NUMBERS
         looks = self.lower_starts[: LOWER_STARTS if many else LARGE_LOOKS]
         found = bent_below(self, first, looks)
         for x in others if self.programs.lanes > 1 else others[:LARGE_LOOKS]:

@@ -135,7 +135,7 @@ class Tracker:
         system = self._system
         if system is None or not np.array_equal(system.active, active):
             return at
-        while at.left > SHARPER:
+        while SHARPER < at.left < np.inf:
             step = _step(level, system, at.mu, at.slopes)
             there = _after(level, step, at.y, at.mu, 1.0)
             if not np.array_equal(step.active, active) or not there.left <= CHORD * at.left:
