@@ -7,7 +7,9 @@ import pytest
 
 import hierax as hx
 from hierax._judge.keeping import nearest_kept
+from hierax._math.psi import Inner
 from hierax._methods.pace import REACH, SHORTEN, Below, first_pace, paced, within_reach
+from hierax._methods.watch import SLACK, first_watch, looked
 from hierax._problem.problem import Rows
 
 
@@ -124,3 +126,17 @@ def test_the_nearest_y_that_keeps_the_rows():
     same, left = nearest_kept(problem, None, jnp.ones(()), kept)
     np.testing.assert_array_equal(same, kept)
     assert float(left) == 0
+
+
+def test_curvature_that_moves_from_one_entry_to_another_is_met_at_once():
+    """As the weights of slacks do: the power iteration's vector has no part along the entry that is curved now."""
+    problem = hx.Problem(upper=lambda x, y, zeta: jnp.sum(y**2), lower=lambda x, y, xi: 0.5 * jnp.sum(x * y**2))
+    n = 40
+    inner, below = Inner(jnp.zeros(n), Rows(None, None)), Below(jnp.zeros(n), Rows(None, None))
+    first, second = jnp.ones(n).at[3].set(5.0), jnp.ones(n).at[30].set(20.0)
+    watch = first_watch(("inner",), jnp.asarray(5.0), first, below)
+    for _ in range(50):
+        watch = looked(watch, problem, first, inner, 0.0, None)
+    assert float(watch.share) == pytest.approx(1.0)
+    watch = looked(watch, problem, second, inner, 0.0, None)
+    assert float(watch.share) == pytest.approx(SLACK * 5.0 / 20.0)

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import hierax as hx
 from hierax.experiments.reproduce import svm_claims, svm_data, svm_report
 from hierax.experiments.reproduce.svm_methods import ENTRIES
 from hierax.experiments.reproduce.svm_plain import plain_svm
-from hierax.experiments.reproduce.svm_runs import Curve, Size, run_method
+from hierax.experiments.reproduce.svm_runs import Curve, Size, run_method, unit
+from hierax.problems import svm
 
 SMALL = Size(seeds=2, steps=20, record_every=10, tuning_seeds=1, tuning_steps=10)
 
@@ -154,3 +156,14 @@ def test_weights_belong_to_svm_alone():
     answer = CliRunner().invoke(app, ["reproduce", "toy", "--weights", "exp"])
     assert answer.exit_code == 1
     assert "--weights belongs to the experiment svm" in answer.output
+
+
+@needs_diabetes
+@pytest.mark.parametrize("seed", range(3))
+def test_the_longest_steps_of_the_grid_stay_finite(seed):
+    """The largest weight of a slack doubles from step to step there: SALM's steps follow it without a cap by hand."""
+    parts = svm_data.split("diabetes", seed, Path(OUTSIDE))
+    example = svm(parts.train, parts.validation, "softmax", unit=unit(parts))
+    method = ENTRIES[0].build(ENTRIES[0].grid[-1])
+    sol = hx.solve(example.problem, example.x0, example.y0, method, max_steps=60, seed=seed)
+    assert sol.status.name == "max_steps"

@@ -234,9 +234,12 @@ class SALVF(FromLowerSolution, WithSmoothness):
         """One outer step."""
         problem = scaled(problem, self.scales)
         point, weights = state.point, Weights(self.c1, self.c2, self.gamma1, self.gamma2)
-        # 1. The inner problem at (x_k, z_k).
+        # 1. The inner problem at (x_k, z_k), with steps for the curvature there; where the lower level is sampled, for
+        #    that of the last point: the batch of the direction must not tell how the inner problem is solved.
         at = InnerStart(point.x, point.y, point.z, state.w, state.lam, state.step)
-        watch, adapt = state.watch, self.adapt or ()
+        watch, adapt, stiffness = state.watch, self.adapt or (), self._inner.stiffness(self._gammas)
+        if problem.xi is None:
+            watch = looked(watch, problem, point.x, Inner(state.w, state.lam), stiffness, None)
         solver = self._inner.shortened(watch.share) if "inner" in adapt else self._inner
         solved, lower_status = solver.solve(problem, at, tickets.inner, state.key, self._gammas)
         inner = Inner(solved.w, solved.lam)
@@ -268,7 +271,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
         nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
         new = Point(x, y, z, nu)
         rules = (x_rule, y_rule, z_rule)
-        watch = looked(watch, problem, point.x, inner, self._inner.stiffness(self._gammas), xi)
+        if problem.xi is not None:
+            watch = looked(watch, problem, point.x, inner, stiffness, xi)
         if watch.pace is not None:
             watch = watch._replace(pace=paced_after(self, state, factors[0], point, x, inner))
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
@@ -334,7 +338,8 @@ class SALVF(FromLowerSolution, WithSmoothness):
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
         sizes, points = self.batches(problem), self.direction.gradients_per_step
         sampled = problem.xi is not None
-        watched = 2 * bool(structured(self, problem).adapt)  # a product with a Hessian
+        products_per_step = 3 if problem.xi is None else 1  # with a Hessian (`watch.py`)
+        watched = 2 * products_per_step * bool(structured(self, problem).adapt)
         products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
         return RunCosts(

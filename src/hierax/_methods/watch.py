@@ -1,18 +1,21 @@
 """How steps that were estimated at the start are corrected on the way: by the curvature that the run meets.
 
 One product per step goes on with a power iteration on the Hessian in y of the lower level's augmented Lagrangian, where
-the run is. Where the curvature it finds exceeds what the steps were made for, they are shortened by the ratio. It moves
-with the run: a curvature that falls again gives the steps back. How far x may go beyond its estimate: `pace.py`.
+the run is; where the lower level has no noise two more look for an entry that has become more curved than what it
+follows. Where the curvature found exceeds what the steps were made for, they are shortened by the ratio. It moves with
+the run: a curvature that falls again gives the steps back. How far x may go beyond its estimate: `pace.py`.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
 from hierax._base import tree_math
-from hierax._base.trees import dtype_of, normalised, or_one
+from hierax._base.trees import dtype_of, normalised, or_one, select
 from hierax._math.lagrangian import saddle_gradient_xw
 from hierax._math.psi import Inner
 from hierax._math.spectrum import probe
@@ -55,15 +58,34 @@ def first_watch(adapt: tuple[str, ...], curved: Scalar | None, x: PyTree, below:
 
 
 def looked(watch: Watch, problem: Problem, x: PyTree, inner: Inner, gamma: Scalar | float, xi: PyTree) -> Watch:
-    """With one more product, on the batch of the step."""
+    """With the curvature at a point, on a batch."""
     if watch.vector is None:
         return watch
 
     def slope(w: PyTree) -> PyTree:
         return saddle_gradient_xw(problem, x, w, inner.lam, gamma, xi)[1]
 
-    image = jax.jvp(slope, (inner.w,), (watch.vector,))[1]
+    def push(vector: PyTree) -> PyTree:
+        return jax.jvp(slope, (inner.w,), (vector,))[1]
+
+    image = push(watch.vector)
     met = tree_math.norm(image).astype(watch.share.dtype)
+    if problem.xi is None:
+        entry = push(_steepest(push, inner.w))
+        other = tree_math.norm(entry).astype(watch.share.dtype)
+        image, met = select(other > met, entry, image), jnp.maximum(met, other)
     return watch._replace(
         vector=normalised(image), share=jnp.where(met > 0, jnp.minimum(1.0, SLACK * watch.curved / or_one(met)), 1.0)
     )
+
+
+def _steepest(push: Callable[[PyTree], PyTree], w: PyTree) -> PyTree:
+    """The unit vector of the entry that answers most to a push of all of them, each in the direction of its sign.
+
+    Where entries are curved by themselves, as slacks with weights of their own are, that is the most curved one, which
+    a power iteration would not see before long: the vector of another entry has no part along it.
+    """
+    flat, tree = jax.flatten_util.ravel_pytree(w)
+    signs = jnp.where(jnp.arange(flat.size) % 2 == 0, 1.0, -1.0).astype(flat.dtype)
+    answer = jax.flatten_util.ravel_pytree(push(tree(signs)))[0]
+    return tree(jax.nn.one_hot(jnp.argmax(jnp.abs(answer)), flat.size, dtype=flat.dtype))
