@@ -4,6 +4,7 @@ import dataclasses
 import time
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import hierax as hx
@@ -60,6 +61,27 @@ def test_little_noise_is_certified():
     quiet = hx.solve(noisy(1e-6), 0.5, 0.5, progress=False)
     assert quiet.status.name == "converged"
     assert quiet.log[0].startswith("Route average")
+
+
+def test_samples_that_are_all_alike_prove_nothing():
+    """Noise that is -1, and once in 1e9 samples so much more that its mean is 0: x = 1 / 1.1 is not seen."""
+    rare = hx.Sampler(lambda key, n: jnp.where(jax.random.uniform(key, (n, 2)) < 1e-9, 1e9, 0.0) - 1.0)
+    sol = hx.solve(dataclasses.replace(noisy(0.5), zeta=rare, xi=rare), 0.5, 0.5, hx.Auto(samples=4000), progress=False)
+    assert not sol.status.ok
+    assert sol.certificate.verdict() == "unknown" and sol.certificate.unvarying == ("zeta", "xi")
+    reasons = " ".join(sol.certificate.reasons())
+    assert "4096 samples of zeta were all alike" in reasons and "below 0.00073" in reasons
+    assert "standard error of 0" not in " ".join(sol.log)
+
+
+def test_a_source_that_no_function_looks_at_needs_no_noise():
+    constant = hx.Sampler(lambda key, n: jnp.ones((n, 2)))
+    stated = dataclasses.replace(
+        noisy(0.5), upper=lambda x, y, zeta: (y - 1) ** 2 + 0.1 * x**2, lower=lambda x, y, xi: (y - 2 * x) ** 2
+    )
+    used = dataclasses.replace(stated, lower=noisy(0.5).lower, xi=constant)
+    assert hx.certify(stated, 1 / 1.1, 1 / 1.1).verdict() == "yes"
+    assert hx.certify(used, 1 / 1.1, 1 / 1.1).unvarying == ("xi",)
 
 
 @pytest.mark.slow

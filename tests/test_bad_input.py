@@ -41,6 +41,18 @@ TABLE = {
     "xi": (call(problem(xi=np.zeros(3))), r"Problem\(xi\): needs hx.Finite.* got ndarray. Arrays go in as hx.Finite"),
     "zeta": (call(problem(zeta=normal)), r"Problem\(zeta\): needs hx.Finite\(arrays\), hx.Sampler\(draw\)"),
     # functions
+    **{
+        f"{name} without return": (call(problem(**{name: lambda *args: None})), f"{name}: gives None where numbers")
+        for name in ("upper", "lower", "constraints", "equalities", "upper_constraints")
+    },
+    "a row without return": (
+        call(problem(constraints=lambda x, y: {"a": y - x, "b": None})),
+        r"constraints: gives None at \['b'\] where numbers are needed. Is its `return` missing\?",
+    ),
+    "draw without return": (
+        call(problem(xi=hx.Sampler(lambda key, n: (jax.random.normal(key, (n,)), None)))),
+        r"xi.draw: gives None at \[1\] where numbers are needed",
+    ),
     "constant upper": (
         call(problem(upper=lambda x, y, zeta: 1.0)),
         r"Problem\(upper\): returns the same number whatever x and y are",

@@ -10,6 +10,9 @@ import itertools
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -462,7 +465,7 @@ def test_wrong_arguments(call, text):
 
 def test_two_runs_in_one_folder_are_refused(tmp_path):
     held = FolderLock(tmp_path)
-    with pytest.raises(hx.InputError, match=rf"another run writes into this folder \(process {os.getpid()}\)"):
+    with pytest.raises(hx.InputError, match="another run writes into this folder"):
         toy(checkpoint=tmp_path)
     held.release()
     toy(checkpoint=tmp_path, max_steps=5)
@@ -542,14 +545,106 @@ def test_a_full_disk_ends_no_run(tmp_path, monkeypatch):
     equal(toy(), toy(checkpoint=tmp_path))
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.fixture
+def no_file_grows():
+    """Every write into a file fails, as on a full disk."""
+    resource = pytest.importorskip("resource", reason="the system has no limits on files")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_is_full_from_the_beginning_costs_no_answer(tmp_path, request):
+    expected = toy()
+    request.getfixturevalue("no_file_grows")
+    with pytest.warns(hx.HieraxWarning, match="could not be written"):
+        on = toy(checkpoint=tmp_path / "new", checkpoint_every=1e-9)
+    equal(expected, on)
+
+
 def test_a_device_that_is_full_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    os.symlink("/dev/full", tmp_path / "file.unfinished")
+
+    def full(file):
+        file.write(b"new")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     with pytest.raises(OSError, match="No space left"):
-        write_whole(path, lambda file: file.write(b"new"))
-    assert path.read_text() == "old"
+        write_whole(path, full)
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_whatever_goes_wrong_in_writing_costs_no_answer(tmp_path, monkeypatch):
+    def broken(folder, checkpoint):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(checkpoint_folder, "_write_into", broken)
+    with pytest.warns(hx.HieraxWarning, match=r"could not be written \(broken\)"):
+        equal(toy(), toy(checkpoint=tmp_path, checkpoint_every=1e-9))
+    monkeypatch.setattr(notes, "packed", broken)
+    with pytest.warns(hx.HieraxWarning, match="could not be written"):
+        equal(toy(), toy(checkpoint=tmp_path, checkpoint_every=1e-9))
+
+
+def test_a_folder_that_vanishes_and_cannot_be_made_again_costs_no_answer(tmp_path):
+    folder = tmp_path / "vanishes"
+
+    def vanish(info):
+        if info.step == 10:
+            shutil.rmtree(folder)
+            folder.write_text("in the way")
+
+    with pytest.warns(hx.HieraxWarning, match="could not be written"):
+        on = toy(checkpoint=folder, checkpoint_every=1e-9, callback=vanish)
+    equal(toy(), on)
+    assert "could not be written" in on.log[-1]
+
+
+HOLDER = """
+import os, pathlib, sys, time
+from hierax._base.files import FolderLock
+lock = FolderLock(pathlib.Path(sys.argv[1]))
+worker = os.fork()
+if worker:
+    print(worker, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_workers_that_a_killed_process_forked_hold_no_lock(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
+        worker = int(holder.stdout.readline())
+        try:
+            with pytest.raises(hx.InputError, match="another run writes into this folder"):
+                FolderLock(tmp_path)
+            holder.kill()
+            holder.wait()
+            FolderLock(tmp_path).release()
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+
+def test_symbolic_links_are_not_followed(tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    os.symlink(mine, tmp_path / "lock")
+    with pytest.raises(hx.InputError, match="cannot be written to"):
+        toy(checkpoint=tmp_path)
+    os.symlink(mine, tmp_path / "file.unfinished")
+    write_whole(tmp_path / "file", lambda file: file.write(b"new"))
+    assert mine.read_text() == "mine" and (tmp_path / "file").read_text() == "new"
+
+
+def test_files_of_others_stay(tmp_path):
+    (tmp_path / "thesis.unfinished").mkdir()
+    (tmp_path / "thesis.unfinished" / "chapter").write_text("mine")
+    (tmp_path / "checkpoint-1.unfinished").write_text("mine")
+    toy(checkpoint=tmp_path)
+    assert (tmp_path / "thesis.unfinished" / "chapter").read_text() == "mine"
+    assert (tmp_path / "checkpoint-1.unfinished").read_text() == "mine"
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(tmp_path):

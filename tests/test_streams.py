@@ -75,6 +75,45 @@ def test_a_re_iterable_restarts_in_order():
     assert feeder.batch == BATCH
 
 
+class Refilling:
+    """A loader with one buffer, which it refills for every batch."""
+
+    def __init__(self, batches, buffer, shown=lambda buffer: buffer):
+        self.batches, self.buffer, self.shown = batches, buffer, shown
+
+    def __iter__(self):
+        for batch in self.batches:
+            self.buffer[...] = batch
+            yield self.shown(self.buffer)
+
+
+class TorchLike:
+    """What NumPy sees of a torch tensor: `__array__` gives its own memory."""
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.memory, dtype, copy=copy)
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 16])
+@pytest.mark.parametrize("kind", ["numpy", "memory-mapped", "torch"])
+def test_a_loader_may_refill_its_buffer(kind, prefetch, tmp_path):
+    buffer = np.empty((BATCH, 2))
+    if kind == "memory-mapped":
+        buffer = np.memmap(tmp_path / "buffer", dtype=float, mode="w+", shape=(BATCH, 2))
+    loader = Refilling(XI, buffer, TorchLike if kind == "torch" else lambda memory: memory)
+    feeder = Feeder("xi", hx.Stream(loader, prefetch=prefetch))
+    np.testing.assert_array_equal(feeder.take(25), cycle(XI, 0, 25))
+
+
+def test_a_run_fed_from_one_buffer_is_that_of_separate_batches():
+    loaders = [Refilling(batches, np.empty((BATCH, 2))) for batches in (ZETA, XI)]
+    refilled, separate = solve(problem(*loaders)), solve(problem(ZETA, XI))
+    np.testing.assert_array_equal((refilled.x, refilled.y), (separate.x, separate.y))
+
+
 def test_a_generator_is_exhausted_after_its_last_batch():
     feeder = Feeder("xi", hx.Stream(batch for batch in XI))
     assert feeder.hold(100) == 11

@@ -175,6 +175,8 @@ class _Rounds:
         assert self.certificate is not None
         error = self.certificate.upper_se
         text = "F is known exactly" if error is None else f"F has a standard error of {error:.2g} on fresh samples"
+        if "zeta" in self.certificate.unvarying:
+            text = "F was the same on all fresh samples, which tells no standard error"
         if len(self.found) < 2:
             return f"{text}; one average alone does not tell that of x."
         first, second = (numbers_of(one.x) for one in self.found[-2:])

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from hierax._base.errors import InputError
 from hierax._base.lazy import lazy
 
-fcntl, msvcrt = lazy("fcntl"), lazy("msvcrt")  # of Unix, and of Windows
+filelock = lazy("filelock")
 
 UNFINISHED = ".unfinished"  # ends the name of what is being written
 
@@ -23,7 +23,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Make or replace a file by what `write` puts into it; where that fails the old file stays."""
     unfinished = path.with_name(path.name + UNFINISHED)
     try:
-        with open(unfinished, "wb") as file:
+        unfinished.unlink(missing_ok=True)  # what a killed process left, or a link, which is not followed
+        with open(unfinished, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -66,49 +67,38 @@ def flush_folder(path: Path) -> None:
 
 
 class FolderLock:
-    """A lock on a folder, held through an open file in it: the system drops it when the process ends, however."""
+    """A lock on a folder, held through a file in it: the system drops it when the process ends, however.
+
+    A file that is a symbolic link is refused, and processes that this one forks do not hold the lock.
+    """
 
     NAME = "lock"
 
     def __init__(self, folder: Path) -> None:
-        """Make the folder where there is none, and lock it; InputError names who holds it."""
+        """Make the folder where there is none, and lock it; InputError where that cannot be done."""
         self._path = folder / self.NAME
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._path, "a+", encoding="ascii")  # noqa: SIM115  # as long as the lock is held
+            self._lock = filelock.FileLock(self._path, blocking=False, thread_local=False)
+            self._lock.acquire()
+            self._file = os.stat(self._path)
+        except filelock.Timeout:
+            raise InputError(
+                f"checkpoint={str(folder)!r}: another run writes into this folder. Wait for its end, or name another "
+                "folder."
+            ) from None
         except OSError as error:
             raise InputError(f"checkpoint={str(folder)!r}: cannot be written to ({error}). Name another.") from error
-        try:
-            _lock(self._file.fileno())
-        except OSError:
-            self._file.seek(0)
-            holder = self._file.read().strip() or "unknown"
-            self._file.close()
-            raise InputError(
-                f"checkpoint={str(folder)!r}: another run writes into this folder (process {holder}). Wait for its "
-                "end, or name another folder."
-            ) from None
-        with contextlib.suppress(OSError):  # who holds it is good to know, on a full disk not more
-            self._file.truncate(0)
-            self._file.write(str(os.getpid()))
-            self._file.flush()
 
     @property
     def there(self) -> bool:
         """Whether the lock is still in its folder: a folder that was deleted takes it along."""
         try:
-            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._path))
+            return os.path.samestat(self._file, os.stat(self._path))
         except OSError:
             return False
 
     def release(self) -> None:
         """Let others in."""
-        self._file.close()
-
-
-def _lock(descriptor: int) -> None:
-    """Lock an open file, or raise OSError at once."""
-    if os.name == "nt":
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-    else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError):  # the process's end releases it too
+            self._lock.release()

@@ -8,6 +8,7 @@ import jax
 from jax.stages import Compiled
 from jaxtyping import PyTree
 
+from hierax._base.errors import InputError
 from hierax._base.trees import on_device
 from hierax._compile.calls import Call, Flat, Form, flattened, is_number, precision, taken_apart
 from hierax._compile.placement import Placement
@@ -125,7 +126,9 @@ class Bound:
         if given is nothing:
             return traces_of_nothing(place, lambda: trace_function(place.name, function, given, place.args, forget))
         with jax.numpy_dtype_promotion("standard") if self._mixed else nullcontext():
-            return trace_function(place.name, function, given, place.args, forget)
+            traced = trace_function(place.name, function, given, place.args, forget)
+        _refuse_none(place.name, traced[0])
+        return traced
 
     def run(
         self,
@@ -197,6 +200,18 @@ class Bound:
             return Ready(compiled, call.rest[: call.of_problem], other)
 
         return self._with_traces(attempt, name, args, static, False)
+
+
+def _refuse_none(name: str, trace: Trace) -> None:
+    """Raise InputError where a user's function gives None instead of numbers, as one without a `return` does."""
+    returned = jax.tree.unflatten(trace.out_tree, trace.jaxpr.outvars)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(returned, is_leaf=lambda node: node is None):
+        if leaf is None:
+            where = f" at {jax.tree_util.keystr(path)}" if path else ""
+            raise InputError(
+                f"{name}: gives None{where} where numbers are needed. Is its `return` missing? A problem that has no "
+                "such function leaves the argument out."
+            )
 
 
 class Ready:

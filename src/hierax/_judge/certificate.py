@@ -17,6 +17,7 @@ from hierax._judge.trained import Retrained
 from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED
 
 SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
+UNSEEN = 3.0  # expected number of events below which none is seen in more than 5 % of all samples: exp(-3)
 STEEP = 1e3  # multipliers beyond this, in units, stand for none
 TESTS = ("violation", "gap", "stationarity")
 
@@ -56,6 +57,7 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
         lengths: of x and of y, trees like them.
         data: what stood for the expectations.
         samples: how many fresh samples that were.
+        unvarying: the sources whose fresh samples were all alike, so that their noise is not known.
         notes: by the name of a number, why it is None or what to know about it.
 
     Examples:
@@ -74,6 +76,7 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
     lengths: tuple[PyTree, PyTree]
     data: str
     samples: int = 0
+    unvarying: tuple[str, ...] = ()
     notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def verdict(self, tol: float = 1e-3, **limits: float | None) -> Verdict:
@@ -138,6 +141,7 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
                 f"infeasible: {self.worst} is violated by {self.max_violation:.3g} ({self.violation:.2g} of its size)."
             )
             found.append(Objection(text, True))
+        found += [self._alike(source) for source in self.unvarying]
         status = int(self.reference.status)
         if self.retrained is not None:
             return found + self._trained(self.retrained, own["gap"], own["stationarity"])
@@ -149,6 +153,16 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
         if own["stationarity"] < math.inf:
             found += self._above(own["stationarity"])
         return found
+
+    def _alike(self, source: str) -> Objection:
+        """Samples without any noise prove nothing: what happens n p <= 3 times in n samples is missed in one of 20."""
+        least = UNSEEN / self.samples
+        text = (
+            f"the {self.samples} samples of {source} were all alike, which says nothing of rare ones: what has a "
+            f"probability below {least:.2g} can be missing in so many. If there is no noise, leave {source}= out or "
+            f"give hx.Sampler(..., exact=...); else more samples tell."
+        )
+        return Objection(text, False)
 
     def _below(self, tol: float) -> list[Objection]:
         found = []

@@ -148,6 +148,7 @@ def certificate_in(
         reference=found._replace(y=setting.whole(setting.x, found.y)[1]),
         data=f"{setting.zeta.text}; {setting.xi.text}",
         samples=setting.fresh_samples,
+        unvarying=setting.unvarying(),
         notes=notes,
         **numbers,
     )

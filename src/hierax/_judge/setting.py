@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
+from hierax._base.dependence import depends_on_arguments
 from hierax._base.errors import InputError
 from hierax._base.known_curvature import Curvature, curvatures
 from hierax._base.trees import split_variable
@@ -29,6 +30,7 @@ from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, is_
 
 WEAK = 1e-5  # rows whose slack and multiplier are both below this share of y's size are weakly active
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
+SAME = 1e-14  # relative difference of two means that rounding alone explains
 
 
 class Data(NamedTuple):
@@ -143,6 +145,35 @@ class Setting:
         fresh = (self.zeta.fresh, self.xi.fresh)
         return self.run(name, mapped, *args, static=fresh, quick=True)  # it runs once
 
+    def unvarying(self) -> tuple[str, ...]:
+        """The sources ("zeta", "xi") whose fresh samples left a function that uses them, and its gradient, unchanged.
+
+        Nothing is known of the noise then: it may be zero, or rare.
+        """
+
+        def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> dict[str, PyTree]:
+            functions = {"zeta": problem.upper, "xi": problem.lower}
+            return {
+                name: jax.value_and_grad(functions[name], (0, 1))(x, y, getattr(data, name))
+                for name in functions
+                if getattr(self, name).fresh
+            }
+
+        if not self.sampled:
+            return ()
+        seen = self.run_on_groups("variation", program, self.x, self.y)
+        return tuple(
+            name
+            for name in ("zeta", "xi")
+            if name in seen and all(map(_equal_up_to_rounding, jax.tree.leaves(seen[name]))) and self._uses(name)
+        )
+
+    def _uses(self, name: str) -> bool:
+        """Whether the function of a source looks at its samples at all."""
+        function = self.bound.problem.upper if name == "zeta" else self.bound.problem.lower
+        with float64():
+            return depends_on_arguments(lambda batch: function(self.x, self.y, batch), getattr(self._data, name))
+
     def solve_lower(
         self, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows | None = None
     ) -> LowerSolution:
@@ -242,6 +273,11 @@ class HostProgram:
 def standard_error(groups: np.ndarray) -> np.ndarray:
     """Of the mean over the groups (leading axis), entry by entry."""
     return np.std(groups, axis=0, ddof=1) / GROUPS**0.5
+
+
+def _equal_up_to_rounding(groups: np.ndarray) -> bool:
+    """Whether means over groups (leading axis) differ by no more than adding up the same numbers in another order."""
+    return bool(np.all(np.ptp(groups, axis=0) <= SAME * np.max(np.abs(groups), axis=0)))
 
 
 def refuse(problem: object, samples: object, seed: object) -> None:

@@ -64,8 +64,9 @@ class CheckpointFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = FolderLock(path)
-        for left in path.glob(f"*{UNFINISHED}"):  # by a process that was killed while it wrote
-            shutil.rmtree(left, ignore_errors=True)
+        for name in os.listdir(path):
+            if name.endswith(UNFINISHED) and NAME.fullmatch(name.removesuffix(UNFINISHED)):
+                shutil.rmtree(path / name, ignore_errors=True)  # left by a process that was killed while it wrote
         self._last = max(numbers_in(path), default=0)
 
     def close(self) -> None:

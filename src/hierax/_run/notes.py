@@ -109,31 +109,39 @@ class Journal:
         return self._taken + between - time.monotonic()
 
     def put(self, name: str, value: Any, told: str) -> None:
-        """Keep a record; an earlier one of the same name is replaced."""
+        """Keep a record; an earlier one of the same name is replaced. A record that cannot be kept ends no run."""
         self._put_at = time.monotonic()
-        self.records[name] = packed(value)
-        self._told, self._changed = told, True
+        try:
+            self.records[name] = packed(value)
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._told, self._changed = told, True
 
     def write(self) -> None:
-        """Write a checkpoint, if anything has changed. A disk that is full ends no run: the last checkpoint stays."""
+        """Write a checkpoint, if anything has changed. A failure ends no run, whatever it is: the last one stays."""
         if self._folder is None or not self._changed:
             return
         self._taken = self._put_at
         begin = time.monotonic()
         try:
             self._folder.write(Checkpoint(self._identity, versions(), self._told, self.records))
-        except (OSError, InputError) as error:
-            if not self._failed:
-                warnings.warn(
-                    f"checkpoint={str(self.path)!r}: could not be written ({error}). The run goes on, and tries again "
-                    "every checkpoint_every seconds; the last checkpoint that was written stays.",
-                    HieraxWarning,
-                    stacklevel=2,
-                )
-            self._failed, self._taken = str(error), time.monotonic()
+        except Exception as error:
+            self._fail(error)
         else:
             self._failed, self._changed = "", False
         self._write_seconds = time.monotonic() - begin
+
+    def _fail(self, error: Exception) -> None:
+        """Say once that what was done is not in the checkpoint."""
+        if not self._failed:
+            warnings.warn(
+                f"checkpoint={str(self.path)!r}: could not be written ({error}). The run goes on, and tries again "
+                "every checkpoint_every seconds; the last checkpoint that was written stays.",
+                HieraxWarning,
+                stacklevel=2,
+            )
+        self._failed, self._taken = str(error) or type(error).__name__, time.monotonic()
 
     def close(self) -> None:
         """Let others in."""

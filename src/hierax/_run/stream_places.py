@@ -50,7 +50,7 @@ class PlacedBatches:
         while True:
             for batch in iterator:
                 given += 1
-                batch = jax.tree.map(np.asarray, batch)
+                batch = jax.tree.map(_copied, batch)
                 if skip:
                     skip -= 1
                     if not skip and hash_of_arrays(batch) != self._begin.digest:
@@ -105,6 +105,11 @@ def refuse_unless_restorable(name: str, iterable: Iterable[Any]) -> None:
             "whose __iter__ begins anew), or an iterator with get_state and set_state or state_dict and "
             "load_state_dict."
         )
+
+
+def _copied(leaf: Any) -> np.ndarray:
+    """A batch's array with memory of its own: a loader may refill its buffer for the next batch."""
+    return np.asarray(leaf) if isinstance(leaf, jax.Array) else np.array(leaf)  # nobody writes into a jax.Array
 
 
 def _methods_of(candidate: object) -> tuple[str, str] | None:
