@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 import hierax as hx
-from hierax import datasets
+from hierax_lab import datasets
 
 CLASSES, BOUND = 10, 8.0
 
