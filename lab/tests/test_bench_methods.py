@@ -14,8 +14,6 @@ from scipy import optimize
 from typer.testing import CliRunner
 
 import hierax as hx
-from hierax._run.solution import Counts
-from hierax._run.status import Kind, Status
 from hierax.cli import app
 from hierax_lab.bench import methods, methods_measure
 from hierax_lab.bench.medium_case import Functions
@@ -199,9 +197,9 @@ def test_a_run_is_bounded_by_processor_seconds_whatever_share_of_the_processor_i
         begin, spent = state or (0, 0.0)
         made = min(max_steps, max(1, int(seconds * share / 0.5)))
         end = (begin + made, spent + made * 0.5 / share)
-        kind = Kind.MAX_STEPS if made == max_steps else Kind.SECONDS
-        cut.append(kind is Kind.SECONDS)
-        found = SimpleNamespace(status=Status(kind, "", end[0]), counts=Counts(seconds=end[1]), state=end)
+        cut.append(made < max_steps)
+        status = SimpleNamespace(name="seconds" if cut[-1] else "max_steps", failed=False, message="", step=end[0])
+        found = SimpleNamespace(status=status, counts=SimpleNamespace(seconds=end[1], compile_seconds=0.0), state=end)
         return methods_measure._Timed(found, share)
 
     judge = SimpleNamespace(record=lambda solution, seconds: _record(0.5, step=solution.status.step, seconds=seconds))

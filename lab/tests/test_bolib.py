@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._problem import sets
 from hierax_lab.bench.outside_judge import Judge
 from hierax_lab.problems import bolib
 
@@ -18,10 +17,10 @@ def test_values_and_feasibility_at_the_best_point(name):
     np.testing.assert_allclose(problem.lower(x, y, None), case.values[1], rtol=1e-8, atol=1e-8)
     for rows in (problem.constraints(x, y), problem.upper_constraints(x, y)):
         assert rows is None or float(jnp.max(rows)) <= 1e-8
-    assert sets.contains(problem.x_set, x, 1e-9) and sets.contains(problem.y_set, y, 1e-9)
+    assert problem.x_set.contains(x, 1e-9) and problem.y_set.contains(y, 1e-9)
     x0, y0 = case.x0y0()
     assert x0.shape == x.shape and y0.shape == y.shape
-    assert sets.contains(problem.x_set, x0) and sets.contains(problem.y_set, y0)
+    assert problem.x_set.contains(x0) and problem.y_set.contains(y0)
 
 
 def test_the_collection():

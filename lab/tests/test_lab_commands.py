@@ -1,4 +1,4 @@
-"""The commands of the lab, as the command line of hierax finds them: options, lost readers, figures without matplotlib."""
+"""The commands of the lab as the command line of hierax finds them: options, lost readers, missing figures."""
 
 import io
 import re
@@ -54,9 +54,8 @@ def test_a_reader_that_leaves_is_not_the_users_file(cli, monkeypatch):
 
 def test_no_experiment_loses_the_name_of_the_extra_to_rich(monkeypatch):
     """`Console.print` takes [plot] for markup, and pip would then install hierax once more."""
-    callers = [
-        file for file in Path(hierax_lab.__file__).parent.rglob("*.py") if "draw_or_say(" in file.read_text("utf-8")
-    ]
+    files = Path(hierax_lab.__file__).parent.rglob("*.py")
+    callers = [file for file in files if "draw_or_say(" in file.read_text("utf-8")]
     assert len(callers) > 5
     for file in callers:
         assert not re.search(r"draw_or_say\([^#]*?console\.print\)?$", file.read_text("utf-8"), re.MULTILINE), file

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from hierax import SALM
-from hierax._math.envelope import eliminated_value
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 from hierax_lab.reproduce import rates_floors, rates_inner, rates_outer, rates_vr
 from hierax_lab.reproduce import rates_run as rates
 from hierax_lab.reproduce.rates_fit import as_json, fit
@@ -59,10 +58,17 @@ def test_newton_finds_the_envelopes_minimiser() -> None:
     case = rates_outer.synthetic_case()
     gamma, z = jnp.ones(()), Rows(case.lam, None)
 
+    def largest(x: jax.Array, w: jax.Array) -> jax.Array:
+        """The maximum over lam of ell(x, z, w, lam) with both gammas 1, by its definition; its maximiser is held."""
+        h = case.problem.constraints(x, w)
+        lam = jax.lax.stop_gradient(rates_outer.best_multiplier(case.problem, x, w, z, gamma, gamma).inequalities)
+        term = jnp.maximum(lam + h, 0.0) ** 2 - lam**2 - (lam - case.lam) ** 2
+        return case.problem.lower(x, w, None) + jnp.sum(term) / 2
+
     @jax.jit
     def there(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         w = rates_outer.newton_point(case.problem, x, z, case.y, gamma, gamma)
-        return w, jax.grad(lambda v: eliminated_value(case.problem, x, z, v, gamma, gamma, None))(w)
+        return w, jax.grad(lambda v: largest(x, v))(w)
 
     # At z = lam* the envelope touches the value function.
     np.testing.assert_allclose(there(case.x)[0], case.y, atol=1e-10)

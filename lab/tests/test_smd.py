@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._problem import sets
 from hierax_lab.bench.outside_judge import Judge
 from hierax_lab.problems.smd import NUMBERS, smd, smd12_as_published, smd_case
 
@@ -53,8 +52,8 @@ def test_the_best_point(number):
     np.testing.assert_allclose(problem.lower(x, y, None), value_below(number, known.x), atol=1e-12)
     for rows in (problem.constraints(x, y), problem.upper_constraints(x, y)):
         assert rows is None or float(jnp.max(rows)) <= 1e-12
-    assert sets.contains(problem.x_set, x) and sets.contains(problem.y_set, y)
-    assert sets.contains(problem.x_set, example.x0) and sets.contains(problem.y_set, example.y0)
+    assert problem.x_set.contains(x) and problem.y_set.contains(y)
+    assert problem.x_set.contains(example.x0) and problem.y_set.contains(example.y0)
     assert known.x.shape == known.y.shape == (5,)
 
 
@@ -64,7 +63,7 @@ def test_solutions_below_and_finite_gradients(number):
     for _ in range(5):
         x = random_point(case.x_set, rng)
         y = solution_below(number, x)
-        assert sets.contains(case.y_set, y)
+        assert case.y_set.contains(y)
         np.testing.assert_allclose(case.lower(x, y), value_below(number, x), rtol=1e-10, atol=1e-8)
         assert case.rows is None or float(jnp.max(jnp.stack(case.rows(x, y)))) <= 1e-12
     both = jax.jit(lambda x, y: jax.tree.map(lambda f: jax.value_and_grad(f, (0, 1))(x, y), (case.upper, case.lower)))

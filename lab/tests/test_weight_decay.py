@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hierax import problems
-from hierax._base.errors import InputError
+from hierax import InputError, problems
 from hierax.problems.weight_decay import class_scores, cross_entropy, group_norms, perceptron, weight_decay, within
 from hierax_lab.reproduce import decay_training as training
 from hierax_lab.reproduce.decay_data import split

@@ -48,4 +48,4 @@ def loaded(name: str) -> typer.core.TyperCommand | typer.core.TyperGroup | None:
 
 
 def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else point.value.partition(".")[0]
+    return point.dist.name if point.dist is not None else point.module.partition(".")[0]

@@ -15,7 +15,7 @@ from hierax import InputError, MissingExtra
 from hierax_lab.datasets.sources import Source
 
 VARIABLE = "HIERAX_DATA"
-PIP_LINE = "pip install 'hierax[data]'"
+PIP_LINE = "pip install hierax-lab"  # which needs scikit-learn and pooch
 
 
 class MissingData(InputError):

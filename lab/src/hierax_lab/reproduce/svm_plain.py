@@ -18,7 +18,7 @@ def plain_svm(name: str, seeds: int, data_dir: Path | None) -> dict[str, float]:
     try:
         from sklearn.svm import LinearSVC
     except ImportError as error:
-        raise MissingExtra("the plain SVM is scikit-learn's: pip install 'hierax[data]'") from error
+        raise MissingExtra("the plain SVM is scikit-learn's: pip install 'hierax[sklearn]'") from error
     accuracies = []
     for seed in range(seeds):
         parts = split(name, seed, data_dir)
