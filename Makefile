@@ -1,5 +1,6 @@
 # Everything runs in .venv, which is built from requirements.lock, and `make docs` in .venv-docs, built from
-# requirements-docs.lock. Needed: make, Python >= 3.11, a package registry.
+# requirements-docs.lock. Both packages are installed, hierax (src) and hierax-lab (lab). Needed: make, Python >= 3.11, a
+# package registry.
 #   make test PYTHON=python3.12            choose the Python (only used when .venv is made)
 #   make test PYTEST_ARGS='-k sets -x'     pass options to pytest (also test-fast, test-all)
 #   make soak SOAK_ARGS='kills --kills 20' one part of the long tests, in small
@@ -27,9 +28,9 @@ help:
 	@echo "make bench       the benchmarks"
 	@echo "make soak        long tests under load: kills of running commands, a million steps, a thousand shapes, threads"
 	@echo "make docs        the documentation site, in build/docs/html; reads no network once .venv-docs is made"
-	@echo "make lock        resolve pyproject.toml into requirements.lock and requirements-docs.lock"
+	@echo "make lock        resolve both pyproject.toml into requirements.lock and requirements-docs.lock"
 	@echo "make check-lock  resolve both locks for every supported platform; installs nothing"
-	@echo "make release-check  build sdist and wheel, install them into a clean environment, and use them there"
+	@echo "make release-check  build both packages, install them into a clean environment, and use them there"
 	@echo "make clean       remove .venv, .venv-docs, caches and builds (not out/)"
 
 demo: .venv/installed
@@ -40,13 +41,13 @@ demo: .venv/installed
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test: lint
-	@$(PYTEST) -m "not slow" $(PYTEST_ARGS) tests
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS) tests lab/tests
 
 test-fast: .venv/installed
-	@$(PYTEST) --fast $(PYTEST_ARGS) tests
+	@$(PYTEST) --fast $(PYTEST_ARGS) tests lab/tests
 
 test-all: lint
-	@$(PYTEST) $(PYTEST_ARGS) tests
+	@$(PYTEST) $(PYTEST_ARGS) tests lab/tests
 
 lint: .venv/installed
 	@$(BIN)/python -m ruff check .
@@ -55,10 +56,10 @@ lint: .venv/installed
 	@$(BIN)/lint-imports --no-logo
 
 bench: .venv/installed
-	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+	@$(BIN)/python -m hierax_lab.speed $(BENCH_ARGS)
 
 soak: .venv/installed
-	@$(BIN)/python -m benchmarks.soak $(SOAK_ARGS)
+	@$(BIN)/python -m hierax_lab.soak $(SOAK_ARGS)
 
 # Shell text: sets $py to the first Python >= 3.11, or says what is missing.
 find_python = \
@@ -101,20 +102,20 @@ fill_venv = \
 	  "$$bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$$lock"; \
 	fi
 
-# Shell text: installs the project itself into the virtual environment $dir.
+# Shell text: installs the two packages themselves into the virtual environment $dir.
 install_project = \
 	if command -v uv >/dev/null 2>&1; then \
-	  uv pip install -q --python "$$dir/bin/python" --no-deps --no-build-isolation -e .; \
+	  uv pip install -q --python "$$dir/bin/python" --no-deps --no-build-isolation -e . -e lab; \
 	else \
-	  "$$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	  "$$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e . -e lab; \
 	fi
 
-# Two stamps: a new lock installs packages again, a new pyproject.toml only the project itself.
+# Two stamps: a new lock installs packages again, a new pyproject.toml only the two packages themselves.
 .venv/locked: requirements.lock
 	@dir=.venv; lock=requirements.lock; $(fill_venv)
 	@touch $@
 
-.venv/installed: .venv/locked pyproject.toml
+.venv/installed: .venv/locked pyproject.toml lab/pyproject.toml
 	@dir=.venv; $(install_project)
 	@touch $@
 
@@ -122,7 +123,7 @@ install_project = \
 	@dir=.venv-docs; lock=requirements-docs.lock; $(fill_venv)
 	@touch $@
 
-.venv-docs/installed: .venv-docs/locked pyproject.toml
+.venv-docs/installed: .venv-docs/locked pyproject.toml lab/pyproject.toml
 	@dir=.venv-docs; $(install_project)
 	@touch $@
 
@@ -144,14 +145,15 @@ find_uv = \
 	fi
 
 # The locks hold versions and hashes for every platform and Python version, and no addresses. What both pin has the same
-# version in both.
+# version in both. One lock serves both packages; they themselves are not in it.
 compile_lock = "$$uv" pip compile -q --universal --python-version 3.11 --generate-hashes --all-extras \
-	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK_ARGS)
+	  --no-emit-index-url --no-emit-find-links --no-emit-package hierax --custom-compile-command 'make lock' $(LOCK_ARGS)
 
 lock:
 	@$(find_uv); \
-	$(compile_lock) --group dev pyproject.toml -o requirements.lock; \
-	$(compile_lock) --group docs -c requirements.lock pyproject.toml -o requirements-docs.lock; \
+	$(compile_lock) --group pyproject.toml:dev pyproject.toml lab/pyproject.toml -o requirements.lock; \
+	$(compile_lock) --group pyproject.toml:docs -c requirements.lock pyproject.toml lab/pyproject.toml \
+	  -o requirements-docs.lock; \
 	if grep -nE '://|^-|file:|@ ' requirements.lock requirements-docs.lock; then \
 	  echo "the lines above hold addresses or options" >&2; exit 1; \
 	fi
@@ -167,4 +169,4 @@ release-check: .venv/installed
 clean:
 	rm -rf .venv .venv-docs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf docs/gallery docs/reference docs/sg_execution_times.rst
-	find src tests benchmarks examples docs gallery tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests lab examples docs gallery tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import minmax_scale
 
 import hierax as hx
 
@@ -46,8 +48,9 @@ def main() -> None:
 
     mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
 
-    data = hx.datasets.load("breast-cancer")
-    features, labels = hx.datasets.scale(data.features), data.labels
+    features, labels = load_breast_cancer(return_X_y=True)
+    features = minmax_scale(features, (-1.0, 1.0))
+    labels = np.where(labels == 1, 1.0, -1.0)
     rows = np.random.default_rng(0).permutation(len(labels))
     train, validation = rows[:TRAIN], rows[TRAIN : TRAIN + VALIDATION]
 

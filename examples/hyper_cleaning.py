@@ -10,20 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from sklearn.datasets import load_digits
 
 import hierax as hx
-from hierax import datasets
 
 CLASSES, BOUND = 10, 8.0
 
 
 def make_data(rows: int, wrong: float, seed: int) -> tuple[tuple[np.ndarray, np.ndarray], tuple, tuple, np.ndarray]:
     """Digits: training rows with a share of wrong labels, as many clean ones to validate, the rest to test."""
-    data = datasets.load("digits")
+    features, labels = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(data.labels))
-    features = (data.features[order] / 16.0).astype(np.float32)
-    labels = data.labels[order].astype(np.int32)
+    order = rng.permutation(len(labels))
+    features = (features[order] / 16.0).astype(np.float32)
+    labels = labels[order].astype(np.int32)
     is_wrong = rng.random(rows) < wrong
     given = np.where(is_wrong, (labels[:rows] + rng.integers(1, CLASSES, rows)) % CLASSES, labels[:rows])
     parts = [(features[a:b], labels[a:b]) for a, b in ((rows, 2 * rows), (2 * rows, None))]

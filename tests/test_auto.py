@@ -8,7 +8,8 @@ import pytest
 import hierax as hx
 from hierax._auto.referee import Referee
 from hierax._run.prepare import prepare
-from hierax.problems import bolib, toy
+from hierax.problems import toy
+from hierax_lab.problems import bolib
 
 
 def quadratic(**changes):

@@ -11,7 +11,7 @@ import hierax as hx
 from hierax._math.lower_level import SOLVED, UNBOUNDED, level_at
 from hierax._math.scatter import cover, unit_cube
 from hierax._problem import sets
-from hierax.problems import bolib
+from hierax_lab.problems import bolib
 
 STARTS = 24
 EXACT = hx.Exact(starts=STARTS)

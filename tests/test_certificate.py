@@ -19,8 +19,9 @@ from hierax._judge.units import lengths_of
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._math.psi import Inner, Weights, psi_gradient, stationarity
 from hierax._problem.problem import Rows
-from hierax.problems import Known, bolib, synthetic, toy_inner_solution
+from hierax.problems import Known, synthetic, toy_inner_solution
 from hierax.problems.toy import hyper_objective
+from hierax_lab.problems import bolib
 
 SYNTHETIC = synthetic(0.5)
 

@@ -1,16 +1,12 @@
 """The command line and the files it leaves: what is printed, what is written, how mistakes are reported."""
 
 import csv
-import io
 import json
-import re
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 import hierax as hx
@@ -259,28 +255,6 @@ def test_without_matplotlib_the_pip_line_is_printed(monkeypatch):
     said = []
     report.draw_or_say(lambda: report.new_figure(1.0, 1.0), said.append)
     assert said == ["No figures: figures need matplotlib: pip install 'hierax[plot]'"]
-
-
-def test_no_experiment_loses_the_name_of_the_extra_to_rich(monkeypatch):
-    """`Console.print` takes [plot] for markup, and pip would then install hierax once more."""
-    callers = [file for file in Path(report.__file__).parent.rglob("*.py") if "draw_or_say(" in file.read_text("utf-8")]
-    assert len(callers) > 5
-    for file in callers:
-        assert not re.search(r"draw_or_say\([^#]*?console\.print\)?$", file.read_text("utf-8"), re.MULTILINE), file
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    page = io.StringIO()
-    report.draw_or_say(lambda: report.new_figure(1.0, 1.0), Console(file=page).out)
-    assert "pip install 'hierax[plot]'" in page.getvalue()
-
-
-def test_reproduce_hands_over_its_options(cli, tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr("hierax.experiments.reproduce.toy_run.run", lambda out, **options: calls.append((out, options)))
-    result = cli("reproduce", "toy", "--quick", "--seeds", "7", "--out", "there")
-    assert result.exit_code == 0, result.output
-    (out, options) = calls[0]
-    assert (str(out), options) == ("there/toy", {"quick": True, "seeds": 7, "data_dir": None})
-    assert cli("reproduce", "nonsense").exit_code == 2
 
 
 def test_json_holds_plain_values_only(tmp_path):

@@ -268,20 +268,6 @@ def test_a_file_that_leaves_is_no_success(cli, tmp_path, left):
     assert cli("verify", "leaves.py:problem", "answer.json").exit_code == UNREADABLE
 
 
-def test_a_reader_that_leaves_is_not_the_users_file(cli, monkeypatch):
-    """As in `hierax datasets | head -1`: rich ends the program."""
-
-    def print_to_nobody(self, *args, **kwargs):
-        try:
-            raise BrokenPipeError
-        except BrokenPipeError:
-            raise SystemExit(1)  # noqa: B904  # as rich does
-
-    monkeypatch.setattr("rich.console.Console.print", print_to_nobody)
-    done = cli("datasets")
-    assert done.exit_code == 1 and done.stderr == ""
-
-
 def test_a_failure_is_no_certificate(cli, tmp_path):
     """Auto's own failures have a code of their own, and no table that could be taken for an answer."""
     (tmp_path / "empty.py").write_text(README_PROBLEM.replace("y - x,", "y - x + 10.0,"))

@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 
 import hierax as hx
-from hierax.problems import bolib
+from hierax_lab.problems import bolib
 
 
 def kinked(n):

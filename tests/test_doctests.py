@@ -1,4 +1,4 @@
-"""The examples in the docstrings of hierax show what a user gets who types them into a fresh interpreter."""
+"""The examples in the docstrings of both packages show what a user gets who types them into a fresh interpreter."""
 
 import doctest
 import importlib
@@ -7,20 +7,26 @@ from pathlib import Path
 import pytest
 
 import hierax
+import hierax_lab
 
-PACKAGE = Path(hierax.__file__).parent
+PACKAGES = [Path(package.__file__).parent for package in (hierax, hierax_lab)]
 
 
-def module_name(file: Path) -> str:
-    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+def module_name(package: Path, file: Path) -> str:
+    parts = file.relative_to(package.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-WITH_EXAMPLES = sorted(module_name(file) for file in PACKAGE.rglob("*.py") if ">>> " in file.read_text("utf-8"))
+WITH_EXAMPLES = sorted(
+    module_name(package, file)
+    for package in PACKAGES
+    for file in package.rglob("*.py")
+    if ">>> " in file.read_text("utf-8")
+)
 
 
 def test_the_examples_are_found():
-    assert {"hierax.solving", "hierax._problem.problem"} <= set(WITH_EXAMPLES)
+    assert {"hierax.solving", "hierax._problem.problem", "hierax_lab.datasets.loading"} <= set(WITH_EXAMPLES)
 
 
 @pytest.mark.usefixtures("as_users_start")

@@ -10,13 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import METHOD, TOY, same
-from rich.console import Console
 
 import hierax as hx
 from hierax._auto.stage_runner import StageRunner
 from hierax._base.interrupt import interruptible
-from hierax.experiments.reproduce import toy_run
-from hierax.experiments.reproduce.workers import run_tasks
 
 LONG = {"max_steps": 10**8, "record_every": 100}
 
@@ -117,28 +114,6 @@ def test_ctrl_c_ends_the_stages_of_auto(monkeypatch):
     assert np.isfinite(sol.value)
 
 
-def _value(number):
-    if number == 2:
-        press()
-    return number
-
-
-def test_experiments_keep_what_is_done():
-    kept = []
-    tasks = {(str(i),): (_value, (i,)) for i in range(4)}
-    with pytest.raises(KeyboardInterrupt):
-        run_tasks(tasks, Console(quiet=True), False, lambda found: kept.append(dict(found)))
-    assert kept[-1] == {("0",): 0, ("1",): 1}  # the third ended before its time, for all one knows
-
-
-def test_experiments_in_processes_end_at_once():
-    press_later(3.0)
-    begin = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt):
-        run_tasks({(str(i),): (time.sleep, (60,)) for i in range(2)}, Console(quiet=True), True)
-    assert time.perf_counter() - begin < 30.0
-
-
 # -- the clock ---------------------------------------------------------------------------------------------------------
 
 
@@ -200,14 +175,3 @@ def test_many_steps_and_few_seconds_leave_a_history(tmp_path):
     """A run that no record fell into ended in an IndexError of the figure."""
     sol = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10**9, seconds=0.5)
     assert len(sol.history) == (sol.status.step > 0)
-
-
-def test_the_toy_experiment_keeps_its_rows(monkeypatch):
-    def measure(row, starts, steps):
-        if row == "second":
-            press()
-        return row
-
-    monkeypatch.setattr(toy_run, "measure", measure)
-    with interruptible() as interrupt:
-        assert toy_run._measured(["first", "second", "third"], np.zeros((1, 2)), 1, interrupt) == ["first"]

@@ -12,8 +12,8 @@ import hierax as hx
 from hierax._math.convexity import affine_rows
 from hierax._math.lower_level import INACCURATE, SOLVED
 from hierax._methods.smoothed import Round
-from hierax.experiments.bench.medium_planted import planted_qp
 from hierax.problems import kinked, lvhba_toy
+from hierax_lab.bench.medium_planted import planted_qp
 
 
 def line(**rest: Any) -> hx.Problem:

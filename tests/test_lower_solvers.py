@@ -34,7 +34,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         remember(cache, key, value)
 
     monkeypatch.setattr(programs, "_remember", noted)
-    programs.forget_all()
+    programs.forget_programs()
     return names
 
 

@@ -15,11 +15,7 @@ from formulas import saddle_function
 import hierax as hx
 from hierax._lower.exact import Exact
 from hierax._math.convexity import joint_convexity
-from hierax._math.joint_set import (
-    is_linear_space,
-    onto_linear_space,
-    projection_problem,
-)
+from hierax._math.joint_set import is_linear_space, onto_linear_space, projection_problem
 from hierax._math.lower_level import SOLVED
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
 from hierax._methods.lvhba import LVHBA, NOT_AFFINE, NOT_CONVEX

@@ -18,14 +18,7 @@ from test_problems import expected, residuals
 from hierax._base.errors import InputError
 from hierax._problem import sets
 from hierax._problem.problem import Problem
-from hierax.problems import (
-    Example,
-    gaffa_toy,
-    kinked,
-    lvhba_toy,
-    random_qp,
-    synthetic,
-)
+from hierax.problems import Example, gaffa_toy, kinked, lvhba_toy, random_qp, synthetic
 
 
 class Quadratic(NamedTuple):

@@ -188,7 +188,7 @@ def test_the_command_line_in_two_processes(tmp_path):
 # test_half_of_the_data_each_is_the_run_of_one_process takes over a checkpoint in the same way.
 @pytest.mark.slow
 def test_the_svm_of_two_processes_survives_a_kill():
-    command = [sys.executable, "-m", "benchmarks.cluster_recovery", "--steps", "60"]
+    command = [sys.executable, "-m", "hierax_lab.soak.cluster_recovery", "--steps", "60"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900, env=dict(os.environ))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Resumed from the checkpoint" in done.stdout

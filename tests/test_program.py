@@ -298,7 +298,7 @@ def test_numbers_are_lifted_in_their_precision_and_order():
 def test_a_run_compiles_its_own_programs_and_nothing_else():
     """An array moved or a key made outside of them would each be a program of JAX's own, in every fresh process."""
     jax.clear_caches()
-    program.forget_all()
+    program.forget_programs()
     problem = hx.Problem(
         upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2 + jnp.mean(zeta),
         lower=lambda x, y, xi: (y - 2.0 * x) ** 2,

@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 
 import hierax as hx
-from hierax.problems import bolib
+from hierax_lab.problems import bolib
 
 
 def scalar(upper=(1.0, 0.1, 0.0, 0.0), lower=(1.0, 2.0, 0.0), row=(1.0, -1.0, 0.0), wave=0.0, x_set=None):

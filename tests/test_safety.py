@@ -12,8 +12,7 @@ import hierax as hx
 from hierax._run import checkpoint_folder
 from hierax._run.checkpoint_folder import Checkpoint, CheckpointFolder, Damaged, read_checkpoint
 from hierax._run.packing import packed
-from hierax.experiments import user_file
-from hierax.experiments.datasets.sources import SOURCES
+from hierax.cli import user_file
 
 SOURCE = Path(hx.__file__).parent
 CODE = {path: ast.parse(path.read_text("utf-8")) for path in SOURCE.rglob("*.py")}
@@ -44,7 +43,7 @@ def test_nothing_is_pickled_unpacked_or_evaluated():
 
 def test_a_file_is_run_by_one_function_alone():
     runs = {path.relative_to(SOURCE).as_posix() for path, name, _ in calls() if name == "exec_module"}
-    assert runs == {"experiments/user_file.py"}
+    assert runs == {"cli/user_file.py"}
     with pytest.raises(hx.InputError, match=r"FILE\.py:NAME"):
         user_file.split("model.py:../../etc")  # NAME is the name of the output folder
 
@@ -80,11 +79,3 @@ def test_a_pickle_inside_a_checkpoint_is_not_read(tmp_path):
     with pytest.raises(Damaged, match="allow_pickle=False"):
         read_checkpoint(found)
     assert not (tmp_path / "run").exists()
-
-
-def test_what_is_downloaded_has_a_safe_address_and_a_hash():
-    """That the hash is checked: test_datasets.py."""
-    for source in SOURCES.values():
-        assert source.home.startswith("https://")
-        assert len(source.sha256) == 64 and int(source.sha256, 16) >= 0
-        assert Path(source.file).name == source.file

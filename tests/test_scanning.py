@@ -5,7 +5,7 @@ import pytest
 
 import hierax as hx
 from hierax._judge.scanning import FEWEST, LOOKS, lowest_on_lines, scan_points
-from hierax.problems import smd
+from hierax_lab.problems.smd import smd
 
 
 def test_valleys_along_the_coordinates():

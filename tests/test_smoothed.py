@@ -10,8 +10,8 @@ from cases import EXACT
 
 import hierax as hx
 from hierax._methods.smoothed import Round, Samples
-from hierax.experiments.bench.medium_planted import planted_numbers, planted_qp
 from hierax.problems.toy import local_minimisers
+from hierax_lab.bench.medium_planted import planted_numbers, planted_qp
 
 # A method, and how many steps it takes to come within 1e-3 in x of the minimiser of F(x, y*(x)), with nothing set.
 METHODS: dict[str, tuple[Any, int]] = {

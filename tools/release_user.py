@@ -1,6 +1,7 @@
 """What a stranger does with an installed hierax without extras; run by `check_release.py` in a clean environment.
 
-Imports, solves, certifies; calls the commands; and looks that whatever needs an extra says which, in the words of pip.
+Imports, solves, certifies; calls the commands; and looks that whatever needs an extra, or the package hierax-lab, says
+so in the words of pip.
 """
 
 import subprocess
@@ -36,11 +37,11 @@ def stated() -> hx.Problem:
 NEEDING: dict[str, list[Callable[[], object]]] = {  # by extra, calls that need it; a new extra gets its line here
     "conic": [lambda: hx.Conic().solve(stated(), 0.5, 0.5)],
     "plot": [lambda: report.new_figure(1.0, 1.0)],
-    "data": [lambda: hx.datasets.load("breast-cancer"), lambda: hx.datasets.load("fourclass", download=True)],
     "sklearn": [lambda: hx.estimators.BilevelSVC()],
     "cvxpy": [lambda: hx.from_cvxpy(object(), [], [])],
 }
-PACKAGES = ("clarabel", "matplotlib", "pooch", "sklearn", "cvxpy")  # of the extras: not to be there
+MOVED: list[Callable[[], object]] = [lambda: hx.datasets.load, lambda: hx.problems.smd]  # to hierax-lab
+PACKAGES = ("hierax_lab", "clarabel", "matplotlib", "pooch", "sklearn", "cvxpy")  # of the extras: not to be there
 
 
 def extras_are_named() -> None:
@@ -55,7 +56,14 @@ def extras_are_named() -> None:
                 assert f"pip install 'hierax[{extra}]'" in str(error), error
             else:
                 raise AssertionError(f"extra {extra}: a call did without it")
-    without = set(metadata("hierax").get_all("Provides-Extra") or []) - set(NEEDING) - {"all"}
+    for call in MOVED:
+        try:
+            call()
+        except hx.MissingExtra as error:
+            assert "pip install hierax-lab" in str(error), error
+        else:
+            raise AssertionError("a name that has moved to hierax-lab is there without it")
+    without = set(metadata("hierax").get_all("Provides-Extra") or []) - set(NEEDING) - {"all", "data"}
     print("extras that no call here needs:", ", ".join(sorted(without)) or "none")
 
 
@@ -81,7 +89,18 @@ def commands_work() -> None:
         print("hierax", *words, "is fine", flush=True)
 
 
+def the_lab_is_missed_in_one_line() -> None:
+    """The commands of hierax-lab say how to get it; 2 is the exit code of a command that is not there."""
+    program = Path(sys.executable).with_name("hierax")
+    for words in (["bench", "toy"], ["reproduce", "toy", "--quick"], ["datasets"]):
+        done = subprocess.run([str(program), *words], capture_output=True, text=True, check=False)
+        line = f"error: hierax {words[0]} is a command of the package hierax-lab: pip install hierax-lab"
+        assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", line), done
+        print("hierax", *words, "says what is missing", flush=True)
+
+
 if __name__ == "__main__":
     solve_and_certify()
     extras_are_named()
     commands_work()
+    the_lab_is_missed_in_one_line()

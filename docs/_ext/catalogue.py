@@ -6,7 +6,14 @@ A name that a public module exports and that is missing here fails the build and
 from typing import NamedTuple
 
 # The modules that docs/versioning.md calls public; their `__all__` is what the reference must hold.
-MODULES = ("hierax", "hierax.problems", "hierax.estimators", "hierax.datasets", "hierax.extend")
+MODULES = (
+    "hierax",
+    "hierax.problems",
+    "hierax.estimators",
+    "hierax.extend",
+    "hierax_lab.datasets",
+    "hierax_lab.problems",
+)
 
 
 class Group(NamedTuple):
@@ -67,7 +74,7 @@ GROUPS = (
         "Bilevel problems whose answers are known, for tests, comparisons and first steps.",
         _of(
             "hierax.problems",
-            "Example Known toy toy_inner_solution synthetic ellipsoid_qp random_qp kinked gaffa_toy lvhba_toy smd svm "
+            "Example Known toy toy_inner_solution synthetic ellipsoid_qp random_qp kinked gaffa_toy lvhba_toy svm "
             "svm_reference svm_hypergradient SVMSolution weight_decay",
         ),
     ),
@@ -75,11 +82,6 @@ GROUPS = (
         "hierax.estimators",
         "Classifiers for scikit-learn that tune themselves as bilevel problems.",
         _of("hierax.estimators", "BilevelSVC HyperCleaner NormBoundedMLPClassifier"),
-    ),
-    Group(
-        "hierax.datasets",
-        "Data sets by name, with their origin and their terms.",
-        _of("hierax.datasets", "load Dataset splits scale quadratic_features availability SOURCES Source MissingData"),
     ),
     Group(
         "hierax.extend",
@@ -90,9 +92,23 @@ GROUPS = (
                 "hierax.extend",
                 "Begun Batches Tickets Metrics Residual Costs RunCosts Advice Iterate StepTaken LowerSolution Rows "
                 "Faces SOLVED INACCURATE INFEASIBLE UNBOUNDED project all_constraints violation gradient_mapping "
-                "init_rule apply_rule step_metrics batch_costs no_multipliers as_arrays fetch whole",
+                "init_rule apply_rule step_metrics batch_costs no_multipliers as_arrays fetch whole METHODS "
+                "first_state psi_stationarity interruptible Interrupt die_when_terminated forget_programs lazy",
             ),
         ),
+    ),
+    Group(
+        "hierax_lab.datasets",
+        "Data sets by name, with their origin and their terms; of the package hierax-lab.",
+        _of(
+            "hierax_lab.datasets",
+            "load Dataset splits scale quadratic_features availability SOURCES Source MissingData",
+        ),
+    ),
+    Group(
+        "hierax_lab.problems",
+        "A collection of problems with known solutions, of the package hierax-lab; another is `problems.bolib`.",
+        _of("hierax_lab.problems", "smd"),
     ),
 )
 
@@ -102,7 +118,8 @@ VALUES = {
     "hierax.extend.INACCURATE": "1, a `status` of `LowerSolution`: not solved to the tolerance.",
     "hierax.extend.INFEASIBLE": "2, a `status` of `LowerSolution`: no y in Y satisfies the constraints at this x.",
     "hierax.extend.UNBOUNDED": "3, a `status` of `LowerSolution`: the lower objective falls without limit at this x.",
-    "hierax.datasets.SOURCES": "The table of the data sets: a dictionary from name to `Source`.",
+    "hierax.extend.METHODS": "The published methods, by the names that `hierax solve --method` takes.",
+    "hierax_lab.datasets.SOURCES": "The table of the data sets: a dictionary from name to `Source`.",
 }
 
 # Members that a user calls or must write. The others serve the library and may change.
@@ -222,7 +239,7 @@ w &\leftarrow \operatorname{Proj}_Y\bigl(w - \eta_j (\nabla_y g(x, w; \xi_j) + J
     "hierax.problems.toy": r"""\min_{x \in [0, 3]}
 \frac{e^{2 - y^*(x)}}{2 + \cos 6x} + \tfrac12 \log\bigl((4x - 2)^2 + 1\bigr)
 \quad\text{where}\quad y^*(x) = \operatorname*{arg\,min}_{y \in [0, 3]} \{\, (y - 2x)^2 : y - x \le 0 \,\}""",
-    "hierax.datasets.scale": r"x_{ij} \mapsto -1 + 2\,\frac{x_{ij} - \min_j}{\max_j - \min_j}",
+    "hierax_lab.datasets.scale": r"x_{ij} \mapsto -1 + 2\,\frac{x_{ij} - \min_j}{\max_j - \min_j}",
 }
 
 # Where a name is explained further: pages of docs/. Those that its docstring refers to are not shown twice.
@@ -274,11 +291,13 @@ READ_ON: dict[str, tuple[str, ...]] = {
     "hierax.problems.toy": ("comparison.md",),
     "hierax.problems.svm": ("comparison.md",),
     "hierax.problems.weight_decay": ("comparison.md",),
-    "hierax.problems.smd": ("leaderboard.md",),
+    "hierax_lab.problems.smd": ("leaderboard.md",),
     "hierax.estimators.BilevelSVC": ("estimators.md",),
     "hierax.estimators.HyperCleaner": ("estimators.md",),
     "hierax.estimators.NormBoundedMLPClassifier": ("estimators.md",),
-    **dict.fromkeys(_of("hierax.datasets", "load Dataset SOURCES Source availability MissingData"), ("datasets.md",)),
+    **dict.fromkeys(
+        _of("hierax_lab.datasets", "load Dataset SOURCES Source availability MissingData"), ("datasets.md",)
+    ),
     **dict.fromkeys(
         _of(
             "hierax.extend",
@@ -296,20 +315,23 @@ READ_ON: dict[str, tuple[str, ...]] = {
 NOTHING_COMPUTED = {
     "an error or a warning: it says in words what happened and what to do": (
         *_of("hierax", "InputError RunFailed MissingExtra HieraxWarning"),
-        "hierax.datasets.MissingData",
+        "hierax_lab.datasets.MissingData",
     ),
     "a record: what its entries are computed by stands with the function that fills them in": (
         *_of("hierax", "Solution Solutions Status Info Theory"),
         *_of("hierax.problems", "Example Known SVMSolution"),
-        *_of("hierax.datasets", "Dataset Source"),
+        *_of("hierax_lab.datasets", "Dataset Source"),
         *_of("hierax.extend", "Begun Batches Tickets Metrics Costs RunCosts Advice Iterate StepTaken Rows"),
     ),
     "files and rows of data sets: their origins are in docs/datasets.md and in the table SOURCES": _of(
-        "hierax.datasets", "load splits availability"
+        "hierax_lab.datasets", "load splits availability"
     ),
     "bookkeeping between a method and the loop, or of compiled programs; the formulas are the method's": (
         *_of("hierax", "AbstractMethod cache"),
-        *_of("hierax.extend", "init_rule batch_costs as_arrays fetch"),
+        *_of("hierax.extend", "init_rule batch_costs as_arrays fetch forget_programs"),
+    ),
+    "signals and imports: they steer the process, and compute nothing": _of(
+        "hierax.extend", "interruptible Interrupt die_when_terminated lazy"
     ),
 }
 
@@ -324,6 +346,9 @@ EXCUSED: dict[tuple[str, str], str] = {
     ("hierax.cache", "example"): (
         "it changes where JAX keeps compiled programs for the rest of the process, which an example must not do to the "
         "process of the tests; tests/test_kept.py calls it in processes of its own"
+    ),
+    ("hierax.extend.die_when_terminated", "example"): (
+        "it changes how the process answers SIGTERM for good, which an example must not do to the process of the tests"
     ),
     ("hierax.from_torch", "example"): (
         "PyTorch is in no extra of hierax, so a docstring example cannot run; its text shows one, and "

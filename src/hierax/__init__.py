@@ -2,7 +2,8 @@
 
 State a problem (`Problem`, sets, samples), `solve` it, judge the answer (`certify`, `check`), or extend the library
 (`AbstractMethod`, `AbstractLowerSolver`, `AbstractSet`, and `hierax.extend`). Problems with known answers are in
-`hierax.problems`, data sets in `hierax.datasets`, classifiers for scikit-learn in `hierax.estimators`.
+`hierax.problems`, classifiers for scikit-learn in `hierax.estimators`. Experiments, benchmarks and data sets are a
+package of their own, hierax-lab.
 """
 
 from hierax._auto.auto import Auto
@@ -95,7 +96,6 @@ __all__ = [
     "cache",
     "certify",
     "check",
-    "datasets",
     "estimators",
     "extend",
     "from_cvxpy",
@@ -107,7 +107,7 @@ __all__ = [
     "theory",
 ]
 
-datasets = _lazy("hierax.datasets")
+datasets = _lazy("hierax.datasets")  # deprecated, so not in __all__
 estimators = _lazy("hierax.estimators")
 extend = _lazy("hierax.extend")
 problems = _lazy("hierax.problems")

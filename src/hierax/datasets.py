@@ -1,19 +1,10 @@
-"""Data sets by name: `load`, and what to do with one before it enters a problem.
+"""Deprecated: the data sets are now in the package hierax-lab, `hierax_lab.datasets`. The old names forward there."""
 
-The data sets belong to the experiments; this module is their public name. Nothing in the library imports it.
-"""
+from typing import Any
 
-from hierax.experiments.datasets.files import MissingData as MissingData
-from hierax.experiments.datasets.files import availability as availability
-from hierax.experiments.datasets.loading import Dataset as Dataset
-from hierax.experiments.datasets.loading import load as load
-from hierax.experiments.datasets.prepare import quadratic_features as quadratic_features
-from hierax.experiments.datasets.prepare import scale as scale
-from hierax.experiments.datasets.prepare import splits as splits
-from hierax.experiments.datasets.sources import SOURCES as SOURCES
-from hierax.experiments.datasets.sources import Source as Source
+from hierax._base.moved import from_the_lab
 
-__all__ = [
+NAMES = (
     "SOURCES",
     "Dataset",
     "MissingData",
@@ -23,4 +14,8 @@ __all__ = [
     "quadratic_features",
     "scale",
     "splits",
-]
+)
+
+
+def __getattr__(name: str) -> Any:
+    return from_the_lab(__name__, name, NAMES, "hierax_lab.datasets")

@@ -11,7 +11,19 @@ CTRL_C, TERMINATED = "Ctrl-C", "SIGTERM"
 
 
 class Interrupt:
-    """Whether Ctrl-C was pressed, or the process was asked to terminate, since the work began."""
+    """Whether Ctrl-C was pressed, or the process was asked to terminate, since the work began.
+
+    Attributes:
+        asked: whether the work is asked to end at its next look, with what it has.
+        by: what asked: "Ctrl-C" or "SIGTERM".
+
+    Examples:
+        >>> import hierax as hx
+        >>> interrupt = hx.extend.Interrupt()
+        >>> interrupt.ask()
+        >>> interrupt.asked, interrupt.by
+        (True, 'Ctrl-C')
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -31,7 +43,10 @@ _signals = {signal.SIGINT, signal.SIGTERM}  # that are answered
 
 
 def die_when_terminated() -> None:
-    """From now on SIGTERM ends the process at once, whatever is under way: for workers whose results nobody awaits."""
+    """From now on SIGTERM ends the process at once, whatever is under way: for workers whose results nobody awaits.
+
+    Without it a run under way in the process (`interruptible`) ends early instead, and returns what it has.
+    """
     _signals.discard(signal.SIGTERM)
 
 
@@ -41,6 +56,13 @@ def interruptible() -> Iterator[Interrupt]:
 
     Nested uses share the outermost's. Signals reach the main thread alone: in others nothing is changed, and a caller
     that handles a signal in its own way keeps its handler.
+
+    Examples:
+        >>> import hierax as hx
+        >>> with hx.extend.interruptible() as interrupt:
+        ...     done = [piece for piece in range(3) if not interrupt.asked]
+        >>> done
+        [0, 1, 2]
     """
     global _current  # handlers of signals belong to the process
     if _current is not None or threading.current_thread() is not threading.main_thread():

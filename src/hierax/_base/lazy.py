@@ -28,6 +28,10 @@ class _Lazy(ModuleType):
 def lazy(name: str, extra: str | None = None) -> Any:
     """The module `name`, imported when it is first used; where it belongs to an `extra`, the error says which.
 
+    Args:
+        name: of the module, for example "scipy.optimize".
+        extra: of hierax, that brings the module's package; None: it is always there.
+
     Examples:
         >>> special = lazy("scipy.special")
         >>> float(special.expit(0.0))

@@ -6,7 +6,6 @@ grows: delete it whenever you like.
 """
 
 import os
-import sys
 import warnings
 from pathlib import Path
 
@@ -14,6 +13,9 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.lazy import lazy
+
+platformdirs = lazy("platformdirs")
 
 VARIABLE = "HIERAX_CACHE"
 
@@ -62,12 +64,4 @@ def cache_where_the_environment_says() -> None:
 
 def default_folder() -> Path:
     """Where the platform keeps what can be computed again."""
-    if os.environ.get("XDG_CACHE_HOME"):
-        base = Path(os.environ["XDG_CACHE_HOME"])
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
-        base = Path(os.environ["LOCALAPPDATA"])
-    else:
-        base = Path.home() / ".cache"
-    return base / "hierax"
+    return Path(platformdirs.user_cache_dir("hierax", appauthor=False))

@@ -81,8 +81,15 @@ def _remember(cache: OrderedDict[Hashable, Value], key: Hashable, value: Value) 
         cache.popitem(last=False)
 
 
-def forget_all() -> None:
-    """Drop every compiled program."""
+def forget_programs() -> None:
+    """Drop every compiled program that hierax holds in this process: the next call compiles anew.
+
+    What JAX itself keeps goes with `jax.clear_caches()`, and programs on disk (`hx.cache`) stay.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.extend.forget_programs()
+    """
     with _lock:
         _programs.clear()
 

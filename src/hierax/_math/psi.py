@@ -214,3 +214,53 @@ def stationarity(
             jax.tree.map(lambda a, b: (a - b) / step, point.z, landed),
         )
     )
+
+
+def psi_stationarity(
+    problem: Problem,
+    point: Point,
+    w: PyTree,
+    lam: Rows,
+    *,
+    c1: Scalar | float,
+    c2: Scalar | float,
+    gamma1: Scalar | float,
+    gamma2: Scalar | float,
+    step: Scalar | float,
+) -> Scalar:
+    """How far a point of a run of SALVF is from stationary for Psi, without noise, for a given inner solution.
+
+        ||u - Proj(u - step grad Psi(u))|| / step,     u = (x, y, z)
+
+    The problem is taken in its own units: `SALVF.scales` are not applied.
+
+    Args:
+        problem: the problem; its sources are not asked.
+        point: `state.point` of a run: x, y, z and nu.
+        w: the inner solution w at (x, z), for example the exact one.
+        lam: its multipliers.
+        c1: the weight of the value function's gap.
+        c2: the weight of the outer term.
+        gamma1: of the augmented Lagrangian.
+        gamma2: of the proximal term around z.
+        step: 1/L_Psi, whatever step the method makes.
+
+    Examples:
+        >>> import hierax as hx, jax.numpy as jnp
+        >>> from hierax.problems import toy, toy_inner_solution
+        >>> problem = toy(0.0).problem
+        >>> sol = hx.solve(problem, 1.4, 0.5, hx.SALVF(), max_steps=5)
+        >>> point = sol.state.run.state.point
+        >>> w, lam = toy_inner_solution(point.x, point.z.inequalities, 1.0, 1.0)
+        >>> found = hx.extend.psi_stationarity(
+        ...     problem, point, w, hx.extend.Rows(lam, None), c1=5.0, c2=100.0, gamma1=1.0, gamma2=1.0, step=1e-2
+        ... )
+        >>> bool(found > 0)
+        True
+
+    References:
+        docs/method.md (stationarity)
+    """
+    weights = Weights(*(jnp.asarray(number) for number in (c1, c2, gamma1, gamma2)))
+    gradient = psi_gradient(problem, point, Inner(w, lam), weights, None, None)
+    return stationarity(problem, point, gradient, jnp.asarray(step))

@@ -412,7 +412,31 @@ def first_state(
     key: PRNGKeyArray,
     curved: Scalar | None = None,
 ) -> SALVFState:
-    """The state before the first step, with z = lam and nu = c1 lam; `curved`: what the steps were estimated for."""
+    """SALVF's state before its first step from a given point: `begin` without estimates and without a lower solve.
+
+        z = lam,     nu = c1 lam
+
+    Args:
+        method: a SALVF whose numbers are all filled in, for example `begin(...).method`.
+        problem: the problem.
+        x: the upper variable.
+        y: the lower variable.
+        lam: multipliers of the lower level, for example `no_multipliers(problem, x, y)`.
+        key: of the run's samples.
+        curved: the lower level's curvature that the steps were estimated for; None: they do not follow it.
+
+    Examples:
+        >>> import hierax as hx, jax, jax.numpy as jnp
+        >>> from hierax.problems import toy
+        >>> problem, x, y = toy(0.0).problem, jnp.asarray(1.4), jnp.asarray(0.5)
+        >>> method = hx.SALVF().begin(problem, x, y, jax.random.key(0)).method
+        >>> zero = hx.extend.no_multipliers(problem, x, y)
+        >>> int(hx.extend.first_state(method, problem, x, y, zero, jax.random.key(0)).step)
+        0
+
+    References:
+        docs/method.md
+    """
     upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
     scale = method.c1 if method.penalty == "multiplier" else jnp.zeros_like(method.c1)
     weighted = jax.tree.map(lambda a: scale * a, lam)

@@ -1,7 +1,7 @@
 """The command line. One module per command (`solve_command`, `verify_command`, ...); they are put together here.
 
 Thin: commands parse, call and print. What all of them share is here too: float64, compiled programs kept between calls,
-and in `errors` mistakes of the user told in one line. The commands of the experiments are mounted as they are.
+and in `errors` mistakes of the user told in one line. Commands of other packages come in by `plugins`.
 """
 
 from contextlib import suppress
@@ -13,9 +13,16 @@ import typer
 import hierax
 from hierax._base.errors import InputError
 from hierax._compile.kept import cache
-from hierax.cli import check_command, doctor_command, new_command, report_command, solve_command, verify_command
+from hierax.cli import (
+    check_command,
+    demo_command,
+    doctor_command,
+    new_command,
+    report_command,
+    solve_command,
+    verify_command,
+)
 from hierax.cli.errors import OneLineErrors
-from hierax.experiments import commands
 
 HELP = """Bilevel optimisation with a constrained lower level, from noisy samples.
 
@@ -41,7 +48,7 @@ app.command("solve", epilog=solve_command.EXAMPLE)(solve_command.solve)
 app.command("report", epilog=report_command.EXAMPLE)(report_command.write_report)
 app.command("verify", epilog=verify_command.EXAMPLE)(verify_command.verify_answer)
 app.command("doctor", epilog=doctor_command.EXAMPLE)(doctor_command.doctor)
-app.add_typer(commands.app)
+app.command("demo", epilog=demo_command.EXAMPLE)(demo_command.demo)
 
 
 def _version(wanted: bool) -> None:

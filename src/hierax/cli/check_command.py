@@ -6,9 +6,8 @@ import typer
 
 from hierax._base.interrupt import interruptible
 from hierax._judge.check import check
-from hierax.cli import codes
+from hierax.cli import codes, user_file
 from hierax.cli.stated import Target, stated
-from hierax.experiments import user_file
 
 EXAMPLE = "Example: hierax check problem.py:problem"
 

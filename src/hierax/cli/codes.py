@@ -9,6 +9,7 @@ from typing import Final
 CERTIFIED: Final = 0  # the certificate says yes
 DONE: Final = 0  # of commands that give no answer to certify
 REFUSED: Final = 1  # the call, the file or the machine is wrong: one line on stderr says what
+MISSPELT: Final = 2  # an option or a command that is not there
 NOT_CERTIFIED: Final = 3  # ended, with an answer that the certificate does not confirm
 FAILED: Final = 4  # the run failed: infeasible, unbounded, not finite, diverged, or its data ended
 INTERRUPTED: Final = 130  # by Ctrl-C, as shells have it

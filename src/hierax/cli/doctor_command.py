@@ -14,12 +14,12 @@ import jax
 import typer
 
 import hierax
+from hierax._base.moved import GET_THE_LAB
 from hierax._base.text import text_table
 from hierax._compile.kept import default_folder
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
-from hierax.cli import codes
-from hierax.experiments import datasets
+from hierax.cli import codes, plugins
 from hierax.solving import solve
 
 EXAMPLE = "Example: hierax doctor"
@@ -28,7 +28,6 @@ SETTING = "jax_compilation_cache_dir"  # JAX's name for where programs are kept,
 EXTRAS = {  # the packages that an extra brings, as they are imported
     "conic": ("clarabel",),
     "plot": ("matplotlib",),
-    "data": ("pooch", "sklearn"),
     "sklearn": ("sklearn",),
     "cvxpy": ("cvxpy", "clarabel"),
 }
@@ -47,10 +46,10 @@ def doctor() -> None:
     """Say what hierax finds on this machine, and solve and certify a small problem (five seconds at most).
 
     Exit codes:
-      0  all is well; extras and data that are missing are named, and are no fault
+      0  all is well; extras that are missing are named, and are no fault
       1  something is wrong
     """
-    lines = [*_versions(), _devices(), _precision(), _programs(), *_extras(), _data(), _self_test()]
+    lines = [*_versions(), _devices(), _precision(), _programs(), *_extras(), _lab(), _self_test()]
     print(text_table("What hierax finds", [(line.name, "WRONG" if line.wrong else "", line.text) for line in lines]))
     wrong = [line.name for line in lines if line.wrong]
     print(f"\nWrong: {', '.join(wrong)}." if wrong else "\nAll is well.")
@@ -137,11 +136,16 @@ def _extras() -> Iterator[Line]:
         yield Line(f"extra {extra}", cure if missing else f"found {' and '.join(packages)}")
 
 
-def _data() -> Line:
-    there = {name: datasets.availability(source).now for name, source in datasets.SOURCES.items()}
-    missing = [name for name, available in there.items() if not available]
-    text = f"{len(there) - len(missing)} of {len(there)} can be loaded"
-    return Line("data sets", f"{text}; without {', '.join(missing)}: hierax datasets tells" if missing else text)
+def _lab() -> Line:
+    """The package of the experiments and benchmarks; it belongs to exactly one version of hierax."""
+    try:
+        found = version("hierax-lab")
+    except PackageNotFoundError:
+        return Line("hierax-lab", f"not installed (experiments, benchmarks, data sets): {GET_THE_LAB}")
+    if found != hierax.__version__:
+        cure = f"{GET_THE_LAB}=={hierax.__version__}"
+        return Line("hierax-lab", f"{found} belongs to another version of hierax: {cure}", wrong=True)
+    return Line("hierax-lab", f"{found}: hierax {', '.join(plugins.LAB)}")
 
 
 def problem_of_the_readme() -> Problem:

@@ -10,13 +10,33 @@ import typer
 from rich.console import Console
 
 from hierax._base.errors import InputError, MissingExtra, RunFailed
-from hierax.cli import codes
+from hierax.cli import codes, plugins
 
 DEBUG = "--debug"
 
 
 class OneLineErrors(typer.core.TyperGroup):
-    """The group of all commands: turns exceptions into lines and exit codes, and takes --debug wherever it stands."""
+    """The group of all commands: its own and those of plugins. Turns exceptions into lines and exit codes.
+
+    --debug may stand anywhere.
+    """
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # as `invoke`
+        """The own commands, then those of other packages."""
+        own = super().list_commands(ctx)
+        return [*own, *sorted(set(plugins.found()) - set(own))]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> typer.core.TyperCommand | None:  # type: ignore[override]
+        """A command as the help lists it: of another package its name and a sentence, without importing it."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in plugins.found():
+            return own  # type: ignore[return-value]
+        return typer.core.TyperCommand(cmd_name, help=plugins.summary(plugins.found()[cmd_name]))
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple:  # type: ignore[override]
+        """The command that is called; one of another package is imported."""
+        command = plugins.loaded(args[0]) if args[0] not in self.commands else None
+        return super().resolve_command(ctx, args) if command is None else (args[0], command, args[1:])
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # as `invoke`
         """Bring --debug to the front, where the options of all commands are."""
@@ -57,4 +77,6 @@ class OneLineErrors(typer.core.TyperGroup):
 def _code(error: Exception, command: str | None) -> int:
     if command == "verify":
         return codes.UNREADABLE
+    if isinstance(error, plugins.NoSuchCommand):
+        return codes.MISSPELT
     return codes.FAILED if isinstance(error, RunFailed) else codes.REFUSED

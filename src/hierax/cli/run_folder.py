@@ -7,7 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from hierax import report
 from hierax._base.errors import InputError
@@ -17,6 +19,7 @@ from hierax._run.solution import Solution
 
 CHECKPOINT = "checkpoint"  # what a run leaves in its folder for --resume
 ANSWER = "answer.json"  # and for `hierax verify`
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
 
 
 class Settings(NamedTuple):

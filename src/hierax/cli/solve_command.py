@@ -24,11 +24,9 @@ from hierax._run.processes import Processes
 from hierax._run.progress import News, told
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
-from hierax.cli import codes, json_output, run_folder
-from hierax.cli.run_folder import CHECKPOINT, Settings
+from hierax.cli import codes, json_output, run_folder, user_file
+from hierax.cli.run_folder import CHECKPOINT, Out, Settings
 from hierax.cli.stated import Target, stated
-from hierax.experiments import user_file
-from hierax.experiments.commands import Out
 from hierax.solving import solve as run_solver
 
 EXAMPLE = "Example: hierax solve problem.py:problem --seconds 60 --out run"

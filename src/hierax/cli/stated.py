@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
-from hierax.experiments import user_file
+from hierax.cli import user_file
 
 Target = Annotated[
     str,

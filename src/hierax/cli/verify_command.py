@@ -7,9 +7,8 @@ import typer
 
 from hierax._run import answers
 from hierax._run.verifying import Verification, verify
-from hierax.cli import codes
+from hierax.cli import codes, user_file
 from hierax.cli.stated import Target, stated
-from hierax.experiments import user_file
 
 EXAMPLE = "Example: hierax verify problem.py:problem out/problem/answer.json"
 

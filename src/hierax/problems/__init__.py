@@ -6,6 +6,9 @@ its minimisers are not known, but its lower level and its hyper-gradient are (`s
 `weight_decay` takes images and labels; nothing about it is known beforehand.
 """
 
+from typing import Any
+
+from hierax._base.moved import from_the_lab
 from hierax.problems._svm_reference import SVMSolution as SVMSolution
 from hierax.problems._svm_reference import svm_hypergradient as svm_hypergradient
 from hierax.problems._svm_reference import svm_reference as svm_reference
@@ -16,7 +19,6 @@ from hierax.problems.example import Example as Example
 from hierax.problems.example import Known as Known
 from hierax.problems.kinked import kinked as kinked
 from hierax.problems.random_qp import random_qp as random_qp
-from hierax.problems.smd import smd as smd
 from hierax.problems.svm import svm as svm
 from hierax.problems.synthetic import synthetic as synthetic
 from hierax.problems.toy import toy as toy
@@ -32,7 +34,6 @@ __all__ = [
     "kinked",
     "lvhba_toy",
     "random_qp",
-    "smd",
     "svm",
     "svm_hypergradient",
     "svm_reference",
@@ -41,3 +42,7 @@ __all__ = [
     "toy_inner_solution",
     "weight_decay",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return from_the_lab(__name__, name, ("smd",), "hierax_lab.problems")

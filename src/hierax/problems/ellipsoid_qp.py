@@ -10,15 +10,15 @@ from jaxtyping import Array
 from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
-from hierax.problems._ellipsoids import (
+from hierax.problems.ellipsoids import (
     planted_multipliers,
     planted_slack,
     random_direction,
     random_ellipsoids,
     random_factor,
 )
-from hierax.problems._noise import batch_mean, gaussian
 from hierax.problems.example import Example, Known
+from hierax.problems.noise import batch_mean, gaussian
 
 SOURCE = "hierax: random quadratic problem over ellipsoids with a planted solution, for rates of inner solvers."
 

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
-from hierax.problems._ellipsoids import (
+from hierax.problems.ellipsoids import (
     Matrix,
     Vector,
     planted_multipliers,

@@ -13,7 +13,9 @@ from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite
 from hierax._problem.sets import Box
-from hierax.problems._svm_reference import Data, Weights, sample_weights
+from hierax.problems._svm_reference import Data as Data
+from hierax.problems._svm_reference import Weights as Weights
+from hierax.problems._svm_reference import sample_weights
 from hierax.problems.example import Example
 
 SOURCE = (

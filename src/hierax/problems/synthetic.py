@@ -13,7 +13,7 @@ from jaxtyping import Array
 from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
-from hierax.problems._ellipsoids import (
+from hierax.problems.ellipsoids import (
     Ellipsoids,
     Matrix,
     Vector,
@@ -23,8 +23,8 @@ from hierax.problems._ellipsoids import (
     random_ellipsoids,
     random_factor,
 )
-from hierax.problems._noise import batch_mean, gaussian, linear_term, uniform
 from hierax.problems.example import Example, Known
+from hierax.problems.noise import batch_mean, gaussian, linear_term, uniform
 
 SOURCE = "hierax: random bilevel problem with quadratic objectives and coupled ellipsoids around a planted solution."
 

@@ -10,8 +10,8 @@ from jaxtyping import Array, ArrayLike, Float64
 from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
-from hierax.problems._noise import gaussian, linear_term
 from hierax.problems.example import Example, Known
+from hierax.problems.noise import gaussian, linear_term
 
 SOURCE = (
     "L. Jiang, Q. Xiao, V. M. Tenorio, F. Real-Rojas, A. G. Marques, T. Chen: A primal-dual-assisted penalty approach "

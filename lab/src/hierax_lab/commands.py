@@ -1,0 +1,309 @@
+"""The commands of the lab: `hierax reproduce`, `hierax datasets` and `hierax bench`.
+
+They parse options, call an experiment and print; the command line of hierax loads them by their entry points and turns
+errors into one line each. Every experiment is imported here, so an experiment must be cheap to import: heavy
+third-party modules only through `lazy`.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hierax import InputError
+from hierax.problems.svm import Weights
+from hierax_lab import datasets
+from hierax_lab.bench import cold, external, fuzz, leaderboard, medium, methods, sampled, suites
+from hierax_lab.bench.cold_calls import CALLS as COLD_CALLS
+from hierax_lab.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
+from hierax_lab.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
+from hierax_lab.bench.methods_problems import ENTRIES as METHOD_PROBLEMS
+from hierax_lab.problems import bolib
+from hierax_lab.reproduce import decay_published, decay_run, rates_run, svm_published, svm_run, toy_published, toy_run
+from hierax_lab.speed import toy_speed
+
+reproduce_app = typer.Typer()
+datasets_app = typer.Typer()
+bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks: collections of problems, random problems, speed.")
+
+BENCH_WIDTH = 140  # characters that the tables of the benchmarks need, also where the output is a file
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
+DataDir = Annotated[Path | None, typer.Option(help="Folder with data sets; unset: HIERAX_DATA.")]
+
+TableProblems = Annotated[
+    list[str] | None, typer.Option("--problem", help="A problem, may be given again; unset: all.", show_default=False)
+]
+TableMethods = Annotated[
+    list[str] | None, typer.Option("--method", help="A method, may be given again; unset: all.", show_default=False)
+]
+
+
+class Experiment(StrEnum):
+    """What `hierax reproduce` can run."""
+
+    toy = "toy"
+    rates = "rates"
+    svm = "svm"
+    weight_decay = "weight-decay"
+    all = "all"
+
+
+class ExperimentSetting(StrEnum):
+    """By whose settings an experiment runs."""
+
+    ours = "ours"
+    published = "published"
+
+
+class SampleWeights(StrEnum):
+    """How the SVM experiment turns c into weights."""
+
+    softmax = "softmax"
+    exp = "exp"
+
+
+@reproduce_app.command("reproduce", epilog="Example: hierax reproduce toy --quick")
+def reproduce(
+    experiment: Annotated[Experiment, typer.Argument(help="Which experiment.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, judges nothing.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of random starts or seeds.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results; each experiment gets a folder in it.")] = Path(
+        "out"
+    ),
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets, where one is needed.")] = None,
+    weights: Annotated[
+        SampleWeights | None,
+        typer.Option(help="svm: sample weights softmax(c), or exp(c) unnormalised.", show_default=False),
+    ] = None,
+    setting: Annotated[
+        ExperimentSetting,
+        typer.Option(help="Our settings, or the paper's with the algorithms as printed (toy, svm, weight-decay)."),
+    ] = ExperimentSetting.ours,
+) -> None:
+    """Run an experiment of the paper and say which of its statements hold."""
+    every = [name for name in Experiment if name is not Experiment.all]
+    names = every if experiment is Experiment.all else [experiment]
+    if weights and Experiment.svm not in names:
+        raise InputError(f"--weights belongs to the experiment svm, not to {experiment}.")
+    if setting is ExperimentSetting.published:
+        _reproduce_published(experiment, quick, seeds, out, data_dir, weights)
+        return
+    chosen: Weights = "exp" if weights is SampleWeights.exp else "softmax"
+    for name in names:
+        folder = out / name
+        match name:
+            case Experiment.toy:
+                toy_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
+            case Experiment.rates:
+                rates_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
+            case Experiment.svm:
+                svm_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir, weights=chosen)
+            case Experiment.weight_decay:
+                decay_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
+
+
+def _reproduce_published(
+    experiment: Experiment,
+    quick: bool,
+    seeds: int | None,
+    out: Path,
+    data_dir: Path | None,
+    weights: SampleWeights | None,
+) -> None:
+    """`reproduce --setting published`; the theory's rates have no published run."""
+    runs = {
+        Experiment.toy: toy_published.run,
+        Experiment.svm: svm_published.run,
+        Experiment.weight_decay: decay_published.run,
+    }
+    if weights is not None:
+        raise InputError("--weights belongs to --setting ours: the published weights are softmax(c).")
+    if experiment is not Experiment.all and experiment not in runs:
+        raise InputError(f"--setting published: there is none of {experiment}, only of {', '.join(runs)}.")
+    for name in runs if experiment is Experiment.all else [experiment]:
+        runs[name](out / f"{name}-published", quick=quick, seeds=seeds, data_dir=data_dir)
+
+
+@datasets_app.command("datasets", epilog="Example: hierax datasets --download fourclass")
+def list_datasets(
+    download: Annotated[
+        str | None, typer.Option(metavar="NAME", help="First fetch this data set from its public home.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """List the data sets: size, origin, licence, hash, and whether each can be loaded now."""
+    if download is not None:
+        datasets.load(download, data_dir=data_dir, download=True)
+    table = Table(show_header=False, box=None, pad_edge=False)  # downwards: a hash is as wide as a terminal
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for source in datasets.SOURCES.values():
+        table.add_row("name", source.name)
+        table.add_row("rows x columns", f"{source.rows} x {source.columns}")
+        table.add_row("from", f"{source.origin}; {source.home}")
+        table.add_row("licence", source.licence)
+        table.add_row("sha256", source.sha256)
+        table.add_row("available", datasets.availability(source, data_dir).text)
+        table.add_row()
+    Console().print(table, highlight=False, markup=False)
+
+
+@bench_app.command("bolib", epilog="Example: hierax bench bolib --problem Bard1988Ex1")
+def bench_bolib(
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
+    solver: Annotated[
+        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
+    ] = None,
+    problem: Annotated[
+        list[str] | None, typer.Option(help="A problem, may be given again; unset: all 71.", show_default=False)
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Solve the 71 problems of BOLIB with Auto and the other solvers; every answer is judged by SciPy's SLSQP."""
+    solvers = _known("--solver", solver, list(external.SOLVERS))
+    problems = _known("--problem", problem, list(bolib.CASES))
+    external.run(_wide_console(), seeds, solvers, problems, out or Path("out") / "bolib")
+
+
+@bench_app.command("stochastic", epilog="Example: hierax bench stochastic --seeds 1 --starts 10")
+def bench_stochastic(
+    seeds: Annotated[int, typer.Option(min=1, help="Divisions of the data sets.")] = 3,
+    starts: Annotated[int, typer.Option(min=1, max=200, help="Starts of the toy.")] = 200,
+    data_dir: DataDir = None,
+    out: Out = None,
+) -> None:
+    """Solve sampled problems with Auto, nothing set: toy, synthetic, SVM, weight decay with wrong labels."""
+    sampled.run(_wide_console(), seeds, starts, data_dir, out or Path("out") / "stochastic")
+
+
+@bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")
+def bench_fuzz(
+    n: Annotated[int, typer.Option("--n", min=1, help="How many problems.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the problems.")] = 0,
+    only: Annotated[
+        int | None, typer.Option(min=0, help="Run this problem of the seed alone, with all details.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of each solve, compilation included.")] = 20.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the counts to this file.")] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Also ask for certificates of points that are no solutions.")
+    ] = False,
+) -> None:
+    """Solve random problems with nothing set and judge every claim from outside; counts of wrong claims by kind."""
+    if only is not None:
+        fuzz.run_one(_wide_console(), only, seed, seconds, certify)
+    else:
+        fuzz.run(_wide_console(), n, seed, seconds, json_file, certify)
+
+
+@bench_app.command("medium", epilog="Example: hierax bench medium --seconds 30")
+def bench_medium(
+    problem: Annotated[
+        list[str] | None, typer.Option(help="A problem, may be given again; unset: all.", show_default=False)
+    ] = None,
+    solver: Annotated[
+        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Limit of each run; unset: none for Auto, 30 for the others.", show_default=False),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
+    data_dir: DataDir = None,
+    out: Out = None,
+) -> None:
+    """Solve problems of ten to a thousand variables with Auto and outside solvers; every answer is judged outside."""
+    problems = _known("--problem", problem, MEDIUM_PROBLEMS)
+    solvers = _known("--solver", solver, list(MEDIUM_SOLVERS))
+    medium.run(_wide_console(), problems, solvers, seconds, seeds, data_dir, out or Path("out") / "medium")
+
+
+@bench_app.command("methods", epilog="Example: hierax bench methods --method salvf")
+def bench_methods(problem: TableProblems = None, method: TableMethods = None, out: Out = None) -> None:
+    """Run every method with nothing set on known-answer problems of six kinds, judged from outside; one table."""
+    problems = _known("--problem", problem, list(METHOD_PROBLEMS))
+    chosen = _known("--method", method, methods.NAMES)
+    methods.run(_wide_console(), problems, chosen, out or Path("out") / "methods")
+
+
+@bench_app.command("run", epilog="Example: hierax bench run my_method.py:Mine")
+def bench_run(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:NAME",
+            help="A subclass of hx.AbstractMethod in a Python file. The file is executed: run only what you trust.",
+        ),
+    ],
+    problem: TableProblems = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            help="Stored results; unset: out/methods/results.json, else those that come with hierax-lab.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Run a method of your own through the table of `bench methods`. FILE.py is executed."""
+    problems = _known("--problem", problem, list(METHOD_PROBLEMS))
+    methods.run_own(_wide_console(), target, problems, beside, out or Path("out") / "own-method")
+
+
+@bench_app.command("suite", epilog="Example: hierax bench suite smd --solver Auto")
+def bench_suite(
+    name: Annotated[str, typer.Argument(metavar=f"[{'|'.join(suites.PROBLEMS)}]", help="Which collection.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
+    solver: Annotated[
+        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    out: Out = None,
+) -> None:
+    """Solve a public collection of problems with Auto and the other solvers; every answer is judged outside hierax."""
+    _known("suite", [name], list(suites.PROBLEMS))
+    solvers = _known("--solver", solver, suites.solvers_of(name))
+    suites.run(_wide_console(), name, seeds, solvers, data_dir, out or Path("out") / "suites" / name)
+
+
+@bench_app.command("leaderboard", epilog="Example: hierax bench leaderboard out/suites --page out/leaderboard.md")
+def bench_leaderboard(
+    folder: Annotated[Path, typer.Argument(help="Folder with SUITE/results.json.")] = Path("out") / "suites",
+    page: Annotated[Path, typer.Option(help="The page to write.")] = Path("out") / "leaderboard.md",
+) -> None:
+    """Write a page with every solver's figures in every suite that was run, and points that beat published values."""
+    leaderboard.write_page(folder, page)
+    Console().print(f"Written to {page}", highlight=False, soft_wrap=True)
+
+
+@bench_app.command("toy", epilog="Example: hierax bench toy")
+def bench_toy() -> None:
+    """Time a step of SALVF on the toy, 200 starts at once, against NumPy versions of the same algorithm."""
+    toy_speed.run(_wide_console())
+
+
+@bench_app.command("cold", epilog="Example: hierax bench cold --out out/cold")
+def bench_cold(
+    only: Annotated[
+        list[str] | None, typer.Option(help="A call, may be given again; unset: all.", show_default=False)
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Measure CPU seconds from a fresh Python process to the answer, compilation included, for eleven calls."""
+    cold.run(_wide_console(), _known("--only", only, list(COLD_CALLS)), out or Path("out") / "cold")
+
+
+def _known(option: str, given: list[str] | None, known: list[str]) -> list[str]:
+    """The names given to an option, all of them known; every known name where none is given."""
+    for name in given or []:
+        if name not in known:
+            raise InputError(f"{option} {name}: unknown; there are {', '.join(known)}.")
+    return given or known
+
+
+def _wide_console() -> Console:
+    return Console(width=max(BENCH_WIDTH, Console().width))

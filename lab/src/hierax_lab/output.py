@@ -1,0 +1,79 @@
+"""Files and figures of experiments. Thin: numbers are written here, and none is computed."""
+
+import dataclasses
+import json
+import math
+import os
+import platform
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from hierax import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty matplotlib figure that no window system ever sees."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("figures need matplotlib: pip install 'hierax[plot]'") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: "Figure", path: Path) -> Path:
+    """Write a figure as PNG; makes the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def draw_or_say(draw: Callable[[], object], say: Callable[[str], None]) -> None:
+    """Draw; where matplotlib is missing say how to get it, because the numbers are worth having without pictures."""
+    try:
+        draw()
+    except MissingExtra as error:
+        say(f"No figures: {error}")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers of a run may depend on."""
+    names = ("hierax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy")
+    system = {"python": platform.python_version(), "machine": platform.machine()}
+    return {name: version(name) for name in names} | system
+
+
+def write_json(path: Path, content: object) -> Path:
+    """Write `plain(content)`; makes the folder. The file is whole or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(json.dumps(plain(content), indent=2) + "\n", "utf-8")
+    os.replace(unfinished, path)
+    return path
+
+
+def plain(value: object) -> object:
+    """The value as JSON knows it: arrays become lists, modules and named tuples dictionaries, anything else text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no word for it
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return plain(np.asarray(value).tolist())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"type": type(value).__name__} | fields
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return str(value)

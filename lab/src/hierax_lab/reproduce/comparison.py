@@ -1,0 +1,134 @@
+"""What the reports of the experiments that compare methods share: tables, targets, statements, panels.
+
+Nothing here knows an experiment: a report hands over its rows, curves and the names of their fields.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from hierax_lab.output import new_figure, save_figure
+from hierax_lab.reproduce.verdict import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = ("#1f6fb4", "#d1602b", "#3a9a5b", "#8b5fbf", "#b8860b", "#555555", "#c2185b")
+LINES = ("--", ":", "-.", (0, (1, 4)), (0, (5, 5)))
+MOST_OF_IT = 0.98  # of a figure's width: what a legend may take
+WIDTH = 140  # characters of the tables where the output is a file
+
+Row = dict[str, Any]  # what is written about one method, by name: numbers, texts and lists, as metrics.json has it
+
+
+class TargetRow(TypedDict):
+    """A bound that has to be kept on a data set, what was measured, and whether it is kept."""
+
+    set: str
+    target: str
+    measured: str
+    met: bool
+
+
+def report_console() -> Console:
+    """The terminal, or where the output is a file a console wide enough for the tables."""
+    return Console(width=None if Console().is_terminal else WIDTH)
+
+
+class Axis(NamedTuple):
+    """A field of the curves and what to write beside it."""
+
+    field: str
+    text: str
+    log: bool = False
+
+
+def headed(title: str, *headings: str) -> Table:
+    """An empty table with a column of names and columns of numbers."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def print_judgement(console: Console, judged: list[TargetRow] | None, statements: Sequence[Verdict]) -> None:
+    """The targets (None: not judged) and the paper's statements."""
+    if judged is None:
+        console.print("A quick run is not judged.\n")
+    else:
+        table = headed("targets for SALVF", "target", "measured", "")
+        for row in judged:
+            mark = "[green]met[/green]" if row["met"] else "[red]not met[/red]"
+            table.add_row(row["set"], row["target"], row["measured"], mark)
+        console.print(table)
+    print_verdicts(console, statements)
+
+
+def print_verdicts(console: Console, statements: Sequence[Verdict]) -> None:
+    """The paper's statements, each with its evidence."""
+    for statement in statements:
+        console.print(f'"{statement.statement}": {statement.holds}', highlight=False, style="bold", soft_wrap=True)
+        for line in statement.evidence:
+            console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+def draw_panels(
+    path: Path,
+    title: str,
+    curves: Mapping[str, Sequence[object]],
+    rows: Sequence[Axis],
+    columns: Sequence[Axis],
+    levels: Mapping[str, Mapping[str, float]],
+) -> Path:
+    """Means over the runs of each method with bands of one standard error; `levels`: horizontal lines by row field."""
+    figure = new_figure(13.0, 7.2)
+    panels = figure.subplots(len(rows), len(columns))
+    for (name, runs), colour in zip(curves.items(), COLOURS, strict=False):
+        for i, row in enumerate(rows):
+            values = np.stack([getattr(curve, row.field) for curve in runs])
+            middle = values.mean(axis=0)
+            spread = values.std(axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0 * middle
+            for j, column in enumerate(columns):
+                across = np.mean([getattr(curve, column.field) for curve in runs], axis=0)
+                shown = slice(1 if column.log else 0, None)  # a logarithm has no place for zero
+                panels[i, j].plot(across[shown], middle[shown], color=colour, label=labelled(name, runs), lw=1.4)
+                low, high = middle - spread, middle + spread
+                panels[i, j].fill_between(across[shown], low[shown], high[shown], color=colour, alpha=0.12, lw=0)
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            panel = panels[i, j]
+            if column.log:
+                panel.set_xscale("log")
+            for (text, level), style in zip(levels.get(row.field, {}).items(), LINES, strict=False):
+                panel.axhline(level, color="black", lw=0.8, ls=style, label=text)
+            panel.set(xlabel=column.text, ylabel=row.text)
+            panel.grid(alpha=0.25)
+            panel.spines[["top", "right"]].set_visible(False)
+    place_legend(figure, *panels[0, 0].get_legend_handles_labels())
+    figure.suptitle(f"{title}: mean over the seeds, bands one standard error")
+    return save_figure(figure, path)
+
+
+def labelled(name: str, runs: Sequence[object]) -> str:
+    """A method's entry in the legend; it says how many runs ended early, because their curves then stand still."""
+    early = sum(bool(getattr(curve, "failed", False)) for curve in runs)
+    return f"{name} ({early} of {len(runs)} ended early)" if early else name
+
+
+def place_legend(figure: "Figure", handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Below the panels, in as few lines as the width of the figure has room for."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for lines in range(1, len(labels) + 1):
+        columns = -(-len(labels) // lines)
+        legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+        if legend.get_window_extent(renderer).width <= MOST_OF_IT * figure.bbox.width or columns == 1:
+            return
+        legend.remove()

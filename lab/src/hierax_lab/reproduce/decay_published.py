@@ -1,0 +1,267 @@
+"""The weight-decay experiment in the published setting: the released split, network, batch, epochs and constants.
+
+Beside the methods stand two networks without weight decay: one trained on the training part, and one that may also
+train on the validation rows, as the y of every bilevel method does. The paper's accuracy is that of y; the judge here
+is a network trained anew on the training part under the bound a method ends with.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hierax_lab.output import draw_or_say, new_figure, save_figure, versions, write_json
+from hierax_lab.reproduce import published
+from hierax_lab.reproduce.comparison import COLOURS, Row, headed, report_console
+from hierax_lab.reproduce.decay_published_runs import (
+    ACTIVE_START,
+    BATCH,
+    C1,
+    C2,
+    EPOCHS,
+    GAMMA1,
+    GAMMA2,
+    HIDDEN,
+    NO_BOUND,
+    START,
+    STEP,
+    Curve,
+    S,
+    methods,
+    run_method,
+    run_training,
+)
+from hierax_lab.reproduce.published import CHANGED, CODE, DECAY_EPOCHS, OURS, PAPER, Given
+from hierax_lab.reproduce.verdict import Verdict
+from hierax_lab.reproduce.workers import Name, Task, run_tasks
+
+QUICK_EPOCHS = 2
+NONE, MORE = "no weight decay", "no weight decay, validation rows too"
+
+SETTINGS = (
+    Given("data", "digits (1,797 images), standardised", CODE),
+    Given("split", "60 / 20 / 20 %, one for all seeds", CODE),
+    Given("network", f"64-{HIDDEN}-10, ReLU", CODE),
+    Given("batch, epochs", f"{BATCH}, {EPOCHS}", CODE),
+    Given("bound C at the start", f"{START:g}", CODE),
+    Given("c1, c2", f"{C1:g}, {C2:g}", CODE),
+    Given("steps: alpha, eta_j, rho_j", f"{STEP:g}", CODE),
+    Given("SALVF-VR: alpha_k, beta_(k+1)", f"{STEP:g} (k+1)^(-1/3), (k+1)^(-2/3)", PAPER),
+    Given("z-gradient", "c1 gamma2 (z - lam): the printed sign is reversed", CHANGED),
+    Given("penalty, lam_0 of the inner loop", "quadratic, 0", PAPER),
+    Given("no weight decay", f"step {STEP:g} (released: 0.01), a new network for each seed (released: not)", CHANGED),
+    Given("gamma1, gamma2, s, z_0", f"{GAMMA1:g}, {GAMMA2:g}, {S}, 0", OURS),
+    Given("initial network, w_0", "Glorot's, as for every run here; where the last inner loop ended", OURS),
+    Given("BLOCC", f"c = {C1:g}, steps {STEP:g}, 3 x 2 inner steps on all rows, one outer step per epoch", OURS),
+    Given("seeds", f"{published.SEEDS} of the paper's 10", CHANGED),
+)
+
+
+def run(
+    out: Path,
+    quick: bool = False,
+    seeds: int | None = None,
+    data_dir: Path | None = None,
+    console: Console | None = None,
+) -> dict[str, object]:
+    """Run every method and the networks beside them, write metrics.json, curves.npz and a figure, print the tables.
+
+    Args:
+        out: folder for the results.
+        quick: one seed, two epochs, SALVF only: shows that everything works.
+        seeds: number of initial networks; None: 3.
+        data_dir: handed to `datasets.load`.
+        console: where to print; None: the terminal.
+
+    Returns:
+        What metrics.json holds.
+    """
+    console = console or report_console()
+    seeds, epochs = seeds or (1 if quick else published.SEEDS), QUICK_EPOCHS if quick else EPOCHS
+    names = [name for name in methods() if not quick or name == "SALVF"]
+    tasks: dict[Name, Task[list[Curve] | np.ndarray]] = {
+        (name,): (run_method, (name, seeds, epochs, data_dir)) for name in names
+    }
+    for name, more in ((NONE, False), (MORE, True)):
+        tasks[(name,)] = (run_training, ([NO_BOUND] * seeds, more, epochs, data_dir))
+    found = run_tasks(tasks, console, not quick)
+    every = {name: cast(list[Curve], found[(name,)]) for name in names}
+    trained = {name: cast(np.ndarray, found[(name,)]) for name in (NONE, MORE)}
+    judged = {
+        name: run_training([curve.final["bound"] for curve in curves], False, epochs, data_dir)[:, -1, 0]
+        for name, curves in every.items()
+    }
+    rows = summary(every, trained, judged)
+    statements = verdicts(rows)
+    content: dict[str, object] = {
+        "settings": [setting._asdict() for setting in SETTINGS],
+        "quick": quick,
+        "seeds": seeds,
+        "epochs": epochs,
+        "versions": versions(),
+        "rows": rows,
+        "released": {row.method: row.figures for row in published.DECAY_ACCURACY},
+        "statements": [dataclasses.asdict(statement) for statement in statements],
+    }
+    write_json(out / "metrics.json", content)
+    _write_curves(out / "curves.npz", every, trained)
+    print_tables(console, rows, statements, quick)
+    draw_or_say(lambda: draw(out / "figures" / "weight-decay.png", every, trained), console.out)
+    console.print(f"Results: {out}", highlight=False)
+    return content
+
+
+def summary(every: dict[str, list[Curve]], trained: dict[str, np.ndarray], judged: dict[str, np.ndarray]) -> dict:
+    """A row per network and method: accuracy of y at the stored epochs, bound, norm, and the judge's accuracy."""
+    none = trained[NONE][:, -1, 0]
+    rows: dict[str, Row] = {}
+    for name, columns in trained.items():
+        rows[name] = _accuracies(columns[:, :, 0], none) | {"norm": float(columns[:, -1, 1].mean())}
+    for name, curves in every.items():
+        finite = [bool(np.isfinite(curve.accuracy[-1])) for curve in curves]
+        rows[name] = _accuracies(np.stack([curve.accuracy for curve in curves]), none) | {
+            "norm": _mean([curve.norms[-1] for curve in curves]),
+            "bound": _mean([curve.final["bound"] for curve in curves]),
+            "bound_moved": max(abs(curve.final["bound"] - curve.final["start"]) for curve in curves),
+            "closest": _mean([np.nanmax(curve.norms - curve.bounds, initial=-np.inf) for curve in curves]),
+            "finite": sum(finite),
+            "runs": len(finite),
+            "judged": float(judged[name].mean()),
+            "judged_gain": float(np.mean(judged[name] - none)),
+            "judged_gain_se": _error(judged[name] - none),
+            "seconds": _mean([curve.final["seconds"] for curve in curves]),
+            "compile_seconds": float(np.sum([curve.final["compile_seconds"] for curve in curves])),
+            "gradients": _mean([curve.final["gradients"] for curve in curves]),
+            "statuses": sorted({curve.final["status"] for curve in curves}),
+        }
+    return rows
+
+
+def _accuracies(accuracy: np.ndarray, none: np.ndarray) -> Row:
+    """At the stored epochs (the last one where a run is shorter); `accuracy` by seed and epoch."""
+    last = accuracy.shape[1]
+    found: Row = {f"epoch_{epoch}": _mean(accuracy[:, min(epoch, last) - 1]) for epoch in DECAY_EPOCHS}
+    gain = accuracy[:, -1] - none
+    return found | {"gain": _mean(gain), "gain_se": _error(gain[np.isfinite(gain)])}
+
+
+def _mean(values: object) -> float:
+    kept = np.asarray(values, float)
+    kept = kept[np.isfinite(kept)]
+    return float(kept.mean()) if len(kept) else float("nan")
+
+
+def _error(values: np.ndarray) -> float:
+    return float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
+
+
+def verdicts(rows: dict[str, Row]) -> list[Verdict]:
+    """The paper's two statements about this experiment, and whether the bound did anything."""
+    published_names = [name for name in ("SALVF", "SALVF-VR", "BLOCC") if name in rows]
+    better = [rows[name]["judged_gain"] > 2 * rows[name]["judged_gain_se"] for name in published_names]
+    gains = [
+        f"{name}: y {rows[name]['gain']:+.4f} +- {rows[name]['gain_se']:.4f} over no weight decay; retrained under its "
+        f"C {rows[name]['judged_gain']:+.4f} +- {rows[name]['judged_gain_se']:.4f}; C moved by at most "
+        f"{rows[name]['bound_moved']:.2g}, the norm of y reaches C {rows[name]['closest']:+.2f}"
+        for name in published_names
+    ]
+    gains.append(f"{MORE}: {rows[MORE]['gain']:+.4f} +- {rows[MORE]['gain_se']:.4f} over training rows alone")
+    seconds = {name: rows[name]["seconds"] for name in published_names}
+    fastest = min(seconds, key=lambda name: seconds[name])
+    return [
+        Verdict(
+            "all bilevel methods exhibit improved performance and reduce overfitting",
+            "yes" if all(better) else "no: a network trained under the bounds they end with is not better",
+            gains,
+        ),
+        Verdict(
+            "SALVF is the most time-efficient",
+            "yes" if fastest == "SALVF" else f"no: {fastest} is",
+            [", ".join(f"{name} {value:.1f} s" for name, value in seconds.items()) + " for all epochs"],
+        ),
+    ]
+
+
+def _write_curves(path: Path, every: dict[str, list[Curve]], trained: dict[str, np.ndarray]) -> None:
+    arrays = {
+        f"{name}/{seed}/{field}": getattr(curve, field)
+        for name, curves in every.items()
+        for seed, curve in enumerate(curves)
+        for field in ("epochs", "accuracy", "norms", "bounds", "seconds")
+    }
+    np.savez(path, allow_pickle=False, **arrays, **trained)
+
+
+# -- tables and figure ------------------------------------------------------------------------------------------------
+
+
+def print_tables(console: Console, rows: dict[str, Row], statements: list[Verdict], quick: bool) -> None:
+    """The settings, ours beside the stored figures, and the statements."""
+    published.print_settings(console, SETTINGS)
+    console.print(
+        "epoch 50, 100: test accuracy of the network or of y, mean over the finite runs; stored: by the released code, "
+        f"{published.RELEASED}\n"
+        "gain: paired difference at the end to no weight decay; retrained: a network trained on training rows alone "
+        f"under the final C\nSALVF, from C = {ACTIVE_START:g}: not published, a bound that is active from the start\n",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(_of_y(rows))
+    console.print(_judged(rows))
+    published.print_statements(console, statements, quick)
+
+
+def _of_y(rows: dict[str, Row]) -> Table:
+    """What the paper's figure shows, beside the stored figures."""
+    table = headed(
+        "test accuracy of y", "epoch 50", "stored", "epoch 100", "stored", "gain over no weight decay", "finite"
+    )
+    absent = [row.method for row in published.DECAY_ACCURACY if row.method not in rows]
+    for name in [*rows, *absent]:
+        row, figures = rows.get(name, {}), published.stored(published.DECAY_ACCURACY, name)
+        here = [row.get(f"epoch_{epoch}") for epoch in DECAY_EPOCHS]
+        table.add_row(
+            name,
+            *(published.shown(value) for pair in zip(here, figures, strict=True) for value in pair),
+            f"{row['gain']:+.4f} +- {row['gain_se']:.4f}" if row else "",
+            f"{row['finite']}/{row['runs']}" if "runs" in row else "",
+        )
+    return table
+
+
+def _judged(rows: dict[str, Row]) -> Table:
+    """What the bounds are worth: networks trained anew under them."""
+    table = headed("under one judge", "final C", "norm of y", "retrained under C", "gain over none", "seconds")
+    for name, row in rows.items():
+        if "judged" in row:
+            table.add_row(
+                name,
+                f"{row['bound']:.2f}",
+                f"{row['norm']:.1f}",
+                f"{row['judged']:.4f}",
+                f"{row['judged_gain']:+.4f} +- {row['judged_gain_se']:.4f}",
+                f"{row['seconds']:.1f}",
+            )
+    return table
+
+
+def draw(path: Path, every: dict[str, list[Curve]], trained: dict[str, np.ndarray]) -> Path:
+    """Test accuracy against the epochs, means over the seeds; crosses: stored by the released code."""
+    figure = new_figure(9.0, 5.0)
+    panel = figure.subplots()
+    curves = {name: found[:, :, 0] for name, found in trained.items()}
+    curves |= {name: np.stack([curve.accuracy for curve in found]) for name, found in every.items()}
+    for (name, accuracy), colour in zip(curves.items(), COLOURS, strict=False):
+        panel.plot(np.arange(1, accuracy.shape[1] + 1), accuracy.mean(axis=0), color=colour, label=name, lw=1.4)
+        stored = published.stored(published.DECAY_ACCURACY, name)
+        for epoch, value in zip(DECAY_EPOCHS, stored, strict=True):
+            if value is not None:
+                panel.plot([epoch], [value], "x", color=colour)
+    panel.set(xlabel="epochs", ylabel="test accuracy of y", ylim=(0.85, 1.0))
+    panel.grid(alpha=0.25)
+    panel.legend(frameon=False, fontsize=9)
+    figure.suptitle("Weight decay in the published setting; crosses: stored by the released code (two lie below)")
+    return save_figure(figure, path)

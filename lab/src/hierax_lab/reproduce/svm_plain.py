@@ -1,0 +1,29 @@
+"""The yardstick of the SVM experiment: a plain linear SVM whose C is chosen on the validation set.
+
+It is scikit-learn's, on the same divisions of the data.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from hierax import MissingExtra
+from hierax_lab.reproduce.svm_data import split
+
+CS = 2.0 ** np.arange(-8, 9)
+
+
+def plain_svm(name: str, seeds: int, data_dir: Path | None) -> dict[str, float]:
+    """Mean test accuracy, and its standard error, over the experiment's divisions of the data."""
+    try:
+        from sklearn.svm import LinearSVC
+    except ImportError as error:
+        raise MissingExtra("the plain SVM is scikit-learn's: pip install 'hierax[sklearn]'") from error
+    accuracies = []
+    for seed in range(seeds):
+        parts = split(name, seed, data_dir)
+        fitted = [LinearSVC(C=c, dual=False).fit(*parts.train) for c in CS]
+        best = max(fitted, key=lambda model: model.score(*parts.validation))
+        accuracies.append(best.score(*parts.test))
+    spread = np.std(accuracies, ddof=1) / seeds**0.5 if seeds > 1 else 0.0
+    return {"accuracy": float(np.mean(accuracies)), "accuracy_se": float(spread)}

@@ -1,0 +1,311 @@
+r"""The toy in the published setting: Algorithms 2 and 3 as printed, corrected signs only, with the released constants.
+
+Rows: the paper's F and the F of the released notebook (an extra + x^2), the last iterate (which the paper's figure
+shows) and the random one (which its algorithms return); then, to tell the constants from the algorithms, the same
+algorithms with penalties that hold the constraint, and the library with nothing set. Every row has 2,500 samples of
+zeta, and every point is judged by the paper's F(x, y*(x)) = F(x, x).
+"""
+
+import dataclasses
+import warnings
+from itertools import groupby
+from pathlib import Path
+from typing import Literal, TypedDict
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hierax import SALM, SALVF, SALVF_VR, Decay, HieraxWarning, Plain, Problem, Solutions, Steps, Storm, solve_many
+from hierax.problems import toy
+from hierax.problems.toy import SIDE, hyper_objective, local_minimisers
+from hierax_lab.output import versions, write_json
+from hierax_lab.reproduce import published
+from hierax_lab.reproduce.comparison import headed, report_console
+from hierax_lab.reproduce.published import CHANGED, CODE, OURS, PAPER, Given
+from hierax_lab.reproduce.toy_claims import FEWEST, GLOBAL, normality
+from hierax_lab.reproduce.toy_rows import Numbers
+from hierax_lab.reproduce.toy_run import SIGMA, bootstrap_interval
+from hierax_lab.reproduce.verdict import Verdict
+
+Output = Literal["last", "random"]
+STARTS, K, R = 200, 500, 5
+QUICK_STARTS, QUICK_K = 10, 40
+C1, C2, GAMMA1, GAMMA2, ALPHA = 30.0, 15.0, 10.0, 0.1, 0.005
+S, Q = 10, 5
+ETA, RHO = 0.5, 1 / GAMMA2  # the theorem's smallest: 1/mu_G and 1/gamma2
+HELD_C1, HELD_C2, HELD_ALPHA = 5.0, 1000.0, 2e-4  # a step below 1/(2 L_Psi) = 1/4140
+NEAR = 0.05  # distance to the global minimiser that counts as having found it
+
+SETTINGS = (
+    Given("starts, uniform in [0, 3]^2", str(STARTS), PAPER),
+    Given("samples of zeta per run", str(K * R), PAPER),
+    Given("sigma of the gradient noise", f"{SIGMA:g}", PAPER),
+    Given("K, r", f"{K}, {R}", CODE),
+    Given("c1, c2", f"{C1:g}, {C2:g}", CODE),
+    Given("gamma1, gamma2", f"{GAMMA1:g}, {GAMMA2:g}", CODE),
+    Given("alpha, one step for x, y and z", f"{ALPHA:g}", CODE),
+    Given("SALVF-VR: alpha_k, beta_(k+1)", "alpha (k+1)^(-1/3), (k+1)^(-2/3)", PAPER),
+    Given("z-gradient", "c1 gamma2 (z - lam): the printed sign is reversed", CHANGED),
+    Given("penalty, lam_0 of the inner loop", "quadratic, 0", PAPER),
+    Given("eta_j, rho_j", f"{ETA:g}/(j+1), {RHO:g}/(j+1): the theorem's least, 1/mu_G and 1/gamma2", PAPER),
+    Given("s, q, z_0, w_0 of the inner loop", f"{S}, {Q}, 0, y_k", OURS),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    key: str
+    group: str
+    label: str
+    method: SALVF
+    steps: int
+    notebook: bool = False
+    output: Output = "last"
+
+
+class Metrics(TypedDict):
+    """What is measured at the points of a row.
+
+    gap: |y - x|; z_error: |z - 2x|, the multiplier's; excess: median of F(x, x) above its least value; near_global: the
+    share of the starts within 0.05 of the global minimiser; shares: nearest to each local minimiser.
+    """
+
+    starts: int
+    finite: int
+    x_mean: float
+    x_sd: float
+    x_sd_interval: list[float]
+    gap: float
+    z_error: float
+    excess: float
+    near_global: float
+    shares: list[float]
+    samples_zeta: int
+    samples_xi: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The points of a row and what is measured at them."""
+
+    row: Row
+    x: Numbers
+    y: Numbers
+    metrics: Metrics
+
+
+def printed(reduced: bool, c1: float = C1, c2: float = C2, alpha: float = ALPHA) -> SALVF:
+    """Algorithm 2, or 3 where `reduced`, as printed: the inner loop is Algorithm 1, one step size, nothing adapted."""
+    step = Decay(alpha, a=1.0, power=1 / 3 if reduced else 0.0)
+    return SALVF(
+        c1=c1,
+        c2=c2,
+        gamma1=GAMMA1,
+        gamma2=GAMMA2,
+        penalty="quadratic",
+        steps=Steps(x=step, y=step, z=step),
+        inner=SALM(steps=S, batch=1, eta=ETA, rho=RHO, warm=False, rule="paper"),
+        direction=Storm(schedule="paper", z=True) if reduced else Plain(),
+        control_variate=False,
+        follow=False,
+        adapt=(),
+        start="given",
+        batch_zeta=R,
+        batch_xi=Q,
+    )
+
+
+def all_rows(k: int) -> list[Row]:
+    """Every row; `k` outer steps of the printed algorithms, and as many samples of zeta for the last group."""
+    both = {"SALVF": False, "SALVF-VR": True}
+    rows = [
+        Row(f"published/{output}/{name}", "as published", f"{name}, {text}", printed(vr), k, output=output)
+        for output, text in _outputs().items()
+        for name, vr in both.items()
+    ]
+    rows += [
+        Row(f"notebook/{name}", "as published, with the notebook's F + x^2", name, printed(vr), k, notebook=True)
+        for name, vr in both.items()
+    ]
+    held = f"as printed, c1 = {HELD_C1:g}, c2 = {HELD_C2:g}, alpha = {HELD_ALPHA:g} < 1/(2 L_Psi)"
+    rows += [Row(f"held/{name}", held, name, printed(vr, HELD_C1, HELD_C2, HELD_ALPHA), k) for name, vr in both.items()]
+    ours = {"SALVF": SALVF(), "SALVF-VR": SALVF_VR()}
+    rows += [Row(f"nothing set/{name}", "nothing set", name, method, k * R) for name, method in ours.items()]
+    return rows
+
+
+def _outputs() -> dict[Output, str]:
+    return {"last": "last iterate", "random": "random iterate R"}
+
+
+def run(
+    out: Path,
+    quick: bool = False,
+    seeds: int | None = None,
+    data_dir: Path | None = None,
+    console: Console | None = None,
+) -> dict[str, object]:
+    """Run every row, write metrics.json and points.npz, print the tables and what they say.
+
+    Args:
+        out: folder for the results.
+        quick: few starts and steps: shows that everything works.
+        seeds: number of starts; None: 200.
+        data_dir: not used, the toy has no data.
+        console: where the tables go; None: standard output.
+
+    Returns:
+        The content of metrics.json.
+    """
+    del data_dir
+    console = console or report_console()
+    count = seeds or (QUICK_STARTS if quick else STARTS)
+    starts = SIDE * np.random.default_rng(0).random((count, 2))
+    results = {row.key: measure(row, starts) for row in all_rows(QUICK_K if quick else K)}
+    statements = verdicts(results)
+    content: dict[str, object] = {
+        "settings": [setting._asdict() for setting in SETTINGS],
+        "quick": quick,
+        "starts": count,
+        "versions": versions(),
+        "rows": {key: result.metrics for key, result in results.items()},
+        "released": {"x": published.TOY_X, "x_sd": published.TOY_X_SPREAD, "gap": published.TOY_GAP},
+        "statements": [dataclasses.asdict(statement) for statement in statements],
+    }
+    write_json(out / "metrics.json", content)
+    points = {key: np.stack([result.x, result.y], axis=1) for key, result in results.items()}
+    np.savez(out / "points.npz", allow_pickle=False, starts=starts, **points)
+    print_tables(console, results, statements, quick)
+    console.print(f"Written to {out}: metrics.json, points.npz", soft_wrap=True)
+    return content
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def stated(notebook: bool) -> Problem:
+    """The toy with the paper's F, or with the F of the released notebook, which has an extra + x^2."""
+    problem = toy(SIGMA).problem
+    if not notebook:
+        return problem
+    return dataclasses.replace(problem, upper=lambda x, y, zeta: problem.upper(x, y, zeta) + x**2)
+
+
+def measure(row: Row, starts: np.ndarray) -> Result:
+    """Run one row from every start and measure its points."""
+    with warnings.catch_warnings():
+        # The printed schedule of beta warns; it is here on purpose.
+        warnings.filterwarnings("ignore", message="Storm", category=HieraxWarning)
+        solution = solve_many(
+            stated(row.notebook),
+            starts[:, 0],
+            starts[:, 1],
+            row.method,
+            max_steps=row.steps,
+            output=row.output,
+            progress=False,
+        )
+    x, y = np.asarray(solution.x), np.asarray(solution.y)
+    return Result(row, x, y, _metrics(solution, x, y))
+
+
+def _metrics(solution: Solutions, x: Numbers, y: Numbers) -> Metrics:
+    assert solution.state is not None
+    assert isinstance(solution.method, SALVF)
+    assert solution.method.scales is not None
+    z = np.asarray(solution.state.run.state.point.z.inequalities / solution.method.scales.inequalities)
+    places = local_minimisers()
+    nearest = np.abs(x[:, None] - places).argmin(axis=1)
+    least = float(hyper_objective(places[GLOBAL]))
+    excess = np.asarray(hyper_objective(x)) - least
+    return {
+        "starts": len(x),
+        "finite": int((np.isfinite(x) & np.isfinite(y)).sum()),
+        "x_mean": float(np.mean(x)),
+        "x_sd": float(np.std(x, ddof=1)) if len(x) > 1 else 0.0,
+        "x_sd_interval": bootstrap_interval(x),
+        "gap": float(np.mean(np.abs(y - x))),
+        "z_error": float(np.mean(np.abs(z.reshape(x.shape) - 2 * x))),
+        "excess": float(np.median(excess)),
+        "near_global": float(np.mean(np.abs(x - places[GLOBAL]) <= NEAR)),
+        "shares": [float(np.mean(nearest == i)) for i in range(len(places))],
+        "samples_zeta": solution.counts.zeta,
+        "samples_xi": solution.counts.xi,
+        "seconds": solution.counts.seconds,
+    }
+
+
+# -- what it says -----------------------------------------------------------------------------------------------------
+
+
+def verdicts(results: dict[str, Result]) -> list[Verdict]:
+    """The paper's three statements about the toy, judged by the rows with the published settings."""
+    pair = [results[f"published/last/{name}"] for name in ("SALVF", "SALVF-VR")]
+    shares = [result.metrics["near_global"] for result in pair]
+    close = Verdict(
+        "the converged points are close to the global optimal solution",
+        "yes" if min(shares) >= 0.95 else f"no: at most {max(shares):.0%} of the starts are",
+        [
+            f"{r.row.label}: x = {r.metrics['x_mean']:.3f} +- {r.metrics['x_sd']:.3f}, y - x off by "
+            f"{r.metrics['gap']:.3f}; the global minimiser is {local_minimisers()[GLOBAL]:.3f}"
+            for r in pair
+        ],
+    )
+    normal = [normality(result.x) for result in pair]
+    judged = "yes" if min(normal) >= 0.01 else "no"
+    gaussian = Verdict(
+        "they form an approximate Gaussian distribution (Shapiro-Wilk at 1 %)",
+        judged if len(pair[0].x) >= FEWEST else f"not judged: fewer than {FEWEST} starts",
+        [f"{r.row.label}: p = {p:.2g} over all starts" for r, p in zip(pair, normal, strict=True)],
+    )
+    plain, reduced = (result.metrics["x_sd_interval"] for result in pair)
+    concentrated = Verdict(
+        "SALVF-VR is more concentrated than SALVF",
+        "yes (90 % intervals apart)" if reduced[1] < plain[0] else "no (90 % intervals not apart)",
+        [
+            f"{r.row.label}: sd of x {r.metrics['x_sd']:.4f} [{r.metrics['x_sd_interval'][0]:.4f}, "
+            f"{r.metrics['x_sd_interval'][1]:.4f}]"
+            for r in pair
+        ],
+    )
+    return [close, gaussian, concentrated]
+
+
+def print_tables(console: Console, results: dict[str, Result], statements: list[Verdict], quick: bool) -> None:
+    """The settings, the rows beside the released figures, and the statements."""
+    published.print_settings(console, SETTINGS)
+    places = " / ".join(f"{x:.3f}" for x in local_minimisers())
+    console.print(
+        f"x, |y - x|, |z - 2x|: mean over the starts, +- standard deviation; % of starts: nearest to {places}\n"
+        f"at .986: share within {NEAR:g} of the global minimiser; F - F*: median of F(x, x) above its least value\n",
+        highlight=False,
+    )
+    for group, rows in groupby(results.values(), key=lambda result: result.row.group):
+        console.print(_table(group, list(rows)))
+    table = headed(f"stored by the released code ({published.RELEASED})", "x", "|y - x|")
+    stored_x = f"{published.TOY_X:.3f} +- {published.TOY_X_SPREAD:.3f}"
+    table.add_row("14 printed runs, running averages", stored_x, f"{published.TOY_GAP:.3f}")
+    console.print(table)
+    published.print_statements(console, statements, quick)
+
+
+def _table(title: str, results: list[Result]) -> Table:
+    table = headed(title, "x", "|y - x|", "|z - 2x|", "at .986", "F - F*", "% of starts", "zeta", "finite")
+    for result in results:
+        m = result.metrics
+        table.add_row(
+            result.row.label,
+            f"{m['x_mean']:.3f} +- {m['x_sd']:.3f}",
+            f"{m['gap']:.4f}",
+            f"{m['z_error']:.3f}",
+            f"{m['near_global']:.0%}",
+            f"{m['excess']:.4f}",
+            " / ".join(f"{100 * share:.0f}" for share in m["shares"]),
+            str(m["samples_zeta"]),
+            f"{m['finite']}/{m['starts']}",
+        )
+    return table

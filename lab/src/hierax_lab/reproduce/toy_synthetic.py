@@ -1,0 +1,52 @@
+"""A part of the toy experiment: the synthetic problem with nothing set.
+
+It measures how far from the known solution SALVF and SALVF-VR end, with both kinds of noise.
+"""
+
+from typing import TypedDict
+
+import numpy as np
+from rich.console import Console
+
+from hierax import SALVF, SALVF_VR, solve_many
+from hierax.problems import synthetic
+
+SEEDS = 10
+BOUND = 0.2  # that |x - x*| has to keep, for every seed
+
+
+class Distances(TypedDict):
+    """|x - x*| over the seeds, and whether the largest keeps the bound."""
+
+    median_distance: float
+    largest_distance: float
+    bound: float
+    met: bool
+
+
+def measure(steps: int) -> dict[str, Distances]:
+    """|x - x*| after `steps` steps, for both kinds of noise, both methods and several seeds."""
+    results: dict[str, Distances] = {}
+    for noise in ("additive", "multiplicative"):
+        example = synthetic(noise=noise)
+        x0s, y0s = (np.tile(start, (SEEDS, 1)) for start in (example.x0, example.y0))
+        for name, method in (("SALVF", SALVF()), ("SALVF-VR", SALVF_VR())):
+            solution = solve_many(example.problem, x0s, y0s, method, max_steps=steps, progress=False)
+            distances = np.linalg.norm(np.asarray(solution.x) - example.solutions[0].x, axis=1)
+            results[f"{noise}/{name}"] = {
+                "median_distance": float(np.median(distances)),
+                "largest_distance": float(np.max(distances)),
+                "bound": BOUND,
+                "met": bool(np.max(distances) <= BOUND),
+            }
+    return results
+
+
+def print_lines(console: Console, results: dict[str, Distances], judged: bool) -> None:
+    """One line per case."""
+    console.print(f"Synthetic problem, nothing set, |x - x*| over {SEEDS} seeds (all must be <= {BOUND}):")
+    for name, row in results.items():
+        verdict = ("met" if row["met"] else "NOT met") if judged else "not judged"
+        console.print(
+            f"  {name}: median {row['median_distance']:.3f}, largest {row['largest_distance']:.3f}: {verdict}"
+        )

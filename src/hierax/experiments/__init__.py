@@ -1,1 +1,0 @@
-"""The paper's experiments, external benchmarks and data sets; imported by the command line only."""
