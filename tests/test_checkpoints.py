@@ -53,7 +53,7 @@ def fail_at(step):
 def equal(one, other):
     """The same answer, history and counts; seconds apart."""
     same((one.x, one.y, one.multipliers), (other.x, other.y, other.multipliers))
-    assert one.statuses == other.statuses
+    assert one.status == other.status
     assert list(one.history) == list(other.history)
     for column in set(one.history) - {"seconds"}:
         np.testing.assert_array_equal(one.history[column], other.history[column])

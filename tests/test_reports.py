@@ -21,6 +21,7 @@ from hierax._auto.verdict import ends_of_starts
 from hierax._base.text import named_point
 from hierax._judge.point import Judgement
 from hierax._judge.vectors import Point
+from hierax._run.solution import changed
 from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Reason
 from hierax.cli import app
@@ -207,7 +208,8 @@ def test_a_run_that_claims_nothing_is_shown_as_open(stepped, tmp_path):
 def test_a_claim_that_the_certificate_does_not_share_is_not_repeated(stepped):
     """As where fresh samples decide differently, or a file was written by hand."""
     _ = stepped.certificate
-    claiming = dataclasses.replace(stepped, status=Reason.CERTIFIED.status(7, tol=1e-4)).knowing(stepped.certificate)
+    claiming = changed(stepped, status=Reason.CERTIFIED.status(7, tol=1e-4))
+    assert claiming.known_certificate is stepped.certificate
     told = content.content_of("run", facts.facts_of(claiming, {}), {})
     assert told.certificate.verdict != "yes" and told.ending.tone == "open"
     assert "does not agree" in told.ending.claim
@@ -251,7 +253,7 @@ def test_names_of_the_user_are_shown_and_not_obeyed(tmp_path):
         x_set=hx.Box(0.0, 3.0),
     )
     sol = hx.solve(problem, 0.5, {EVIL: 0.5}, hx.GAM(), max_steps=2)
-    sol = dataclasses.replace(sol, log=(EVIL, "\x00\ud800"), asked={EVIL: EVIL})
+    sol = dataclasses.replace(sol, log=(EVIL, "\x00\ud800"), arguments={EVIL: EVIL})
     path = sol.report(tmp_path / "evil<b>.html", certify=False)
     found = assert_alone(path.read_text("utf-8"))
     assert sum(EVIL in piece for piece in found.text) >= 4

@@ -30,7 +30,7 @@ from hierax._run.prepare import Prepared, prepare, split_start
 from hierax._run.processes import Processes
 from hierax._run.progress import told
 from hierax._run.records import History
-from hierax._run.solution import Counts, Solution, Solutions
+from hierax._run.solution import Counts, Solution, Solutions, changed
 from hierax._run.stacking import stacked
 from hierax._run.status import Reason, Status
 from hierax._run.stepping import run_steps
@@ -119,8 +119,9 @@ def solve(
     call = Call(
         max_steps, seconds, seed, tol, record_every, guarded(callback), output, progress, state, mesh, notes=notes
     )
-    solution = _run(problem, x0, y0, _solver(method, state), call, many=False).saying(notes.journal.said)
-    assert isinstance(solution, Solution)
+    found = _run(problem, x0, y0, _solver(method, state), call, many=False)
+    assert isinstance(found, Solution)
+    solution = changed(found, log=(*notes.journal.said, *found.log))
     raise_error_of(call.callback, solution)
     if throw and solution.status.failed:
         raise RunFailed(solution.status.message, solution)
@@ -199,7 +200,7 @@ def solve_many(
         solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)
     else:
         solutions = _run(problem, x0s, y0s, asked, call, many=True)
-    solutions = solutions.saying(notes.journal.said)
+    solutions = changed(solutions, log=(*notes.journal.said, *solutions.log))
     assert isinstance(solutions, Solutions)
     raise_error_of(call.callback, solutions)
     failed = [status for status in solutions.status if status.failed]
@@ -222,7 +223,7 @@ def _run(
             prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.notes.kept, call.mesh)
             with _kept(prepared, asked, call):
                 found = run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
-            return found.asked_for(call.said())
+            return changed(found, arguments=call.said())
         except Interrupted:
             raise KeyboardInterrupt from None
         except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
@@ -235,7 +236,8 @@ def _run(
                 )
             raise
         except OutOfTime:
-            return _nothing_done(problem, x0, y0, asked, call, clock.seconds, many).asked_for(call.said())
+            nothing = _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
+            return changed(nothing, arguments=call.said())
 
 
 @contextmanager
@@ -281,7 +283,7 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
             solution = _run(problem, *start, auto, own, many=False)
             assert isinstance(solution, Solution)
             found.append(solution)
-    return stacked(found).asked_for(call.said())
+    return changed(stacked(found), arguments=call.said())
 
 
 def _nothing_done(

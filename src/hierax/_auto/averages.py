@@ -29,7 +29,7 @@ from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, Sampler
 from hierax._run.call import Call
 from hierax._run.prepare import Prepared, prepare
-from hierax._run.solution import Counts, Solution
+from hierax._run.solution import Counts, Solution, with_certificate
 
 if TYPE_CHECKING:
     from hierax._auto.auto import Auto, Route
@@ -168,7 +168,7 @@ class _Rounds:
             log=(*lines, *self.found[0].log[1:-1], status.message),
             starts=self.found[0].starts.after(f"On the first average, of {self.sizes[0]} samples."),
         )
-        return whole if self.certificate is None else whole.knowing(self.certificate)
+        return with_certificate(whole, self.certificate)
 
     def _trust(self) -> str:
         """Standard errors of F and of x."""

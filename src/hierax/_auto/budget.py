@@ -9,7 +9,7 @@ import numpy as np
 
 from hierax._base.interrupt import Interrupt
 from hierax._compile.bound import Bound
-from hierax._run.solution import Counts, Solution, Solutions
+from hierax._run.solution import Counts, Solution, Solutions, statuses_of
 from hierax._run.status import Kind
 
 
@@ -121,13 +121,13 @@ class Budget:
 
     def charge(self, run: Solution | Solutions) -> None:
         """Add up what a run cost; its counts are per start."""
-        starts = len(run.statuses)
+        starts = len(statuses_of(run))
         per_start = dataclasses.replace(run.counts, seconds=0.0, compile_seconds=0.0, waiting_seconds=0.0)
         pairs = zip(dataclasses.astuple(self.counts), dataclasses.astuple(per_start), strict=True)
         counts = Counts(*(a + starts * b for a, b in pairs))
         waiting = counts.waiting_seconds + run.counts.waiting_seconds
         self.counts = dataclasses.replace(counts, waiting_seconds=waiting)
-        self._steps += sum(status.step for status in run.statuses)
+        self._steps += sum(status.step for status in statuses_of(run))
 
     def kept(self) -> tuple[Counts, int]:
         """What runs have cost and how many steps they made, for a checkpoint."""

@@ -52,7 +52,7 @@ from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
 from hierax._run.progress import Show, progress_bar
 from hierax._run.records import History
-from hierax._run.solution import Counts, Solution
+from hierax._run.solution import Counts, Solution, with_certificate
 from hierax._run.starts import Starts
 from hierax._run.status import Kind, Reason, Status
 
@@ -135,7 +135,7 @@ def run_deterministic(
         tol=auto.tol,
         starts=Starts(tuple(map(answer.in_users_units, ends_of_starts(found, starts))), answer.globality),
     )
-    return solution if answer.certificate is None else solution.knowing(answer.certificate)
+    return with_certificate(solution, answer.certificate)
 
 
 def _as_given(prepared: Prepared, space: Space, point: Point) -> tuple[PyTree, PyTree]:

@@ -38,7 +38,7 @@ from hierax._problem.samples import Finite
 from hierax._run.call import Call
 from hierax._run.prepare import Prepared, prepare
 from hierax._run.progress import progress_bar
-from hierax._run.solution import Counts, Solution
+from hierax._run.solution import Counts, Solution, with_certificate
 from hierax._run.status import Kind
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def run_on_rows(prepared: Prepared, few: FewerRows, auto: "Auto", seed: int, fir
         starts=whole.starts._replace(said=f"On all rows, {_reached(whole, len(ends.places))} {first}"),
     )
     known = whole.known_certificate
-    return answer if known is None else answer.knowing(known)
+    return with_certificate(answer, known)
 
 
 def _reached(whole: Solution, places: int) -> str:

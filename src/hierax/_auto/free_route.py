@@ -48,7 +48,7 @@ from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
 from hierax._run.progress import Show, progress_bar
 from hierax._run.records import History
-from hierax._run.solution import Counts, Solution
+from hierax._run.solution import Counts, Solution, with_certificate
 from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
 
@@ -335,4 +335,4 @@ def run_implicit(prepared: Prepared, auto: "Auto", seed: int, first_line: str, c
         tol=auto.tol,
         starts=route.ends(),
     )
-    return solution if route.certificate is None else solution.knowing(route.certificate)
+    return with_certificate(solution, route.certificate)

@@ -13,7 +13,7 @@ from hierax._problem.problem import Multipliers
 from hierax._run.notes import Notes
 from hierax._run.prepare import Prepared
 from hierax._run.records import History
-from hierax._run.solution import Counts, Solution
+from hierax._run.solution import Counts, Solution, changed
 from hierax._run.starts import Starts
 from hierax._run.status import Kind, Status
 
@@ -108,4 +108,4 @@ def add_up(notes: Notes, solution: Solution) -> Solution:
     )
     if solution.status.kind in GOES_ON:
         notes.put("seconds", (counts.seconds, counts.compile_seconds), solution.status.name)
-    return solution.costing(counts)
+    return changed(solution, counts=counts)

@@ -52,7 +52,7 @@ from hierax._problem.problem import Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
 from hierax._run.progress import Show, progress_bar
-from hierax._run.solution import Solution
+from hierax._run.solution import Solution, with_certificate
 from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Reason, Status
 from hierax._run.stepping import run_steps
@@ -289,7 +289,7 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
     )
     certificate = None if route.stages.best is None else route.certifier.certificate_of(route.stages.best)
     judged_as_it_is = route.referee is not None and (route.referee.exact or route.referee.trained is not None)
-    return solution if certificate is None or not judged_as_it_is else solution.knowing(certificate)
+    return with_certificate(solution, certificate if judged_as_it_is else None)
 
 
 def _ends_of_starts(route: LargeRoute) -> Starts:

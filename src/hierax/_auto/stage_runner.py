@@ -32,7 +32,7 @@ from hierax._run.clock import Interrupted, OutOfTime
 from hierax._run.device import Output
 from hierax._run.notes import NOTHING_KEPT, Notes
 from hierax._run.prepare import Prepared
-from hierax._run.solution import Counts, Solution, Solutions
+from hierax._run.solution import Counts, Solution, Solutions, statuses_of
 from hierax._run.status import Kind
 from hierax._run.stepping import run_steps
 from hierax._run.stream_places import Place
@@ -249,7 +249,7 @@ class StageRunner:
                 raise
             self.no_more_data, self._cut_short = str(error.__cause__), True
             return None
-        for status in found.statuses:
+        for status in statuses_of(found):
             if status.kind is Kind.DATA_ERROR:
                 self.no_more_data = status.message
             self._cut_short |= status.kind in (Kind.SECONDS, Kind.INTERRUPTED, Kind.DATA_ERROR)

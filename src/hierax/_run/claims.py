@@ -10,7 +10,7 @@ from hierax._judge.certificate import Certificate
 from hierax._problem.samples import Stream
 from hierax._run.call import Call
 from hierax._run.prepare import Prepared
-from hierax._run.solution import Solution
+from hierax._run.solution import Solution, changed
 from hierax._run.status import Open, Reason, Status
 
 CERTIFIED_UP_TO = 2000  # entries of y and of the constraints; larger problems are certified when asked
@@ -23,10 +23,12 @@ def certified(solution: Solution, prepared: Prepared, call: Call, quality: str) 
     why = _why_not_certified(prepared, call)
     if why is None:
         try:
-            return solution.ending(_status(solution.certificate, tol, step, quality), tol)
+            return changed(solution, status=_status(solution.certificate, tol, step, quality), tol=tol)
         except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
             why = Open.NO_CERTIFICATE.text(error=error)
-    return solution.ending(Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=tol, quality=quality, why=why), tol)
+    return changed(
+        solution, status=Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=tol, quality=quality, why=why), tol=tol
+    )
 
 
 def _status(certificate: Certificate, tol: float, step: int, quality: str) -> Status:

@@ -316,7 +316,7 @@ class Host:
             "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent, waiting=self._waiting),
             "method": self.before.method,
             "problem": prepared.problem,
-            "shared": self.processes.shared,
+            "several_processes": self.processes.shared,
         }
         statuses = outcome.statuses()
         if self.spread == "one":

@@ -7,7 +7,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -89,9 +89,9 @@ class Solution:
         problem: the problem as it was given, for `certificate`; keeps its data alive as long as the solution.
         log: what `Auto` tried and found, in words.
         tol: tolerance at which the certificate is read.
-        shared: whether several processes made the run: none of them judges its point by itself.
+        several_processes: whether several processes made the run: none of them judges its point by itself.
         starts: F at the ends of the starts of `Auto`, and what that says of how global the answer is.
-        asked: arguments of `solve` that steered the run, by name: what it takes to repeat it.
+        arguments: those of `solve` that steered the run, by name: what it takes to repeat it.
 
     Examples:
         >>> import hierax as hx
@@ -116,42 +116,9 @@ class Solution:
     problem: Problem
     log: tuple[str, ...] = ()
     tol: float = SHOWN_TOLERANCE
-    shared: bool = False
+    several_processes: bool = False
     starts: Starts = Starts()
-    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def ending(self, status: Status, tol: float) -> Solution:
-        """The same solution with another status, judged at a tolerance."""
-        return self._but(status=status, tol=tol)
-
-    def saying(self, lines: Sequence[str]) -> Solution:
-        """The same solution with lines before its log."""
-        return self._but(log=(*lines, *self.log))
-
-    def costing(self, counts: Counts) -> Solution:
-        """The same solution with other counts."""
-        return self._but(counts=counts)
-
-    def asked_for(self, asked: Mapping[str, Any]) -> Solution:
-        """The same solution with the arguments of the call that made it."""
-        return self._but(asked=asked)
-
-    def _but(self, **changes: Any) -> Solution:
-        """A changed copy; what is known of the point stays known."""
-        other = dataclasses.replace(self, **changes)
-        known = ("certificate", "judgement")  # computed once, on first access
-        other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
-        return other
-
-    def knowing(self, certificate: Certificate) -> Solution:
-        """The same solution with the certificate of its point, which was made on the way."""
-        self.__dict__["certificate"] = certificate
-        return self
-
-    @property
-    def statuses(self) -> list[Status]:
-        """The status as a list of one: what `Solutions` has for each start."""
-        return [self.status]
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def judgement(self) -> Judgement | None:
@@ -160,7 +127,7 @@ class Solution:
 
         A `Sampler` is seen through its `exact` batch or, without one, through 4,096 fresh samples.
         """
-        if self.shared or _streamed(self.problem):
+        if self.several_processes or _streamed(self.problem):
             return None
         return judge_point(self.problem, self.x, self.y)
 
@@ -179,7 +146,7 @@ class Solution:
         """
         if self.problem is None:
             raise ValueError("this solution does not know its problem: call hierax.certify(problem, sol.x, sol.y).")
-        if self.shared:
+        if self.several_processes:
             raise InputError(
                 "certificate: several processes made the run, and none of them has all of the data or may compute on "
                 "its own what lies on their devices. State the problem on all data in one process, and call "
@@ -238,6 +205,29 @@ class Solution:
         return text_table(f"Solution: {self.status.name}", _rows(self))
 
 
+Found = TypeVar("Found", bound="Solution | Solutions")
+
+
+def changed(found: Found, **fields: Any) -> Found:
+    """A copy with other fields; what is known of the point stays known."""
+    other = dataclasses.replace(found, **fields)
+    known = ("certificate", "judgement")  # computed once, on first access
+    other.__dict__.update({name: found.__dict__[name] for name in known if name in found.__dict__})
+    return other
+
+
+def with_certificate(solution: Solution, certificate: Certificate | None) -> Solution:
+    """The same solution with the certificate of its point, where one was made on the way."""
+    if certificate is not None:
+        solution.__dict__["certificate"] = certificate
+    return solution
+
+
+def statuses_of(found: Solution | Solutions) -> list[Status]:
+    """How every start ended."""
+    return [found.status] if isinstance(found, Solution) else found.status
+
+
 def _streamed(problem: Problem) -> bool:
     return any(isinstance(source, Stream) for source in (problem.zeta, problem.xi))
 
@@ -277,12 +267,12 @@ def _gap(solution: Solution) -> str:
     certificate = solution.known_certificate
     if certificate is not None and certificate.lower_gap is not None:
         return f"{certificate.lower_gap:.3g} = G(x, y) - v(x)"
-    return "not computed" if solution.shared else "not computed: sol.certificate tells"
+    return "not computed" if solution.several_processes else "not computed: sol.certificate tells"
 
 
 def _verdict(solution: Solution) -> str:
     certificate = solution.known_certificate
-    if solution.shared:
+    if solution.several_processes:
         return "not made where several processes run: docs/cluster.md"
     if certificate is None:
         return "not computed: sol.certificate"
@@ -306,8 +296,8 @@ class Solutions:
         problem: the problem as it was given.
         log: what `Auto` tried and found from each start, in words; empty for methods that make steps.
         each: the solutions one by one, where they were found so (`Auto`); empty otherwise.
-        shared: whether several processes made the runs.
-        asked: arguments of `solve_many` that steered the runs, by name.
+        several_processes: whether several processes made the runs.
+        arguments: those of `solve_many` that steered the runs, by name.
 
     Examples:
         >>> import hierax as hx
@@ -332,21 +322,8 @@ class Solutions:
     problem: Problem
     log: tuple[str, ...] = ()
     each: tuple[Solution, ...] = ()
-    shared: bool = False
-    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def asked_for(self, asked: Mapping[str, Any]) -> Solutions:
-        """The same solutions with the arguments of the call that made them."""
-        return dataclasses.replace(self, asked=asked)
-
-    def saying(self, lines: Sequence[str]) -> Solutions:
-        """The same solutions with lines before their log."""
-        return dataclasses.replace(self, log=(*lines, *self.log))
-
-    @property
-    def statuses(self) -> list[Status]:
-        """The same as `status`."""
-        return self.status
+    several_processes: bool = False
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def certificate(self) -> Sequence[Certificate]:
@@ -364,7 +341,7 @@ class Solutions:
     @functools.cached_property
     def judgements(self) -> list[Judgement] | None:
         """The `judgement` of every start; None where a `Solution` has none."""
-        if self.shared or _streamed(self.problem):
+        if self.several_processes or _streamed(self.problem):
             return None
         points = [(one.x, one.y) for one in self.each]
         return judge_points(self.problem, points or [_of_start(i)((self.x, self.y)) for i in range(len(self))])
@@ -408,8 +385,8 @@ class Solutions:
             state=state,
             method=pick(self.method),
             problem=self.problem,
-            shared=self.shared,
-            asked={**self.asked, "start of solve_many": i},
+            several_processes=self.several_processes,
+            arguments={**self.arguments, "start of solve_many": i},
         )
 
     def report(self, path: str | Path) -> Path:

@@ -16,7 +16,7 @@ from hierax._run.host import Host
 from hierax._run.identity import described
 from hierax._run.prepare import Prepared, check_method
 from hierax._run.run_record import RUN, TYPES, RunRecord
-from hierax._run.solution import Solution, Solutions
+from hierax._run.solution import Solution, Solutions, statuses_of
 from hierax._run.start import continued, form_of_start, settings_to_go_on_with, started
 from hierax._run.state_arrays import placed
 from hierax._run.streams import Exhausted
@@ -62,7 +62,7 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
         solution = host.solution(outcome)
         if isinstance(solution, Solution) and outcome.met_tolerance:
             solution = certified(solution, prepared, call, outcome.quality(0))
-    for status in solution.statuses:
+    for status in statuses_of(solution):
         loud = status.failed and not call.quiet
         logger.log(logging.WARNING if loud else logging.INFO, "%s: %s", status.name, status.message)
     return solution

@@ -197,7 +197,7 @@ def _judged(solution: Solution) -> Judged:
         return Judged(None, "the run failed.")
     if solution.status.kind is Kind.INTERRUPTED:
         return Judged(None, "the run was interrupted; `hierax verify` makes one of the point so far.")
-    if solution.shared:
+    if solution.several_processes:
         return Judged(None, "several processes made the run; judge the point in one, on all data: docs/cluster.md.")
     if solution.judgement is None:
         return Judged(None, "a Stream is never seen as a whole; call hx.certify on data of your own.")
@@ -217,7 +217,7 @@ def _exit_code(solution: Solution, certificate: Certificate | None, interrupted_
         return codes.FAILED
     if solution.status.kind is Kind.INTERRUPTED:
         return codes.INTERRUPTED if interrupted_by == CTRL_C else codes.TERMINATED
-    if solution.shared:
+    if solution.several_processes:
         return codes.DONE
     confirmed = certificate is not None and certificate.ok(solution.tol)
     return codes.CERTIFIED if confirmed else codes.NOT_CERTIFIED

@@ -21,7 +21,7 @@ __all__ = ["STARTS_HEADINGS", "plot", "plot_many", "report", "report_folders", "
 
 def report(solution: Solution, path: Path, certify: bool) -> Path:
     """Write the page of a solution; `certify`: make its certificate where it is not known."""
-    facts = facts_of(solution, solution.asked, certify)
+    facts = facts_of(solution, solution.arguments, certify)
     return write_page([content_of(path.stem, facts, solution.history.columns)], path)
 
 

@@ -48,7 +48,7 @@ def facts_of(solution: Solution, settings: Mapping[str, object], certify: bool =
             "problem": problem_rows(solution.problem, solution.x, solution.y, solution.multipliers),
             "answer": answer_rows(solution),
             "value": solution.value,
-            "value_of": value_text(solution.problem, solution.shared),
+            "value_of": value_text(solution.problem, solution.several_processes),
             "certificate": certificate_facts(solution, certify),
             "starts": solution.starts,
         }
@@ -67,7 +67,7 @@ def facts_of_many(solutions: Solutions) -> dict[str, Json]:
     shapes = solutions[0]
     return _as_json(
         {
-            "settings": dict(solutions.asked),
+            "settings": dict(solutions.arguments),
             "method": solutions.method,
             "versions": versions(),
             "status": {
@@ -79,7 +79,7 @@ def facts_of_many(solutions: Solutions) -> dict[str, Json]:
             "counts": solutions.counts,
             "log": solutions.log,
             "problem": problem_rows(shapes.problem, shapes.x, shapes.y, shapes.multipliers),
-            **_lowest(each, ends, value_text(solutions.problem, solutions.shared)),
+            **_lowest(each, ends, value_text(solutions.problem, solutions.several_processes)),
             "certificate": {"missing": "Each start has its own: sols[i].certificate, and sols[i].report(path)."},
             "each": each[:MANY_STARTS],
             "starts": Starts(tuple(ends.tolist()), f"The ends of {len(each)} starts."),
@@ -120,7 +120,7 @@ def certificate_facts(solution: Solution, certify: bool) -> dict[str, object]:
     """What the certificate says at the solution's tolerance, or why there is none."""
     certificate = solution.known_certificate
     if certificate is None:
-        if solution.shared:
+        if solution.several_processes:
             return {"missing": "Not made: several processes ran, and none of them has all of the data."}
         if any(isinstance(source, Stream) for source in (solution.problem.zeta, solution.problem.xi)):
             return {"missing": "Not made: a Stream is never seen as a whole. hx.certify judges on data of your own."}
