@@ -199,11 +199,13 @@ def bench_stochastic(
     sampled.run(_wide_console(), seeds, starts, data_dir, out or Path("out") / "stochastic")
 
 
-@bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")
+@bench_app.command(
+    "fuzz", epilog="Examples: hierax bench fuzz --n 20 --seed 1; hierax bench fuzz --families claims --quick"
+)
 def bench_fuzz(
     n: Annotated[
         int | None,
-        typer.Option("--n", min=1, help="How many problems; unset: 300, of families 12 each.", show_default=False),
+        typer.Option("--n", min=1, help="How many problems; unset: 300, of families 9 each.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problems.")] = 0,
     families: Annotated[
@@ -218,7 +220,14 @@ def bench_fuzz(
     only: Annotated[
         int | None, typer.Option(min=0, help="Run this problem of the seed alone, with all details.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of each solve, compilation included.")] = 20.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Limit of each solve by the clock, compilation included; unset: 20, of families 60.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the counts to this file.")] = None,
     certify: Annotated[
         bool, typer.Option("--certify", help="Also ask for certificates of points that are no solutions.")
@@ -230,12 +239,12 @@ def bench_fuzz(
             raise InputError("--certify does not go with --families: they ask for certificates anyway.")
         chosen = _known("--families", families.split(","), ["claims", *FAMILIES])
         names = list(FAMILIES) if "claims" in chosen else chosen
-        numbers = [only] if only is not None else list(range(n or (2 if quick else 12)))
-        fuzz_guard.run(_wide_console(), names, numbers, seed, seconds, json_file)
+        numbers = [only] if only is not None else list(range(n or (2 if quick else 9)))
+        fuzz_guard.run(_wide_console(), names, numbers, seed, seconds or 60.0, json_file)
     elif only is not None:
-        fuzz.run_one(_wide_console(), only, seed, seconds, certify)
+        fuzz.run_one(_wide_console(), only, seed, seconds or 20.0, certify)
     else:
-        fuzz.run(_wide_console(), n or (20 if quick else 300), seed, seconds, json_file, certify)
+        fuzz.run(_wide_console(), n or (20 if quick else 300), seed, seconds or 20.0, json_file, certify)
 
 
 @bench_app.command("medium", epilog="Example: hierax bench medium --seconds 30")

@@ -51,9 +51,9 @@ def _with_one_x(
     return FamilyCase(c, problem, truth.fault, start, truth.best, {"optimum": truth.point} | (points or {}))
 
 
-def _drawn(rng: np.random.Generator, **ranges: tuple[float, ...]) -> Numbers:
+def _drawn(rng: np.random.Generator, **ranges: tuple[float, float] | tuple[float, float, int]) -> Numbers:
     """Numbers that are uniform in (low, high), or arrays of them with (low, high, size)."""
-    return {name: np.asarray(rng.uniform(*given)) for name, given in ranges.items()}
+    return {name: np.asarray(rng.uniform(given[0], given[1], given[2:])) for name, given in ranges.items()}
 
 
 def _start(rng: np.random.Generator, size: int) -> Point:

@@ -107,8 +107,10 @@ def examine(family: str, number: int, case: FamilyCase, seconds: float) -> list[
     """Ask `hx.solve`, and `hx.certify` at every point of the case, and judge the answers."""
     rows = [] if case.start is None else [_asked("solve", case, case.start, seconds)]
     rows += [_asked(f"certify: {name}", case, point, seconds) for name, point in case.points.items()]
-    given = {"family": family, "number": number, "best": case.best, "parameters": case.parameters}
-    return [dataclasses.replace(row, **given) for row in rows]
+    return [
+        dataclasses.replace(row, family=family, number=number, best=case.best, parameters=case.parameters)
+        for row in rows
+    ]
 
 
 def _asked(asked: str, case: FamilyCase, point: Point, seconds: float) -> Row:
