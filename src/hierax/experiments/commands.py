@@ -199,9 +199,7 @@ def bench_stochastic(
     sampled.run(_wide_console(), seeds, starts, data_dir, out or Path("out") / "stochastic")
 
 
-@bench_app.command(
-    "fuzz", epilog="Examples: hierax bench fuzz --n 20 --seed 1; hierax bench fuzz --families claims --quick"
-)
+@bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")
 def bench_fuzz(
     n: Annotated[
         int | None,

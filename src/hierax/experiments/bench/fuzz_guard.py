@@ -11,7 +11,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
@@ -19,7 +18,7 @@ from rich.console import Console
 import hierax as hx
 from hierax.experiments.bench.fuzz import plain_table
 from hierax.experiments.bench.fuzz_families import draw_family
-from hierax.experiments.bench.fuzz_truth import FamilyCase, Point
+from hierax.experiments.bench.fuzz_truth import FamilyCase, Fault, Point
 from hierax.report import versions
 
 FALSE, SILENT, TRUE, ERROR = OUTCOMES = ("false", "not claimed", "true", "error")
@@ -114,9 +113,10 @@ def examine(family: str, number: int, case: FamilyCase, seconds: float) -> list[
 
 
 def _asked(asked: str, case: FamilyCase, point: Point, seconds: float) -> Row:
-    """One call, and what it claims."""
-    begin, value = time.process_time(), None
+    """One call, and what came of it."""
+    begin = time.process_time()
     x, y = (jnp.asarray(part) for part in point)
+    value, claimed, outcome, fault = None, False, SILENT, Fault("")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -128,20 +128,15 @@ def _asked(asked: str, case: FamilyCase, point: Point, seconds: float) -> Row:
             else:
                 verdict = hx.certify(case.problem, x, y).verdict()
                 claimed, answer = verdict == "yes", f"verdict {verdict}"
-        row = judged(asked, case, claimed, answer, x, y)
     except hx.InputError as error:
-        row = Row("", 0, asked, SILENT, f"refused: {error}")
+        answer = f"refused: {error}"
     except Exception as error:
-        row = Row("", 0, asked, ERROR, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
-    return dataclasses.replace(row, value=value, cpu_seconds=round(time.process_time() - begin, 2))
-
-
-def judged(asked: str, case: FamilyCase, claimed: bool, answer: str, x: jax.Array, y: jax.Array) -> Row:
-    """The outcome of an answer at (x, y)."""
-    if not claimed:
-        return Row("", 0, asked, SILENT, answer)
-    fault = case.fault(np.asarray(x, np.float64), np.asarray(y, np.float64))
-    return Row("", 0, asked, FALSE if fault.words else TRUE, answer, fault.words, fault.missed)
+        outcome, answer = ERROR, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    spent = round(time.process_time() - begin, 2)
+    if claimed:
+        fault = case.fault(np.asarray(x, np.float64), np.asarray(y, np.float64))
+        outcome = FALSE if fault.words else TRUE
+    return Row("", 0, asked, outcome, answer, fault.words, fault.missed, spent, value)
 
 
 def _plain(value: Any) -> Any:
