@@ -22,14 +22,14 @@ FAR = "from every solution of the lower level"
 
 def on_grid(case, x):
     """One or two y in [-3, 3]: the best point of a fine grid, polished."""
-    size, well = len(case.start[1]), case.parameters.get("centre", 0.0)
-    near = well + case.parameters.get("width", 1.0) * np.linspace(-2.0, 2.0, 301)
-    axis = np.concatenate([np.linspace(-3.0, 3.0, 901), near])
+    size, axis = len(case.start[1]), np.linspace(-3.0, 3.0, 401)
+    if "width" in case.parameters:
+        axis = np.concatenate([axis, case.parameters["centre"] + case.parameters["width"] * np.linspace(-2, 2, 301)])
     grid = np.stack(np.meshgrid(*[axis] * size), axis=-1).reshape(-1, size)
-    lower = jax.jit(lambda y: case.problem.lower(x, y, None))
+    lower = lambda y: case.problem.lower(x, y, None)
     best = grid[int(jnp.argmin(jax.vmap(lower)(grid)))]
-    bounds = np.clip(np.stack([best - 0.005, best + 0.005], axis=1), -3.0, 3.0)
-    return optimize.minimize(lambda y: float(lower(y)), best, bounds=bounds, jac=lambda y: jax.grad(lower)(y)).x
+    bounds = np.clip(np.stack([best - 0.02, best + 0.02], axis=1), -3.0, 3.0)
+    return optimize.minimize(lambda y: float(lower(y)), best, bounds=bounds, options={"ftol": 1e-14}).x
 
 
 def by_linear_program(case, x):
@@ -82,7 +82,7 @@ def test_lower_solutions_and_optimum_agree_with_scipy(family, number, follower):
     best_x, best_y = case.points["optimum"]
     box = case.problem.x_set
     span = np.asarray(box.upper) - np.asarray(box.lower)
-    for share in (0.11, 0.37, 0.68, 0.93):
+    for share in (0.21, 0.83):
         x = np.asarray(box.lower + share * span).reshape(1)
         y = follower(case, x)
         assert FAR not in case.fault(x, y).words and FAR in case.fault(x, y + 0.1).words
@@ -164,7 +164,7 @@ def test_a_minimum_that_is_not_the_global_one_is_no_false_claim():
         case = draw_family(0, "parallel-costs", number)
         k, p = case.parameters["k"], case.parameters["p"]
         x = np.linspace(-2.0, 2.0, 4001)
-        value = np.array(case.problem.upper(None, np.stack([np.sin(k * x + p), x], -1), None))
+        value = np.array(case.problem.upper(np.zeros(1), np.stack([np.sin(k * x + p), x], -1), None))
         local = np.flatnonzero((value[1:-1] < value[:-2]) & (value[1:-1] < value[2:])) + 1
         for i in local[value[local] > case.best + 0.05 * np.ptp(value)]:
             fault = case.fault(x[i : i + 1], np.array([np.sin(k * x[i] + p), x[i]]))
