@@ -146,13 +146,15 @@ def _two_minima(part: Callable, x: np.ndarray, grid: np.ndarray, tie: float) -> 
     values = part(x[:, None], grid[None, :])
     padded = np.pad(values, ((0, 0), (1, 1)), constant_values=np.inf)
     minima = np.where((values <= padded[:, :-2]) & (values < padded[:, 2:]), values, np.inf)
-    rows = np.arange(len(x))
-    first = minima.argmin(1)
-    lowest = minima[rows, first].copy()
-    minima[rows, first] = np.inf
-    second = minima.argmin(1)
-    found = np.stack([_bottom(values, grid, rows, first), _bottom(values, grid, rows, second)], axis=1)
-    found[minima[rows, second] > lowest + tie, 1] = np.nan
+    rows, found = np.arange(len(x)), np.zeros((len(x), 2))
+    for i in range(2):
+        lowest = minima.argmin(1)
+        found[:, i] = np.where(np.isfinite(minima[rows, lowest]), _bottom(values, grid, rows, lowest), np.nan)
+        minima[rows, lowest] = np.inf
+    there = part(x[:, None], found)
+    swapped = there[:, 1] < there[:, 0]
+    found[swapped], there[swapped] = found[swapped, ::-1], there[swapped, ::-1]
+    found[~(there[:, 1] <= there[:, 0] + tie), 1] = np.nan
     return found
 
 
