@@ -16,8 +16,9 @@ from rich.table import Table
 from hierax import InputError
 from hierax.problems.svm import Weights
 from hierax_lab import datasets
-from hierax_lab.bench import cold, external, fuzz, leaderboard, medium, methods, sampled, suites
+from hierax_lab.bench import cold, external, fuzz, fuzz_guard, leaderboard, medium, methods, sampled, suites
 from hierax_lab.bench.cold_calls import CALLS as COLD_CALLS
+from hierax_lab.bench.fuzz_families import FAMILIES
 from hierax_lab.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
 from hierax_lab.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax_lab.bench.methods_problems import ENTRIES as METHOD_PROBLEMS
@@ -182,22 +183,48 @@ def bench_stochastic(
 
 @bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")
 def bench_fuzz(
-    n: Annotated[int, typer.Option("--n", min=1, help="How many problems.")] = 300,
+    n: Annotated[
+        int | None,
+        typer.Option("--n", min=1, help="How many problems; unset: 300, of families 9 each.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problems.")] = 0,
+    families: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help=f"Families of problems, with commas between: claims (all of them), {', '.join(FAMILIES)}.",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few problems: 20, of families 2 each.")] = False,
     only: Annotated[
         int | None, typer.Option(min=0, help="Run this problem of the seed alone, with all details.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of each solve, compilation included.")] = 20.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Limit of each solve by the clock, compilation included; unset: 20, of families 60.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the counts to this file.")] = None,
     certify: Annotated[
         bool, typer.Option("--certify", help="Also ask for certificates of points that are no solutions.")
     ] = False,
 ) -> None:
     """Solve random problems with nothing set and judge every claim from outside; counts of wrong claims by kind."""
-    if only is not None:
-        fuzz.run_one(_wide_console(), only, seed, seconds, certify)
+    if families is not None:
+        if certify:
+            raise InputError("--certify does not go with --families: they ask for certificates anyway.")
+        chosen = _known("--families", families.split(","), ["claims", *FAMILIES])
+        names = list(FAMILIES) if "claims" in chosen else chosen
+        numbers = [only] if only is not None else list(range(n or (2 if quick else 9)))
+        fuzz_guard.run(_wide_console(), names, numbers, seed, seconds or 60.0, json_file)
+    elif only is not None:
+        fuzz.run_one(_wide_console(), only, seed, seconds or 20.0, certify)
     else:
-        fuzz.run(_wide_console(), n, seed, seconds, json_file, certify)
+        fuzz.run(_wide_console(), n or (20 if quick else 300), seed, seconds or 20.0, json_file, certify)
 
 
 @bench_app.command("medium", epilog="Example: hierax bench medium --seconds 30")

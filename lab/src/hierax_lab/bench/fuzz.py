@@ -107,18 +107,18 @@ def summary(results: list[Result], seed: int, seconds: float) -> Counts:
 
 
 def _print_tables(console: Console, results: list[Result], counts: Counts) -> None:
-    table = _table("wrong claims", "", "what counts", "numbers")
+    table = plain_table("wrong claims", "", "what counts", "numbers")
     for kind, words in KINDS.items():
         table.add_row(kind, str(counts["wrong"][kind]), words, _listed(counts["numbers"][kind]))
     console.print(table)
-    table = _table("no claim", "", "what counts", "numbers")
+    table = plain_table("no claim", "", "what counts", "numbers")
     words = "F above the best known by 1e-3 of its scale, or the point is none"
     table.add_row(MISSED, str(counts[MISSED]), words, _listed(counts["numbers"][MISSED]))
     table.add_row("unsure", str(counts["unsure"]), "solvable, ended neither converged nor best_of_branches", "")
     words = "with --certify: hx.certify is not ok(1e-4) at the best point known"
     table.add_row(REFUSED, str(counts[REFUSED]), words, _listed(counts["numbers"][REFUSED]))
     console.print(table)
-    table = _table("form", "problems", "wrong", "missed", "median s", "compile s", "statuses")
+    table = plain_table("form", "problems", "wrong", "missed", "median s", "compile s", "statuses")
     for form in FORMS:
         some = [result for result in results if result.case.form is form]
         if some:
@@ -143,7 +143,8 @@ def _of_form(some: list[Result]) -> tuple[str, ...]:
     )
 
 
-def _table(*titles: str) -> Table:
+def plain_table(*titles: str) -> Table:
+    """An empty table without lines."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
     for title in titles:
         table.add_column(title, overflow="fold")

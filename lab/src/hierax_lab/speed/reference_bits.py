@@ -16,6 +16,7 @@ and BLAS gets one thread. `python -m hierax_lab.speed` does not run this module:
 """
 
 import argparse
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -165,7 +166,7 @@ def fitted_answer(model: Any, features: np.ndarray, labels: np.ndarray, **given:
 
 
 CALLS: dict[str, Callable[[], Answer]] = {
-    **{f"{m} {p}": lambda m=m, p=p: method_answer(m, p) for m in STEPS for p in PROBLEMS},
+    **{f"{m} {p}": functools.partial(method_answer, m, p) for m in STEPS for p in PROBLEMS},
     "BilevelSVC": svc_answer,
     "HyperCleaner": cleaner_answer,
 }
