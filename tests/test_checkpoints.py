@@ -505,6 +505,18 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, file, damag
     equal(toy(), on)
 
 
+def test_checkpoints_of_an_older_format_are_refused_in_a_sentence(tmp_path):
+    cut_at(10, tmp_path)
+    file = checkpoints(tmp_path)[0] / "checkpoint.json"
+    content = json.loads(file.read_text()) | {"format": "hierax checkpoint 1"}
+    del content["sha256"]
+    file.write_text(json.dumps(content | {"sha256": checkpoint_folder._hash_of(content)}))
+    with pytest.raises(
+        hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 2'"
+    ):
+        toy(checkpoint=tmp_path)
+
+
 def test_where_all_are_damaged_nothing_is_begun(tmp_path):
     cut_at(10, tmp_path)
     flip(checkpoints(tmp_path)[0] / "arrays.npz")
@@ -521,9 +533,9 @@ def test_two_are_kept_and_what_a_kill_left_is_removed(tmp_path):
     assert len(checkpoints(tmp_path)) == 2
     assert not [name for name in os.listdir(tmp_path) if "unfinished" in name]
     content = json.loads((checkpoints(tmp_path)[-1] / "checkpoint.json").read_text())
-    assert content["format"] == "hierax checkpoint 1"
+    assert content["format"] == "hierax checkpoint 2"
     assert content["versions"]["jax"] == jax.__version__
-    assert content["told"] == "step 30"
+    assert content["progress"] == "step 30"
 
 
 def test_a_full_disk_ends_no_run(tmp_path, monkeypatch):
@@ -759,7 +771,7 @@ def test_a_kill_costs_no_more_than_it_may(tmp_path, monkeypatch):
     journal = notes.Journal(tmp_path, 10.0)
     journal.open({}, Processes())
     monkeypatch.setattr(journal._folder, "write", lambda checkpoint: now.__setitem__(0, now[0] + 2.0))
-    in_time = notes.IN_TIME * 10.0
+    in_time = notes.ON_TIME_SHARE * 10.0
     assert journal.left == in_time
     now[0] += 4.0
     journal.put("run", 1, "step 1")

@@ -137,7 +137,7 @@ def test_what_cannot_be_judged_is_unproved():
 
 
 def test_a_large_problem_is_left_unproved(monkeypatch):
-    monkeypatch.setattr("hierax._run.claims.CERTIFIED_UP_TO", 1)
+    monkeypatch.setattr("hierax._run.claims.MAX_CERTIFIED_ENTRIES", 1)
     sol = hx.solve(BASE, 0.5, 0.5, hx.GAM(), tol=1e-4)
     assert sol.status.name == "unproved"
     assert "certificate" not in sol.__dict__

@@ -10,7 +10,7 @@ import pytest
 
 import hierax as hx
 from hierax._run import progress
-from hierax._run.progress import News, told
+from hierax._run.progress import News, reporting
 
 # Units of F that nobody could take for those of the search.
 PROBLEM = hx.Problem(
@@ -23,7 +23,7 @@ BEST = 5000.0 + 1e4 * 0.1 / 1.1
 
 @pytest.fixture
 def often(monkeypatch):
-    monkeypatch.setattr(progress, "LINE_EVERY", 0.02)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.02)
 
 
 def numbers(line, name):
@@ -64,7 +64,7 @@ def test_the_thread_ends_with_the_run_and_without_a_reader(often, monkeypatch):
 
     monkeypatch.setattr("sys.stderr", Closed())
     news = News()
-    with pytest.raises(ArithmeticError), told(news, progress=True):
+    with pytest.raises(ArithmeticError), reporting(news, progress=True):
         news.say("3 of 16 starts", {"upper": np.array([1.0, 3.0, 2.0])})
         time.sleep(0.1)
         assert any(thread.name == "hierax progress" for thread in threading.enumerate())

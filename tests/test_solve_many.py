@@ -42,7 +42,7 @@ def test_result_has_an_axis_of_starts(many):
 
 @pytest.mark.slow  # the mapped form above, and checkpoints of many starts
 def test_starts_one_after_another(many, monkeypatch):
-    monkeypatch.setattr(stepping, "VMAP_UP_TO", 0)
+    monkeypatch.setattr(stepping, "MAX_VMAPPED_ENTRIES", 0)
     mapped = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=50, seed=11)
     np.testing.assert_allclose(mapped.x, many.x, rtol=0, atol=1e-10)
     np.testing.assert_allclose(mapped.y, many.y, rtol=0, atol=1e-10)

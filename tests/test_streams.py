@@ -341,7 +341,7 @@ def test_a_stream_of_wrong_batches_only_is_given_up():
 
 
 def test_ctrl_c_ends_the_wait_for_a_batch(monkeypatch):
-    monkeypatch.setattr("hierax._run.streams.SILENT", 0.3)
+    monkeypatch.setattr("hierax._run.streams.SILENT_SECONDS", 0.3)
     stated = problem(block(list(cycle(ZETA, 0, 10)), 9), XI)
     solve(problem(ZETA, XI), 3)  # compiled
     threading.Timer(4.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()

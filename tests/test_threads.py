@@ -49,7 +49,7 @@ def solved(i):
 def test_threads_end_where_one_does(monkeypatch):
     programs.forget_programs()
     with monkeypatch.context() as patched:
-        patched.setattr(programs, "CACHE_SIZE", 2)  # the threads drop each other's programs all the time
+        patched.setattr(programs, "MAX_PROGRAMS", 2)  # the threads drop each other's programs all the time
         together = at_once(solved)
     for i, one in enumerate(together):
         alone = solved(i)

@@ -10,7 +10,7 @@ import pytest
 
 import hierax as hx
 from hierax._compile import bound
-from hierax._compile.unchanged import LARGEST, Seen, Unknown
+from hierax._compile.unchanged import MAX_COMPARED_NUMBERS, Seen, Unknown
 
 TARGET = 1.0  # changed by tests
 
@@ -153,7 +153,7 @@ def test_what_may_change_unseen_has_no_list() -> None:
 
         return math.pi * x
 
-    large = np.zeros(LARGEST + 1)
+    large = np.zeros(MAX_COMPARED_NUMBERS + 1)
     for thing in (Holder(1.0), Holder(1.0).lower, imports, large, iter([1]), lambda: eval("TARGET")):
         with pytest.raises(Unknown):
             Seen(thing)

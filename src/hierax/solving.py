@@ -25,10 +25,10 @@ from hierax._run.clock import Clock, Interrupted, OutOfTime, patience_of
 from hierax._run.device import Output
 from hierax._run.identity import identity_of
 from hierax._run.method import AbstractSolver
-from hierax._run.notes import EVERY, notes_in
+from hierax._run.notes import CHECKPOINT_SECONDS, notes_in
 from hierax._run.prepare import Prepared, prepare, split_start
 from hierax._run.processes import Processes
-from hierax._run.progress import told
+from hierax._run.progress import reporting
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution, Solutions, changed
 from hierax._run.stacking import stacked
@@ -54,7 +54,7 @@ def solve(
     throw: bool = True,
     state: State | None = None,
     checkpoint: str | Path | None = None,
-    checkpoint_every: float = EVERY,
+    checkpoint_every: float = CHECKPOINT_SECONDS,
     mesh: Mesh | None = None,
 ) -> Solution:
     """Solve a bilevel problem from (x0, y0).
@@ -121,7 +121,7 @@ def solve(
     )
     found = _run(problem, x0, y0, _solver(method, state), call, many=False)
     assert isinstance(found, Solution)
-    solution = changed(found, log=(*notes.journal.said, *found.log))
+    solution = changed(found, log=(*notes.journal.log_lines, *found.log))
     raise_error_of(call.callback, solution)
     if throw and solution.status.failed:
         raise RunFailed(solution.status.message, solution)
@@ -146,7 +146,7 @@ def solve_many(
     throw: bool = False,
     state: State | None = None,
     checkpoint: str | Path | None = None,
-    checkpoint_every: float = EVERY,
+    checkpoint_every: float = CHECKPOINT_SECONDS,
     mesh: Mesh | None = None,
 ) -> Solutions:
     """Solve from many starts (or with many seeds).
@@ -200,7 +200,7 @@ def solve_many(
         solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)
     else:
         solutions = _run(problem, x0s, y0s, asked, call, many=True)
-    solutions = changed(solutions, log=(*notes.journal.said, *solutions.log))
+    solutions = changed(solutions, log=(*notes.journal.log_lines, *solutions.log))
     assert isinstance(solutions, Solutions)
     raise_error_of(call.callback, solutions)
     failed = [status for status in solutions.status if status.failed]
@@ -216,14 +216,14 @@ def _run(
     refuse_to_be_traced("solve", (x0, y0, problem, asked, call.seed))
     clock = call.clock if call.seconds is not None else Clock(getattr(asked, "seconds", None))  # `Auto` has its own
     progress = call.progress if Processes(call.mesh).first else False
-    with interruptible() as interrupt, told(call.news, progress):
+    with interruptible() as interrupt, reporting(call.news, progress):
         if interrupt.asked and call.mesh is None:  # of a caller that was asked to end; on a mesh `run_steps` looks
             raise KeyboardInterrupt
         try:
             prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.notes.kept, call.mesh)
             with _kept(prepared, asked, call):
                 found = run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
-            return changed(found, arguments=call.said())
+            return changed(found, arguments=call.arguments())
         except Interrupted:
             raise KeyboardInterrupt from None
         except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
@@ -237,7 +237,7 @@ def _run(
             raise
         except OutOfTime:
             nothing = _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
-            return changed(nothing, arguments=call.said())
+            return changed(nothing, arguments=call.arguments())
 
 
 @contextmanager
@@ -283,7 +283,7 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
             solution = _run(problem, *start, auto, own, many=False)
             assert isinstance(solution, Solution)
             found.append(solution)
-    return changed(stacked(found), arguments=call.said())
+    return changed(stacked(found), arguments=call.arguments())
 
 
 def _nothing_done(

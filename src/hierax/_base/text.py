@@ -11,7 +11,7 @@ from hierax._base.lazy import lazy
 
 rich_console, rich_table = lazy("rich.console"), lazy("rich.table")
 
-WIDTH = 110  # of a table: fits a terminal and a page
+TABLE_WIDTH = 110  # of a table: fits a terminal and a page
 
 
 def entries(name: str, tree: PyTree) -> list[str]:
@@ -68,5 +68,5 @@ def text_table(title: str, rows: Iterable[tuple[str, ...]]) -> str:
     for row in rows:
         table.add_row(*row)
     page = io.StringIO()
-    rich_console.Console(file=page, width=WIDTH, color_system=None).print(table, highlight=False, markup=False)
+    rich_console.Console(file=page, width=TABLE_WIDTH, color_system=None).print(table, highlight=False, markup=False)
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines())

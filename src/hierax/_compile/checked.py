@@ -19,7 +19,9 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Problem
 
 CONSTRAINTS = ("constraints", "equalities", "upper_constraints")
-OUTSIDE = 1e3  # rounding units (relative to 1 + the largest entry) by which a start may miss its set without a warning
+OUTSIDE_ROUNDINGS = (
+    1e3  # rounding units (relative to 1 + the largest entry) by which a start may miss its set without a warning
+)
 
 
 def check_problem(problem: object) -> None:
@@ -114,7 +116,7 @@ def into_set(name: str, convex_set: PyTree, tree: PyTree, many: bool = False) ->
     gap = _farthest(jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), tree, landed))
     if not np.isfinite(gap):
         raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
-    if gap > OUTSIDE * float(jnp.finfo(dtype_of(tree)).eps) * (1 + _farthest(tree)):
+    if gap > OUTSIDE_ROUNDINGS * float(jnp.finfo(dtype_of(tree)).eps) * (1 + _farthest(tree)):
         warnings.warn(
             f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.",
             HieraxWarning,

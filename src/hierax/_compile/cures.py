@@ -39,7 +39,7 @@ def cure(name: str, function: Callable, arguments: int, error: Exception) -> str
 
 
 def _accepts(function: Callable, arguments: int) -> bool:
-    """Whether the function can be called with so many arguments, as far as its signature tells."""
+    """Whether the function takes that number of arguments, as far as its signature tells."""
     try:
         inspect.signature(function).bind(*[None] * arguments)
     except TypeError:

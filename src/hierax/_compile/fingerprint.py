@@ -22,7 +22,7 @@ from hierax._compile.tracing import trace_function
 from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, Finite, Sampler
 
-FEW = 2  # samples of a batch that a function is traced with
+TRACED_SAMPLES = 2  # samples of a batch that a function is traced with
 
 
 class Fingerprint(NamedTuple):
@@ -123,15 +123,17 @@ def _batch(name: str, source: AbstractSource | None) -> PyTree:
     if source is None:
         return None
     if isinstance(source, Sampler):
-        return jax.eval_shape(lambda key: source.draw(key, FEW), jax.random.key(0))
+        return jax.eval_shape(lambda key: source.draw(key, TRACED_SAMPLES), jax.random.key(0))
     if isinstance(source, Finite):
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((FEW, *leaf.shape[1:]), leaf.dtype), source.arrays)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((TRACED_SAMPLES, *leaf.shape[1:]), leaf.dtype), source.arrays
+        )
     raise _NoText(f"{name} comes from a stream, from files or a source of the user's own, which no text determines")
 
 
 def _source(name: str, source: Finite | Sampler | None) -> Iterator[bytes]:
     if isinstance(source, Sampler):
-        yield from _traced(f"{name}.draw", source.draw, (jax.random.key(0), FEW))
+        yield from _traced(f"{name}.draw", source.draw, (jax.random.key(0), TRACED_SAMPLES))
         yield from _tree(f"{name}.exact", source.exact)
     elif source is not None:
         yield from _tree(name, source.arrays)

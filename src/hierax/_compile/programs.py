@@ -22,7 +22,7 @@ from hierax._compile.calls import Call
 from hierax._compile.placement import Placement
 from hierax._compile.tracing import Identity, Place, Trace
 
-CACHE_SIZE = 64
+MAX_PROGRAMS = 64
 WAYS_KEPT = 3  # sets of traces that a program of one form is remembered to have been compiled with
 Options = dict[str, str | bool]
 # In one piece: cutting a small program up for several threads takes longer than compiling it (the toy's first call with
@@ -77,7 +77,7 @@ def traces_of_nothing(place: Place, trace: Callable[[], tuple[Trace, tuple]]) ->
 
 def _remember(cache: OrderedDict[Hashable, Value], key: Hashable, value: Value) -> None:
     cache[key] = value
-    while len(cache) > CACHE_SIZE:
+    while len(cache) > MAX_PROGRAMS:
         cache.popitem(last=False)
 
 

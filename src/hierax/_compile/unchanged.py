@@ -18,7 +18,9 @@ import numpy as np
 
 from hierax._problem import sets
 
-LARGEST = 1_000_000  # numbers in NumPy's arrays that are compared; tracing takes less time than comparing more
+MAX_COMPARED_NUMBERS = (
+    1_000_000  # numbers in NumPy's arrays that are compared; tracing takes less time than comparing more
+)
 
 LIBRARIES = {
     "builtins",
@@ -78,7 +80,7 @@ class Seen:
 
     def _numbers_of(self, array: np.ndarray) -> tuple:
         self._numbers += array.size
-        if array.dtype.hasobject or self._numbers > LARGEST:
+        if array.dtype.hasobject or self._numbers > MAX_COMPARED_NUMBERS:
             raise Unknown
         return array.shape, array.dtype, array.tobytes()
 

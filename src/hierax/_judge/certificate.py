@@ -159,8 +159,8 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
         least = UNSEEN / self.samples
         text = (
             f"the {self.samples} samples of {source} were all alike, which says nothing of rare ones: what has a "
-            f"probability below {least:.2g} can be missing in so many. If there is no noise, leave {source}= out or "
-            f"give hx.Sampler(..., exact=...); else more samples tell."
+            f"probability below {least:.2g} can be missing among them. If there is no noise, leave {source}= out or "
+            f"give hx.Sampler(..., exact=...); else more samples would tell."
         )
         return Objection(text, False)
 

@@ -17,9 +17,12 @@ from hierax._problem import samples
 from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, Tickets
 
-NUMBERS, STEPS = 4096, 64  # drawn at once per start: at most so many numbers, for at most so many steps
-STAGES = 1000  # beyond the small numbers by which a run's key is folded for other ends
-LOOK_AHEAD = 8  # batches of zeta that the estimate before the first step shares with the first steps
+MAX_DRAWN_NUMBERS, MAX_DRAWN_STEPS = (
+    4096,
+    64,
+)  # what is drawn at once per start
+STAGE_KEY_OFFSET = 1000  # beyond the small numbers by which a run's key is folded for other ends
+LOOK_AHEAD_BATCHES = 8  # batches of zeta that the estimate before the first step shares with the first steps
 
 
 class Countable(Protocol):
@@ -68,14 +71,14 @@ class Batches(NamedTuple):
     def block(self, problem: Problem) -> int:
         """For how many steps samples are drawn at once."""
         per_step = max(1, size(jax.eval_shape(lambda: self._planned(problem, jax.random.key(0), 0, 1))))
-        return max(1, min(STEPS, NUMBERS // per_step))
+        return max(1, min(MAX_DRAWN_STEPS, MAX_DRAWN_NUMBERS // per_step))
 
     def _planned(self, problem: Problem, key: PRNGKeyArray, block: Array | int, steps: int) -> Tickets:
         """Planned samples of the `block`-th group of `steps` outer steps, as plain rows.
 
         Rows, because a generator fused with a reshape to many small axes is four times slower.
         """
-        key = jax.random.fold_in(key, STAGES + self.stage) if self.stage else key
+        key = jax.random.fold_in(key, STAGE_KEY_OFFSET + self.stage) if self.stage else key
         zeta_key, xi_key, inner_key = samples.streams(key)
         zeta = samples.plan(problem.zeta, zeta_key, block, steps, self.zeta)
         xi = None if self.one_draw else samples.plan(problem.xi, xi_key, block, steps, self.xi)
@@ -128,4 +131,4 @@ def default_size(source: AbstractSource | None, asked: int | None) -> int:
 
 def look_at(source: AbstractSource | None, plans: PyTree) -> PyTree:
     """The first few planned batches as one."""
-    return samples.fetch(source, samples.joined(jax.tree.map(lambda a: a[:LOOK_AHEAD], plans)))
+    return samples.fetch(source, samples.joined(jax.tree.map(lambda a: a[:LOOK_AHEAD_BATCHES], plans)))

@@ -25,10 +25,10 @@ from hierax._run.reports import Costs
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
-MAX_STEPS = 10_000
-MOST_STEPS = 2**31 - 1  # steps are counted in 32 bits
-MOST_SEED = 2**63
-RECORDS = 100  # of a run where the user does not say how often to record
+DEFAULT_STEPS = 10_000
+MAX_STEP_COUNT = 2**31 - 1  # steps are counted in 32 bits
+MAX_SEED = 2**63
+DEFAULT_RECORDS = 100  # of a run where the user does not say how often to record
 
 
 class Info(NamedTuple):
@@ -116,7 +116,7 @@ class Call:
         """Refuse values that no method could make sense of."""
         for name in ("max_steps", "record_every"):
             value = getattr(self, name)
-            if value is not None and not (is_whole(value) and 1 <= value <= MOST_STEPS):
+            if value is not None and not (is_whole(value) and 1 <= value <= MAX_STEP_COUNT):
                 raise InputError(f"{name}={value!r}: needs a whole number >= 1, and below 2**31.")
         for name in ("seconds", "tol"):
             value = getattr(self, name)
@@ -128,7 +128,7 @@ class Call:
             raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
         if self.state is not None and not isinstance(self.state, State):
             raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
-        if not (is_whole(self.seed) and 0 <= self.seed < MOST_SEED) and not _is_key(self.seed):
+        if not (is_whole(self.seed) and 0 <= self.seed < MAX_SEED) and not _is_key(self.seed):
             raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key; the number >= 0, below 2**63.")
         for name in ("max_steps", "record_every", "seed"):
             if isinstance(getattr(self, name), np.integer):
@@ -142,7 +142,7 @@ class Call:
         object.__setattr__(part, "notes", self.notes.under(name))
         return part
 
-    def said(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The arguments that it takes to repeat the call, as they were given; those left unset are left out."""
         names = ("max_steps", "seconds", "tol", "record_every")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -156,12 +156,12 @@ class Call:
     @property
     def steps(self) -> int:
         """Outer steps to make."""
-        return MAX_STEPS if self.max_steps is None else self.max_steps
+        return DEFAULT_STEPS if self.max_steps is None else self.max_steps
 
     @property
     def period(self) -> int:
         """Outer steps between records."""
-        return self.record_every or max(1, self.steps // RECORDS)
+        return self.record_every or max(1, self.steps // DEFAULT_RECORDS)
 
 
 def _is_key(seed: object) -> bool:

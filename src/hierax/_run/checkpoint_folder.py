@@ -24,8 +24,8 @@ from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder_into_place, remove_folder
 from hierax._run.packing import Packed
 
-FORMAT = "hierax checkpoint 1"
-KEPT = 2  # checkpoints
+FORMAT = "hierax checkpoint 2"
+KEPT_CHECKPOINTS = 2  # checkpoints
 NAME = re.compile(r"checkpoint-(\d{8})")
 ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
 
@@ -38,13 +38,13 @@ class Checkpoint(NamedTuple):
     Attributes:
         identity: what it belongs to: problem, data and settings by name, as texts.
         versions: of hierax, JAX and what else the numbers may depend on.
-        told: how far the run was, in words.
+        progress: how far the run was, in words.
         records: what was done, by name.
     """
 
     identity: dict[str, str]
     versions: dict[str, str]
-    told: str
+    progress: str
     records: Records
 
 
@@ -85,8 +85,8 @@ class CheckpointFolder:
             try:
                 return read_checkpoint(place)
             except Damaged as damage:
-                said = f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one."
-                warnings.warn(said, HieraxWarning, stacklevel=2)
+                text = f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one."
+                warnings.warn(text, HieraxWarning, stacklevel=2)
         if numbers:
             raise InputError(
                 f"checkpoint={str(self.path)!r}: every checkpoint in this folder is damaged. Remove the folder to "
@@ -110,7 +110,7 @@ class CheckpointFolder:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         self._last += 1
-        for number in sorted(numbers_in(self.path))[:-KEPT]:
+        for number in sorted(numbers_in(self.path))[:-KEPT_CHECKPOINTS]:
             remove_folder(self._place(number))
 
     def _place(self, number: int) -> Path:
@@ -151,7 +151,7 @@ def _write_into(folder: Path, checkpoint: Checkpoint) -> None:
         "format": FORMAT,
         "versions": checkpoint.versions,
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "told": checkpoint.told,
+        "progress": checkpoint.progress,
         "identity": checkpoint.identity,
         "records": [
             {"name": name, "arrays": len(record.arrays), "content": record.content}
@@ -184,7 +184,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
                     one["name"]: Packed(one["content"], [stored[f"{number}.{i}"] for i in range(one["arrays"])])
                     for number, one in enumerate(content["records"])
                 }
-        return Checkpoint(content["identity"], content["versions"], content["told"], records)
+        return Checkpoint(content["identity"], content["versions"], content["progress"], records)
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:

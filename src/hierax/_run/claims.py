@@ -13,7 +13,7 @@ from hierax._run.prepare import Prepared
 from hierax._run.solution import Solution, changed
 from hierax._run.status import Open, Reason, Status
 
-CERTIFIED_UP_TO = 2000  # entries of y and of the constraints; larger problems are certified when asked
+MAX_CERTIFIED_ENTRIES = 2000  # entries of y and of the constraints; larger problems are certified when asked
 
 
 def certified(solution: Solution, prepared: Prepared, call: Call, quality: str) -> Solution:
@@ -51,6 +51,6 @@ def _why_not_certified(prepared: Prepared, call: Call) -> str | None:
         return Open.STREAM.text()
     rows = jax.eval_shape(prepared.bound.problem.rows, prepared.x, prepared.y)
     entries = size(prepared.y) + sum(row.size for row in jax.tree.leaves(rows))
-    if entries > CERTIFIED_UP_TO:
+    if entries > MAX_CERTIFIED_ENTRIES:
         return Open.TOO_LARGE.text(entries=entries)
     return Open.NO_TIME.text() if call.clock.passed else None

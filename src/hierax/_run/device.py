@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
 RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
-FARTHEST = 1e8  # a point this many times farther out than the start counts as diverged
-ROWS = 64  # records that one chunk can return
-PINNED = 1e-6  # the sets hold back all but this part of the direction
+DIVERGED_RATIO = 1e8  # a point this many times farther out than the start counts as diverged
+MAX_CHUNK_RECORDS = 64  # records that one chunk can return
+PINNED_SHARE = 1e-6  # the sets hold back all but this part of the direction
 TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carries most of the weight
 
 Output = Literal["last", "tail", "best", "random"]
@@ -91,7 +91,7 @@ def first_run(problem: Problem, method: AbstractMethod, state: Any, output: Outp
         last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
-        limit=FARTHEST * (1 + tree_math.norm((x, y))),
+        limit=DIVERGED_RATIO * (1 + tree_math.norm((x, y))),
         **_nothing_kept(problem, method, state, output),
     )
 
@@ -162,7 +162,7 @@ def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, t
     held_x, held_y, _, inner = residuals.shown
     held = residuals.stationarity
     # Both blocks: at an ordinary active bound of x the direction in y is not held back.
-    pinned = (held_x <= PINNED * raw_x) & (raw_x > 0) & (held_y <= PINNED * raw_y) & (raw_y > 0)
+    pinned = (held_x <= PINNED_SHARE * raw_x) & (raw_x > 0) & (held_y <= PINNED_SHARE * raw_y) & (raw_y > 0)
     violation, push, distance = run.last
     row = Record(
         step=run.state.step,
@@ -267,7 +267,7 @@ class _Chunk(NamedTuple):
         """All segments, each ended by a record."""
         zero = jnp.zeros((), jnp.int32)
         shapes = jax.eval_shape(self._closed, runs)[1]
-        blank = jax.tree.map(lambda a: jnp.zeros((ROWS, *a.shape), a.dtype), shapes)
+        blank = jax.tree.map(lambda a: jnp.zeros((MAX_CHUNK_RECORDS, *a.shape), a.dtype), shapes)
         undrawn = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(self._drawn, runs))
         carry, table, _, written = jax.lax.while_loop(
             lambda state: (state[2] <= self.orders.rows) & _some_running(state[0].runs),

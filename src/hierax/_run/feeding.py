@@ -12,8 +12,10 @@ from hierax._run.file_rows import FileFeeder, PlannedRows
 from hierax._run.prepare import Prepared
 from hierax._run.sources import on_mesh
 
-BYTES = 2**22  # of batches that are stacked for one chunk: padding more takes longer than beginning another chunk
-STEPS = 256  # for how many steps batches are stacked at most
+MAX_STACKED_BYTES = (
+    2**22
+)  # of batches that are stacked for one chunk: padding more takes longer than beginning another chunk
+MAX_STACKED_STEPS = 256  # for how many steps batches are stacked at most
 
 
 class Feeding:
@@ -37,7 +39,7 @@ class Feeding:
         """How many steps' batches may be stacked."""
         size = sum(feeder.nbytes * self.per_step[name] for name, feeder in self.feeders.items())
         size += 0 if self.planned is None else self.planned.step_bytes
-        return max(1, min(STEPS, BYTES // size)) if size else sys.maxsize
+        return max(1, min(MAX_STACKED_STEPS, MAX_STACKED_BYTES // size)) if size else sys.maxsize
 
     def available(self, step: int, steps: int, wanted: int) -> int:
         """For how many of the steps after `step` there are batches by now, at least one.

@@ -22,16 +22,16 @@ from hierax._compile.bound import Bound
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._problem.samples import RowNumbers, Tickets
-from hierax._run.batches import LOOK_AHEAD, Batches
+from hierax._run.batches import LOOK_AHEAD_BATCHES, Batches
 from hierax._run.clock import Patience, Waiting, endless
-from hierax._run.streams import POLL, Exhausted, Needed, put_unless_stopped, received
+from hierax._run.streams import POLL_SECONDS, Exhausted, Needed, put_unless_stopped, received
 
 Numbers = dict[str, np.ndarray]
 """Row numbers by the field of `Tickets` that they belong to."""
 
 SOURCE_OF = {"zeta": "zeta", "xi": "xi", "inner": "xi"}
 PART_BYTES = 2**21  # of rows that the thread reads at once
-PARTS = 8  # such parts that it holds ready
+PARTS_AHEAD = 8  # such parts that it holds ready
 
 
 class _Counted(NamedTuple):
@@ -60,7 +60,7 @@ class PlannedRows:
 
         def program(problem: Problem, key: PRNGKeyArray) -> Tickets:
             look = self._batches.first_look(self._as_numbers(problem), key)
-            return look._replace(zeta=None if look.zeta is None else look.zeta[:LOOK_AHEAD])
+            return look._replace(zeta=None if look.zeta is None else look.zeta[:LOOK_AHEAD_BATCHES])
 
         found = self._bound.run("rows to look at", program, self._key, static=self._static, quick=True)
         return rows_of(self.files, self._of_files(found))
@@ -100,7 +100,7 @@ class FileFeeder:
         self._planned, self._next_planned = planned, step
         self._part_steps = max(1, PART_BYTES // max(1, planned.step_bytes))
         self._numbers: queue.Queue[Numbers] = queue.Queue()
-        self._ready: queue.Queue[dict[str, PyTree] | Exception] = queue.Queue(maxsize=PARTS)
+        self._ready: queue.Queue[dict[str, PyTree] | Exception] = queue.Queue(maxsize=PARTS_AHEAD)
         self._held: list[dict[str, PyTree]] = []
         self._step = step  # the next one to be taken
         self._error: Exception | None = None  # of reading the rows behind those that are held
@@ -110,7 +110,7 @@ class FileFeeder:
         self._stop = weakref.finalize(self, stop.set)
 
     def hold(self, steps: int, wanted: int) -> int:
-        """Wait for the rows of so many steps; returns of how many they are there, at least one.
+        """Wait for the rows of `steps` steps; returns for how many of them they are there, at least one.
 
         Once there is one, no more than a moment is spent on waiting for `wanted` of them, and none for the others.
 
@@ -172,7 +172,7 @@ def _read(
     """Read the rows with the planned numbers until `stop` is set. An error ends it, and is handed over."""
     while not stop.is_set():
         try:
-            wanted = numbers.get(timeout=POLL)
+            wanted = numbers.get(timeout=POLL_SECONDS)
         except queue.Empty:
             continue
         try:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
-SOON = 0.02  # seconds before a checkpoint is due from which on it is taken at once
-WORTH_SECONDS = 0.02  # steps that take so long are begun with, instead of waiting for the batches of more
+CHECKPOINT_SOON_SECONDS = 0.02  # seconds before a checkpoint is due from which on it is taken at once
+WORTHWHILE_CHUNK_SECONDS = 0.02  # batches that keep the device busy for so long are not kept waiting for more
 
 
 class Host:
@@ -137,7 +137,7 @@ class Host:
                     return ended
                 before, recorded = self.watch.elapsed - self.watch.waiting.seconds, len(self.records)
                 try:
-                    steps = self._chunk(asked, self._affordable(per_step, WORTH_SECONDS))
+                    steps = self._chunk(asked, self._affordable(per_step, WORTHWHILE_CHUNK_SECONDS))
                 except NO_BATCH as error:
                     return _without_a_batch(error)
                 per_step = (self.watch.elapsed - self.watch.waiting.seconds - before) / steps
@@ -178,10 +178,12 @@ class Host:
         written where it is time for one. Ctrl-C in any process counts, the times are those of the first.
         """
         left = self.call.notes.left
-        due = per_step is not None and left <= max(per_step, SOON)  # after another step it might be late
+        due = per_step is not None and left <= max(
+            per_step, CHECKPOINT_SOON_SECONDS
+        )  # after another step it might be late
         seconds = CHUNK_SECONDS if due else min(CHUNK_SECONDS, left / 2)  # half: a busy machine may take twice as long
         own = (due, self.interrupt.asked, self.call.clock.passed, self._affordable(per_step, seconds))
-        told = self.processes.told(*own)
+        told = self.processes.exchanged(*own)
         keep, _, late, steps = told[0]
         if keep:
             self._keep()
@@ -192,7 +194,7 @@ class Host:
         return (Ending(Reason.TIME_UP) if late else None), int(steps)
 
     def _affordable(self, per_step: float | None, seconds: float) -> int:
-        """How many steps are made in so many seconds, and within the time that is left; at least one."""
+        """How many steps are made in `seconds`, and within the time that is left; at least one."""
         if per_step is None:
             return 1
         steps = int(min(seconds, self.call.clock.left) / max(per_step, 1e-9))
@@ -207,7 +209,7 @@ class Host:
         with self.processes.together():
             if self.processes.first:
                 stops = self._answer_of(self.call.callback, point.x, point.y)
-        return bool(self.processes.told(stops)[0, 0])
+        return bool(self.processes.exchanged(stops)[0, 0])
 
     def _answer_of(self, callback: Callable[[Info], Any], x: PyTree, y: PyTree) -> bool:
         x, y = self.prepared.whole(x, y)
@@ -233,7 +235,7 @@ class Host:
         lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
         if asked >= to_record:
             lead, with_record = to_record, True
-            rows = 0 if self.call.callback is not None else min((asked - lead) // period, device.ROWS - 1)
+            rows = 0 if self.call.callback is not None else min((asked - lead) // period, device.MAX_CHUNK_RECORDS - 1)
         steps = lead + rows * period
         self._run_chunk(lead, with_record, rows, self.feeding.batches(steps), self.call.tol)
         return steps
@@ -247,7 +249,7 @@ class Host:
             steps = self.feeding.available(self.step, asked, wanted)
         except NO_BATCH as error:
             steps, failure = 0, error
-        told = self.processes.told(steps, *(isinstance(failure, kind) for kind in NO_BATCH))
+        told = self.processes.exchanged(steps, *(isinstance(failure, kind) for kind in NO_BATCH))
         failed = np.flatnonzero(told[:, 0] == 0)
         if failure is not None and failed[0] == self.processes.index:
             raise failure
@@ -263,7 +265,7 @@ class Host:
             self._run_chunk(0, True, 0, self.feeding.last, tol=None)
 
     def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, Any], tol: float | None) -> None:
-        """Order `lead` steps (and a record), and then so many `rows` of steps with a record each."""
+        """Order `lead` steps (and a record), and then `rows` rows of steps with a record each."""
         orders = Orders(
             first_step=on_device(self.step, np.int32),
             lead=on_device(lead, np.int32),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
 FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
 LIMITS = ("method setting seconds",)  # of `Auto`
-DEEP = 12  # settings inside of settings
+MAX_SETTING_DEPTH = 12  # settings inside of settings
 
 
 def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]:
@@ -101,7 +101,7 @@ def described(value: Any, deep: int = 0) -> str:
         return repr(float(value)) if np.asarray(value).dtype.kind == "f" else repr(int(value))
     if isinstance(value, np.ndarray | jax.Array):
         return hash_of_arrays(value)
-    if deep > DEEP:
+    if deep > MAX_SETTING_DEPTH:
         return type(value).__name__
     inside = functools.partial(described, deep=deep + 1)
     if isinstance(value, types.FunctionType):

@@ -22,9 +22,9 @@ from hierax._run.identity import differences
 from hierax._run.packing import from_bytes, packed, to_bytes, unpacked
 from hierax._run.processes import Processes
 
-EVERY = 60.0  # seconds of work that a kill may cost
-WRITES = 2.0  # how often what the last checkpoint took to be written is taken off that: the next may take longer
-IN_TIME = 0.8  # share of it after which the records are taken: a busy machine may be slower than it was
+CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
+WRITE_RESERVE = 2.0  # how often what the last checkpoint took to be written is taken off that: the next may take longer
+ON_TIME_SHARE = 0.8  # share of it after which the records are taken: a busy machine may be slower than it was
 
 logger = logging.getLogger("hierax")
 
@@ -35,10 +35,10 @@ class Journal:
     def __init__(self, path: Path | None, every: float) -> None:
         self.path, self.every = path, every
         self.records: Records = {}
-        self.said: list[str] = []  # for the log of the solution
+        self.log_lines: list[str] = []  # for the log of the solution
         self._folder: CheckpointFolder | None = None
         self._identity: dict[str, str] = {}
-        self._told = ""
+        self._progress = ""
         self._changed = False
         self._failed = ""  # why the latest checkpoint is not on the disk
         self._taken = self._put_at = time.monotonic()  # when the records of the last checkpoint, and the last one, were
@@ -56,7 +56,7 @@ class Journal:
                 self._open(identity)
         if processes.shared:
             self.records = from_bytes(processes.from_first(to_bytes(self.records)))
-            self.said = processes.from_first("\n".join(self.said).encode()).decode().splitlines()
+            self.log_lines = processes.from_first("\n".join(self.log_lines).encode()).decode().splitlines()
 
     def _open(self, identity: dict[str, str]) -> None:
         assert self.path is not None
@@ -87,9 +87,9 @@ class Journal:
                 HieraxWarning,
                 stacklevel=2,
             )
-        self.records, self._told = dict(found.records), found.told
-        self.said.append(f"Resumed from the checkpoint {self.path} ({found.told}).")
-        logger.info("%s", self.said[-1])
+        self.records, self._progress = dict(found.records), found.progress
+        self.log_lines.append(f"Resumed from the checkpoint {self.path} ({found.progress}).")
+        logger.info("%s", self.log_lines[-1])
 
     @property
     def is_open(self) -> bool:
@@ -105,10 +105,10 @@ class Journal:
         """
         if self._folder is None:
             return math.inf
-        between = max(IN_TIME * self.every - WRITES * self._write_seconds, self._write_seconds)
+        between = max(ON_TIME_SHARE * self.every - WRITE_RESERVE * self._write_seconds, self._write_seconds)
         return self._taken + between - time.monotonic()
 
-    def put(self, name: str, value: Any, told: str) -> None:
+    def put(self, name: str, value: Any, progress: str) -> None:
         """Keep a record; an earlier one of the same name is replaced. A record that cannot be kept ends no run."""
         self._put_at = time.monotonic()
         try:
@@ -116,7 +116,7 @@ class Journal:
         except Exception as error:
             self._fail(error)
         else:
-            self._told, self._changed = told, True
+            self._progress, self._changed = progress, True
 
     def write(self) -> None:
         """Write a checkpoint, if anything has changed. A failure ends no run, whatever it is: the last one stays."""
@@ -125,7 +125,7 @@ class Journal:
         self._taken = self._put_at
         begin = time.monotonic()
         try:
-            self._folder.write(Checkpoint(self._identity, versions(), self._told, self.records))
+            self._folder.write(Checkpoint(self._identity, versions(), self._progress, self.records))
         except Exception as error:
             self._fail(error)
         else:
@@ -146,7 +146,7 @@ class Journal:
     def close(self) -> None:
         """Let others in."""
         if self._failed:
-            self.said.append(f"The latest checkpoint could not be written ({self._failed}): {self.path} is older.")
+            self.log_lines.append(f"The latest checkpoint could not be written ({self._failed}): {self.path} is older.")
         if self._folder is not None:
             self._folder.close()
             self._folder = None
@@ -177,10 +177,10 @@ class Notes:
         """Seconds until what is under way should be put and written."""
         return self.journal.left
 
-    def put(self, name: str, value: Any, told: str = "") -> None:
+    def put(self, name: str, value: Any, progress: str = "") -> None:
         """Keep a record, and write a checkpoint where it is time to."""
         if self.kept:
-            self.journal.put(self._prefix + name, value, told or f"{self._prefix}{name} done")
+            self.journal.put(self._prefix + name, value, progress or f"{self._prefix}{name} done")
             if self.left <= 0:
                 self.write()
 
@@ -203,4 +203,4 @@ def notes_in(folder: object, every: object) -> Notes:
     return Notes(Journal(None if folder is None else Path(folder), float(every)))
 
 
-NOTHING_KEPT = Notes(Journal(None, EVERY))
+NOTHING_KEPT = Notes(Journal(None, CHECKPOINT_SECONDS))

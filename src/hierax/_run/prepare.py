@@ -35,7 +35,7 @@ from hierax._run.streams import Exhausted, Feeder, feeder_of, reopened
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
-FEW = 2  # samples of a batch that a function is traced with to tell it from others
+TRACED_SAMPLES = 2  # samples of a batch that a function is traced with to tell it from others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Prepared:
         """The shapes of a small batch of a source; of a stream, those of its batches."""
         source = getattr(self.problem, name)
         if isinstance(source, samples.Sampler):  # not traced by `bound`: its programs would no longer be known
-            return jax.eval_shape(lambda key: source.draw(key, FEW), jax.random.key(0))
-        return _batch_shape(self, name, FEW)
+            return jax.eval_shape(lambda key: source.draw(key, TRACED_SAMPLES), jax.random.key(0))
+        return _batch_shape(self, name, TRACED_SAMPLES)
 
     def places(self) -> dict[str, Place]:
         """Where the streams are: behind the last batch that was taken from each."""

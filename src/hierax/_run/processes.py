@@ -46,7 +46,7 @@ class Processes:
         """Whether this is the process that writes, shows and decides."""
         return self.index == 0
 
-    def told(self, *numbers: int) -> np.ndarray:
+    def exchanged(self, *numbers: int) -> np.ndarray:
         """Whole numbers of every process, one row each, known to all: here the processes wait for one another."""
         own = np.array(numbers, np.int32)
         return np.asarray(multihost_utils.process_allgather(own)) if self.shared else own[None]
@@ -55,7 +55,7 @@ class Processes:
         """What the first process has; what the others give does not matter."""
         if not self.shared:
             return content
-        high, low = self.told(*divmod(len(content), SPLIT))[0]
+        high, low = self.exchanged(*divmod(len(content), SPLIT))[0]
         whole = np.zeros(int(high) * SPLIT + int(low), np.uint8)
         if self.first:
             whole[:] = np.frombuffer(content, np.uint8)
@@ -64,11 +64,11 @@ class Processes:
     def hash_of_all(self, text: str) -> str:
         """A hash of the texts of all processes, in their order."""
         own = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)
-        return hashlib.sha256(self.told(*own.tolist()).tobytes()).hexdigest()
+        return hashlib.sha256(self.exchanged(*own.tolist()).tobytes()).hexdigest()
 
     def any(self, flag: bool) -> bool:
         """Whether some process says so."""
-        return bool(self.told(int(flag)).any())
+        return bool(self.exchanged(int(flag)).any())
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -79,9 +79,9 @@ class Processes:
         try:
             yield
         except BaseException:
-            self.told(1)
+            self.exchanged(1)
             raise
-        failed = np.flatnonzero(self.told(0)[:, 0])
+        failed = np.flatnonzero(self.exchanged(0)[:, 0])
         if failed.size:
             raise InputError(f"process {failed[0]} could not go on; its own error says why. This one ends with it.")
 
@@ -89,7 +89,7 @@ class Processes:
         """Refuse arguments, by name, that are not the same in every process."""
         if not self.shared:
             return
-        told = self.told(*(_digest(value) for value in given.values()))
+        told = self.exchanged(*(_digest(value) for value in given.values()))
         for name, column in zip(given, told.T, strict=True):
             odd = np.flatnonzero(column != column[0])
             if odd.size:

@@ -1,8 +1,8 @@
 """How a run says where it is: a bar on a terminal, lines elsewhere, and lines of the logger "hierax".
 
-The parts of a run leave what they know with the call's `News`; a thread of `told` reads it every few seconds, so that a
-run is not silent for minutes while it compiles or makes one long step. Where stderr is a terminal, `progress_bar` draws
-a bar instead of the lines (rich).
+The parts of a run leave what they know with the call's `News`; a thread of `reporting` reads it every few seconds, so
+that a run is not silent for minutes while it compiles or makes one long step. Where stderr is a terminal,
+`progress_bar` draws a bar instead of the lines (rich).
 """
 
 import logging
@@ -20,8 +20,8 @@ from hierax._base.lazy import lazy
 rich_console, rich_progress = lazy("rich.console"), lazy("rich.progress")
 
 SHOWN = ("upper", "violation", "gap", "stationarity")
-LINE_EVERY = 5.0  # seconds between two lines on stderr
-LOGGED = 2  # so many of them for one line of the logger
+LINE_SECONDS = 5.0  # seconds between two lines on stderr
+LINES_PER_LOG_ENTRY = 2  # the logger gets every second of them
 Show = Callable[[int, dict[str, Any] | None], None]
 
 logger = logging.getLogger("hierax")
@@ -62,13 +62,13 @@ def numbers_shown(record: dict[str, Any], between: str) -> str:
 
 
 @contextmanager
-def told(news: News, progress: bool | None, every: float | None = None) -> Iterator[None]:
-    """While it lasts a thread tells the news: to stderr every so many seconds (None: 5) where `progress` is True and
+def reporting(news: News, progress: bool | None, every: float | None = None) -> Iterator[None]:
+    """While it lasts a thread reports the news: to stderr every `every` seconds (None: 5) where `progress` is True and
     stderr is no terminal, and to the logger half as often.
     """
     lines = progress is True and not _on_a_terminal(progress)
     ended = threading.Event()
-    told_of = (news, lines, ended, every or LINE_EVERY)
+    told_of = (news, lines, ended, every or LINE_SECONDS)
     thread = threading.Thread(target=_tell, args=told_of, name="hierax progress", daemon=True)
     thread.start()
     try:
@@ -88,7 +88,7 @@ def _tell(news: News, lines: bool, ended: threading.Event, every: float) -> None
     while not ended.wait(every):
         beats += 1
         line = news.line()
-        if beats % LOGGED == 0:
+        if beats % LINES_PER_LOG_ENTRY == 0:
             logger.info(line)
         try:
             if lines:

@@ -37,7 +37,7 @@ reports = lazy("hierax.reports")  # pages and figures are made above: this room 
 
 pandas = lazy("pandas")
 
-WAITING_SHOWN = 0.05  # share of a run spent waiting for data from which on `print` says so
+SHOWN_WAITING_SHARE = 0.05  # share of a run spent waiting for data from which on `print` says so
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,7 +255,7 @@ def _rows(solution: Solution) -> list[tuple[str, str]]:
 def _seconds(counts: Counts) -> str:
     text = f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile"
     share = counts.waiting_seconds / max(counts.seconds, 1e-9)
-    return f"{text}; {share:.0%} of them waiting for data" if share > WAITING_SHOWN else text
+    return f"{text}; {share:.0%} of them waiting for data" if share > SHOWN_WAITING_SHARE else text
 
 
 def _without_name(status: Status) -> str:

@@ -62,7 +62,7 @@ def _check_parts(what: str, rows: int, placement: Placement | None, processes: P
             f"{what}: the mesh puts the same rows on devices of several processes, so that none has a part of its own. "
             f"Let the axis {placement.data or 'data'!r} run across the processes and 'model' inside of each."
         )
-    counts = processes.told(rows)[:, 0]
+    counts = processes.exchanged(rows)[:, 0]
     each = placement.parts // processes.count
     if len(set(counts.tolist())) > 1 or rows % each:
         raise InputError(

@@ -23,7 +23,7 @@ class Spending:
         self.parts.append((step, each))
 
     def until(self, step: int | np.ndarray) -> dict[str, Any]:
-        """Costs by name when so many steps are made."""
+        """Costs by name after `steps` steps."""
         ends = [first for first, _ in self.parts[1:]] + [np.iinfo(np.int64).max]
         made = [np.clip(step, first, end) - first for (first, _), end in zip(self.parts, ends, strict=True)]
         return {

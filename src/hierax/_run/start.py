@@ -30,14 +30,18 @@ if TYPE_CHECKING:
 
 Flags = Mapping[str, Array]
 
-QUICK_START = 10_000  # entries of all starts up to which the program of the start is compiled without optimisation
+MAX_UNOPTIMISED_ENTRIES = (
+    10_000  # entries of all starts up to which the program of the start is compiled without optimisation
+)
 
 
 def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step."""
     with prepared.processes.together():
         fed = _fed_by_streams(prepared, method) | _fed_by_files(prepared, method, seed)
-    quick = size((prepared.x, prepared.y)) <= QUICK_START  # it runs once: compiling it well takes longer than that
+    quick = (
+        size((prepared.x, prepared.y)) <= MAX_UNOPTIMISED_ENTRIES
+    )  # it runs once: compiling it well takes longer than that
     arguments, static = (method, prepared.x, prepared.y, seed, fed), (output, spread, prepared.count)
     filled, run, finite, doubts = prepared.bound.run("start", _program(*static), *arguments, static=static, quick=quick)
     refuse_nonfinite(read(finite))

@@ -24,7 +24,7 @@ from hierax._run.streams import Exhausted
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
-VMAP_UP_TO = 4096  # starts with more variables than this are stepped one after another
+MAX_VMAPPED_ENTRIES = 4096  # starts with more variables than this are stepped one after another
 
 logger = logging.getLogger("hierax")
 
@@ -98,5 +98,5 @@ def _state_of(earlier: RunRecord, prepared: Prepared, method: AbstractMethod, ca
 def _spread(prepared: Prepared) -> Spread:
     if prepared.count is None:
         return "one"
-    small = size((prepared.x, prepared.y)) // prepared.count <= VMAP_UP_TO
+    small = size((prepared.x, prepared.y)) // prepared.count <= MAX_VMAPPED_ENTRIES
     return "vmap" if small or prepared.placement is not None else "map"  # on a mesh each device has starts of its own

@@ -25,13 +25,15 @@ from hierax._run.clock import Patience, Waiting, endless
 from hierax._run.state_arrays import hash_of_arrays
 from hierax._run.stream_places import OtherBatches, Place, PlacedBatches, refuse_unless_restorable
 
-POLL = 0.05  # seconds between two looks at the clock while waiting
-SILENT = 10.0  # seconds without a batch after which a warning says what the run is waiting for
+POLL_SECONDS = 0.05  # seconds between two looks at the clock while waiting
+SILENT_SECONDS = 10.0  # seconds without a batch after which a warning says what the run is waiting for
 FIRST_BATCHES = 5  # whose majority decides the shape
-FIRST_SECONDS = 1.0  # how long to wait for the others of these once one is there
-WRONG_IN_A_ROW = 1000  # batches of other shapes that are dropped before the stream is given up
+FIRST_BATCHES_SECONDS = 1.0  # how long to wait for the others of these once one is there
+MAX_WRONG_BATCHES = 1000  # batches of other shapes that are dropped before the stream is given up
 NO_FURTHER = "has no further batch"
-LINGER = 0.25  # seconds to wait for more batches than the next step needs, where these are worth a chunk of their own
+LINGER_SECONDS = (
+    0.25  # seconds to wait for more batches than the next step needs, where these are worth a chunk of their own
+)
 
 
 class Exhausted(Exception):
@@ -57,10 +59,10 @@ class Needed:
 
     def __init__(self, count: int, least: int, wanted: int) -> None:
         self.least, self.wanted = least, min(wanted, count)
-        self._until = time.perf_counter() + LINGER
+        self._until = time.perf_counter() + LINGER_SECONDS
 
     def patience(self, held: int) -> float | None:
-        """Seconds to wait for the next one where so many are held (None: without end)."""
+        """Seconds to wait for the next one where `held` are there (None: without end)."""
         if held < self.least:
             return None
         return max(0.0, self._until - time.perf_counter()) if held < self.wanted else 0.0
@@ -107,7 +109,7 @@ class Feeder:
         """End the thread; whoever waits for it keeps its patience."""
         self._stop.set()
         while self._thread.is_alive():
-            self._thread.join(POLL)
+            self._thread.join(POLL_SECONDS)
             self.patience()
 
     # -- one batch --------------------------------------------------------------------------------------------------
@@ -127,8 +129,8 @@ class Feeder:
     def _look_around(self, waited: float) -> None:
         """While a batch is waited for."""
         self.patience()
-        if waited > SILENT:
-            self._warn("silent", f"has given no batch for {SILENT:g} seconds; the run waits for it.")
+        if waited > SILENT_SECONDS:
+            self._warn("silent", f"has given no batch for {SILENT_SECONDS:g} seconds; the run waits for it.")
 
     def _no_batch(self) -> Exhausted:
         """The error of whoever asks for a batch after the end."""
@@ -144,7 +146,7 @@ class Feeder:
         """
         try:
             while len(self._waiting) < FIRST_BATCHES:
-                batch = self._received(FIRST_SECONDS if self._waiting else None)
+                batch = self._received(FIRST_BATCHES_SECONDS if self._waiting else None)
                 if batch is None:
                     break
                 self._waiting.append(batch)
@@ -159,11 +161,11 @@ class Feeder:
 
     def _next(self, seconds: float | None = None) -> _Fetched | None:
         """The next batch of the right form; None where none comes within the given seconds."""
-        for _ in range(WRONG_IN_A_ROW):
+        for _ in range(MAX_WRONG_BATCHES):
             fetched = self._received(seconds)
             if fetched is None or self._fits(fetched.batch):
                 return fetched
-        self._ended = _End(f"gave {WRONG_IN_A_ROW} batches in a row that do not have {_shown(self._form)}")
+        self._ended = _End(f"gave {MAX_WRONG_BATCHES} batches in a row that do not have {_shown(self._form)}")
         raise self._no_batch()
 
     def _fits(self, batch: PyTree) -> bool:
@@ -217,7 +219,7 @@ class Feeder:
         return min(count, len(self._waiting))
 
     def require(self, count: int) -> None:
-        """Wait for so many batches; raises `Exhausted` where the stream ends before."""
+        """Wait for `count` batches; raises `Exhausted` where the stream ends before."""
         if self.hold(count) < count:
             raise self._no_batch()
 
@@ -314,7 +316,9 @@ def received(
         while True:
             waited = time.perf_counter() - begin
             try:
-                return items.get(timeout=POLL if seconds is None else min(POLL, max(0.0, seconds - waited)))
+                return items.get(
+                    timeout=POLL_SECONDS if seconds is None else min(POLL_SECONDS, max(0.0, seconds - waited))
+                )
             except queue.Empty:
                 look_around(waited)
                 if seconds is not None and waited >= seconds:
@@ -327,7 +331,7 @@ def put_unless_stopped(item: object, batches: queue.Queue, stop: threading.Event
     """Wait for a place in the queue; False where nobody wants the item any more."""
     while not stop.is_set():
         try:
-            batches.put(item, timeout=POLL)
+            batches.put(item, timeout=POLL_SECONDS)
             return True
         except queue.Full:
             continue

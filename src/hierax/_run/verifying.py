@@ -15,7 +15,7 @@ from hierax._judge.point import judge_point
 from hierax._problem.problem import Problem
 from hierax._run.answers import Answer
 
-SAME = 1e-6  # difference of F to the claimed one, relative to 1 + |F|
+SAME_VALUE_SHARE = 1e-6  # difference of F to the claimed one, relative to 1 + |F|
 
 
 class Verification(NamedTuple):
@@ -48,7 +48,9 @@ def verify(problem: Problem, answer: Answer) -> Verification:
     certificate = certify(problem, answer.x, answer.y, multipliers=answer.multipliers)
     objections, remarks = [], []
     if answer.claimed is not None:
-        allowed = SAME * (1 + abs(upper)) + 2 * SURE * (certificate.upper_se or 0.0)  # two samples may differ
+        allowed = SAME_VALUE_SHARE * (1 + abs(upper)) + 2 * SURE * (
+            certificate.upper_se or 0.0
+        )  # two samples may differ
         if not abs(upper - answer.claimed) <= allowed:
             objections.append(f"F is {upper:.10g}, not {answer.claimed:.10g} as claimed.")
     if answer.problem_hash is not None and found.sha256 is None:

@@ -15,9 +15,11 @@ from hierax._run.reports import Metrics, Residual
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
-CANCELLED = 0.1  # the mean direction of a cycle is below this part of the single ones
-SWINGING = 0.5  # and with every second one negated it is above this part: noise is below it within four steps or so
-SEEN_CYCLE = 8  # steps in which a cycle is told from noise
+CYCLE_MEAN_SHARE = 0.1  # the mean direction of a cycle is below this part of the single ones
+CYCLE_SWING_SHARE = (
+    0.5  # and with every second one negated it is above this part: noise is below it within four steps or so
+)
+CYCLE_STEPS = 8  # steps in which a cycle is told from noise
 
 
 class Window(NamedTuple):
@@ -94,8 +96,8 @@ class Residuals(NamedTuple):
     def cycling(self) -> Bool[Array, ""]:
         """Whether the steps cancel each other: each is long, their mean is not."""
         mean, swing, size = _joint(self.mean), _joint(self.swing), _joint(self.size)
-        cancelled = (mean < CANCELLED * size) & (self.steps >= SEEN_CYCLE)
-        return cancelled & (swing > SWINGING * size) if self.sampled else cancelled
+        cancelled = (mean < CYCLE_MEAN_SHARE * size) & (self.steps >= CYCLE_STEPS)
+        return cancelled & (swing > CYCLE_SWING_SHARE * size) if self.sampled else cancelled
 
 
 class Means(NamedTuple):

@@ -14,13 +14,13 @@ from hierax._problem.problem import Problem
 from hierax._run.records import Records
 from hierax._run.reports import Advice
 
-HARDLY = 0.02  # x has hardly moved where it moved by less than this part of its size, or of its set's width
-WORTH_MOVING = 0.01  # part of 1 + |F| that the slope of x promises over that length
-STRAIGHT = 0.3  # part of the way it came that x has got away from its start, where noise does not lead it
-FEW_STEPS = 10  # after so few steps nothing is said
-INFEASIBLE_Y = 1e-3  # violation from which on y is called infeasible, where no tolerance is given
-CLOSE = 1e-6  # distance of y below which it need not come closer, where no tolerance is given
-NEGLIGIBLE = 1e-3  # a cycle matters where its steps are longer than this part of the first ones
+HARDLY_MOVED_SHARE = 0.02  # x has hardly moved where it moved by less than this part of its size, or of its set's width
+WORTH_MOVING_SHARE = 0.01  # part of 1 + |F| that the slope of x promises over that length
+STRAIGHT_SHARE = 0.3  # part of the way it came that x has got away from its start, where noise does not lead it
+SILENT_STEPS = 10  # after so few steps nothing is said
+INFEASIBLE_Y_VIOLATION = 1e-3  # violation from which on y is called infeasible, where no tolerance is given
+CLOSE_DISTANCE = 1e-6  # distance of y below which it need not come closer, where no tolerance is given
+NEGLIGIBLE_CYCLE_SHARE = 1e-3  # a cycle matters where its steps are longer than this part of the first ones
 
 
 def quality(records: Records, start: int, advice: Advice, tol: float | None) -> str:
@@ -30,9 +30,9 @@ def quality(records: Records, start: int, advice: Advice, tol: float | None) -> 
         return ""
     stationarity, violation, distance = (last[name] for name in ("stationarity", "violation", "distance"))
     below = f"y is {distance:.2g} from the inner solver's answer"
-    if violation > max(distance, tol or INFEASIBLE_Y):
+    if violation > max(distance, tol or INFEASIBLE_Y_VIOLATION):
         below += ", which is not the lower level's solution: it is not feasible"
-    elif distance > (tol or CLOSE):
+    elif distance > (tol or CLOSE_DISTANCE):
         below += f": {advice.bring_y_closer}"
     return f" (stationarity {stationarity:.2g}, violation {violation:.2g}, {below})"
 
@@ -42,7 +42,7 @@ def cycle(records: Records, start: int, advice: Advice, tol: float | None) -> st
     last, first = records.of(start), records.of(start, 0)
     if last is None or first is None or not last["cycling"]:
         return ""
-    if last["stationarity"] <= max(tol or 0.0, NEGLIGIBLE * first["stationarity"]):
+    if last["stationarity"] <= max(tol or 0.0, NEGLIGIBLE_CYCLE_SHARE * first["stationarity"]):
         return ""
     return (
         " The last steps jump to and fro in a cycle: each is long, and together they lead nowhere. "
@@ -64,16 +64,16 @@ def no_movement(records: Records, start: int, advice: Advice, problem: Problem, 
     Noise moves x to and fro: where the way it came is much longer than the distance, it need not go further.
     """
     last = records.of(start)
-    if last is None or last["step"] - way.first < FEW_STEPS:
+    if last is None or last["step"] - way.first < SILENT_STEPS:
         return ""
     ends = (way.before, way.after)
     x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in ends)
     sizes, moved = np.maximum(np.maximum(np.abs(x), np.abs(x0)), 1.0), float(np.linalg.norm(x - x0))
-    if moved > HARDLY * np.linalg.norm(sizes) or moved < STRAIGHT * records.path(start, way.first):
+    if moved > HARDLY_MOVED_SHARE * np.linalg.norm(sizes) or moved < STRAIGHT_SHARE * records.path(start, way.first):
         return ""
     box = sets.bounds(problem.x_set, jax.tree.map(jnp.asarray, way.after))
     length = float(np.linalg.norm(np.minimum(sizes, np.asarray(box.upper) - np.asarray(box.lower))))
-    if moved > HARDLY * length or last["slope_x"] * length < WORTH_MOVING * (1 + abs(last["upper"])):
+    if moved > HARDLY_MOVED_SHARE * length or last["slope_x"] * length < WORTH_MOVING_SHARE * (1 + abs(last["upper"])):
         return ""
     return (
         f" x has moved by {moved:.1g} in all, {moved / length:.2g} of its size or its set's width, and its direction "

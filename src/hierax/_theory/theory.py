@@ -22,7 +22,7 @@ from hierax._methods.salvf_defaults import GAMMA_FACTOR
 from hierax._methods.steps import Decay, Steps
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
-from hierax._run.call import MAX_STEPS
+from hierax._run.call import DEFAULT_STEPS
 from hierax._run.prepare import prepare
 from hierax._run.start import started
 from hierax._theory.estimates import Below, Curvatures, Noise, below, curvatures, noise, slopes
@@ -181,12 +181,12 @@ class Theory:
             ("s", "s", _text(sizes["s"]), "order, constant 1: c1^2/eps"),
             ("r", "r", _text(sizes["r"]), "order, constant 1: 1/eps; VR: 1"),
             ("q", "q", _text(sizes["q"]), "order, constant 1: c1^2/eps"),
-            ("steps", "K", _text(MAX_STEPS), "order, constant 1: c/eps, c = max(c1, c2)"),
-            ("steps_vr", "K, VR", _text(MAX_STEPS), "order, constant 1: (c/eps)^1.5"),
+            ("steps", "K", _text(DEFAULT_STEPS), "order, constant 1: c/eps, c = max(c1, c2)"),
+            ("steps_vr", "K, VR", _text(DEFAULT_STEPS), "order, constant 1: (c/eps)^1.5"),
         ):
             rows.append((symbol, _text(getattr(one, name)), _text(getattr(two, name)), default, meaning))
         above, inner = self.sampled
-        spent = MAX_STEPS * sizes["r"] * above, MAX_STEPS * (sizes["q"] + sizes["s"] * sizes["size"]) * inner
+        spent = DEFAULT_STEPS * sizes["r"] * above, DEFAULT_STEPS * (sizes["q"] + sizes["s"] * sizes["size"]) * inner
         for reduced, name in ((False, ""), (True, ", VR")):
             for i, source in enumerate(("zeta", "xi")):
                 first, second = (_text(asked.samples(reduced)[i]) for asked in (one, two))

@@ -19,9 +19,9 @@ from hierax._judge.certificate import Certificate
 from hierax._methods.registry import METHODS
 from hierax._run import answers
 from hierax._run.method import AbstractMethod
-from hierax._run.notes import EVERY
+from hierax._run.notes import CHECKPOINT_SECONDS
 from hierax._run.processes import Processes
-from hierax._run.progress import News, told
+from hierax._run.progress import News, reporting
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
 from hierax.cli import codes, json_output, run_folder, user_file
@@ -77,8 +77,8 @@ def solve(
         ),
     ] = False,
     checkpoint_every: Annotated[
-        float, typer.Option(min=1e-3, help="Seconds between checkpoints: so much work a kill may cost.")
-    ] = EVERY,
+        float, typer.Option(min=1e-3, help="Seconds between checkpoints: the work that a kill may cost.")
+    ] = CHECKPOINT_SECONDS,
     distributed: Annotated[
         bool,
         typer.Option("--distributed", help="One of several processes of a run, on all their devices: docs/cluster.md."),
@@ -202,7 +202,7 @@ def _judged(solution: Solution) -> Judged:
     if solution.judgement is None:
         return Judged(None, "a Stream is never seen as a whole; call hx.certify on data of your own.")
     try:
-        with told(News("making the certificate"), progress=True):
+        with reporting(News("making the certificate"), progress=True):
             return Judged(solution.certificate, None)
     except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
         return Judged(None, str(error))

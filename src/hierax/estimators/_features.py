@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from hierax._base.errors import InputError
 
 Kernel = Literal["linear", "quadratic", "rbf"]
-SMALL = 1e-10  # eigenvalues of the landmarks' kernel matrix, relative, that count as zero
+ZERO_EIGENVALUE = 1e-10  # eigenvalues of the landmarks' kernel matrix, relative, that count as zero
 
 
 def feature_map(
@@ -31,7 +31,7 @@ def feature_map(
     few = features.shape[0] <= landmarks
     chosen = features if few else features[rng.choice(features.shape[0], landmarks, replace=False)]
     values, vectors = linalg.eigh(rbf_kernel(chosen, gamma=width))
-    good = values > SMALL * values[-1]
+    good = values > ZERO_EIGENVALUE * values[-1]
     return {
         "kernel": "rbf",
         "gamma": width,

@@ -13,7 +13,7 @@ from hierax.estimators._parts import Parts
 from hierax.estimators._statement import kept_linear
 from hierax.estimators._tuning import Scale, Tuned, Weighing, tune
 
-ROUNDING = 1e-12  # share of the mean square of rows below which their spread is none
+NO_SPREAD_SHARE = 1e-12  # share of the mean square of rows below which their spread is none
 
 
 class Fit(NamedTuple):
@@ -77,7 +77,7 @@ def _spread(rows: Float[np.ndarray, "folds n D"], share: Float[np.ndarray, " n"]
         spread = float(np.mean([share @ np.sum((one - share @ one) ** 2, axis=1) for one in rows]))
     if not np.isfinite(whole):
         raise InputError("X: the squares of its entries overflow; scale the features (StandardScaler).")
-    return max(spread, ROUNDING * whole)
+    return max(spread, NO_SPREAD_SHARE * whole)
 
 
 def unfinished(fit: Fit, max_iter: int, tol: float) -> str | None:

@@ -18,10 +18,10 @@ from scipy import linalg, special
 
 from hierax.estimators._parts import Parts
 
-MAX_NEWTON = 100
-ROUNDING = 1e-12  # of the gradient, relative to the terms that it is a sum of
-NEARLY = 1e-8  # likewise, where rounding keeps Newton's method or its line search from going on
-HALVINGS = 40
+MAX_NEWTON_STEPS = 100
+GRADIENT_ROUNDING = 1e-12  # of the gradient, relative to the terms that it is a sum of
+STALLED_GRADIENT = 1e-8  # likewise, where rounding keeps Newton's method or its line search from going on
+MAX_HALVINGS = 40
 
 
 class Loss(NamedTuple):
@@ -66,23 +66,23 @@ def fit(
     u, sizes, before = start, np.abs(rows), np.inf
     margins = rows @ u
     value = 0.5 * u @ u + s @ loss.value(margins)
-    for _ in range(MAX_NEWTON):
+    for _ in range(MAX_NEWTON_STEPS):
         pull = s * loss.slope(margins)
         gradient = u + pull @ rows
         factor = _factorised(rows, s * loss.curvature(margins))
         left = np.max(np.abs(gradient)) / (1.0 + np.max(np.abs(pull) @ sizes))
-        if left <= ROUNDING or NEARLY >= left >= 0.5 * before:
+        if left <= GRADIENT_ROUNDING or STALLED_GRADIENT >= left >= 0.5 * before:
             return Fitted(u, factor, True)
         before = left
         step = -linalg.cho_solve(factor, gradient)
         along, slope, length = rows @ step, gradient @ step, 1.0
-        for _ in range(HALVINGS):
+        for _ in range(MAX_HALVINGS):
             there = 0.5 * np.sum((u + length * step) ** 2) + s @ loss.value(margins + length * along)
             if there <= value + 1e-4 * length * slope:
                 break
             length *= 0.5
         else:  # no decrease that rounding lets through; the minimiser is not farther away than the gradient is long
-            return Fitted(u, factor, bool(left <= NEARLY))
+            return Fitted(u, factor, bool(left <= STALLED_GRADIENT))
         u = u + length * step
         margins, value = rows @ u, there
     return Fitted(u, _factorised(rows, s * loss.curvature(margins)), False)

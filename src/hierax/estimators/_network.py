@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import special
 
-FIRST, SECOND, TINY = 0.9, 0.999, 1e-8  # Adam's averages, and what keeps it from dividing by zero
-DECAY_FROM = 0.5  # share of the steps after which they are shortened, in a straight line to zero
+ADAM_MEAN, ADAM_SQUARE, ADAM_EPSILON = 0.9, 0.999, 1e-8  # Adam's averages, and what keeps it from dividing by zero
+DECAY_FROM_SHARE = 0.5  # share of the steps after which they are shortened, in a straight line to zero
 
 
 class Networks(NamedTuple):
@@ -98,11 +98,14 @@ class Adam(NamedTuple):
     def stepped(self, networks: Networks, slope: Networks, rate: float) -> tuple[Networks, "Adam"]:
         """The networks after a step."""
         step = self.step + 1
-        mean = Networks(*(FIRST * m + (1 - FIRST) * g for m, g in zip(self.mean, slope, strict=True)))
-        square = Networks(*(SECOND * v + (1 - SECOND) * g**2 for v, g in zip(self.square, slope, strict=True)))
-        long, wide = rate / (1 - FIRST**step), 1 / (1 - SECOND**step)
+        mean = Networks(*(ADAM_MEAN * m + (1 - ADAM_MEAN) * g for m, g in zip(self.mean, slope, strict=True)))
+        square = Networks(
+            *(ADAM_SQUARE * v + (1 - ADAM_SQUARE) * g**2 for v, g in zip(self.square, slope, strict=True))
+        )
+        long, wide = rate / (1 - ADAM_MEAN**step), 1 / (1 - ADAM_SQUARE**step)
         moved = (
-            part - long * m / (np.sqrt(wide * v) + TINY) for part, m, v in zip(networks, mean, square, strict=True)
+            part - long * m / (np.sqrt(wide * v) + ADAM_EPSILON)
+            for part, m, v in zip(networks, mean, square, strict=True)
         )
         return Networks(*moved), Adam(mean, square, step)
 
@@ -127,7 +130,7 @@ class Plan(NamedTuple):
 
     def length(self, step: int) -> float:
         """Of one step."""
-        return self.rate * min(1.0, (len(self.batches) - step) / (len(self.batches) * (1 - DECAY_FROM)))
+        return self.rate * min(1.0, (len(self.batches) - step) / (len(self.batches) * (1 - DECAY_FROM_SHARE)))
 
 
 def trained(

@@ -17,11 +17,11 @@ from hierax.estimators._parts import Parts
 
 MEMBERS = 8
 FACTORS = np.geomspace(0.25, 8.0, MEMBERS)  # first bounds, in units of the norms of the network before training
-BOX = (0.05, 40.0)  # smallest and largest bounds, in the same units
-REPLACED = 2  # members that go at every milestone
-MOVED = 0.3  # standard deviation of the logarithm of a bound that is moved
+BOUND_RANGE = (0.05, 40.0)  # smallest and largest bounds, in the same units
+REPLACED_MEMBERS = 2  # members that go at every milestone
+LOG_BOUND_DEVIATION = 0.3  # standard deviation of the logarithm of a bound that is moved
 MILESTONES = 20
-EXPLORED = 0.6  # share of the milestones at which members are replaced
+EXPLORED_SHARE = 0.6  # share of the milestones at which members are replaced
 
 
 class Tuned(NamedTuple):
@@ -73,7 +73,7 @@ def _tuned(
 ) -> Tuned:
     folds = len(parts.train)
     unit = network.norms()[0]
-    low, high = BOX[0] * unit, BOX[1] * unit
+    low, high = BOUND_RANGE[0] * unit, BOUND_RANGE[1] * unit
     bounds = FACTORS[:, None] * unit
     counted, judged = (np.tile(shares_of(counts, masks), (MEMBERS, 1)) for masks in parts)
     networks = network.taken(np.zeros(MEMBERS * folds, int)).within(np.repeat(bounds, folds, axis=0))
@@ -88,13 +88,15 @@ def _tuned(
         best = int(order[0])
         own = losses(networks, rows, codes, counted).reshape(MEMBERS, folds).mean(axis=1)
         records.append((worth[best], own[best], *bounds[best]))
-        if milestone + 1 < EXPLORED * MILESTONES:
+        if milestone + 1 < EXPLORED_SHARE * MILESTONES:
             members = np.arange(MEMBERS)
-            members[order[-REPLACED:]] = order[:REPLACED]
+            members[order[-REPLACED_MEMBERS:]] = order[:REPLACED_MEMBERS]
             which = (members[:, None] * folds + np.arange(folds)).ravel()
             networks, adam, bounds = networks.taken(which), adam.taken(which), bounds[members]
-            gone = order[-REPLACED:]
-            bounds[gone] = np.clip(bounds[gone] * np.exp(MOVED * rng.normal(size=(REPLACED, 2))), low, high)
+            gone = order[-REPLACED_MEMBERS:]
+            bounds[gone] = np.clip(
+                bounds[gone] * np.exp(LOG_BOUND_DEVIATION * rng.normal(size=(REPLACED_MEMBERS, 2))), low, high
+            )
             networks = networks.within(np.repeat(bounds, folds, axis=0))
     upper, lower, first, second = (np.array(column) for column in zip(*records, strict=True))
     history = {"upper": upper, "lower": lower, "bounds": np.stack([first, second], axis=1)}

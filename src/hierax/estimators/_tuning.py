@@ -16,11 +16,11 @@ from hierax.estimators._margins import Models, Worth
 
 Scale = Literal["log", "share"]
 
-DECADES = 3  # of the cost below its unit
-LEAST_FALL = 1e-10  # of the value in one step, relative: below it L-BFGS-B gives up
-RADII = (1e-2, 1e-3, 1e-4)  # of the neighbourhoods of a kink whose gradients are looked at
-NEARBY = 30  # gradients in each
-TRIES = 4  # starts of L-BFGS-B, each but the first beyond a kink that held it
+COST_DECADES = 3  # of the cost below its unit
+LEAST_FALL_SHARE = 1e-10  # of the value in one step, relative: below it L-BFGS-B gives up
+KINK_RADII = (1e-2, 1e-3, 1e-4)  # of the neighbourhoods of a kink whose gradients are looked at
+NEARBY_GRADIENTS = 30  # gradients in each
+MAX_STARTS = 4  # starts of L-BFGS-B, each but the first beyond a kink that held it
 
 
 class Weighing(NamedTuple):
@@ -55,7 +55,7 @@ class Weighing(NamedTuple):
     def log_costs(self) -> tuple[float, float]:
         """The logarithms of the smallest and the largest cost."""
         unit, decade = float(np.log(self.unit)), float(np.log(10.0))
-        return unit - DECADES * decade, unit + self.above * decade
+        return unit - COST_DECADES * decade, unit + self.above * decade
 
     def price(self, v: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """What weights other than one cost per row, and the derivative."""
@@ -132,7 +132,7 @@ def tune(
 
 def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
     start = np.concatenate([[0.0], search.weighing.start * search.units])
-    costs = np.linspace(search.low[0], search.high[0], 1 + DECADES + search.weighing.above)
+    costs = np.linspace(search.low[0], search.high[0], 1 + COST_DECADES + search.weighing.above)
     scanned = [np.concatenate([[cost], start[1:]]) for cost in costs]
     z = min(scanned, key=lambda one: search.at(one)[0])
     value, gradient = search.at(z)
@@ -146,8 +146,8 @@ def _tuned(search: Search, max_iter: int, tol: float) -> Tuned:
         if records[-1][1] <= tol:
             raise StopIteration
 
-    least_fall = min(LEAST_FALL, 0.01 * tol**2)
-    for _ in range(TRIES):
+    least_fall = min(LEAST_FALL_SHARE, 0.01 * tol**2)
+    for _ in range(MAX_STARTS):
         if slope <= tol or len(records) > max_iter:
             break
         left = max_iter - (len(records) - 1)
@@ -188,9 +188,9 @@ def over_a_kink(search: Search, z: np.ndarray, tol: float) -> tuple[float, np.nd
     rng = np.random.default_rng(0)
     value, gradient = search.at(z)
     shortest = search.slope(z, gradient)
-    for radius in RADII:
+    for radius in KINK_RADII:
         gradients = [gradient]
-        for _ in range(NEARBY):
+        for _ in range(NEARBY_GRADIENTS):
             there = np.clip(z + radius * rng.uniform(-1, 1, z.size), search.low, search.high)
             gradients.append(search.at(there)[1])
         direction = _shortest(np.array(gradients), (z <= search.low, z >= search.high))

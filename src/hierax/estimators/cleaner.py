@@ -15,10 +15,10 @@ from hierax.estimators._linear import Fit, predicted, spread_out, tuned_linear, 
 from hierax.estimators._network import Adam, Networks, Plan, trained
 from hierax.estimators._parts import Parts, kept
 from hierax.estimators._population import shares_of
-from hierax.estimators._tuning import DECADES
+from hierax.estimators._tuning import COST_DECADES
 
-ROUNDS = 2  # of the hidden layer's training, the second with the weights that the first has led to
-EPOCHS, BATCH, RATE = 60, 32, 0.01  # of that training
+TRAINING_ROUNDS = 2  # of the hidden layer's training, the second with the weights that the first has led to
+EPOCHS, BATCH_ROWS, LEARNING_RATE = 60, 32, 0.01  # of that training
 LEAST_WEIGHT = 1e-6  # in it, so that some rows always count
 
 
@@ -150,9 +150,9 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
             self._hidden_layer = None
             return self._tuned_on(given, given.rows[None], parts, judge)
         network = Networks.drawn(rng, given.rows.shape[1], self.hidden, len(self.classes_))
-        plan = Plan.drawn(rng, given.codes.size, min(BATCH, given.codes.size), EPOCHS, RATE)
+        plan = Plan.drawn(rng, given.codes.size, min(BATCH_ROWS, given.codes.size), EPOCHS, LEARNING_RATE)
         weights = np.ones(given.codes.size)
-        for _ in range(ROUNDS):
+        for _ in range(TRAINING_ROUNDS):
             layers = _trained_layers(given, parts, weights, network, plan)
             self._hidden_layer = {"weight": layers.weight1[-1], "bias": layers.bias1[-1]}
             found = self._tuned_on(given, layers.hidden(given.rows), parts, judge)
@@ -170,7 +170,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
             len(self.classes_),
             bound=1.0,
             penalty=self.weight_penalty,
-            above=0 if judge == "sigmoid" else DECADES,
+            above=0 if judge == "sigmoid" else COST_DECADES,
             max_iter=self.max_iter,
             tol=self.tol,
         )

@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 from hierax.estimators._base import TunedClassifier, number, whole_number
 from hierax.estimators._features import feature_map, mapped
 from hierax.estimators._linear import predicted, spread_out, tuned_linear, unfinished
-from hierax.estimators._tuning import DECADES
+from hierax.estimators._tuning import COST_DECADES
 
 
 class BilevelSVC(TunedClassifier):
@@ -119,7 +119,7 @@ class BilevelSVC(TunedClassifier):
             len(self.classes_),
             bound=bound,
             penalty=penalty,
-            above=DECADES,
+            above=COST_DECADES,
             max_iter=max_iter,
             tol=tol,
         )

@@ -61,7 +61,7 @@ def killed_in_the_middle(folder: Path, steps: int) -> None:
     """A run whose second process is killed once a checkpoint has some steps; a scheduler would then end the first."""
     processes = started(2, "--steps", str(steps), "--checkpoint", str(folder), "--every", "1")
     limit = time.monotonic() + LONGEST
-    while not any('"told": "step 0"' not in file.read_text() for file in folder.glob("checkpoint-????????/*.json")):
+    while not any('"progress": "step 0"' not in file.read_text() for file in folder.glob("checkpoint-????????/*.json")):
         if time.monotonic() > limit or any(process.poll() is not None for process in processes):
             finished(processes)
             raise SystemExit("the run ended before such a checkpoint; give more --steps.")
