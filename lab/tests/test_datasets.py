@@ -350,9 +350,9 @@ def test_offline_is_told(monkeypatch):
 def test_missing_packages_print_the_pip_line(monkeypatch):
     for name in ("sklearn", "pooch"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtra, match=r"digits is scikit-learn's: pip install 'hierax\[data\]'"):
+    with pytest.raises(MissingExtra, match=r"digits is scikit-learn's: pip install hierax-lab"):
         datasets.load("digits")
-    with pytest.raises(MissingExtra, match=r"fourclass_scale needs pooch: pip install 'hierax\[data\]'"):
+    with pytest.raises(MissingExtra, match=r"fourclass_scale needs pooch: pip install hierax-lab"):
         datasets.load("fourclass", download=True)
 
 

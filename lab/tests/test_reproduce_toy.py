@@ -72,13 +72,13 @@ def test_stationarity_is_that_of_psi_with_the_exact_inner_solution():
     for i in range(2):
         at = jax.tree.map(lambda a, i=i: a[i], solution.state.run.state.point)
         used = jax.tree.map(lambda a, i=i: a[i], solution.method)
-        weights = experiment.Weights(used.c1, used.c2, used.gamma1, used.gamma2)
+        weights = (used.c1, used.c2, used.gamma1, used.gamma2)
 
         def value(u, at=at, weights=weights):
             x, y, z = u
-            w, lam = toy_inner_solution(x, z, weights.gamma1, weights.gamma2)
+            w, lam = toy_inner_solution(x, z, *weights[2:])
             point = at._replace(x=x, y=y, z=experiment.Rows(z, None))
-            return psi(problem, point, experiment.Inner(w, experiment.Rows(lam, None)), weights, None, None)
+            return psi(problem, point, SimpleNamespace(w=w, lam=experiment.Rows(lam, None)), weights, None, None)
 
         u = jnp.array([at.x, at.y, at.z.inequalities])
         step = 1e-5 * jnp.eye(3)

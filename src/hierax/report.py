@@ -1,8 +1,7 @@
 """What a run leaves on disk, and figures that no window system sees. Thin: it writes numbers and computes none.
 
 The folder of a run holds run.json (the facts that pages are made of: settings, versions, status, counts, problem,
-certificate, starts), history.csv, arrays.npz and figures/. The experiments write their own files with the same helpers:
-`write_json`, `new_figure`, `save_figure`.
+certificate, starts), history.csv, arrays.npz and figures/.
 """
 
 import csv

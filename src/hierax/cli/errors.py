@@ -28,10 +28,10 @@ class OneLineErrors(typer.core.TyperGroup):
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> typer.core.TyperCommand | None:  # type: ignore[override]
         """A command as the help lists it: of another package its name and a sentence, without importing it."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None or cmd_name not in plugins.found():
-            return own  # type: ignore[return-value]
-        return typer.core.TyperCommand(cmd_name, help=plugins.summary(plugins.found()[cmd_name]))
+        if cmd_name in self.commands:
+            return super().get_command(ctx, cmd_name)  # type: ignore[return-value]
+        point = plugins.found().get(cmd_name)
+        return None if point is None else typer.core.TyperCommand(cmd_name, help=plugins.summary(point))
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple:  # type: ignore[override]
         """The command that is called; one of another package is imported."""

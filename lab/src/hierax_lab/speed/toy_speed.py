@@ -59,9 +59,12 @@ def one_compiled_call(problem: hx.Problem, x0s: np.ndarray, y0s: np.ndarray) -> 
         plan = settings.batches(problem)
         blocks, rest = divmod(STEPS, plan.block(problem))
 
-        def taken(state: Any, count: int) -> Any:
-            tickets = jax.tree.map(lambda drawn: drawn[:count], plan.draws(problem, state))
-            return jax.lax.scan(lambda at, ticket: (settings.step(problem, at, ticket)[0], None), state, tickets)[0]
+        def step(at: Any, ticket: Any) -> tuple[Any, None]:
+            return settings.step(problem, at, ticket)[0], None
+
+        def taken(at: Any, count: int) -> Any:
+            tickets = jax.tree.map(lambda drawn: drawn[:count], plan.draws(problem, at))
+            return jax.lax.scan(step, at, tickets, count)[0]
 
         state, _ = jax.lax.scan(lambda at, _: (taken(at, plan.block(problem)), None), state, None, length=blocks)
         return taken(state, rest) if rest else state
