@@ -169,4 +169,4 @@ release-check: .venv/installed
 clean:
 	rm -rf .venv .venv-docs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf docs/gallery docs/reference docs/sg_execution_times.rst
-	find src tests lab examples docs gallery tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests lab docs gallery tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

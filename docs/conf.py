@@ -27,7 +27,7 @@ extensions = [
     "sphinx-mathjax-offline",
     "site_files",
 ]
-exclude_patterns = ["_ext", "theory/figures", "sg_execution_times.rst", "gallery/**/sg_execution_times.rst"]
+exclude_patterns = ["_ext", "pictures/figures", "sg_execution_times.rst", "gallery/**/sg_execution_times.rst"]
 
 # The pages read the same on GitHub: dollars for mathematics, anchors from headings, lists of definitions.
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 import typer
+from pages import EVERY
 from scipy.optimize import minimize_scalar
 from typer.testing import CliRunner
 
@@ -81,7 +82,7 @@ def test_the_help_teaches_with_three_commands_that_are_there(cli):
     assert cli().output.split() == said.split()
     shown = [line.strip(" │").split("  ")[0] for line in said.splitlines() if line.strip(" │").startswith("hierax ")]
     assert shown[:3] == ["hierax demo", "hierax new problem.py", "hierax solve problem.py:problem"]
-    assert "--debug" in said and "docs/commands.md" in said
+    assert "--debug" in said and "docs/guides/commands.md" in said
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -91,13 +92,13 @@ def test_every_command_has_an_example_that_it_understands(path):
     assert unknown_words(example.removeprefix("Example: ")) == []
 
 
-PAGES = ["README.md", "RELEASING.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "RELEASING.md", *EVERY]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_of_a_page_are_there(page):
     """Those in backquotes, and those on lines of their own that are set in."""
-    text = (ROOT / page).read_text("utf-8")
+    text = page.read_text("utf-8")
     lines = re.findall(r"`(hierax [^`]*)`", text) + re.findall(r"^ {4}(hierax .*?)(?:  .*)?$", text, re.MULTILINE)
     assert [line for line in lines if unknown_words(line.partition(" (")[0])] == []
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))

@@ -21,7 +21,7 @@ CLOSE = 1e-10
 def on_four_devices(*checks: str) -> dict[str, dict]:
     """What the checks print, by name."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
-    # More threads than devices: a batched decomposition waits for a thread beside its own (docs/cluster.md).
+    # More threads than devices: a batched decomposition waits for a thread beside its own (docs/guides/cluster.md).
     environment = os.environ | {"XLA_FLAGS": flags, "NPROC": "16", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, str(SCRIPT), *checks]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=1200)

@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from pages import DOCS, EVERY
 
 ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
-WRITTEN = ("reference", "gallery", "_ext")  # by the build
-MAY_LACK = ("learn/", "theory/", "gallery/", "reference/", "compared")
-PAGES = sorted(page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in WRITTEN)
+MADE = ("gallery/", "reference/")  # by the build
 FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 
 
@@ -27,7 +25,7 @@ def gate():
 def in_toctrees():
     """(page, entry) for every entry of every toctree, the entry as a path below docs without its ending."""
     found = []
-    for page in PAGES:
+    for page in EVERY:
         for toctree in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
             entries = [line.strip() for line in toctree.splitlines() if line.strip() and not line.startswith(":")]
             for entry in entries:
@@ -39,13 +37,13 @@ def in_toctrees():
 
 def test_every_page_is_in_a_toctree():
     entries = {entry for _, entry in in_toctrees()}
-    names = {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES}
+    names = {page.relative_to(DOCS).with_suffix("").as_posix() for page in EVERY}
     assert names - entries == {"index"}
 
 
 def test_every_entry_of_a_toctree_is_a_page():
     for page, entry in in_toctrees():
-        assert (DOCS / f"{entry}.md").exists() or entry.startswith(MAY_LACK), f"{page.name}: {entry}"
+        assert (DOCS / f"{entry}.md").exists() or entry.startswith(MADE), f"{page.name}: {entry}"
 
 
 def without_code(text):
@@ -68,7 +66,7 @@ def links(page):
     return re.findall(r"\]\(([^()\s]+)\)", without_code(page.read_text("utf-8")))
 
 
-@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [*EVERY, *ROOT.glob("*.md")], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_link_leads_somewhere(page):
     for link in links(page):
         if re.match(r"[a-z]+:", link):
@@ -79,9 +77,42 @@ def test_every_link_leads_somewhere(page):
         assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
 
 
+def there(dotted):
+    """Whether a name as pages write it, `hx.solve` or `hierax_lab.bench.fuzz`, is there."""
+    first, *rest = dotted.replace("hx.", "hierax.", 1).split(".") if dotted.startswith("hx.") else dotted.split(".")
+    found = importlib.import_module(first)
+    for i, name in enumerate(rest):
+        fields = getattr(found, "__dataclass_fields__", {}) | getattr(found, "__annotations__", {})
+        if hasattr(found, name):
+            found = getattr(found, name)
+        elif name in fields:  # an attribute of instances
+            return True
+        else:
+            try:
+                found = importlib.import_module(".".join([first, *rest[: i + 1]]))
+            except ImportError:
+                return False
+    return True
+
+
+@pytest.mark.parametrize("page", [*EVERY, *ROOT.glob("*.md")], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_a_page_names_is_there(page):
+    """Modules, functions and files in backquotes; commands: test_commands.py. The changelog speaks of the past too."""
+    if page.stem.lower() == "changelog":
+        return
+    code = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", FENCE.sub("", page.read_text("utf-8")))
+    names = {
+        name for text in code for name in re.findall(r"(?<![\w./-])((?:hx|hierax|hierax_lab)(?:\.[A-Za-z]\w*)+)", text)
+    }
+    names = {name for name in names if not name.endswith((".egg", ".commands"))}  # groups of entry points
+    assert sorted(name for name in names if not there(name)) == []
+    paths = {text for text in code if re.fullmatch(r"(?:src|tests|lab|docs|gallery|tools)/[\w./-]*\w", text)}
+    assert sorted(path for path in paths if not (ROOT / path).exists()) == []
+
+
 def test_links_are_found_where_there_are_some():
-    assert "auto.md" in links(DOCS / "using.md")
-    assert "lower-levels-that-are-trained" in anchors(DOCS / "auto.md")
+    assert "../methods/auto.md" in links(DOCS / "guides" / "using.md")
+    assert "lower-levels-that-are-trained" in anchors(DOCS / "methods" / "auto.md")
     assert without_code("`[a](b)` and\n\n    [c](d)\n") == "code and\n\n\n"
 
 
@@ -129,11 +160,11 @@ FORMULA = """A step.
     ("formula", "reference", "lacking"),
     [
         ("    x <- x - a d", "Beck: First-order methods in optimization, SIAM 2017.", set()),
-        ("    x <- x - a d", "docs/method.md, eq. 11", set()),
+        ("    x <- x - a d", "docs/methods/salvf.md, eq. 11", set()),
         ("    x <- x - a d", "Beck: First-order methods in optimization.", {"reference"}),
         ("    x <- x - a d", "docs/no-such-page.md", {"reference", "page"}),
-        ("x <- x - a d", "docs/method.md", {"formula"}),
-        ("    first line of a listing", "docs/method.md", {"formula"}),
+        ("x <- x - a d", "docs/methods/salvf.md", {"formula"}),
+        ("    first line of a listing", "docs/methods/salvf.md", {"formula"}),
     ],
 )
 def test_a_formula_and_a_reference_are_asked_for(gate, monkeypatch, formula, reference, lacking):
@@ -170,7 +201,8 @@ def test_every_typeset_formula_belongs_to_a_name_with_a_plain_one(gate):
         assert gate.take_apart(gate.own_docstring(gate.look_up(name))).formulas, name
 
 
-METHOD_PAGES = [DOCS / "method.md", *(page for page in sorted((DOCS / "methods").glob("*.md")) if page.stem != "index")]
+ABOUT_ALL = {"index", "auto", "corrections", "as-printed", "released-code"}  # pages that are about no single method
+METHOD_PAGES = [page for page in sorted((DOCS / "methods").glob("*.md")) if page.stem not in ABOUT_ALL]
 
 
 @pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parent.parent / "examples"
+FOLDER = Path(__file__).parent.parent / "gallery" / "integrations"
 
 pytestmark = pytest.mark.usefixtures("promotion")  # the examples are written as users write, with NumPy's broadcasting
 
@@ -73,19 +73,6 @@ def test_batches_of_torch():
     sol = module.main(*(DataLoader(part, batch_size=module.BATCH, drop_last=True) for part in parts), steps=300)
     np.testing.assert_allclose(sol.y, np.arange(module.FEATURES), atol=0.3)
     assert float(sol.x) > 5.0  # nothing is gained beyond the norm of the true coefficients, 5.5, nor lost
-
-
-@pytest.mark.slow  # weights of samples, smaller: tests/test_reproduce_svm.py
-def test_hyper_cleaning_finds_wrong_labels():
-    report = example("hyper_cleaning").main(rows=150, steps=500)
-    assert report["precision"] > 0.5 and report["recall"] > 0.8  # three in ten are wrong
-    assert report["accuracy after"] > report["accuracy before"] + 0.05
-
-
-def test_tolls_are_certified():
-    _, certificate = example("tolls").main(steps=300)
-    assert certificate.ok(1e-2), certificate.reasons(1e-2)
-    assert np.sum(np.asarray(certificate.y)) == pytest.approx(4.0)
 
 
 def test_the_typed_example_is_certified(capsys):

@@ -1,4 +1,4 @@
-"""The pages under docs/learn and docs/theory, and docs/compared.md, run as printed and print what they show."""
+"""Pages of docs print what they show, their links lead somewhere, and their figures are what the scripts draw."""
 
 import contextlib
 import io
@@ -9,10 +9,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from pages import DOCS, EVERY, SHOWN
 
-DOCS = Path(__file__).parent.parent / "docs"
-PAGES = sorted([*DOCS.glob("learn/*.md"), *DOCS.glob("theory/*.md"), DOCS / "compared.md"])
-FIGURES = sorted(path for path in DOCS.glob("theory/figures/*.py") if not path.stem.startswith("_"))
+FIGURES = sorted(path for path in DOCS.glob("pictures/figures/*.py") if not path.stem.startswith("_"))
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 
 
@@ -26,7 +25,7 @@ def without_seconds(text: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("as_users_start")
-@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text("utf-8")], ids=named)
+@pytest.mark.parametrize("page", [page for page in SHOWN if "```python" in page.read_text("utf-8")], ids=named)
 def test_a_page_prints_what_it_shows(page: Path) -> None:
     names: dict = {"__name__": page.stem}
     for code, shown in BLOCK.findall(page.read_text("utf-8")):
@@ -36,7 +35,7 @@ def test_a_page_prints_what_it_shows(page: Path) -> None:
         assert without_seconds(printed.getvalue()) == without_seconds(shown), code
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@pytest.mark.parametrize("page", EVERY, ids=named)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
         assert link.startswith("https://") or (page.parent / link).exists(), f"{named(page)}: {link}"
@@ -56,4 +55,4 @@ def test_a_figure_is_made_by_its_script(
     for path in (tmp_path / name, kept):
         assert ET.parse(path).getroot().tag.endswith("svg")
         assert path.stat().st_size < 150_000
-    assert any(f"](figures/{name})" in page.read_text("utf-8") for page in DOCS.glob("theory/*.md"))
+    assert any(f"](figures/{name})" in page.read_text("utf-8") for page in DOCS.glob("pictures/*.md"))

@@ -80,7 +80,7 @@ def test_issue_templates_ask_for_what_is_needed(name):
 def test_a_typed_users_file_passes_mypy_strict(tmp_path):
     """As a user's checker sees it: their own settings; of an installed package only what it exports is looked at."""
     call = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file", os.devnull]
-    files = ["--cache-dir", str(tmp_path), str(ROOT / "examples" / "typed.py")]
+    files = ["--cache-dir", str(tmp_path), str(ROOT / "gallery" / "integrations" / "typed.py")]
     environment = os.environ | {"MYPYPATH": str(ROOT / "src")}
     done = subprocess.run([*call, *files], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

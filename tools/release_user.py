@@ -80,7 +80,7 @@ COMMANDS = (  # and what each must say
 
 
 def commands_work() -> None:
-    """The commands of docs/commands.md, in order; each ends with 0."""
+    """The commands of docs/guides/commands.md, in order; each ends with 0."""
     program = Path(sys.executable).with_name("hierax")
     for words, said in COMMANDS:
         done = subprocess.run([str(program), *words], capture_output=True, text=True, check=False)

@@ -5,7 +5,7 @@ A name that a public module exports and that is missing here fails the build and
 
 from typing import NamedTuple
 
-# The modules that docs/versioning.md calls public; their `__all__` is what the reference must hold.
+# The modules that docs/project/versioning.md calls public; their `__all__` is what the reference must hold.
 MODULES = (
     "hierax",
     "hierax.problems",
@@ -244,30 +244,30 @@ w &\leftarrow \operatorname{Proj}_Y\bigl(w - \eta_j (\nabla_y g(x, w; \xi_j) + J
 
 # Where a name is explained further: pages of docs/. Those that its docstring refers to are not shown twice.
 READ_ON: dict[str, tuple[str, ...]] = {
-    "hierax.Problem": ("using.md",),
-    "hierax.Finite": ("using.md", "data.md"),
-    "hierax.Sampler": ("using.md",),
-    "hierax.Stream": ("using.md", "data.md"),
-    "hierax.solve": ("using.md", "auto.md", "when-it-says-no.md"),
-    "hierax.solve_many": ("using.md",),
-    "hierax.Auto": ("auto.md",),
-    "hierax.Solution": ("using.md", "reports.md"),
-    "hierax.Solutions": ("using.md",),
-    "hierax.Status": ("when-it-says-no.md",),
-    "hierax.Info": ("using.md",),
-    "hierax.cache": ("using.md",),
-    "hierax.certify": ("certificate.md",),
-    "hierax.Certificate": ("certificate.md",),
-    "hierax.check": ("certificate.md",),
-    "hierax.theory": ("theory.md",),
-    "hierax.Theory": ("theory.md",),
-    "hierax.SALVF": ("method.md", "corrections.md", "as-printed.md"),
-    "hierax.SALVF_VR": ("method.md", "corrections.md"),
-    "hierax.Storm": ("method.md", "corrections.md"),
-    "hierax.Plain": ("method.md",),
-    "hierax.Steps": ("using.md", "method.md"),
-    "hierax.Decay": ("using.md", "method.md"),
-    "hierax.Staircase": ("as-printed.md",),
+    "hierax.Problem": ("guides/using.md",),
+    "hierax.Finite": ("guides/using.md", "guides/data.md"),
+    "hierax.Sampler": ("guides/using.md",),
+    "hierax.Stream": ("guides/using.md", "guides/data.md"),
+    "hierax.solve": ("guides/using.md", "methods/auto.md", "start/when-it-says-no.md"),
+    "hierax.solve_many": ("guides/using.md",),
+    "hierax.Auto": ("methods/auto.md",),
+    "hierax.Solution": ("guides/using.md", "guides/reports.md"),
+    "hierax.Solutions": ("guides/using.md",),
+    "hierax.Status": ("start/when-it-says-no.md",),
+    "hierax.Info": ("guides/using.md",),
+    "hierax.cache": ("guides/using.md",),
+    "hierax.certify": ("guides/certificate.md",),
+    "hierax.Certificate": ("guides/certificate.md",),
+    "hierax.check": ("guides/certificate.md",),
+    "hierax.theory": ("pictures/constants.md",),
+    "hierax.Theory": ("pictures/constants.md",),
+    "hierax.SALVF": ("methods/salvf.md", "methods/corrections.md", "methods/as-printed.md"),
+    "hierax.SALVF_VR": ("methods/salvf.md", "methods/corrections.md"),
+    "hierax.Storm": ("methods/salvf.md", "methods/corrections.md"),
+    "hierax.Plain": ("methods/salvf.md",),
+    "hierax.Steps": ("guides/using.md", "methods/salvf.md"),
+    "hierax.Decay": ("guides/using.md", "methods/salvf.md"),
+    "hierax.Staircase": ("methods/as-printed.md",),
     "hierax.BLOCC": ("methods/blocc.md",),
     "hierax.LVHBA": ("methods/lv-hba.md",),
     "hierax.BiCGAFFA": ("methods/bic-gaffa.md",),
@@ -277,26 +277,26 @@ READ_ON: dict[str, tuple[str, ...]] = {
     "hierax.IGAL": ("methods/ig-al.md",),
     "hierax.Moreau": ("methods/moreau.md",),
     "hierax.FirstOrderPenalty": ("methods/first-order-penalty.md",),
-    "hierax.SALM": ("methods/lower-solvers.md", "method.md"),
-    "hierax.Exact": ("methods/lower-solvers.md", "auto.md"),
+    "hierax.SALM": ("methods/lower-solvers.md", "methods/salvf.md"),
+    "hierax.Exact": ("methods/lower-solvers.md", "methods/auto.md"),
     "hierax.Conic": ("methods/lower-solvers.md",),
     "hierax.MaxMin": ("methods/lower-solvers.md", "methods/blocc.md"),
     "hierax.ALM": ("methods/lower-solvers.md", "methods/ig-al.md"),
-    "hierax.minimize_bilevel": ("bridges.md",),
-    "hierax.from_cvxpy": ("bridges.md",),
-    "hierax.from_torch": ("bridges.md",),
-    "hierax.RunFailed": ("when-it-says-no.md",),
-    "hierax.AbstractMethod": ("own-method.md", "own-loop.md"),
+    "hierax.minimize_bilevel": ("guides/bridges.md",),
+    "hierax.from_cvxpy": ("guides/bridges.md",),
+    "hierax.from_torch": ("guides/bridges.md",),
+    "hierax.RunFailed": ("start/when-it-says-no.md",),
+    "hierax.AbstractMethod": ("guides/own-method.md", "guides/own-loop.md"),
     "hierax.AbstractLowerSolver": ("methods/lower-solvers.md",),
-    "hierax.problems.toy": ("comparison.md",),
-    "hierax.problems.svm": ("comparison.md",),
-    "hierax.problems.weight_decay": ("comparison.md",),
-    "hierax_lab.problems.smd": ("leaderboard.md",),
-    "hierax.estimators.BilevelSVC": ("estimators.md",),
-    "hierax.estimators.HyperCleaner": ("estimators.md",),
-    "hierax.estimators.NormBoundedMLPClassifier": ("estimators.md",),
+    "hierax.problems.toy": ("benchmarks/paper-experiments.md",),
+    "hierax.problems.svm": ("benchmarks/paper-experiments.md",),
+    "hierax.problems.weight_decay": ("benchmarks/paper-experiments.md",),
+    "hierax_lab.problems.smd": ("benchmarks/leaderboard.md",),
+    "hierax.estimators.BilevelSVC": ("guides/estimators.md",),
+    "hierax.estimators.HyperCleaner": ("guides/estimators.md",),
+    "hierax.estimators.NormBoundedMLPClassifier": ("guides/estimators.md",),
     **dict.fromkeys(
-        _of("hierax_lab.datasets", "load Dataset SOURCES Source availability MissingData"), ("datasets.md",)
+        _of("hierax_lab.datasets", "load Dataset SOURCES Source availability MissingData"), ("guides/datasets.md",)
     ),
     **dict.fromkeys(
         _of(
@@ -304,7 +304,7 @@ READ_ON: dict[str, tuple[str, ...]] = {
             "Begun Batches Tickets Metrics Residual Costs RunCosts Advice Iterate StepTaken init_rule apply_rule "
             "step_metrics batch_costs no_multipliers as_arrays fetch",
         ),
-        ("own-method.md",),
+        ("guides/own-method.md",),
     ),
     **dict.fromkeys(
         _of("hierax.extend", "LowerSolution SOLVED INACCURATE INFEASIBLE UNBOUNDED"), ("methods/lower-solvers.md",)
@@ -323,7 +323,7 @@ NOTHING_COMPUTED = {
         *_of("hierax_lab.datasets", "Dataset Source"),
         *_of("hierax.extend", "Begun Batches Tickets Metrics Costs RunCosts Advice Iterate StepTaken Rows"),
     ),
-    "files and rows of data sets: their origins are in docs/datasets.md and in the table SOURCES": _of(
+    "files and rows of data sets: their origins are in docs/guides/datasets.md and in the table SOURCES": _of(
         "hierax_lab.datasets", "load splits availability"
     ),
     "bookkeeping between a method and the loop, or of compiled programs; the formulas are the method's": (
@@ -352,6 +352,6 @@ EXCUSED: dict[tuple[str, str], str] = {
     ),
     ("hierax.from_torch", "example"): (
         "PyTorch is in no extra of hierax, so a docstring example cannot run; its text shows one, and "
-        "tests/test_readme.py runs that of docs/bridges.md where PyTorch is installed"
+        "tests/test_readme.py runs that of docs/guides/bridges.md where PyTorch is installed"
     ),
 }

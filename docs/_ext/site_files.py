@@ -39,7 +39,9 @@ def draw_figures(app: Sphinx) -> None:
     Their files are in the repository too, where pages are read without this site; they are the same whenever they are
     made.
     """
-    for script in sorted([*Path(app.srcdir).glob("theory/figures/[!_]*.py"), Path(app.srcdir) / "figures" / "idea.py"]):
+    for script in sorted(
+        [*Path(app.srcdir).glob("pictures/figures/[!_]*.py"), Path(app.srcdir) / "figures" / "idea.py"]
+    ):
         parts = [script, *script.parent.glob("_*.py"), *sorted((ROOT / "src" / "hierax").rglob("*.py"))]
         now = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
         stamp = Path(app.outdir).parent / "figures" / f"{script.stem}.sha256"
@@ -54,15 +56,18 @@ def draw_figures(app: Sphinx) -> None:
 
 
 def leave_out_what_is_not_there(app: Sphinx, page: str, source: list[str]) -> None:
-    """Entries of toctrees for parts that a tree may lack: the gallery, pages of docs/learn and docs/theory."""
+    """Entries of toctrees for the gallery, where it is not built."""
 
     def kept(toctree: re.Match[str]) -> str:
         lines = toctree[0].splitlines(keepends=True)
         return "".join(line for line in lines if not absent(line.strip()))
 
     def absent(entry: str) -> bool:
-        may_lack = entry.startswith(("learn/", "theory/", "gallery/")) or entry == "compared"
-        return may_lack and not any(Path(app.srcdir).glob(f"{entry}.md")) and entry not in app.env.found_docs
+        return (
+            entry.startswith("gallery/")
+            and not any(Path(app.srcdir).glob(f"{entry}.md"))
+            and entry not in app.env.found_docs
+        )
 
     source[0] = re.sub(r"^```\{toctree\}\n.*?^```$", kept, source[0], flags=re.MULTILINE | re.DOTALL)
 

@@ -197,7 +197,7 @@ def test_diabetes_from_a_folder_of_the_user(tmp_path, monkeypatch):
     np.testing.assert_array_equal(scaled.features[0], [-1, 0, 1, 1, 0, -1, 1, -1])
     np.testing.assert_array_equal(scaled.labels, [-1.0, 1.0])
     (tmp_path / "diabetes.csv").write_bytes(b"another file")
-    with pytest.raises(datasets.MissingData, match=r"diabetes\.csv is not the file of .*docs/datasets\.md"):
+    with pytest.raises(datasets.MissingData, match=r"diabetes\.csv is not the file of .*docs/guides/datasets\.md"):
         datasets.load("diabetes", data_dir=tmp_path)
 
 
@@ -477,7 +477,7 @@ def test_command_without_sklearn(cli, monkeypatch):
 
 
 def test_docs_show_the_table_and_run(capsys):
-    text = (ROOT / "docs" / "datasets.md").read_text()
+    text = (ROOT / "docs" / "guides" / "datasets.md").read_text()
     for source in datasets.SOURCES.values():
         cells = [
             f"`{source.name}`",

@@ -1,7 +1,7 @@
 """What the author of a method, a lower solver, a set or a command needs beside the abstract classes of `hierax`.
 
-`docs/own-method.md` writes a method with these names; the published methods use the same. For experiments and commands
-of other packages, such as hierax-lab:
+`docs/guides/own-method.md` writes a method with these names; the published methods use the same. For experiments and
+commands of other packages, such as hierax-lab:
 
 - `METHODS`: the published methods by name;
 - `first_state`, `psi_stationarity`: SALVF from a given point, and how far a point is from stationary;

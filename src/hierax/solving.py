@@ -61,7 +61,7 @@ def solve(
 
         min over x in X of F(x, y*(x)),     y*(x) = argmin {G(x, y) : y in Y, h(x, y) <= 0, e(x, y) = 0}
 
-    A local solution is looked for; `converged` is said where the certificate of the point agrees (docs/certificate.md).
+    A local solution is looked for; `converged` is said where the certificate agrees (docs/guides/certificate.md).
 
     Args:
         problem: the problem.
@@ -82,12 +82,12 @@ def solve(
             line every 5 seconds; None: where it is a terminal. The logger "hierax" gets a line every 10 seconds.
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
-        checkpoint: a folder in which the run is kept (docs/checkpoints.md). The same call with the same folder goes on
-            where the run was, in another process too and whatever ended that one; a run that is done is returned at
+        checkpoint: a folder in which the run is kept (docs/guides/checkpoints.md). The same call with the same folder
+            goes on where the run was, in another process too and whatever ended that one; a run that is done is returned at
             once.
         checkpoint_every: seconds of work that a kill may cost: checkpoints are written a little more often.
         mesh: a `jax.sharding.Mesh` over whose axis "data" (else its first) samples are spread, and over whose axis
-            "model", if it has one, y is; for named methods (docs/cluster.md).
+            "model", if it has one, y is; for named methods (docs/guides/cluster.md).
 
     Returns:
         A `Solution`.
@@ -113,7 +113,7 @@ def solve(
         (100, 200, 20)
 
     References:
-        docs/using.md, docs/auto.md; the formulas of the methods stand with them
+        docs/guides/using.md, docs/methods/auto.md; the formulas of the methods stand with them
     """
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(
@@ -189,7 +189,7 @@ def solve_many(
         (2, [True, True])
 
     References:
-        docs/using.md
+        docs/guides/using.md
     """
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(
@@ -232,7 +232,7 @@ def _run(
             if Processes(call.mesh).shared:
                 error.add_note(
                     "Several processes make this run: if another one has ended or cannot be reached, this one cannot "
-                    "go on. Start all of them again; with checkpoint= they go on where the run was (docs/cluster.md)."
+                    "go on. Start all of them again; with checkpoint= they go on where the run was: docs/guides/cluster.md."
                 )
             raise
         except OutOfTime:

@@ -76,7 +76,7 @@ class Auto(AbstractSolver):
         (1.0, 0.0, 'converged')
 
     References:
-        docs/auto.md
+        docs/methods/auto.md
     """
 
     route: Route | None = eqx.field(static=True, default=None)

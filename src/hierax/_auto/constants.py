@@ -1,9 +1,8 @@
 """Every number that `Auto` has inside, with what it means and what is known about it.
 
 "Chosen, not measured" is said of numbers that were never varied by themselves; what the whole of them does is measured
-by `hierax bench bolib`, `medium`, `fuzz` and `stochastic` (docs/auto.md). What was measured beyond that stands with the
-number. "Prototype" is the
-study that the small route comes from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there.
+by `hierax bench bolib`, `medium`, `fuzz` and `stochastic` (docs/methods/auto.md). What was measured beyond that stands
+with the number. "Prototype" is the study that the small route comes from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there.
 Numbers that other packages must agree on are in `hierax._base.constants`.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 from hierax._base.errors import HieraxWarning, MissingExtra
 
 GET_THE_LAB = "pip install hierax-lab"
-GOES_IN = "0.3"  # the version without the old names; docs/versioning.md says how long they stay
+GOES_IN = "0.3"  # the version without the old names; docs/project/versioning.md says how long they stay
 
 
 def from_the_lab(module: str, name: str, names: tuple[str, ...], now_in: str) -> Any:

@@ -32,7 +32,7 @@ class Staircase:
         >>> method = hx.SALVF(batch_zeta=r, inner=hx.SALM(steps=hx.Staircase({0: 10, 100: 20})))
 
     References:
-        docs/as-printed.md (the sizes r_k, q_k and s_k of the paper)
+        docs/methods/as-printed.md (the sizes r_k, q_k and s_k of the paper)
     """
 
     treads: tuple[tuple[int, int], ...]

@@ -237,7 +237,7 @@ def from_cvxpy(
     References:
         Agrawal, Amos, Barratt, Boyd, Diamond, Kolter: Differentiable convex optimization layers, NeurIPS 2019 (the
             DPP form).
-        docs/bridges.md, A lower level in CVXPY
+        docs/guides/bridges.md, A lower level in CVXPY
     """
     if not isinstance(problem, cvxpy.Problem):
         raise InputError(f"problem: needs a cvxpy.Problem, got {type(problem).__name__}.")

@@ -106,7 +106,7 @@ def minimize_bilevel(
         (True, array([0.909], dtype=float32), array([0.909], dtype=float32), array([1.818]))
 
     References:
-        docs/bridges.md, SciPy's conventions
+        docs/guides/bridges.md, SciPy's conventions
     """
     x, y = _start("x0", x0), _start("y0", y0)
     for name, function in (("F", F), ("f", f)):

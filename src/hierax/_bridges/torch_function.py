@@ -41,8 +41,8 @@ def from_torch(function: Callable[..., Any]) -> Callable[[PyTree, PyTree, PyTree
 
     The function is called on the host, on the processor, and differentiated by torch's autograd: it may use modules,
     `.to(device)` inside, and anything that autograd follows. It must be a function of its arguments: no dropout, no
-    state that changes from call to call. A gradient costs one backward pass and a trip to the host (docs/bridges.md
-    has the figures), and calls that JAX would vectorise are made one after another; objectives that can be written in
+    state that changes from call to call. A gradient costs one backward pass and a trip to the host
+    (docs/guides/bridges.md has the figures), and calls that JAX would vectorise are made one after another; objectives that can be written in
     `jax.numpy` are faster there.
 
     Args:
@@ -66,7 +66,7 @@ def from_torch(function: Callable[..., Any]) -> Callable[[PyTree, PyTree, PyTree
             problem = hx.Problem(upper=hx.from_torch(upper), lower=..., constraints=...)
 
     References:
-        docs/bridges.md, An upper objective in PyTorch
+        docs/guides/bridges.md, An upper objective in PyTorch
     """
     if not callable(function):
         raise InputError(f"function: needs a function of torch tensors, got {type(function).__name__}.")

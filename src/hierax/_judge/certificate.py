@@ -68,7 +68,7 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
         ('no', 0.31, 0.1)
 
     References:
-        docs/certificate.md, which has the formula of every number
+        docs/guides/certificate.md, which has the formula of every number
     """
 
     x: PyTree

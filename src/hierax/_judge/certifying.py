@@ -1,7 +1,7 @@
 """`certify`: how far a point can be trusted, by a measure that no method controls.
 
 The lower level is solved anew at the given x, in double precision and on all of the data, and the point is compared
-with that reference. What the numbers mean, equation by equation: docs/certificate.md.
+with that reference. What the numbers mean, equation by equation: docs/guides/certificate.md.
 """
 
 import jax
@@ -82,7 +82,7 @@ def certify(
         -0.9
 
     References:
-        docs/certificate.md (every number with its formula); docs/learn/certificates.md
+        docs/guides/certificate.md (every number with its formula); docs/start/first-certificate.md
     """
     refuse_to_be_traced("certify", (x, y))
     _refuse(lower, multipliers, state)

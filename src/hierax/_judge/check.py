@@ -72,7 +72,7 @@ def check(
         ['convex constraints']
 
     References:
-        docs/certificate.md, The assumptions, before a run
+        docs/guides/certificate.md, The assumptions, before a run
     """
     refuse_to_be_traced("check", (x0, y0))
     refuse(problem, samples, seed)

@@ -5,7 +5,7 @@ r"""SALM, the paper's Algorithm 1: stochastic gradient descent ascent on ell(x, 
 
 The printed steps eta_j = eta/(j+1), rho_j = rho/(j+1) need eta >= 1/mu_G, which can exceed 2/L: the first steps then
 throw w to the boundary of Y and, without compactness, away. The default caps both and shifts j by j0 where the loop is
-warm (measured: docs/method.md); `rule="paper"` is Algorithm 1 to the letter.
+warm (measured: docs/methods/salvf.md); `rule="paper"` is Algorithm 1 to the letter.
 """
 
 import dataclasses
@@ -78,7 +78,7 @@ class SALM(eqx.Module):
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization, eq. 10, Algorithm 1.
-        docs/method.md, docs/methods/lower-solvers.md
+        docs/methods/salvf.md, docs/methods/lower-solvers.md
     """
 
     steps: int | Staircase = eqx.field(static=True, default=10)

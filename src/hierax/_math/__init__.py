@@ -1,1 +1,1 @@
-"""The single-level reformulation as pure functions of plain values (methods: `docs/method.md`)."""
+"""The single-level reformulation as pure functions of plain values (methods: `docs/methods/salvf.md`)."""

@@ -81,7 +81,7 @@ def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
         Multipliers(inequalities=1.0, equalities=None, upper=None)
 
     References:
-        docs/method.md
+        docs/methods/salvf.md
     """
     return Multipliers(*problem.rows(x, y), problem.upper_constraints(x, y))
 
@@ -137,7 +137,7 @@ def violation(values: Multipliers) -> Multipliers:
         1.0
 
     References:
-        docs/method.md
+        docs/methods/salvf.md
     """
     return _each(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
 
@@ -193,7 +193,7 @@ def gradient_mapping(convex_set: PyTree, point: PyTree, gradient: PyTree, step: 
 
     References:
         Beck: First-order methods in optimization, SIAM 2017, section 10.3.
-        docs/method.md (stationarity)
+        docs/methods/salvf.md (stationarity)
     """
     landed = sets.project(convex_set, move(point, step, gradient))
     return jax.tree.map(lambda a, b: (a - b) / step, point, landed)
@@ -259,7 +259,7 @@ def psi_stationarity(
         True
 
     References:
-        docs/method.md (stationarity)
+        docs/methods/salvf.md (stationarity)
     """
     weights = Weights(*(jnp.asarray(number) for number in (c1, c2, gamma1, gamma2)))
     gradient = psi_gradient(problem, point, Inner(w, lam), weights, None, None)

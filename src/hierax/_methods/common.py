@@ -225,7 +225,7 @@ def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
         0.0
 
     References:
-        docs/own-method.md
+        docs/guides/own-method.md
     """
     return jax.tree.map(jnp.zeros_like, problem.rows(x, y))
 
@@ -339,7 +339,7 @@ def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smooth
         (1.0, 1.0)
 
     References:
-        docs/own-method.md
+        docs/guides/own-method.md
     """
     old, new = taken.old, taken.new
     beyond = violation(all_constraints(problem, new.x, new.y))

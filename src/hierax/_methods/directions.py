@@ -33,7 +33,7 @@ class Plain(eqx.Module):
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization, Algorithm 2.
-        docs/method.md
+        docs/methods/salvf.md
     """
 
     gradients_per_step = 1
@@ -83,7 +83,7 @@ class Storm(eqx.Module):
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization, eq. 17.
         Cutkosky, Orabona: Momentum-based variance reduction in non-convex SGD, NeurIPS 2019.
-        docs/method.md, docs/corrections.md (item 10: why beta_k is not the printed one)
+        docs/methods/salvf.md, docs/methods/corrections.md (item 10: why beta_k is not the printed one)
     """
 
     kappa: Number = 10.0

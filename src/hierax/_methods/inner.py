@@ -82,7 +82,7 @@ class AbstractInner(eqx.Module):
 
     @abc.abstractmethod
     def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> SALM | AbstractLowerSolver:
-        """The solver with every unset number from the norms of the problem (docs/method.md)."""
+        """The solver with every unset number from the norms of the problem (docs/methods/salvf.md)."""
 
     @abc.abstractmethod
     def first_solve(

@@ -101,7 +101,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization, eqs. 3, 4, 11 and 12, Algorithm 2.
-        docs/method.md, docs/corrections.md (where the printed text is wrong)
+        docs/methods/salvf.md, docs/methods/corrections.md (where the printed text is wrong)
     """
 
     c1: Number = None
@@ -435,7 +435,7 @@ def first_state(
         0
 
     References:
-        docs/method.md
+        docs/methods/salvf.md
     """
     upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
     scale = method.c1 if method.penalty == "multiplier" else jnp.zeros_like(method.c1)
@@ -467,6 +467,6 @@ def SALVF_VR(**settings: Any) -> SALVF:
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization, eq. 17, Algorithm 3.
-        docs/method.md, docs/corrections.md (item 10)
+        docs/methods/salvf.md, docs/methods/corrections.md (item 10)
     """
     return SALVF(**{"direction": Storm(), **settings})

@@ -1,4 +1,4 @@
-"""The rules that fill in what a user of SALVF leaves unset, from the norms of the problem (docs/method.md).
+"""The rules that fill in what a user of SALVF leaves unset, from the norms of the problem (docs/methods/salvf.md).
 
 Dimensionless constants are fixed here; everything that carries units is estimated.
 """

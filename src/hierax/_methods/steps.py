@@ -39,7 +39,7 @@ class Decay(eqx.Module):
         [0.1, 0.075, 0.05]
 
     References:
-        docs/method.md, What is estimated where you set nothing
+        docs/methods/salvf.md, What is estimated where you set nothing
     """
 
     scale: Number
@@ -75,7 +75,7 @@ class Steps(eqx.Module):
         0.01
 
     References:
-        docs/method.md, What is estimated where you set nothing
+        docs/methods/salvf.md, What is estimated where you set nothing
     """
 
     x: StepRule = None
@@ -171,7 +171,7 @@ def apply_rule(
         Array([0.], dtype=float32)
 
     References:
-        docs/own-method.md
+        docs/guides/own-method.md
     """
     if not jax.tree.leaves(tree):  # z of a problem without constraints
         return tree, state

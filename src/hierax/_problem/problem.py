@@ -62,7 +62,7 @@ class Multipliers(NamedTuple):
 
     References:
         Nocedal, Wright: Numerical optimization, second edition, Springer 2006, section 12.3 (KKT conditions).
-        docs/method.md
+        docs/methods/salvf.md
     """
 
     inequalities: PyTree
@@ -103,7 +103,7 @@ class Problem(eqx.Module):
         ... )
 
     References:
-        docs/method.md, docs/learn/state-it.md
+        docs/methods/salvf.md, docs/start/state-it.md
     """
 
     upper: Callable[[PyTree, PyTree, PyTree], Scalar]

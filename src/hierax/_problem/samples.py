@@ -72,7 +72,7 @@ class Finite(AbstractSource):
         arrays: a pytree whose leaves share their leading axis.
         replace: draw rows independently (True) or walk through reshuffled epochs (False).
         local: the arrays are this process's part of the data set, which several processes read together
-            (docs/cluster.md); alone it changes nothing.
+            (docs/guides/cluster.md); alone it changes nothing.
 
     Examples:
         >>> import hierax as hx, numpy as np
@@ -80,7 +80,7 @@ class Finite(AbstractSource):
         10
 
     References:
-        docs/using.md, docs/data.md
+        docs/guides/using.md, docs/guides/data.md
     """
 
     arrays: PyTree
@@ -120,7 +120,7 @@ class Finite(AbstractSource):
 
         The draws are those of `Finite` with the same arrays, and memory is bounded whatever the size of the files.
         All starts of `solve_many` see the same rows. Methods that solve the lower level on all of xi refuse it;
-        certificates and `Auto` judge on `samples` different rows, with a standard error. See docs/data.md.
+        certificates and `Auto` judge on `samples` different rows, with a standard error. See docs/guides/data.md.
 
         Args:
             paths: the path of a .npy file of numbers, or a pytree of them; the files share their leading axis.
@@ -183,7 +183,7 @@ class Sampler(AbstractSource):
         >>> noise = hx.Sampler(lambda key, n: 0.1 * jax.random.normal(key, (n, 2)))
 
     References:
-        docs/using.md, docs/learn/samples.md
+        docs/guides/using.md, docs/start/samples.md
     """
 
     draw: Callable[[PRNGKeyArray, int], PyTree]
@@ -274,7 +274,7 @@ class Stream:
         4
 
     References:
-        docs/using.md, docs/data.md
+        docs/guides/using.md, docs/guides/data.md
     """
 
     def __init__(self, iterable: Iterable[Any], prefetch: int = 16) -> None:
@@ -333,7 +333,7 @@ def whole(source: AbstractSource | None, key: PRNGKeyArray) -> PyTree:
         Array([0., 1., 2.], dtype=float32)
 
     References:
-        docs/own-method.md
+        docs/guides/own-method.md
     """
     if isinstance(source, Finite):
         return source.full()

@@ -4,7 +4,7 @@
      "problem": {"sha256": "...", "jax": "0.10.2"}}
 
 A variable that is one array is a number or nested lists; a tree is an object with one entry for each array, by its path
-("layers.0.weight"). Only x and y must be there. docs/verify.md tells the rest.
+("layers.0.weight"). Only x and y must be there. docs/guides/verify.md tells the rest.
 """
 
 import hashlib

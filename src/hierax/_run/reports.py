@@ -50,7 +50,7 @@ class Residual(NamedTuple):
         Residual(x=0.5, y=(), z=(), inner=())
 
     References:
-        docs/own-method.md; `gradient_mapping`
+        docs/guides/own-method.md; `gradient_mapping`
     """
 
     x: PyTree

@@ -273,7 +273,7 @@ def _gap(solution: Solution) -> str:
 def _verdict(solution: Solution) -> str:
     certificate = solution.known_certificate
     if solution.several_processes:
-        return "not made where several processes run: docs/cluster.md"
+        return "not made where several processes run: docs/guides/cluster.md"
     if certificate is None:
         return "not computed: sol.certificate"
     reasons = certificate.reasons(solution.tol)

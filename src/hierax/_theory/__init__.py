@@ -1,1 +1,1 @@
-"""What the paper's theorems ask for on a given problem (docs/theory.md)."""
+"""What the paper's theorems ask for on a given problem (docs/pictures/constants.md)."""

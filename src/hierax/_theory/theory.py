@@ -1,4 +1,4 @@
-"""`hx.theory`: what the paper's theorems ask for on a problem, beside what SALVF takes by default (docs/theory.md)."""
+"""`hx.theory`: what the paper's theorems ask for on a problem, beside SALVF's defaults (docs/pictures/constants.md)."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def theory(
                     alpha < 1/(2 L_Psi),   L_Psi = L_F + c1 (L_G + N + N^2/mu_G) + c2 (M_J^2 + M_+ L_H)
 
     with L = sup |grad_y F|, mu_G the least curvature of G in y, M_G1 = sup |grad G|, sigma_0 the smallest singular
-    value of the active rows' gradients; the other constants and the printed formulas are in docs/theory.md.
+    value of the active rows' gradients; the other constants and the printed formulas are in docs/pictures/constants.md.
 
     The constants are suprema over points that are drawn around (x0, y0) within X and Y, so they are seen from below:
     the theory asks for at least what is shown. Where a set has no bounds, points are drawn from a ball.
@@ -236,7 +236,7 @@ def theory(
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization: Theorem 2, Lemma 3, Corollary 1.
-        docs/theory.md
+        docs/pictures/constants.md
     """
     check_setting("theory", "eps", eps, POSITIVE_GIVEN)
     check_setting("theory", "points", points, COUNT_GIVEN)

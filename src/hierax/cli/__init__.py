@@ -32,7 +32,7 @@ Three commands to begin with:
   hierax solve problem.py:problem  an answer, and whether it can be trusted
 
 hierax COMMAND --help has the options, an example and the exit codes;
-docs/commands.md has all of it on one page.
+docs/guides/commands.md has all of it on one page.
 """
 
 app = typer.Typer(

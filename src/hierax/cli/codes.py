@@ -1,4 +1,4 @@
-"""Exit codes of the commands; `verify` has its own. docs/commands.md has them for users.
+"""Exit codes of the commands; `verify` has its own. docs/guides/commands.md has them for users.
 
 0 is said of an answer that the certificate confirms, never of a command that merely came to its end. 2 is what every
 command line says to a misspelt option, so nothing else is.

@@ -25,7 +25,7 @@ min over x in [0,3] of F(x, y*(x)),  y*(x) = argmin (y - 2x)^2  s.t.  y <= x
 F(x, y*(x)) has four local minimisers. hx.solve(problem, 2.2, 0.5) is called, no setting is given.
 """
 NEXT = (
-    "Next: hierax new problem.py (state your own problem), README.md, docs/certificate.md (what the table means);\n"
+    "Next: hierax new problem.py (state your own problem), README.md, docs/guides/certificate.md (the table);\n"
     "or run: hierax reproduce toy (the paper's experiment, 200 starts; of the package hierax-lab)."
 )
 CURVE, JUDGED, ANSWER = "#444444", "#1f6fb4", "#d1602b"  # colours

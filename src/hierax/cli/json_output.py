@@ -51,7 +51,7 @@ def document(
     folder: Path,
     exit_code: int,
 ) -> str:
-    """The document; docs/commands.md lists its fields. Numbers that are not finite are null."""
+    """The document; docs/guides/commands.md lists its fields. Numbers that are not finite are null."""
     status = solution.status
     globality = [line for line in solution.log if line.startswith("Globality: ")]
     content = {

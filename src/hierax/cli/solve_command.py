@@ -81,7 +81,9 @@ def solve(
     ] = CHECKPOINT_SECONDS,
     distributed: Annotated[
         bool,
-        typer.Option("--distributed", help="One of several processes of a run, on all their devices: docs/cluster.md."),
+        typer.Option(
+            "--distributed", help="One of several processes of a run, on all their devices: docs/guides/cluster.md."
+        ),
     ] = False,
     coordinator: Annotated[
         str | None,
@@ -198,7 +200,9 @@ def _judged(solution: Solution) -> Judged:
     if solution.status.kind is Kind.INTERRUPTED:
         return Judged(None, "the run was interrupted; `hierax verify` makes one of the point so far.")
     if solution.several_processes:
-        return Judged(None, "several processes made the run; judge the point in one, on all data: docs/cluster.md.")
+        return Judged(
+            None, "several processes made the run; judge the point in one, on all data: docs/guides/cluster.md."
+        )
     if solution.judgement is None:
         return Judged(None, "a Stream is never seen as a whole; call hx.certify on data of your own.")
     try:

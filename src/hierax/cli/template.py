@@ -43,7 +43,7 @@ problem = hx.Problem(
     # equalities=lambda x, y: ...,          # = 0 in the lower level
     # upper_constraints=lambda x, y: ...,   # <= 0 in the upper level
     x_set=hx.Box(0.1, 3.0),  # where x may be; y_set= for y. Also hx.NonNegative(), hx.Ball(r), hx.Simplex()
-    # zeta=hx.Finite((features, labels)),   # data from which `upper` gets batches; xi= for `lower`: docs/using.md
+    # zeta=hx.Finite((features, labels)),   # data for batches of `upper`; xi= for `lower`: docs/guides/using.md
 )
 
 # A start for each variable: a number, an array, or a dictionary of them. It need not satisfy anything.

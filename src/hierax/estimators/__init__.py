@@ -2,7 +2,7 @@
 
 `BilevelSVC` tunes the cost of a support vector machine and a weight per sample, `HyperCleaner` weights of samples whose
 labels are not trusted, `NormBoundedMLPClassifier` the norms of a network's layers: each on validation rows, while the
-model itself is fitted on the others. What each of them solves, and by which engine: docs/estimators.md.
+model itself is fitted on the others. What each of them solves, and by which engine: docs/guides/estimators.md.
 """
 
 from hierax._base.errors import MissingExtra

@@ -80,7 +80,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
     References:
         Franceschi, Donini, Frasconi, Pontil: Forward and reverse gradient-based hyperparameter optimization, ICML
             2017 (data hyper-cleaning).
-        docs/estimators.md
+        docs/guides/estimators.md
     """
 
     def __init__(

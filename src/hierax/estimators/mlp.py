@@ -60,7 +60,7 @@ class NormBoundedMLPClassifier(TunedClassifier):
 
     References:
         Jaderberg and others: Population based training of neural networks, arXiv:1711.09846, 2017.
-        docs/estimators.md
+        docs/guides/estimators.md
     """
 
     def __init__(

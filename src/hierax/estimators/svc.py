@@ -60,7 +60,7 @@ class BilevelSVC(TunedClassifier):
 
     References:
         Bennett, Hu, Ji, Kunapuli, Pang: Model selection via bilevel optimization, IJCNN 2006.
-        docs/estimators.md
+        docs/guides/estimators.md
     """
 
     def __init__(

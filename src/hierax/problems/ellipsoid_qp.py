@@ -52,7 +52,7 @@ def ellipsoid_qp(n: int, p: int, sigma: float = 0.3, seed: int = 0) -> Example:
         1.0
 
     References:
-        docs/which-method.md (problems with planted solutions)
+        docs/start/which-method.md (problems with planted solutions)
     """
     active = (p + 1) // 2
     if n < 2:

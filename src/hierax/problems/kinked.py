@@ -43,7 +43,7 @@ def kinked() -> Example:
         2.645
 
     References:
-        docs/theory/kinks.md, docs/which-method.md
+        docs/pictures/kinks.md, docs/start/which-method.md
     """
 
     def upper(x: Array, y: Array, zeta: None) -> Array:

@@ -95,7 +95,7 @@ def random_qp(seed: int = 0, nx: int = 5, ny: int = 8, p: int = 6, equalities: i
         ((2,), (4,))
 
     References:
-        docs/which-method.md (problems with planted solutions)
+        docs/start/which-method.md (problems with planted solutions)
     """
     if min(nx, ny) < 1 or min(p, equalities) < 0 or not 1 <= p + equalities <= ny:
         raise InputError(

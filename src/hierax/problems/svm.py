@@ -75,7 +75,7 @@ def svm(
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization (the SVM experiment, with the slack corrected).
         Bennett, Hu, Ji, Kunapuli, Pang: Model selection via bilevel optimization, IJCNN 2006.
-        docs/comparison.md, docs/corrections.md (item 6)
+        docs/benchmarks/paper-experiments.md, docs/methods/corrections.md (item 6)
     """
     if weights not in get_args(Weights):
         raise InputError(f'weights={weights!r} is not one of "softmax", "exp"')

@@ -99,7 +99,7 @@ def synthetic(
         1
 
     References:
-        docs/which-method.md (problems with planted solutions)
+        docs/start/which-method.md (problems with planted solutions)
     """
     if nx < 1 or ny < 2 or not 1 <= (p + 1) // 2 <= ny:
         raise InputError(f"nx={nx}, ny={ny}, p={p}: needs nx >= 1, ny >= 2 and p in 1..2 ny={2 * ny}")

@@ -64,7 +64,7 @@ def toy(
     References:
         Jiang, Xiao, Tenorio, Real-Rojas, Marques, Chen: A primal-dual-assisted penalty approach to bilevel
             optimization with coupled constraints, NeurIPS 2024.
-        docs/comparison.md
+        docs/benchmarks/paper-experiments.md
     """
     units = {
         "scale_upper": scale_upper,
@@ -157,7 +157,7 @@ def toy_inner_solution(x: ArrayLike, z: ArrayLike, gamma1: ArrayLike, gamma2: Ar
         [1.0, 2.0]
 
     References:
-        docs/corrections.md (item 13), docs/method.md (E and lam* of the envelope)
+        docs/methods/corrections.md (item 13), docs/methods/salvf.md (E and lam* of the envelope)
     """
     x, z, gamma1, gamma2 = (jnp.asarray(value) for value in (x, z, gamma1, gamma2))
     gamma = gamma1 * gamma2 / (gamma1 + gamma2)

@@ -107,7 +107,7 @@ def weight_decay(
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization (the experiment with a network).
-        docs/comparison.md
+        docs/benchmarks/paper-experiments.md
     """
     if bounds not in get_args(Bounds):
         raise InputError(f'bounds={bounds!r} is not one of "all", "layers", "tensors"')

@@ -1,4 +1,4 @@
-"""`hierax bench leaderboard`: the page docs/leaderboard.md, from the results of `hierax bench suite` alone.
+"""`hierax bench leaderboard`: the page docs/benchmarks/leaderboard.md, from the results of `hierax bench suite` alone.
 
 The results of a suite are FOLDER/SUITE/results.json. Figures are what the judges outside of hierax said; a point where
 a published value is beaten is written out, so that anybody can check it.
@@ -33,8 +33,8 @@ HEAD = """# Leaderboard
 Written by `hierax bench leaderboard` from the results of `hierax bench suite NAME` (and, at the end, their notes).
 Every answer was judged by solvers that are no part of hierax: SciPy's SLSQP from many starts (bolib, smd), Clarabel
 (qpec, portfolio). Small problems count as solved where the point is feasible and y optimal below up to 1e-5 and F is
-within 1e-3 (1 + |F*|) of the best value known; the others as docs/auto.md says. Seconds are CPU seconds of the first
-seed, compilation included (cold) and without it (compiled).
+within 1e-3 (1 + |F*|) of the best value known; the others as docs/methods/auto.md says. Seconds are CPU seconds of the
+first seed, compilation included (cold) and without it (compiled).
 """
 
 

@@ -21,7 +21,9 @@ from hierax_lab.reproduce.workers import Name, Task, run_tasks
 
 NAMES = [*METHODS, AUTO]
 OWN = Path("out/methods/results.json")  # of an earlier `hierax bench methods` here, on the machine of now
-STORED = Path(__file__).with_name("methods_results.json")  # those of docs/which-method.md, which come with the lab
+STORED = Path(__file__).with_name(
+    "methods_results.json"
+)  # those of docs/start/which-method.md, which come with the lab
 
 
 def run(console: Console, problems: list[str], methods: list[str], out: Path, parallel: bool = True) -> list[Run]:

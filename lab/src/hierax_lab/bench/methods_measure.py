@@ -132,7 +132,9 @@ def _of_the_user(name: str) -> Callable[[], AbstractMethod]:
         return lambda: found
     if isinstance(found, type) and issubclass(found, AbstractMethod):
         return found
-    raise InputError(f"{name}: needs a subclass of hx.AbstractMethod or one of its instances (docs/own-method.md).")
+    raise InputError(
+        f"{name}: needs a subclass of hx.AbstractMethod or one of its instances (docs/guides/own-method.md)."
+    )
 
 
 def called(method: str) -> str:

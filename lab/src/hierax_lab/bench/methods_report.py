@@ -113,7 +113,7 @@ def failures(runs: list[Run], method: str) -> list[str]:
 
 
 def markdown(runs: list[Run]) -> str:
-    """Both tables as Markdown, for docs/which-method.md."""
+    """Both tables as Markdown, for docs/start/which-method.md."""
     parts = []
     for sampled, text in SOURCES.items():
         parts += [f"**{text.capitalize()}**", "", "| | " + " | ".join(KINDS) + " |", "|" + " --- |" * (1 + len(KINDS))]

@@ -55,7 +55,7 @@ def content(source: Source, data_dir: str | os.PathLike[str] | None, download: b
     if sha256 != source.sha256:
         raise MissingData(
             f"{source.name}: {place} is not the file of {source.home} that hierax knows: its sha256 is {sha256}, "
-            f"needs {source.sha256} (docs/datasets.md describes the file). Replace it."
+            f"needs {source.sha256} (docs/guides/datasets.md describes the file). Replace it."
         )
     return found
 
@@ -122,8 +122,8 @@ def _not_found(source: Source, data_dir: str | os.PathLike[str] | None) -> str:
     absent = f"{source.name}: {source.file} is not {f'in {looked}' if looked else 'here'}"
     if source.kind == "own file":
         return (
-            f"{absent}, and hierax neither ships nor downloads it (docs/datasets.md says why). Where you have the "
-            f"file, put it into a folder and name that with data_dir= (--data-dir) or the environment variable "
+            f"{absent}, and hierax neither ships nor downloads it (docs/guides/datasets.md says why). Where you have "
+            f"the file, put it into a folder and name that with data_dir= (--data-dir) or the environment variable "
             f"{VARIABLE}."
         )
     return (

@@ -62,7 +62,7 @@ def scale(features: np.ndarray) -> np.ndarray:
     References:
         Chang, Lin: LIBSVM: a library for support vector machines, ACM Transactions on Intelligent Systems and
             Technology 2, 2011.
-        docs/datasets.md
+        docs/guides/datasets.md
     """
     features = _matrix(features)
     broken = np.flatnonzero(~np.isfinite(features).all(axis=0))
@@ -90,7 +90,7 @@ def quadratic_features(features: np.ndarray) -> np.ndarray:
         [[2.0, 3.0, 4.0, 6.0, 9.0]]
 
     References:
-        docs/datasets.md
+        docs/guides/datasets.md
     """
     features = _matrix(features)
     first, second = np.triu_indices(features.shape[1])

@@ -1,7 +1,7 @@
-"""The one table of the data sets: size, origin, licence, hash. `hierax datasets` and docs/datasets.md show it.
+"""The one table of the data sets: size, origin, licence, hash. `hierax datasets` and docs/guides/datasets.md show it.
 
 A data set is shipped with hierax only where its public home states terms that allow it; the README beside the files
-repeats them. What is known about the terms of the others, and where it was found, is in docs/datasets.md.
+repeats them. What is known about the terms of the others, and where it was found, is in docs/guides/datasets.md.
 """
 
 from typing import Literal, NamedTuple

@@ -239,7 +239,7 @@ def smd(number: int, p: int = 3, q: int | None = None, r: int = 2, s: int | None
     References:
         Sinha, Malo, Deb: Test problem construction for single-objective bilevel optimization, Evolutionary
             Computation 22, 2014.
-        docs/leaderboard.md
+        docs/benchmarks/leaderboard.md
     """
     case = smd_case(number, p, q, r, s)
     x, y = (np.asarray(part) for part in case.best)

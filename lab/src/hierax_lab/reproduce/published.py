@@ -2,7 +2,7 @@
 
 A setting is a value with its source: the paper's text, the released code, our choice where neither states it, or our
 change where what they state is wrong or too long to run. The stored figures are those of the results that the released
-code comes with (docs/released-code.md).
+code comes with (docs/methods/released-code.md).
 """
 
 from collections.abc import Sequence

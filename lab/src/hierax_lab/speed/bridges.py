@@ -1,4 +1,4 @@
-"""What the bridges cost: `python -m hierax_lab.speed.bridges` prints the figures of docs/bridges.md.
+"""What the bridges cost: `python -m hierax_lab.speed.bridges` prints the figures of docs/guides/bridges.md.
 
 For `from_torch`, microseconds of a call from a compiled program, beside the same function in JAX and in torch alone.
 For `from_cvxpy`, what it takes to make a level, to solve it at other parameters, and what CVXPY itself takes. Every

@@ -1,7 +1,7 @@
-"""`hierax bench methods`, stored: for `hierax bench run`, docs/which-method.md and its figure of the profiles.
+"""`hierax bench methods`, stored: for `hierax bench run`, docs/start/which-method.md and its figure of the profiles.
 
-`python -m hierax_lab.speed methods` runs everything (docs/which-method.md says how long that takes), stores the runs
-and rewrites the measured part of the page. `python -m hierax_lab.speed.methods [FILE]` does the same with a
+`python -m hierax_lab.speed methods` runs everything (docs/start/which-method.md says how long that takes), stores the
+runs and rewrites the measured part of the page. `python -m hierax_lab.speed.methods [FILE]` does the same with a
 results.json of `hierax bench methods`, or with what is stored, without running anything.
 """
 

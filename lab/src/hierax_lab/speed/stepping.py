@@ -80,7 +80,7 @@ def begun(problem: hx.Problem, x: PyTree, y: PyTree, method: Any) -> Ready:
 
 
 def stepped(problem: hx.Problem, method: Any, state: Any) -> Any:
-    """The state after one step, as the loop of docs/own-loop.md makes it."""
+    """The state after one step, as the loop of docs/guides/own-loop.md makes it."""
     return method.step(problem, state, method.batches(problem).tickets(problem, state))[0]
 
 
