@@ -1,7 +1,7 @@
 """Algorithms 1, 2 and 3 of the paper in plain NumPy, written from its text and from nothing else.
 
-Only what the paper itself contradicts is corrected (docs/methods/corrections.md): the sign of the z-gradient (2) and the
-index of the inner solve (3). Samples are given from outside. Gradients of the problem are by hand.
+Only what the paper itself contradicts is corrected (docs/methods/corrections.md): the sign of the z-gradient (2) and
+the index of the inner solve (3). Samples are given from outside. Gradients of the problem are by hand.
 """
 
 from typing import NamedTuple

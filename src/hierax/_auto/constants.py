@@ -2,7 +2,8 @@
 
 "Chosen, not measured" is said of numbers that were never varied by themselves; what the whole of them does is measured
 by `hierax bench bolib`, `medium`, `fuzz` and `stochastic` (docs/methods/auto.md). What was measured beyond that stands
-with the number. "Prototype" is the study that the small route comes from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there.
+with the number. "Prototype" is the study that the small route comes from, on the same 71 problems,
+one or two seeds: differences of 1 to 3 are noise there.
 Numbers that other packages must agree on are in `hierax._base.constants`.
 """
 

@@ -42,8 +42,8 @@ def from_torch(function: Callable[..., Any]) -> Callable[[PyTree, PyTree, PyTree
     The function is called on the host, on the processor, and differentiated by torch's autograd: it may use modules,
     `.to(device)` inside, and anything that autograd follows. It must be a function of its arguments: no dropout, no
     state that changes from call to call. A gradient costs one backward pass and a trip to the host
-    (docs/guides/bridges.md has the figures), and calls that JAX would vectorise are made one after another; objectives that can be written in
-    `jax.numpy` are faster there.
+    (docs/guides/bridges.md has the figures), and calls that JAX would vectorise are made one after
+    another; objectives that can be written in `jax.numpy` are faster there.
 
     Args:
         function: function(x, y, zeta) -> a tensor with one entry; x, y and zeta are tensors, in dictionaries, lists or
