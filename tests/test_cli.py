@@ -255,6 +255,7 @@ def test_an_answer_that_cannot_be_written_is_printed(cli, monkeypatch):
 
 
 def test_without_matplotlib_the_pip_line_is_printed(monkeypatch):
+    monkeypatch.delitem(sys.modules, "hierax.reports.figures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said = []
     report.draw_or_say(lambda: report.new_figure(1.0, 1.0), said.append)
@@ -267,6 +268,7 @@ def test_no_experiment_loses_the_name_of_the_extra_to_rich(monkeypatch):
     assert len(callers) > 5
     for file in callers:
         assert not re.search(r"draw_or_say\([^#]*?console\.print\)?$", file.read_text("utf-8"), re.MULTILINE), file
+    monkeypatch.delitem(sys.modules, "hierax.reports.figures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     page = io.StringIO()
     report.draw_or_say(lambda: report.new_figure(1.0, 1.0), Console(file=page).out)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STARTS_HEADINGS", "plot", "report", "report_folders", "rows_of_starts"]
 
-figures = lazy("hierax.reports.figures")
+drawing = lazy("hierax.reports.figures")  # not "figures": importing that module would replace it
 
 
 def report(result: Solution | Solutions, path: Path, certify: bool = False) -> Path:
@@ -47,7 +47,7 @@ def plot(result: Solution | Solutions) -> "Figure":
     """The convergence of a run or of many, and F at the ends of the starts where there are several."""
     answer = result.value if isinstance(result, Solution) else None
     values = np.array(result.starts.values if isinstance(result, Solution) else result.values, float)
-    figure: Figure = figures.figure_of(panels_of([RunHistory("", result.history.columns, answer)]), values, answer)
+    figure: Figure = drawing.figure_of(panels_of([RunHistory("", result.history.columns, answer)]), values, answer)
     return figure
 
 

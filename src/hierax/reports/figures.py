@@ -18,7 +18,7 @@ try:
     import matplotlib.style
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ImportError as error:
     raise MissingExtra("figures need matplotlib: pip install 'hierax[plot]'") from error
 
@@ -130,7 +130,7 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
         axes.set_ylim(*panel.limits)
         axes.ticklabel_format(axis="y", useOffset=False)
     axes.set_xlabel(panel.x_label)
-    axes.locator_params(axis="x", nbins=6)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     _simplify(axes)
 
 

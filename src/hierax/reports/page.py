@@ -44,6 +44,7 @@ $body
 VERDICTS = {"yes": "yes", "no": "no", "unknown": "not decided"}
 NO_FIGURES = Markup('<p class="quiet">Figures need matplotlib: <code>pip install "hierax[plot]"</code></p>')
 SHORT_POINT = 18  # characters up to which x and y are cards among the others
+MAX_LOG_LINES = 20  # that are not folded
 OVERVIEW_CHARACTERS = 160  # of x and y in the table of several runs
 
 
@@ -246,7 +247,11 @@ def _history_table(run: RunContent) -> str:
     rows = summary_rows(run.columns)
     if not rows:
         return ""
-    caption = "First and last: medians of the starts" if run.start_rows else "All of it is in sol.history"
+    caption = (
+        "First and last are medians of the starts"
+        if run.start_rows
+        else "All records are in sol.history and history.csv"
+    )
     shown = table(caption, rows, ("record", "first", "last", "lowest", "highest"), "labelled")
     return f"<details><summary>The history in numbers</summary>{shown}</details>"
 
@@ -261,9 +266,9 @@ def _repeat(run: RunContent) -> str:
 
 def _log(run: RunContent) -> str:
     lines = "".join(f"<li>{escaped(line)}</li>" for line in run.log)
-    if not lines:
-        return ""
-    return f"<details open><summary>What was tried and found</summary><ol>{lines}</ol></details>"
+    if len(run.log) <= MAX_LOG_LINES:
+        return f"<ol>{lines}</ol>" if lines else ""
+    return f"<details><summary>{len(run.log)} lines</summary><ol>{lines}</ol></details>"
 
 
 def _table_of_pairs(caption: str, rows: Sequence[Row]) -> str:
@@ -294,13 +299,17 @@ def _charts(runs: Sequence[RunContent], panels: Sequence[Panel]) -> str:
     if not panels:
         notes = f"<p>No records were kept of {'these runs' if several else 'this run'}.</p>"
     drawn = [panel for panel in panels if panel.title not in zero]
+    with_starts = [run for run in runs if np.isfinite(run.starts.values).any()]
+    texts = {run.name: f"<p>{escaped(_starts_text(run))}</p>" for run in runs if run.starts.values.size}
     try:
         charts = [_panel_chart(panel, f"panel{number}", several) for number, panel in enumerate(drawn)]
-        charts += [_starts_chart(run, f"starts{i}", several) for i, run in enumerate(runs) if run.starts.values.size]
+        charts += [_starts_chart(run, f"starts{number}", several) for number, run in enumerate(with_starts)]
     except MissingExtra:
-        texts = "".join(f"<p>{escaped(_starts_text(run))}</p>" for run in runs if run.starts.values.size)
-        return NO_FIGURES + notes + texts
-    return f'<div class="charts">{"".join(charts)}</div>{notes}' if charts else notes
+        return NO_FIGURES + notes + "".join(texts.values())
+    for run in with_starts:
+        del texts[run.name]  # in the caption of its chart
+    shown = f'<div class="charts">{"".join(charts)}</div>' if charts else ""
+    return shown + notes + "".join(texts.values())
 
 
 def _panel_chart(panel: Panel, name: str, several_runs: bool) -> str:
@@ -316,21 +325,21 @@ def _starts_chart(run: RunContent, name: str, several_runs: bool) -> str:
     values, answer = run.starts.values, _value_of_one(run)
     low, high = limits_without_outliers(values, answer)
     far = values[(values < low) | (values > high)]
-    text, drawing = _starts_text(run), ""
-    if np.isfinite(values).any():
-        text += " The dashed line is F of the answer." if answer is not None else ""
-        text += f" Out of view: {far.size} of them, at F from {far.min():.4g} to {far.max():.4g}." if far.size else ""
-        drawing = figures.starts_svg(values, answer, name)
+    text = _starts_text(run)
+    if answer is not None:
+        text += " The dashed line is F of the answer."
+    if far.size:
+        text += f" Out of view: {far.size} of them, at F from {far.min():.4g} to {far.max():.4g}."
     title = f"{run.name}: ends of its starts" if several_runs else "Globality: F at the ends of the starts"
-    return _figure(title, text, drawing)
+    return _figure(title, text, figures.starts_svg(values, answer, name))
 
 
 def _starts_text(run: RunContent) -> str:
-    missing = np.flatnonzero(~np.isfinite(run.starts.values)).tolist()
     text = run.starts.text.replace("Globality: ", "", 1)
+    missing = number_ranges(np.flatnonzero(~np.isfinite(run.starts.values)).tolist())
     if missing:
-        text += f" Without a valid point, or without a turn (0 is the given one): start {number_ranges(missing)}."
-    return text
+        text = f"{text} Starts without a valid point, or without a turn (0 is the given one): {missing}."
+    return text.strip()
 
 
 def number_ranges(numbers: Sequence[int]) -> str:
