@@ -131,6 +131,9 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
         axes.ticklabel_format(axis="y", useOffset=False)
     axes.set_xlabel(panel.x_label)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    steps = np.concatenate([one.x for one in panel.series])
+    if steps.min() == steps.max():
+        axes.set_xlim(steps[0] - 1, steps[0] + 1)
     _simplify(axes)
 
 
@@ -155,7 +158,8 @@ def _simplify(axes: Axes) -> None:
     axes.grid(color=GRID_COLOUR, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(which="both", left=False, bottom=False)
+    axes.tick_params(left=False, bottom=False)
+    axes.minorticks_off()
 
 
 def _svg_text(figure: Figure, name: str, title: str) -> str:

@@ -70,9 +70,10 @@ def page_of(runs: Sequence[RunContent]) -> str:
 
 
 def _one_run(run: RunContent, panels: Sequence[Panel]) -> str:
+    charts = _charts([run], panels)
     parts = [
         _section(2, "Certificate", _certificate(run)),
-        _section(2, "Convergence", _charts([run], panels) + _history_table(run)),
+        _section(2, "Convergence", charts + _history_table(run, unfolded=NO_FIGURES in charts)),
         _section(2, "Starts", _starts_table(run)),
         _section(2, "What was asked", _asked(run)),
         _section(2, "Multipliers", _table_of_pairs("What was found beside x and y", _multipliers(run))),
@@ -243,7 +244,7 @@ def _starts_table(run: RunContent) -> str:
     return table(caption, run.start_rows, STARTS_HEADINGS, "starts labelled")
 
 
-def _history_table(run: RunContent) -> str:
+def _history_table(run: RunContent, unfolded: bool = False) -> str:
     rows = summary_rows(run.columns)
     if not rows:
         return ""
@@ -253,7 +254,7 @@ def _history_table(run: RunContent) -> str:
         else "All records are in sol.history and history.csv"
     )
     shown = table(caption, rows, ("record", "first", "last", "lowest", "highest"), "labelled")
-    return f"<details><summary>The history in numbers</summary>{shown}</details>"
+    return f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>"
 
 
 def _repeat(run: RunContent) -> str:
