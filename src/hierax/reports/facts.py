@@ -200,9 +200,9 @@ def _sizes(name: str, tree: PyTree) -> str:
     if len(leaves) == 1 and leaves[0][0] == name:
         shape = leaves[0][1].shape
         return f"{text}, shape {shape}" if len(shape) > 1 else text
-    told = ", ".join(f"{path} {tuple(leaf.shape)}" for path, leaf in leaves[:MAX_ARRAYS_LISTED])
+    arrays = ", ".join(f"{path} {tuple(leaf.shape)}" for path, leaf in leaves[:MAX_ARRAYS_LISTED])
     more = f" and {len(leaves) - MAX_ARRAYS_LISTED} more" if len(leaves) > MAX_ARRAYS_LISTED else ""
-    return f"{text}, in {len(leaves)} array{'s' * (len(leaves) != 1)}: {told}{more}"
+    return f"{text}, in {len(leaves)} array{'s' * (len(leaves) != 1)}: {arrays}{more}"
 
 
 def _listed(rows: Sequence[tuple[str, str]], rest: str) -> list[tuple[str, str]]:
