@@ -272,6 +272,15 @@ def test_names_of_the_user_are_shown_and_not_obeyed(tmp_path):
         assert EVIL not in shown._repr_html_()
 
 
+def test_names_of_runs_and_of_records_are_shown_and_not_obeyed():
+    columns = {"step": np.arange(3), EVIL: np.arange(3.0), "$\\broken{$": np.arange(3.0)}
+    stored = {"status": {"name": EVIL, "message": EVIL}}
+    runs = [content.content_of(name, stored, columns) for name in (EVIL, "$\\alpha$")]
+    for shown in (runs, runs[:1]):
+        found = assert_alone(page.page_of(shown))
+        assert sum(EVIL in piece for piece in found.text) >= 4 and len(found.of("svg")) == 2
+
+
 # -- folders ----------------------------------------------------------------------------------------------------------
 
 

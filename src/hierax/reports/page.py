@@ -210,10 +210,8 @@ def _value(run: RunContent) -> str:
 
 
 def _asked(run: RunContent) -> str:
-    problem, method = (
-        _table_of_pairs("The problem", run.problem),
-        _pairs("The method, every value filled in", run.method),
-    )
+    problem = _table_of_pairs("The problem", run.problem)
+    method = _pairs("The method, every value filled in", run.method)
     return f'<div class="split">{problem}{method}</div>' if problem or method else ""
 
 
@@ -248,11 +246,7 @@ def _history_table(run: RunContent, unfolded: bool = False) -> str:
     rows = summary_rows(run.columns)
     if not rows:
         return ""
-    caption = (
-        "First and last are medians of the starts"
-        if run.start_rows
-        else "All records are in sol.history and history.csv"
-    )
+    caption = "First and last are medians of the starts" if run.start_rows else "All are in sol.history and history.csv"
     shown = table(caption, rows, ("record", "first", "last", "lowest", "highest"), "labelled")
     return f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>"
 
