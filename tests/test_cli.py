@@ -251,6 +251,7 @@ def test_an_answer_that_cannot_be_written_is_printed(cli, monkeypatch):
 
 
 def test_without_matplotlib_the_pip_line_is_printed(monkeypatch):
+    monkeypatch.delitem(sys.modules, "hierax.reports.figures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said = []
     report.draw_or_say(lambda: report.new_figure(1.0, 1.0), said.append)

@@ -1,6 +1,7 @@
 """Reports: pages that need no network, say what the facts say and nothing better, and charts that show the numbers."""
 
 import dataclasses
+import html
 import json
 import re
 import shutil
@@ -25,7 +26,7 @@ from hierax._run.solution import changed
 from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Reason
 from hierax.cli import app
-from hierax.reports import content, facts, folder, page, scales, series, svg
+from hierax.reports import content, facts, figures, folder, page, panels
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -82,9 +83,11 @@ def assert_alone(text):
     """Nothing in the page makes a browser ask for anything."""
     found = Page(text)
     for tag, attributes in found.elements:
-        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "audio", "video", "form", "a", "image"}
-        assert not {"src", "href", "xlink:href", "srcset", "data", "action", "style"} & set(attributes)
+        assert tag not in {"script", "link", "img", "iframe", "object", "embed", "base", "audio", "video", "form", "a"}
+        assert tag != "image" and not {"src", "xlink:href", "srcset", "data", "action"} & set(attributes)
         assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("href", "#").startswith("#")
+        assert re.fullmatch(r"[\w\s:;.,()-]*", attributes.get("style", "")) and "url" not in attributes.get("style", "")
     assert not re.search(r"url\((?!#)", text)
     assert not re.search(r"@import|https?:|//[a-z]+\.|fetch\(|XMLHttp|import\(|WebSocket|sendBeacon", text)
     assert len(text.encode()) < 2_000_000
@@ -176,7 +179,16 @@ def test_the_page_of_a_search_says_what_was_found(searched, tmp_path):
     assert f"hierax {hx.__version__}" in text and jax.__version__ in text
     valid = np.isfinite(searched.starts.values).sum()
     dots = re.search(r"F at the ends of the starts</h3>.*?<svg.*?</svg>", path.read_text("utf-8"), re.DOTALL).group(0)
-    assert dots.count("<title>") == valid
+    assert dots.count("<use ") == valid
+    top = " ".join(Page(path.read_text("utf-8").partition("</header>")[0].partition("<header>")[2]).text)
+    for shown in (
+        "converged",
+        f"{searched.value:.8g}",
+        f"{float(searched.x):.6g}",
+        f"{float(searched.y):.6g}",
+        "yes",
+    ):
+        assert shown in top
 
 
 def test_a_page_and_a_folder_say_the_same(stepped, tmp_path):
@@ -237,11 +249,11 @@ def test_many_starts_on_one_page(many, tmp_path):
     told = content.content_of("many", facts.facts_of_many(many), many.history.columns)
     exact = [float(EXACT.problem.upper(one.x, one.y, None)) for one in many]
     np.testing.assert_allclose(told.starts.values, exact, rtol=1e-9)
-    assert [row[1] for row in told.each] == ["max_steps"] * 3 and told.value == min(told.starts.values)
+    assert [row[1] for row in told.start_rows] == ["max_steps"] * 3 and told.value == min(told.starts.values)
     failed = dataclasses.replace(many, status=[Reason.NO_LOWER_POINT.status(1), *many.status[1:]])
     told = content.content_of("many", facts.facts_of_many(failed), {})
     assert told.ending.tone == "failed" and np.isnan(told.starts.values[0])
-    upper = series.panels_of([series.RunHistory("many", many.history.columns, None)])[0]
+    upper = panels.panels_of([panels.RunHistory("many", many.history.columns, None)])[0]
     assert len(upper.series) == 3
     np.testing.assert_allclose(upper.series[2].y, many.history["upper"][:, 2])
 
@@ -257,10 +269,18 @@ def test_names_of_the_user_are_shown_and_not_obeyed(tmp_path):
     path = sol.report(tmp_path / "evil<b>.html", certify=False)
     found = assert_alone(path.read_text("utf-8"))
     assert sum(EVIL in piece for piece in found.text) >= 4
-    assert [attributes.get("type") for attributes in found.of("script")] == ["application/json", None]
     assert "Not made." in " ".join(found.text) and sol.known_certificate is None
     for shown in (sol, problem):
         assert EVIL not in shown._repr_html_()
+
+
+def test_names_of_runs_and_of_records_are_shown_and_not_obeyed():
+    columns = {"step": np.arange(3), EVIL: np.arange(3.0), "$\\broken{$": np.arange(3.0)}
+    stored = {"status": {"name": EVIL, "message": EVIL}}
+    runs = [content.content_of(name, stored, columns) for name in (EVIL, "$\\alpha$")]
+    for shown in (runs, runs[:1]):
+        found = assert_alone(page.page_of(shown))
+        assert sum(EVIL in piece for piece in found.text) >= 4 and len(found.of("svg")) == 2
 
 
 # -- folders ----------------------------------------------------------------------------------------------------------
@@ -331,21 +351,23 @@ def test_a_folder_of_an_older_version_is_still_shown(two):
 
 
 def test_the_drawing_has_the_numbers_of_the_history(stepped):
-    panels = series.panels_of([series.RunHistory("", stepped.history.columns, stepped.value)])
-    assert {"upper", "violation", "stationarity", "distance", "step_x"} <= {panel.key for panel in panels}
-    assert list(panels[0].axes) == ["step", "seconds", "samples"]
-    for panel in panels:
-        paths = re.findall(r'<path class="s\d" d="(.*?)"', svg.chart(panel, 0))
-        assert len(paths) == len(panel.series)
-        for line, path in zip(panel.series, paths, strict=True):
-            drawn = np.array([place.split() for place in re.split("[ML]", path)[1:]], float)
+    found = panels.panels_of([panels.RunHistory("", stepped.history.columns, stepped.value)])
+    assert [panel.title for panel in found][:2] == ["Upper objective F", "Lower objective G"]
+    for panel in (found[0], next(panel for panel in found if panel.log)):
+        drawn = _drawn(panel)
+        assert len(drawn) == len(panel.series)
+        for line, points in zip(panel.series, drawn, strict=True):
             shown = line.y > 0 if panel.log else np.isfinite(line.y)
-            if panel.log and (line.y == 0).any():
-                continue  # zeros lie on a line of their own
             y = np.log10(line.y[shown]) if panel.log else line.y[shown]
-            _assert_affine(line.x["step"][shown], drawn[:, 0])
-            inside = (drawn[:, 1] > -200) & (drawn[:, 1] < 400)  # what is far out of view is drawn at the edge
-            _assert_affine(-y[inside], drawn[inside, 1])
+            assert len(points) == shown.sum()
+            _assert_affine(line.x[shown], points[:, 0])
+            _assert_affine(-y, points[:, 1])
+
+
+def _drawn(panel):
+    """The points of every line of a chart."""
+    paths = re.findall(r'<path d="([^"]*)"[^>]*style="[^"]*stroke: var\(--c\d', figures.panel_svg(panel, "name"))
+    return [np.array(re.findall(r"[ML] (\S+) (\S+)", path), float) for path in paths]
 
 
 def _assert_affine(numbers, pixels):
@@ -354,75 +376,69 @@ def _assert_affine(numbers, pixels):
     np.testing.assert_allclose(slope * numbers + at, pixels, atol=0.06 + 1e-3)
 
 
-def test_zeros_have_a_line_of_their_own_on_a_logarithm():
-    scale = scales.log_scale(np.array([0.0, 1e-6, 1e-2]))
-    zero, small, large = scale.at(np.array([0.0, 1e-6, 1e-2]))
-    assert 0 < zero < small < large < 1
-    assert scale.ticks()[0][1] == "0"
-    assert np.isnan(scale.at(np.array([-1.0]))).all()
-    for values in ([], [np.nan], [0.0], [-1.0]):
-        empty = scales.log_scale(np.array(values))
-        assert np.isfinite([empty.low, empty.high]).all() and empty.low < empty.high
+def _violations(*values):
+    columns = {"step": np.arange(len(values)), "seconds": np.arange(len(values)), "violation": np.array(values)}
+    return panels.panels_of([panels.RunHistory("", columns, None)])[0]
+
+
+def test_zeros_are_not_on_a_logarithmic_axis():
+    panel = _violations(1e-2, 1e-4, 0.0, 1e-6, 0.0)
+    assert panel.log and panel.count_not_drawn == 2
+    text = page._charts([], [panel])
+    assert "2 of 5 points are not drawn: not positive" in text
+    labels = [float(label) for label in re.findall(r'text-anchor: end"[^>]*>([^<]*)</text>', text)]
+    assert labels and min(labels) > 0  # those of the values
+    assert not _violations(0.0, 1.0, 2.0).log  # two decades or more
+    assert "Violation: 0 in every record." in page._charts([], [_violations(0.0, 0.0)])
 
 
 @pytest.mark.parametrize("low, high", [(0.0, 1.0), (-1e-9, 1e-9), (1e8, 1e8 + 1), (5.0, 5.0), (-1e300, 1e300)])
-def test_ticks_are_round_and_in_view(low, high):
-    scale = scales.linear_scale(np.array([low, high]))
-    ticks = scale.ticks()
-    assert 2 <= len(ticks) <= 12
-    assert all(-1e-6 <= share <= 1 + 1e-6 for share, _ in ticks)
-    assert all(0 <= share <= 1 for share in scale.at(np.array([low, high])))
+def test_limits_hold_all_values(low, high):
+    first, last = panels.limits_without_outliers(np.array([low, high, np.nan, np.inf]), None)
+    assert np.isfinite([first, last]).all() and first < low <= high < last
+    assert panels.limits_without_outliers(np.zeros(0), None) == (-0.04, 1.04)
 
 
-def test_points_far_from_the_others_are_counted_and_not_lost():
+def test_points_far_from_the_others_are_counted():
     columns = {
         "step": np.arange(1, 41),
         "start": np.zeros(40),
         "upper": np.append(np.linspace(1, 2, 38), [1e9, np.inf]),
     }
-    (panel,) = series.panels_of([series.RunHistory("", columns, 1.0)])
-    view = svg.view_of(panel)
-    assert view.left_out == 2 and view.y.high < 4
-    assert svg.chart(panel, 0).count("<circle") == 38
-    assert "2 of 40 points are out of view" in page._figure(panel, 0)
+    (panel,) = panels.panels_of([panels.RunHistory("", columns, 1.0)])
+    assert panel.count_not_drawn == 2 and panel.limits[1] < 4
+    assert "2 of 40 points are not drawn: far from the others" in page._charts([], [panel])
 
 
 def test_long_histories_make_small_pages_and_keep_their_extremes(stepped):
     rng = np.random.default_rng(0)
     count, starts = 100_000, 60
     columns = {"step": np.arange(count), "seconds": np.arange(count) * 1e-3, "zeta": np.arange(count)}
-    names = ("upper", "lower", "violation", "stationarity", "inner_residual", "distance", "step_x", "step_y")
-    columns |= {name: rng.uniform(1e-9, 1.0, count) for name in names}
+    columns |= {name: rng.uniform(1e-9, 1.0, count) for name in ("upper", "violation")}
     columns["upper"][51_234] = 9.0
-    long = content.content_of("long", facts.facts_of(stepped, {}), columns)
+    (line,) = panels.panels_of([panels.RunHistory("long", columns, None)])[0].series
+    assert line.y.size <= panels.MAX_POINTS_PER_LINE and line.x[line.y == 9.0] == [51_234]
     many = {
         name: np.broadcast_to(column[:500, None], (500, starts)) for name, column in columns.items() if name != "step"
     }
     wide = content.content_of("wide", facts.facts_of(stepped, {}), {**many, "step": np.arange(500)})
-    text = page.page_of([long])
-    assert_alone(text)
-    data = json.loads(re.search(r'id="panels">(.*?)</script>', text).group(1))
-    line = data[0]["series"][0]
-    assert len(line["y"]) <= series.MOST_POINTS
-    assert line["x"]["step"][line["y"].index(9.0)] == 51_234
     text = page.page_of([wide])
     assert_alone(text)
-    assert "24 of the 60 starts are drawn" in text
-    assert len(re.findall(r'<path class="s0" d="M\d+\.', text)) == 24 * 6  # not those of the legends
+    assert "24 of the 60 starts are drawn" in text and len(text) < 300_000
+    assert text == page.page_of([wide])  # the same bytes for the same run
 
 
-def test_charts_can_be_told_by_those_who_do_not_see_them(searched, tmp_path):
+def test_charts_have_names_and_ids_of_their_own(searched, tmp_path):
     text = searched.report(tmp_path / "run.html").read_text("utf-8")
     found = Page(text)
-    drawings = [attributes for attributes in found.of("svg") if "aria-hidden" not in attributes]
-    named = {attributes.get("id") for tag, attributes in found.elements if tag in ("title", "desc")}
-    assert drawings
-    for attributes in drawings:
-        assert attributes["role"] == "img" and set(attributes["aria-labelledby"].split()) <= named
+    assert len(found.of("svg")) >= 2
+    for attributes in found.of("svg"):
+        assert attributes["role"] == "img" and attributes["aria-label"]
     assert all("scope" in attributes for attributes in found.of("th"))
     assert len(found.of("caption")) == len(found.of("table")) > 3
     names = [attributes["id"] for _, attributes in found.elements if "id" in attributes]
     assert len(names) == len(set(names))
+    assert set(re.findall(r'(?:href="|url\()#([\w-]+)', text)) == set(names)
 
 
 def _luminance(colour):
@@ -437,8 +453,10 @@ def test_contrast_is_enough_in_light_dark_and_print():
         dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6})", block))
         for block in re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     ]
-    assert len(themes) == 3
-    pairs = [(name, "back", 4.5) for name in ("text", "quiet")] + [(f"c{i}", "back", 3.0) for i in range(svg.COLOURS)]
+    assert len(themes) == 3 and [themes[0][f"c{i}"] for i in range(6)] == list(figures.COLOURS)
+    pairs = [(name, "back", 4.5) for name in ("text", "quiet")] + [
+        (f"c{i}", "back", 3.0) for i in range(len(figures.COLOURS))
+    ]
     pairs += [(name, f"{name}-back", 4.5) for name in ("ok", "open", "failed")] + [("quiet", "raised", 4.5)]
     for theme in themes:
         theme = {
@@ -477,61 +495,32 @@ def test_plot_draws_the_history(searched, stepped, many):
     assert len(many.plot().axes[0].lines) == 3
 
 
-def test_plot_names_the_extra(stepped, monkeypatch):
-    monkeypatch.delitem(sys.modules, "hierax.reports.shown_figure", raising=False)
+def test_without_matplotlib_the_plot_names_the_extra_and_the_page_has_tables(stepped, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "hierax.reports.figures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(hx.MissingExtra, match=r"pip install 'hierax\[plot\]'"):
         stepped.plot()
+    found = assert_alone(stepped.report(tmp_path / "run.html", certify=False).read_text("utf-8"))
+    assert 'pip install "hierax[plot]"' in " ".join(found.text) and not found.of("svg")
+    assert f"{stepped.history['upper'][-1]:.6g}" in " ".join(found.text)
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------
 
-DRIVER = """
-const told = {}, errors = [];
-window.addEventListener("error", (event) => errors.push(event.message));
-window.addEventListener("load", () => {
-  const figure = document.querySelector("figure.chart"), svg = figure.querySelector("svg");
-  const path = () => figure.querySelector("svg .marks").innerHTML;
-  const ticks = () => [...figure.querySelectorAll(".tick.x")].map((tick) => tick.textContent);
-  const event = (kind, type, options) => svg.dispatchEvent(new type(kind, {cancelable: true, ...options}));
-  const box = svg.getBoundingClientRect();
-  const at = (x, y) => ({clientX: box.left + x * box.width, clientY: box.top + y * box.height, pointerId: 1});
-  svg.setPointerCapture = () => {};
-  told.controls = [...document.querySelectorAll(".controls")].every((one) => !one.hidden);
-  told.first = path();
-  told.ticks = ticks();
-  event("wheel", WheelEvent, {deltaY: -100, ctrlKey: true, ...at(0.5, 0.5)});
-  told.zoomed = ticks();
-  event("dblclick", MouseEvent, at(0.5, 0.5));
-  told.back = path() === told.first;
-  event("pointerdown", PointerEvent, at(0.3, 0.3));
-  event("pointermove", PointerEvent, at(0.6, 0.6));
-  told.band = figure.querySelectorAll(".band").length;
-  event("pointerup", PointerEvent, at(0.6, 0.6));
-  told.dragged = ticks();
-  event("keydown", KeyboardEvent, {key: "0"});
-  const select = figure.querySelector("select");
-  select.value = "seconds";
-  select.dispatchEvent(new Event("change"));
-  told.seconds = ticks();
-  told.axis = figure.querySelector(".axis-name").textContent;
-  const log = figure.querySelector("input");
-  log.checked = true;
-  log.dispatchEvent(new Event("change"));
-  told.log = path();
-  event("pointermove", PointerEvent, at(0.5, 0.5));
-  told.requests = performance.getEntriesByType("resource").length;
-  told.errors = errors;
+NARROW = """<!DOCTYPE html><title>narrow</title><iframe width="400" height="800" srcdoc="{page}"></iframe><script>
+window.addEventListener("load", () => {{
+  const inside = document.querySelector("iframe").contentWindow;
+  const told = [inside.innerWidth, inside.document.documentElement.scrollWidth,
+    inside.performance.getEntriesByType("resource").length];
   document.body.setAttribute("data-told", JSON.stringify(told));
-});
-"""
+}});</script>"""
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_a_browser_opens_the_page_and_zooms_it(stepped, tmp_path):
+def test_a_narrow_browser_shows_the_page_without_scrolling_sideways(stepped, tmp_path):
     text = stepped.report(tmp_path / "run.html").read_text("utf-8")
-    driven = tmp_path / "driven.html"
-    driven.write_text(text.replace("</body>", f"<script>{DRIVER}</script></body>"), "utf-8")
+    narrow = tmp_path / "narrow.html"
+    narrow.write_text(NARROW.format(page=html.escape(text)), "utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--dump-dom"]
     options += [
         "--disable-background-networking",
@@ -542,30 +531,21 @@ def test_a_browser_opens_the_page_and_zooms_it(stepped, tmp_path):
         "--enable-logging=stderr",
     ]
     done = subprocess.run(
-        [BROWSER, *options, "--virtual-time-budget=5000", f"--user-data-dir={tmp_path / 'profile'}", driven.as_uri()],
+        [BROWSER, *options, "--virtual-time-budget=5000", f"--user-data-dir={tmp_path / 'profile'}", narrow.as_uri()],
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
     assert "CONSOLE" not in done.stderr, done.stderr
-    (told,) = [attributes["data-told"] for tag, attributes in Page(done.stdout).elements if tag == "body"]
-    told = json.loads(told)
-    assert told["errors"] == [] and told["requests"] == 0 and told["controls"]
-    points = len(re.findall("[ML]", re.search(r' d="(.*?)"', told["first"]).group(1)))
-    assert points == len(stepped.history)
-    span = lambda ticks: max(map(float, ticks)) - min(map(float, ticks))
-    assert span(told["zoomed"]) < span(told["ticks"]) and told["back"] and told["band"] == 1
-    assert span(told["dragged"]) < 0.6 * span(told["ticks"])
-    assert told["axis"] == "seconds" and span(told["seconds"]) <= 1.05 * stepped.history["seconds"][-1]
-    drawn = np.array(
-        [place.split() for place in re.split("[ML]", re.search(r' d="(.*?)"', told["log"]).group(1))[1:]], float
-    )
-    _assert_affine(-np.log10(stepped.history["upper"]), drawn[:, 1])
+    width, needed, requests = json.loads(html.unescape(re.search(r'data-told="(.*?)"', done.stdout).group(1)))
+    assert needed <= width == 400 and requests == 0
 
 
 def test_an_answer_of_moderate_size_is_shown_in_full():
-    (name, short), (_, whole) = named_point("x", np.arange(40.0)) + named_point("x", np.arange(40.0), facts.IN_FULL)
+    (name, short), (_, whole) = named_point("x", np.arange(40.0)) + named_point(
+        "x", np.arange(40.0), facts.MAX_NUMBERS_IN_FULL
+    )
     assert name == "x" and "..." in short
     assert [float(number) for number in whole.strip("[]").split(",")] == list(range(40))
-    assert "..." in named_point("x", np.arange(facts.IN_FULL + 1.0), facts.IN_FULL)[0][1]
+    assert "..." in named_point("x", np.arange(facts.MAX_NUMBERS_IN_FULL + 1.0), facts.MAX_NUMBERS_IN_FULL)[0][1]

@@ -4,7 +4,6 @@ The folder of a run holds run.json (the facts that pages are made of: settings, 
 certificate, starts), history.csv, arrays.npz and figures/.
 """
 
-import csv
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,25 +15,24 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import MissingExtra
 from hierax._base.files import write_whole
+from hierax._base.lazy import lazy
 from hierax._run.solution import Solution
 from hierax.reports.facts import certificate_facts, facts_of
-from hierax.reports.folder import HISTORY, RUN, RUNNING
-from hierax.reports.plain import plain
+from hierax.reports.folder import HISTORY, RUN, RUNNING, columns_in
+from hierax.reports.json_values import as_json
+from hierax.reports.panels import RunHistory, panels_of
 from hierax.reports.versions import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PIP_LINE = "pip install 'hierax[plot]'"
+figures = lazy("hierax.reports.figures")
 
 
 def new_figure(width: float, height: float) -> "Figure":
     """An empty matplotlib figure that no window system ever sees."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra(f"figures need matplotlib: {PIP_LINE}") from error
-    return Figure(figsize=(width, height), layout="constrained")
+    figure: Figure = figures.empty_figure(width, height)
+    return figure
 
 
 def save_figure(figure: "Figure", path: Path) -> Path:
@@ -45,9 +43,9 @@ def save_figure(figure: "Figure", path: Path) -> Path:
 
 
 def write_json(path: Path, content: object) -> Path:
-    """Write `plain(content)`; makes the folder. The file is whole or not there."""
+    """Write `as_json(content)`; makes the folder. The file is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(plain(content), indent=2) + "\n"
+    text = json.dumps(as_json(content), indent=2) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
     return path
 
@@ -84,29 +82,10 @@ def _named_arrays(solution: Solution) -> dict[str, np.ndarray]:
     }
 
 
-def _rows(path: Path) -> list[list[str]]:
-    with open(path, newline="") as file:
-        return list(csv.reader(file))
-
-
 def draw_history(out: Path) -> Path:
-    """figures/history.png from history.csv: objective values, violation, stationarity and inner residual by step."""
-    header, *rows = _rows(out / HISTORY)
-    table = np.asarray(rows, float).reshape(-1, len(header)).T
-    columns = dict(zip(header, table, strict=True))
-    figure = new_figure(9.0, 3.4)
-    values, residuals = figure.subplots(1, 2)
-    for name in ("upper", "lower"):
-        values.plot(columns["step"], columns[name], label=f"{name} objective")
-    for name in ("violation", "stationarity", "inner_residual"):
-        seen = columns[name] > 0  # a logarithm has no place for zero
-        residuals.semilogy(columns["step"][seen], columns[name][seen], label=name.replace("_", " "))
-    for axes, title in ((values, "Sampled objective values"), (residuals, "Residuals")):
-        axes.set(xlabel="outer step", title=title)
-        axes.legend(frameon=False)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    return save_figure(figure, out / "figures" / "history.png")
+    """figures/history.png from history.csv: objective values, violation, residuals and steps, as on a page."""
+    panels = panels_of([RunHistory("", columns_in(out / HISTORY), None)])
+    return save_figure(figures.figure_of(panels, np.zeros(0), None), out / "figures" / "history.png")
 
 
 def draw_or_say(draw: Callable[[], object], say: Callable[[str], None]) -> None:

@@ -83,8 +83,8 @@ def solve(
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
         checkpoint: a folder in which the run is kept (docs/guides/checkpoints.md). The same call with the same folder
-            goes on where the run was, in another process too and whatever ended that one; a run that is done is returned
-            at once.
+            goes on where the run was, in another process too and whatever ended that one; a run that is done is
+            returned at once.
         checkpoint_every: seconds of work that a kill may cost: checkpoints are written a little more often.
         mesh: a `jax.sharding.Mesh` over whose axis "data" (else its first) samples are spread, and over whose axis
             "model", if it has one, y is; for named methods (docs/guides/cluster.md).

@@ -5,6 +5,7 @@ Whatever a user named (a key of a tree, a row, a file) goes through `escaped` be
 
 import html
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 NOTEBOOK_STYLE = (
     "<style>.hierax-table{border-collapse:collapse;font-size:.92em}"
@@ -15,13 +16,19 @@ NOTEBOOK_STYLE = (
 )
 
 
+class Markup(str):
+    """Text that is HTML already, made of escaped parts."""
+
+
 def escaped(text: object) -> str:
-    """Text for a page: markup in it is shown, not obeyed; what no page may hold is replaced.
+    """Text for a page: markup in it is shown, not obeyed, unless it is `Markup`; what no page may hold is replaced.
 
     Examples:
         >>> escaped("y['<b>']")
         'y[&#x27;&lt;b&gt;&#x27;]'
     """
+    if isinstance(text, Markup):
+        return text
     shown = "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in str(text))
     return html.escape(shown)
 
@@ -36,10 +43,13 @@ def table(
         True
     """
     head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in headings)
-    body = "".join(
-        f'<tr><th scope="row">{escaped(first)}</th>{"".join(f"<td>{escaped(cell)}</td>" for cell in rest)}</tr>'
-        for first, *rest in rows
-    )
+    labels = [f' data-label="{escaped(name)}"' for name in headings[1:]]  # for screens too narrow for columns
+
+    def row(first: object, *rest: object) -> str:
+        cells = zip_longest(labels, rest, fillvalue="")
+        return f'<tr><th scope="row">{escaped(first)}</th>{"".join(f"<td{a}>{escaped(b)}</td>" for a, b in cells)}</tr>'
+
+    body = "".join(row(*cells) for cells in rows)
     thead = f"<thead><tr>{head}</tr></thead>" if headings else ""
     return f'<table class="{css_class}"><caption>{escaped(caption)}</caption>{thead}<tbody>{body}</tbody></table>'
 

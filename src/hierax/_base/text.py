@@ -44,7 +44,8 @@ def shown(tree: PyTree, most: int = 6) -> str:
     numbers = numbers_of(tree)
     if numbers.size == 1:
         return f"{numbers[0]:.6g}"
-    return " ".join(np.array2string(numbers, precision=4, threshold=most, edgeitems=2, separator=", ").split())
+    text = np.array2string(numbers, precision=4, threshold=most, edgeitems=2, separator=", ")
+    return " ".join(text.split()).replace("[ ", "[")
 
 
 def named_point(name: str, tree: PyTree, most: int = 6) -> list[tuple[str, str]]:

@@ -238,7 +238,8 @@ def _without_slacks(matrices: Matrices, free: np.ndarray, own: np.ndarray, shift
     place = np.full(len(matrices.jacobian) + 1, own.size)  # of a row among the active ones; behind them: none
     place[own] = np.arange(own.size)
     at = place[row_of[slack]]
-    slope = np.where(at < own.size, matrices.jacobian[row_of[slack], slack], 0.0)
+    slope, tied_to = np.zeros(slack.size), at < own.size
+    slope[tied_to] = matrices.jacobian[row_of[slack][tied_to], slack[tied_to]]
     weight: np.ndarray = np.bincount(at, slope**2 / curvature, minlength=own.size + 1)[: own.size]
     tied = weight > 0
     if rest.size + np.count_nonzero(~tied) > min(MOST, FEW * (free.size + own.size)):

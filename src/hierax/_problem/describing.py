@@ -70,6 +70,11 @@ def source_text(source: Any) -> str:
 
 
 def function_text(function: Any) -> str:
-    """What a function is called."""
+    """What a function is called.
+
+    Examples:
+        >>> function_text(set_text), function_text(lambda x, y: x)
+        ('the function set_text', 'a lambda')
+    """
     name = getattr(function, "__name__", type(function).__name__)
-    return "a lambda" if name == "<lambda>" else str(name)
+    return "a lambda" if name == "<lambda>" else f"the function {name}"

@@ -73,8 +73,21 @@ class Counts:
         return pandas.DataFrame([dataclasses.asdict(self)])
 
 
+class _Plotted:
+    """What is drawn alike of one run and of many."""
+
+    def plot(self) -> Figure:
+        """A matplotlib figure for notebooks (needs the extra `plot`): values, residuals, F at the ends of the starts.
+
+        Raises:
+            MissingExtra: matplotlib is not installed; the text is the line that installs it.
+        """
+        figure: Figure = reports.plot(self)
+        return figure
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
-class Solution:
+class Solution(_Plotted):
     """The result of `solve`. `print` gives a short table.
 
     Attributes:
@@ -185,15 +198,6 @@ class Solution:
         written: Path = reports.report(self, Path(path), certify)
         return written
 
-    def plot(self) -> Figure:
-        """A matplotlib figure of the run for notebooks (needs the extra `plot`): values, residuals, starts.
-
-        Raises:
-            MissingExtra: matplotlib is not installed; the text is the line that installs it.
-        """
-        figure: Figure = reports.plot(self)
-        return figure
-
     def _repr_html_(self) -> str:
         """The table of `print` as notebooks show it."""
         return notebook_table(f"Solution: {self.status.name}", _rows(self))
@@ -281,7 +285,7 @@ def _verdict(solution: Solution) -> str:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Solutions:
+class Solutions(_Plotted):
     """The result of `solve_many`: every array has a leading axis of starts. `sols[i]` is the `Solution` of start i.
 
     Attributes:
@@ -398,17 +402,8 @@ class Solutions:
         Returns:
             The path.
         """
-        written: Path = reports.report_many(self, Path(path))
+        written: Path = reports.report(self, Path(path))
         return written
-
-    def plot(self) -> Figure:
-        """A matplotlib figure of all runs for notebooks (needs the extra `plot`).
-
-        Raises:
-            MissingExtra: matplotlib is not installed; the text is the line that installs it.
-        """
-        figure: Figure = reports.plot_many(self)
-        return figure
 
     def _repr_html_(self) -> str:
         """A table of the starts as notebooks show it."""

@@ -68,7 +68,7 @@ def document(
         "versions": report.versions(),
         "folder": str(folder),
     }
-    return json.dumps(report.plain(content), indent=2)
+    return json.dumps(report.as_json(content), indent=2)
 
 
 def _certificate(certificate: Certificate, tol: float) -> dict[str, Any]:

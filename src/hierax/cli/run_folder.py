@@ -89,7 +89,7 @@ def write(folder: Path, solution: Solution, settings: Mapping[str, object], answ
         if isinstance(solution.method, AbstractMethod) and solution.state is not None:
             report.draw_or_say(lambda: report.draw_history(folder), print)
     except OSError:
-        print(json.dumps(report.plain(answer)))
+        print(json.dumps(report.as_json(answer)))
         raise
 
 

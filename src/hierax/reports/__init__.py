@@ -1,33 +1,54 @@
 """Reports on runs: one HTML page that needs no network, and figures for notebooks.
 
 `sol.report(path)`, `sol.plot()` and `hierax report DIR ...` come here. The facts of a run (`facts`) are the JSON that
-`hierax solve` writes too; `content` makes typed data of them, `page` and `svg` the page.
+`hierax solve` writes too; `content` makes typed data of them, `page` the page, `figures` its charts.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hierax._base.errors import InputError
 from hierax._base.files import write_whole
+from hierax._base.lazy import lazy
 from hierax._run.solution import Solution, Solutions
 from hierax.reports.content import STARTS_HEADINGS, RunContent, content_of
 from hierax.reports.facts import facts_of, facts_of_many
 from hierax.reports.folder import run_in
 from hierax.reports.page import page_of
-from hierax.reports.plotting import plot, plot_many
+from hierax.reports.panels import RunHistory, panels_of
 
-__all__ = ["STARTS_HEADINGS", "plot", "plot_many", "report", "report_folders", "report_many", "rows_of_starts"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["STARTS_HEADINGS", "plot", "report", "report_folders", "rows_of_starts"]
+
+drawing = lazy("hierax.reports.figures")  # not "figures": importing that module would replace it
 
 
-def report(solution: Solution, path: Path, certify: bool) -> Path:
-    """Write the page of a solution; `certify`: make its certificate where it is not known."""
-    facts = facts_of(solution, solution.arguments, certify)
-    return write_page([content_of(path.stem, facts, solution.history.columns)], path)
+def report(result: Solution | Solutions, path: Path, certify: bool = False) -> Path:
+    """Write the page of a run, or of the runs from many starts.
+
+    Args:
+        result: of `solve` or `solve_many`.
+        path: of the page.
+        certify: make the certificate of a single run where it is not known.
+    """
+    if isinstance(result, Solution):
+        facts = facts_of(result, result.arguments, certify)
+    else:
+        facts = facts_of_many(result)
+    return _write_page([content_of(path.stem, facts, result.history.columns)], path)
 
 
-def report_many(solutions: Solutions, path: Path) -> Path:
-    """Write the page of many starts."""
-    return write_page([content_of(path.stem, facts_of_many(solutions), solutions.history.columns)], path)
+def plot(result: Solution | Solutions) -> "Figure":
+    """The convergence of a run or of many, and F at the ends of the starts where there are several."""
+    answer = result.value if isinstance(result, Solution) else None
+    values = np.array(result.starts.values if isinstance(result, Solution) else result.values, float)
+    figure: Figure = drawing.figure_of(panels_of([RunHistory("", result.history.columns, answer)]), values, answer)
+    return figure
 
 
 def report_folders(folders: Sequence[Path], path: Path) -> Path:
@@ -37,10 +58,10 @@ def report_folders(folders: Sequence[Path], path: Path) -> Path:
         names = [str(folder) for folder in folders]
     if len(set(names)) < len(names):
         raise InputError("hierax report: the same folder is given twice.")
-    return write_page([run_in(folder, name) for folder, name in zip(folders, names, strict=True)], path)
+    return _write_page([run_in(folder, name) for folder, name in zip(folders, names, strict=True)], path)
 
 
-def write_page(runs: Sequence[RunContent], path: Path) -> Path:
+def _write_page(runs: Sequence[RunContent], path: Path) -> Path:
     """Write a page; the file is whole or not there."""
     text = page_of(runs).encode("utf-8", "replace")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,4 +71,4 @@ def write_page(runs: Sequence[RunContent], path: Path) -> Path:
 
 def rows_of_starts(solutions: Solutions) -> list[tuple[str, ...]]:
     """Number, status, F, violation and verdict of every start."""
-    return content_of("starts", facts_of_many(solutions), {}).each
+    return content_of("starts", facts_of_many(solutions), {}).start_rows

@@ -57,8 +57,8 @@ def lines_of(certificate: Certificate, tol: float) -> list[Line]:
                 found.append(Line(title, "not known", _sentence(certificate.notes.get(name, "it was not computed"))))
             continue
         note = certificate.notes.get(name)
-        told = f"{sentence} {_sentence(note)}" if note else sentence
-        found.append(Line(title, f"{number:.3g}" + ("" if error is None else f" ± {error:.1g}"), told))
+        text = f"{sentence} {_sentence(note)}" if note else sentence
+        found.append(Line(title, f"{number:.3g}" + ("" if error is None else f" ± {error:.1g}"), text))
     found += [_gain(certificate, tol), *_around(certificate, tol)]
     if certificate.retrained is not None:
         found += _trainings(certificate.retrained)
@@ -130,13 +130,13 @@ def _gain(certificate: Certificate, tol: float) -> Line:
 def _around(certificate: Certificate, tol: float) -> list[Line]:
     if certificate.around is None:
         return []
-    looks, better = len(certificate.around.looks), certificate.better(tol)
-    told = "none of them is clearly lower" if better is None else f"one of them is lower by {-better.change:.3g}"
+    points, better = len(certificate.around.looks), certificate.better(tol)
+    outcome = "none of them is clearly lower" if better is None else f"one of them is lower by {-better.change:.3g}"
     cut = "" if certificate.around.complete else " The time was up before all directions were tried."
     descent = Line(
         "Descent test",
-        str(looks),
-        f"Points around x, and other answers of the lower level at x, were solved: {told}.{cut}",
+        str(points),
+        f"Points around x, and other answers of the lower level at x, were solved: {outcome}.{cut}",
     )
     if certificate.radius is None:
         return [descent]

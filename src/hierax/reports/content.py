@@ -12,15 +12,15 @@ import numpy as np
 
 from hierax._base.errors import InputError
 from hierax._run.status import Kind
-from hierax.reports.plain import Json
+from hierax.reports.json_values import Json
 
 Row = tuple[str, str]
 Tone = Literal["ok", "open", "failed"]
 
-KINDS = {kind.label: kind for kind in Kind}
+KIND_BY_LABEL = {kind.label: kind for kind in Kind}
 STARTS_HEADINGS = ("start", "status", "F", "violation", "certificate")
-SHOWN_NUMBERS = 6  # of a long list of numbers
-COUNTS = {
+MAX_LISTED = 6  # entries of a list that are all shown
+COUNT_TITLES = {
     "seconds": "seconds",
     "compile_seconds": "seconds to compile, apart from these",
     "waiting_seconds": "of them waiting for data",
@@ -42,7 +42,7 @@ class Ending(NamedTuple):
     claim: str
 
 
-class Certified(NamedTuple):
+class CertificateContent(NamedTuple):
     """A certificate: its verdict at a tolerance, the questions behind it, and its numbers with a sentence each."""
 
     tol: float
@@ -52,11 +52,11 @@ class Certified(NamedTuple):
     lines: list[tuple[str, str, str]]
 
 
-class Ends(NamedTuple):
-    """F at the ends of several starts (NaN: none), and what is said of them."""
+class StartEnds(NamedTuple):
+    """F at the ends of several starts (NaN: none), and what follows from them in words."""
 
     values: np.ndarray
-    said: str
+    text: str
 
 
 class RunContent(NamedTuple):
@@ -75,9 +75,9 @@ class RunContent(NamedTuple):
         counts: what was spent.
         answer: the numbers that were found.
         certificate: None where there is none.
-        missing: why there is no certificate.
+        no_certificate: why there is none.
         starts: where several starts ended.
-        each: for runs from many starts: number, status, F, violation and verdict of each.
+        start_rows: of runs from many starts: number, status, F, violation and verdict of each.
         log: what `Auto` tried and found.
         problem_hash: of the problem; empty: not known.
         command: that repeats the run; empty: it was no command.
@@ -95,10 +95,10 @@ class RunContent(NamedTuple):
     versions: list[Row]
     counts: list[Row]
     answer: list[Row]
-    certificate: Certified | None
-    missing: str
-    starts: Ends
-    each: list[tuple[str, ...]]
+    certificate: CertificateContent | None
+    no_certificate: str
+    starts: StartEnds
+    start_rows: list[tuple[str, ...]]
     log: list[str]
     problem_hash: str
     command: str
@@ -118,8 +118,8 @@ def content_of(
 def _content_of(
     name: str, facts: Mapping[str, Any], columns: Mapping[str, np.ndarray], problem_hash: str
 ) -> RunContent:
-    told = facts.get("certificate") or {"missing": "Not made."}
-    certificate = None if "missing" in told else _certified(told)
+    stored = facts.get("certificate") or {"missing": "Not made."}
+    certificate = None if "missing" in stored else _certificate(stored)
     settings = dict(facts.get("settings") or {})
     starts = facts.get("starts") or {}
     values = [np.nan if value is None else float(value) for value in starts.get("values", [])]
@@ -129,7 +129,7 @@ def _content_of(
         ending=_ending(facts["status"], bool(each), certificate),
         value=_number(facts.get("value")),
         value_of=str(facts.get("value_of") or ""),
-        value_error=None if certificate is None else _number(told.get("upper_se")),
+        value_error=None if certificate is None else _number(stored.get("upper_se")),
         problem=_rows(facts.get("problem")),
         method=flattened(facts.get("method") or {}),
         settings=[(key, _short(value)) for key, value in settings.items() if value is not None],
@@ -137,9 +137,9 @@ def _content_of(
         counts=_counts(facts.get("counts") or {}),
         answer=_rows(facts.get("answer")),
         certificate=certificate,
-        missing=str(told.get("missing", "")),
-        starts=Ends(np.array(values, float), str(starts.get("said", ""))),
-        each=[
+        no_certificate=str(stored.get("missing", "")),
+        starts=StartEnds(np.array(values, float), str(starts.get("said", ""))),
+        start_rows=[
             (str(i), str(one["status"]), _digits(one["value"], 8), _digits(one["violation"], 3), str(one["verdict"]))
             for i, one in enumerate(each)
         ],
@@ -150,19 +150,19 @@ def _content_of(
     )
 
 
-def _certified(told: Mapping[str, Any]) -> Certified:
-    return Certified(
-        tol=float(told["tol"]),
-        verdict=str(told["verdict"]),
-        reasons=[str(reason) for reason in told["reasons"]],
-        tests=[(str(a), str(b), str(c)) for a, b, c in told["tests"]],
-        lines=[(str(a), str(b), str(c)) for a, b, c in told["lines"]],
+def _certificate(stored: Mapping[str, Any]) -> CertificateContent:
+    return CertificateContent(
+        tol=float(stored["tol"]),
+        verdict=str(stored["verdict"]),
+        reasons=[str(reason) for reason in stored["reasons"]],
+        tests=[(str(a), str(b), str(c)) for a, b, c in stored["tests"]],
+        lines=[(str(a), str(b), str(c)) for a, b, c in stored["lines"]],
     )
 
 
-def _ending(status: Mapping[str, Any], many: bool, certificate: Certified | None) -> Ending:
+def _ending(status: Mapping[str, Any], many: bool, certificate: CertificateContent | None) -> Ending:
     name, message = str(status["name"]), str(status["message"])
-    kinds = [KINDS.get(str(kind)) for kind in status.get("kinds") or [name]]
+    kinds = [KIND_BY_LABEL.get(str(kind)) for kind in status.get("kinds") or [name]]
     whose = "Every start claims" if many else "The run claims"
     message = message.removeprefix(f"{name}: ")
     message = message[:1].upper() + message[1:]
@@ -182,10 +182,10 @@ def _ending(status: Mapping[str, Any], many: bool, certificate: Certified | None
     return Ending(name, message, "ok", "The certificate agrees that this is a local solution.")
 
 
-def _counts(told: Mapping[str, Any]) -> list[Row]:
+def _counts(counts: Mapping[str, Any]) -> list[Row]:
     rows = []
-    for name, title in COUNTS.items():
-        value = _number(told.get(name))
+    for name, title in COUNT_TITLES.items():
+        value = _number(counts.get(name))
         if value:
             rows.append((title, f"{value:.2f}" if "seconds" in name else f"{int(value):,}"))
     return rows
@@ -238,17 +238,17 @@ def _short_list(values: list[Json]) -> str:
         >>> _short_list([2.0, 3.0]), _short_list([0.5] * 9), _short_list([*range(9)])
         ('[2, 3]', '0.5 (9 times)', '0 to 8 (9 numbers)')
     """
-    if len(values) <= SHOWN_NUMBERS:
+    if len(values) <= MAX_LISTED:
         return f"[{', '.join(_short(entry) for entry in values)}]"
     numbers = [entry for entry in values if isinstance(entry, int | float)]
     if len(numbers) < len(values):
-        return f"[{', '.join(_short(entry) for entry in values[:SHOWN_NUMBERS])}, …] ({len(values)} entries)"
+        return f"[{', '.join(_short(entry) for entry in values[:MAX_LISTED])}, …] ({len(values)} entries)"
     low, high = min(numbers), max(numbers)
     return f"{_short(low)} ({len(values)} times)" if low == high else f"{low:.4g} to {high:.4g} ({len(values)} numbers)"
 
 
-def _rows(told: Any) -> list[Row]:
-    return [(str(name), str(text)) for name, text in told or []]
+def _rows(pairs: Any) -> list[Row]:
+    return [(str(name), str(text)) for name, text in pairs or []]
 
 
 def _digits(value: Any, digits: int) -> str:

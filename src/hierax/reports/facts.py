@@ -20,12 +20,12 @@ from hierax._problem.samples import Finite, Sampler, Stream
 from hierax._run.solution import Solution, Solutions
 from hierax._run.starts import Starts
 from hierax.reports.certificate_lines import lines_of, tests_of
-from hierax.reports.plain import Json, plain
+from hierax.reports.json_values import Json, as_json
 from hierax.reports.versions import versions
 
-LISTED = 12  # arrays of a tree that are told one by one
-IN_FULL = 60  # numbers of an array that a page shows all of
-MANY_STARTS = 200  # starts of `solve_many` that are told one by one
+MAX_ARRAYS_LISTED = 12  # of a tree
+MAX_NUMBERS_IN_FULL = 60  # of an array
+MAX_STARTS_LISTED = 200  # of `solve_many`
 
 
 def facts_of(solution: Solution, settings: Mapping[str, object], certify: bool = False) -> dict[str, Json]:
@@ -79,9 +79,9 @@ def facts_of_many(solutions: Solutions) -> dict[str, Json]:
             "counts": solutions.counts,
             "log": solutions.log,
             "problem": problem_rows(shapes.problem, shapes.x, shapes.y, shapes.multipliers),
-            **_lowest(each, ends, value_text(solutions.problem, solutions.several_processes)),
+            **_lowest(solutions, each, ends),
             "certificate": {"missing": "Each start has its own: sols[i].certificate, and sols[i].report(path)."},
-            "each": each[:MANY_STARTS],
+            "each": each[:MAX_STARTS_LISTED],
             "starts": Starts(tuple(ends.tolist()), f"The ends of {len(each)} starts."),
         }
     )
@@ -107,13 +107,17 @@ def _each(solutions: Solutions) -> list[_Start]:
     return [_Start(*one) for one in zip(names, map(float, solutions.values), violations, verdicts, strict=True)]
 
 
-def _lowest(each: Sequence[_Start], ends: np.ndarray, of: str) -> dict[str, object]:
-    """The lowest F of starts that did not fail, with its violation: a lower F may be one that violates something."""
+def _lowest(solutions: Solutions, each: Sequence[_Start], ends: np.ndarray) -> dict[str, object]:
+    """The lowest F of starts that did not fail, its point, and its violation: a lower F may violate something."""
     if not np.isfinite(ends).any():
         return {"value": None, "value_of": "every start failed"}
     best = int(np.nanargmin(ends))
-    violation = each[best].violation
-    return {"value": ends[best], "value_of": f"the lowest, of start {best}, whose violation is {violation:.2g}; {of}"}
+    where = f"the lowest, of start {best}, whose violation is {each[best].violation:.2g}"
+    return {
+        "value": ends[best],
+        "value_of": f"{where}; {value_text(solutions.problem, solutions.several_processes)}",
+        "answer": answer_rows(solutions[best]),
+    }
 
 
 def certificate_facts(solution: Solution, certify: bool) -> dict[str, object]:
@@ -166,7 +170,7 @@ def answer_rows(solution: Solution) -> list[tuple[str, str]]:
     return [
         row
         for name, tree in trees.items()
-        for row in _listed(named_point(name, tree, IN_FULL), f"further arrays of {name}")
+        for row in _listed(named_point(name, tree, MAX_NUMBERS_IN_FULL), f"further arrays of {name}")
     ]
 
 
@@ -196,14 +200,15 @@ def _sizes(name: str, tree: PyTree) -> str:
     if len(leaves) == 1 and leaves[0][0] == name:
         shape = leaves[0][1].shape
         return f"{text}, shape {shape}" if len(shape) > 1 else text
-    told = ", ".join(f"{path} {tuple(leaf.shape)}" for path, leaf in leaves[:LISTED])
-    more = f" and {len(leaves) - LISTED} more" if len(leaves) > LISTED else ""
-    return f"{text}, in {len(leaves)} arrays: {told}{more}"
+    arrays = ", ".join(f"{path} {tuple(leaf.shape)}" for path, leaf in leaves[:MAX_ARRAYS_LISTED])
+    more = f" and {len(leaves) - MAX_ARRAYS_LISTED} more" if len(leaves) > MAX_ARRAYS_LISTED else ""
+    return f"{text}, in {len(leaves)} array{'s' * (len(leaves) != 1)}: {arrays}{more}"
 
 
 def _listed(rows: Sequence[tuple[str, str]], rest: str) -> list[tuple[str, str]]:
-    return [*rows[:LISTED], *([(rest, f"{len(rows) - LISTED}: see arrays.npz")] if len(rows) > LISTED else [])]
+    left_out = len(rows) - MAX_ARRAYS_LISTED
+    return [*rows[:MAX_ARRAYS_LISTED], *([(rest, f"{left_out}: see arrays.npz")] if left_out > 0 else [])]
 
 
 def _as_json(content: dict[str, object]) -> dict[str, Json]:
-    return {name: plain(entry) for name, entry in content.items()}
+    return {name: as_json(entry) for name, entry in content.items()}

@@ -26,7 +26,7 @@ def run_in(folder: Path, name: str) -> RunContent:
     if facts["status"].get("name") == RUNNING:  # the other files are of an earlier run
         return content_of(name, facts, {})
     answer = _read(folder / ANSWER) if (folder / ANSWER).is_file() else {}
-    columns = _columns(folder / HISTORY) if (folder / HISTORY).is_file() else {}
+    columns = columns_in(folder / HISTORY) if (folder / HISTORY).is_file() else {}
     stated = answer.get("problem")
     problem_hash = str(stated.get("sha256") or "") if isinstance(stated, dict) else ""
     return content_of(name, {"value": answer.get("F"), **facts}, columns, problem_hash)
@@ -42,7 +42,8 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _columns(path: Path) -> dict[str, np.ndarray]:
+def columns_in(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a history.csv by name."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             header, *rows = list(csv.reader(file)) or [[]]

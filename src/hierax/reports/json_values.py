@@ -9,22 +9,22 @@ import numpy as np
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
-def plain(value: object) -> Json:
+def as_json(value: object) -> Json:
     """The value as JSON knows it: arrays become lists, modules and named tuples dictionaries, anything else text."""
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no word for it
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic | jax.Array):
-        return plain(np.asarray(value).tolist())
+        return as_json(np.asarray(value).tolist())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {"type": type(value).__name__} | {
-            f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)
+            f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)
         }
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return plain(value._asdict())
+        return as_json(value._asdict())
     if isinstance(value, dict):
-        return {str(key): plain(entry) for key, entry in value.items()}
+        return {str(key): as_json(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return [as_json(entry) for entry in value]
     return str(value)
