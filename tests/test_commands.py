@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import jax
@@ -16,7 +17,7 @@ from scipy.optimize import minimize_scalar
 from typer.testing import CliRunner
 
 import hierax as hx
-from hierax.cli import app, doctor_command, template
+from hierax.cli import app, doctor_command, plugins, template
 from hierax.cli.codes import CERTIFIED, DONE, FAILED, NOT_CERTIFIED, REFUSED, UNREADABLE
 
 ROOT = Path(__file__).parent.parent
@@ -64,6 +65,7 @@ def leaves(command, path=()):
 
 
 COMMANDS = dict(leaves(typer.main.get_command(app)))
+COMMANDS |= {path: one for name in plugins.LAB for path, one in leaves(plugins.loaded(name), (name,))}
 SHARED = {"--debug", "--help", "--version"}
 
 
@@ -71,6 +73,8 @@ def unknown_words(line):
     """What is wrong with a line `hierax ...`: a command or an option that is not there."""
     words = line.split()[1:]
     path = next((path for path in COMMANDS if path == tuple(words[: len(path)])), None)
+    if path is None and any(path[: len(words)] == tuple(words) for path in COMMANDS):  # a group of commands
+        return []
     if path is None:
         return [] if not words or words[0].startswith("-") or words[0] == "COMMAND" else [line]
     options = {option for parameter in COMMANDS[path].params for option in (*parameter.opts, *parameter.secondary_opts)}
@@ -207,7 +211,7 @@ def test_doctor_finds_all_well(cli, monkeypatch):
     done = cli("doctor")
     assert done.exit_code == DONE, done.output
     assert "solved and certified" in done.stdout and "All is well." in done.stdout and "WRONG" not in done.stdout
-    for said in (hx.__version__, jax.__version__, "precision", "data sets", "extra plot", "compiled programs"):
+    for said in (hx.__version__, jax.__version__, "precision", "hierax-lab", "extra plot", "compiled programs"):
         assert said in done.stdout
 
 
@@ -223,6 +227,20 @@ def test_doctor_notices_an_answer_that_is_not_the_known_one(cli, monkeypatch):
     monkeypatch.setattr(doctor_command, "SECONDS", 60.0)
     done = cli("doctor")
     assert done.exit_code == REFUSED and "Wrong: self-test." in done.stdout
+
+
+def test_doctor_names_a_lab_of_another_version(cli, monkeypatch):
+    """It belongs to exactly one version of hierax; without it nothing is wrong."""
+
+    def without(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor_command, "version", lambda name: "0.0.1")
+    found = doctor_command._lab()
+    assert found.wrong and f"pip install hierax-lab=={hx.__version__}" in found.text
+    monkeypatch.setattr(doctor_command, "version", without)
+    found = doctor_command._lab()
+    assert not found.wrong and found.text.endswith("pip install hierax-lab")
 
 
 def test_doctor_names_what_is_wrong(cli, monkeypatch, tmp_path):
