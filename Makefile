@@ -17,37 +17,70 @@ BIN := .venv/bin
 DOCS_BIN := .venv-docs/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all lint bench soak docs lock check-lock release-check clean
+.PHONY: help demo test test-fast test-all test-oldest test-newest coverage lint lint-workflows bench soak performance docs \
+	lock check-lock release-check clean
 
 help:
 	@echo "make demo        solve a small problem and draw it (seconds, after the first install)"
 	@echo "make test        lint, types and the test suite, with the examples of all docstrings"
 	@echo "make test-fast   a quick part of the test suite, for work in progress"
 	@echo "make test-all    lint, types and every test, also the slow ones"
+	@echo "make test-oldest  the test suite with the oldest versions that pyproject.toml allows; test-newest: the newest"
+	@echo "make coverage    the test suite, and which lines and branches it reached"
 	@echo "make lint        ruff, mypy and the contracts between packages only"
+	@echo "make lint-workflows  zizmor on .github: known weaknesses of workflows; reads no network"
 	@echo "make bench       the benchmarks"
 	@echo "make soak        long tests under load: kills of running commands, a million steps, a thousand shapes, threads"
+	@echo "make performance  time a few fixed calls, add the result to the history, draw it into build/performance.png"
 	@echo "make docs        the documentation site, in build/docs/html; reads no network once .venv-docs is made"
 	@echo "make lock        resolve both pyproject.toml into requirements.lock and requirements-docs.lock"
 	@echo "make check-lock  resolve both locks for every supported platform; installs nothing"
 	@echo "make release-check  build both packages, install them into a clean environment, and use them there"
-	@echo "make clean       remove .venv, .venv-docs, caches and builds (not out/)"
+	@echo "make clean       remove .venv, .venv-*, caches and builds (not out/)"
 
 demo: .venv/installed
 	@$(BIN)/hierax demo
 
 # Two processes; the one that is done first takes over tests of the other. Neighbouring tests share compiled programs, so
 # each process begins with one half of the files in order.
+TESTS := tests lab/tests
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test: lint
-	@$(PYTEST) -m "not slow" $(PYTEST_ARGS) tests lab/tests
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS) $(TESTS)
 
 test-fast: .venv/installed
-	@$(PYTEST) --fast $(PYTEST_ARGS) tests lab/tests
+	@$(PYTEST) --fast $(PYTEST_ARGS) $(TESTS)
 
 test-all: lint
-	@$(PYTEST) $(PYTEST_ARGS) tests lab/tests
+	@$(PYTEST) $(PYTEST_ARGS) $(TESTS)
+
+# The test suite in an environment with the oldest, or the newest, versions that are allowed. Versions without a wheel for
+# the Python in use are left out: the oldest NumPy has none for the newest Python. pytest and its kind are always new.
+# A warning that an old version draws from a new neighbour says nothing about hierax: deprecations are no errors here.
+PROJECTS := pyproject.toml lab/pyproject.toml
+RESOLUTION_oldest := lowest-direct
+RESOLUTION_newest := highest
+
+test-oldest test-newest: test-%: .venv-%/installed
+	@.venv-$*/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -W default::DeprecationWarning $(PYTEST_ARGS) $(TESTS)
+
+.venv-oldest/installed .venv-newest/installed: .venv-%/installed: $(PROJECTS)
+	@$(find_uv); dir=.venv-$*; rm -rf "$$dir"; "$$uv" venv -q --no-project --python "$$py" "$$dir"; \
+	"$$uv" pip compile -q --python "$$dir/bin/python" --resolution $(RESOLUTION_$*) --only-binary :all: --all-extras \
+	  --no-annotate --no-emit-package hierax -o "$$dir/versions.txt" $(PROJECTS); \
+	"$$uv" pip install -q --python "$$dir/bin/python" --only-binary :all: -r "$$dir/versions.txt" --group dev; \
+	"$$uv" pip install -q --python "$$dir/bin/python" --no-deps --no-build-isolation $(PROJECTS:%pyproject.toml=-e ./%)
+	@touch $@
+
+# Processes that tests start are counted too. What is compiled counts as reached where it is traced.
+coverage: .venv/installed
+	@$(BIN)/python -m coverage erase
+	@$(BIN)/python -m coverage run -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST_ARGS) $(TESTS)
+	@$(BIN)/python -m coverage combine -q
+	@$(BIN)/python -m coverage xml -q
+	@$(BIN)/python -m coverage html -q
+	@$(BIN)/python -m coverage report
 
 lint: .venv/installed
 	@$(BIN)/python -m ruff check .
@@ -61,16 +94,22 @@ bench: .venv/installed
 soak: .venv/installed
 	@$(BIN)/python -m hierax_lab.soak $(SOAK_ARGS)
 
+lint-workflows: .venv/installed
+	@$(BIN)/zizmor --offline --quiet .github
+
+performance: .venv/installed
+	@$(BIN)/python tools/performance_history.py --plot build/performance.png
+
 # Shell text: sets $py to the first Python >= 3.11, or says what is missing.
 find_python = \
 	py=; \
-	for candidate in $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11); do \
+	for candidate in $(if $(PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11); do \
 	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 	    py=$$("$$candidate" -c 'import sys; print(sys.executable)'); break; \
 	  fi; \
 	done; \
 	if [ -z "$$py" ]; then \
-	  echo "hierax needs Python 3.11 or newer; $(if $(PYTHON),PYTHON=$(PYTHON) is not,found none as python3 or python3.13 to python3.11)." >&2; \
+	  echo "hierax needs Python 3.11 or newer; $(if $(PYTHON),PYTHON=$(PYTHON) is not,found none as python3 or python3.14 to python3.11)." >&2; \
 	  echo "Install one, or name it: make PYTHON=/path/to/python3 ..." >&2; \
 	  exit 1; \
 	fi
@@ -167,6 +206,6 @@ release-check: .venv/installed
 	@$(BIN)/python tools/check_release.py
 
 clean:
-	rm -rf .venv .venv-docs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-docs .venv-oldest .venv-newest build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf docs/gallery docs/reference docs/sg_execution_times.rst
 	find src tests lab docs gallery tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

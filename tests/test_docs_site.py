@@ -1,6 +1,7 @@
 """The documentation site, without Sphinx: every page can be reached, links lead somewhere, the reference is whole."""
 
 import importlib
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -114,6 +115,45 @@ def test_links_are_found_where_there_are_some():
     assert "../methods/auto.md" in links(DOCS / "guides" / "using.md")
     assert "lower-levels-that-are-trained" in anchors(DOCS / "methods" / "auto.md")
     assert without_code("`[a](b)` and\n\n    [c](d)\n") == "code and\n\n\n"
+
+
+def test_the_full_text_holds_every_page_in_the_order_of_the_toctrees(gate):
+    """What llms-full.txt is made of, on the pages that people write."""
+    full = importlib.import_module("full_text")
+    entries = dict.fromkeys(entry for _, entry in in_toctrees() if (DOCS / f"{entry}.md").exists())
+    text = full.full_text((entry, DOCS / f"{entry}.md") for entry in entries)
+    assert re.findall(r"^<!-- (\S+)\.html -->$", text, re.MULTILINE) == list(entries)
+    assert "```{toctree}" not in text and "```{include}" not in text
+    assert "# Contributing to hierax" in text and "# Releasing" in text  # included files
+    assert "E f(x, y*(x); zeta)" in text
+
+
+def test_the_full_text_of_a_gallery_page_is_the_example_alone(gate, tmp_path):
+    full = importlib.import_module("full_text")
+    page = tmp_path / "plot_one.rst"
+    head = ".. DO NOT EDIT.\n.. only:: html\n\n    .. note:: Go to the end\n\n.. _sphx_glr_gallery_plot_one.py:\n\n\n"
+    body = "One example\n===========\n\n.. code-block:: Python\n\n    1 + 1"
+    page.write_text(f"{head}{body}\n\n.. rst-class:: sphx-glr-timing\n\n   **Total running time**\n", "utf-8")
+    assert full.page_text(page) == body
+
+
+def test_the_site_check_compares_the_files_for_programs(tmp_path):
+    spec = importlib.util.spec_from_file_location("check_site", ROOT / "tools" / "check_site.py")
+    check = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    for name in ("index", "a", "b"):
+        (tmp_path / f"{name}.html").touch()
+    (tmp_path / "site.json").write_text('{"pages": 3}')
+    (tmp_path / "llms.txt").write_text("# hierax\n\n- [A](a.html): One.\n- [B](b.html): Two.\n")
+    pages = ["<!-- index.html -->\n\nText", "<!-- a.html -->\n\nOne", "<!-- b.html -->\n\nTwo"]
+    whole = tmp_path / "llms-full.txt"
+    whole.write_text("\n\n".join(pages))
+    assert check.faults_of_llms(tmp_path) == []
+    whole.write_text("\n\n".join([pages[0], pages[2], pages[1]]))
+    assert check.faults_of_llms(tmp_path) == ["llms.txt and llms-full.txt differ in the order"]
+    whole.write_text("\n\n".join(pages[:2]))
+    lacking = check.faults_of_llms(tmp_path)
+    assert lacking == ["llms.txt and llms-full.txt differ in b.html", "llms-full.txt: 2 of 3 pages"]
 
 
 def test_the_reference_is_whole(gate):

@@ -29,7 +29,7 @@ POINTS = st.lists(st.floats(-4.0, 4.0, width=32), min_size=3, max_size=3).map(np
 def test_projection_is_the_nearest_point(name, point):
     convex_set, bounds, constraints = SETS[name]
     landed = np.asarray(convex_set.project(jnp.asarray(point)))
-    inside = np.array([np.clip(1.0, a, b) for a, b in bounds])
+    inside = np.array([np.clip(1.0, a, np.inf if b is None else b) for a, b in bounds])
     found = optimize.minimize(
         lambda v: np.sum((v - point) ** 2),
         inside,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LOCKS = ("requirements.lock", "requirements-docs.lock")
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # macOS on Intel processors is not among them: jaxlib has had no wheels for it since version 0.5.
 PLATFORMS = (
     "x86_64-unknown-linux-gnu",

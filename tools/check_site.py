@@ -1,7 +1,8 @@
 """Look at the built site as a browser without a network would: `python tools/check_site.py build/docs/html`.
 
 Every link from page to page, and every anchor in it, must exist; no page may ask a host for a script, a style, a font
-or a picture. Then the counts of the site are printed.
+or a picture. The files for readers that are programs, llms.txt and llms-full.txt, must hold the same pages in the same
+order, and every one of them. Then the counts of the site are printed.
 """
 
 import json
@@ -54,6 +55,7 @@ def main(folder: Path) -> int:
     for style in sorted(folder.rglob("*.css")):
         found = re.findall(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^)'\"]*)", style.read_text("utf-8"))
         faults += [f"{style.relative_to(folder)}: loads {address}" for address in found]
+    faults += faults_of_llms(folder)
     for fault in faults:
         print(fault, file=sys.stderr)
     for name, count in json.loads((folder / "site.json").read_text("utf-8")).items():
@@ -80,6 +82,21 @@ def faults_of(file: Path, pages: dict[Path, Page], folder: Path) -> list[str]:
         elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
             found.append(f"{here}: links to {address}, an anchor that does not exist")
     return found
+
+
+def faults_of_llms(folder: Path) -> list[str]:
+    """Pages that llms.txt or llms-full.txt lacks, or holds in another order."""
+    short, full = ((folder / name).read_text("utf-8") for name in ("llms.txt", "llms-full.txt"))
+    linked = re.findall(r"^- \[.*\]\((\S+\.html)\): ", short, re.MULTILINE)
+    whole = re.findall(r"^<!-- (\S+\.html) -->$", full, re.MULTILINE)
+    faults = [f"llms.txt: {page} does not exist" for page in linked if not (folder / page).is_file()]
+    if whole != ["index.html", *dict.fromkeys(linked)]:
+        differ = sorted({*whole} ^ {"index.html", *linked}) or ["the order"]
+        faults.append(f"llms.txt and llms-full.txt differ in {', '.join(differ[:5])}")
+    pages = json.loads((folder / "site.json").read_text("utf-8"))["pages"]
+    if len(whole) != pages:
+        faults.append(f"llms-full.txt: {len(whole)} of {pages} pages")
+    return faults
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Sphinx extension of this site: reference and figures before reading, llms.txt and counts after, the cite page."""
+"""The Sphinx extension of this site: reference and figures before reading, llms files and counts after, citations."""
 
 import hashlib
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 from docutils import nodes
+from full_text import full_text
 from gate import faults, listed
 from reference_pages import write_reference
 from sphinx.application import Sphinx
@@ -102,11 +103,13 @@ def bibtex(kind: str, key: str, stated: dict) -> str:
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
-    """llms.txt: what the site holds, a link and a sentence per page; site.json: how much of each."""
+    """llms.txt: what the site holds, a link and a sentence per page; llms-full.txt: all of it; site.json: how much."""
     if error is not None or app.builder.format != "html":
         return
     docs, out = Path(app.srcdir), Path(app.outdir)
     (out / "llms.txt").write_text(llms(app, docs), "utf-8")
+    sources = [(page, Path(app.env.doc2path(page))) for page in all_below(app, "index")]
+    (out / "llms-full.txt").write_text(full_text(sources), "utf-8")
     scripts = sorted((ROOT / "gallery").glob("*/plot_*.py"))
     counts = {
         "pages": len(app.env.found_docs),
@@ -148,6 +151,8 @@ def llms(app: Sphinx, docs: Path) -> str:
         "constraints: minimise over x in X the objective E f(x, y*(x); zeta), where y*(x) minimises E g(x, y; xi) over "
         "y in Y subject to h(x, y) <= 0 and e(x, y) = 0. `sol = hx.solve(problem, x0, y0)` needs no settings; "
         "`sol.certificate` says whether the answer can be trusted, and `sol.status` how the run ended.",
+        "",
+        "All pages in one file: [llms-full.txt](llms-full.txt)",
         "",
     ]
     for section in app.env.toctree_includes.get("index", []):
