@@ -9,6 +9,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
+from hierax._run.status import Kind
 from hierax_lab.reproduce import comparison, workers
 
 STORED = "stored by the released code"
@@ -20,6 +21,10 @@ class Curve:
 
     def __init__(self, failed=False):
         self.failed = failed
+
+
+def test_failed_statuses_are_those_of_the_library():
+    assert {kind.label for kind in Kind if kind.failed} == comparison.FAILED
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from hierax_lab.bench.solvers import SOLVERS, clear_programs
 from hierax_lab.problems import bolib
 from hierax_lab.problems.bolib.case import Case
 from hierax_lab.problems.smd import NUMBERS, smd_case
-from hierax_lab.reproduce.comparison import headed
+from hierax_lab.reproduce.comparison import FAILED, headed, shown_statuses
 from hierax_lab.reproduce.workers import Name, Task, run_tasks
 
 SMD = {f"SMD{number}": number for number in NUMBERS}
@@ -85,7 +85,7 @@ def measure(name: str, solver: str, seeds: int) -> list[Record]:
                 upper=upper,
                 violation=violation,
                 gap=gap,
-                solved=solved,
+                solved=solved and ended not in FAILED,
                 better=better,
                 known=case.values[0],
                 x=np.ravel(x).tolist(),
@@ -179,7 +179,7 @@ def _by_problem(found: Found, names: list[str]) -> Table:
             f"{sum(row['solved'] for row in rows)}/{len(rows)}",
             f"{first['seconds']:.1f}",
             f"{first['compiled']:.2f}",
-            first["ended"],
+            first["ended"] if len(rows) == 1 else shown_statuses(row["ended"] for row in rows),
         )
     return table
 

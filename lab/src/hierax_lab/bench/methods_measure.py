@@ -20,6 +20,7 @@ from hierax_lab.bench.medium_lower import Unsolved
 from hierax_lab.bench.medium_phi import Phi, outside
 from hierax_lab.bench.methods_problems import ENTRIES, Entry
 from hierax_lab.bench.own_method import line_in, named_in, shown, split
+from hierax_lab.reproduce.comparison import FAILED
 
 LEVELS = (1e-2, 1e-3)  # of (phi(x) - F*) / (phi(x0) - F*)
 VIOLATION = 1e-6  # that a point may have and count, relative to 1 + |bound| of X; of upper rows, absolute
@@ -165,7 +166,7 @@ def _run(judge: Judge, method: str, seed: int, ended: _Ended) -> Run:
         "seed": seed,
         "refused": ended.refused,
         "status": ended.status,
-        "levels": [reached(ended.records, level) for level in LEVELS],
+        "levels": [None if ended.status in FAILED else reached(ended.records, level) for level in LEVELS],
         "end": ended.records[-1] if ended.records else None,
         "records": ended.records,
     }

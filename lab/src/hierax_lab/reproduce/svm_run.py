@@ -19,7 +19,7 @@ from hierax_lab.reproduce.svm_plain import plain_svm
 from hierax_lab.reproduce.svm_runs import MethodResult, Size, run_method
 from hierax_lab.reproduce.workers import Name, Task, run_tasks
 
-QUICK = Size(seeds=2, steps=40, record_every=10, tuning_seeds=1, tuning_steps=10)
+QUICK = Size(seeds=2, steps=40, record_every=10, tuning_seeds=1)
 SLOWEST_FIRST = ("GAM", "LV-HBA", "BLOCC", "SALVF, exact inner", "BiC-GAFFA", "SALVF-VR", "SALVF")
 
 
