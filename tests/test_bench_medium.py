@@ -162,6 +162,7 @@ def test_what_counts_as_solved():
     assert medium_report.share(record(upper=0.25), 0.0) == 0.75
     assert medium_report.solved(record(upper=9e-5), 0.0) and not medium_report.solved(record(upper=2e-4), 0.0)
     assert not medium_report.solved(record(gap=1e-3), 0.0)
+    assert not medium_report.solved(record(status="nonfinite"), 0.0)  # a failed run is no answer
     assert medium_report.solved(record(sampled=True, upper=0.004), 0.0)
     assert not medium_report.solved(record(sampled=True, upper=0.006), 0.0)
     assert medium_report.solved(record(published=True, upper=9e-4), 0.0)

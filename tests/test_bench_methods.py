@@ -142,6 +142,15 @@ def test_a_level_is_reached_where_the_next_record_agrees():
     assert reached([], 1e-2) is None
 
 
+@pytest.mark.parametrize(("status", "counts"), [("max_steps", True), ("nonfinite", False), ("diverged", False)])
+def test_a_run_that_failed_reaches_no_level(status, counts):
+    ended = methods_measure._Ended(status, [_record(1e-4), _record(1e-4)])
+    judge = SimpleNamespace(
+        name="p", entry=SimpleNamespace(kind="toy", sigma=0.0), functions=SimpleNamespace(sizes="1+1, 1")
+    )
+    assert [bool(level) for level in methods_measure._run(judge, "salvf", 0, ended)["levels"]] == [counts, counts]
+
+
 def _run(method, problem, records, refused="", kind="toy"):
     return {
         "problem": problem,

@@ -146,9 +146,12 @@ def test_the_toy_at_small_size():
     assert row.key == "published/last/SALVF"
     found = toy_published.measure(row, np.array([[0.5, 0.5], [1.0, 1.0], [2.5, 0.1]]))
     assert found.metrics["samples_zeta"] == 300
-    assert found.metrics["finite"] == 3
+    assert found.metrics["finished"] == 3
+    assert found.metrics["statuses"] == {"max_steps": 3}
     assert np.all(np.abs(found.y - np.minimum(1.8 * found.x, 3.0)) < 0.15)
-    other = toy_published.Result(row, np.full(60, local_minimisers()[1]), np.zeros(60), found.metrics)
+    other = toy_published.Result(
+        row, np.full(60, local_minimisers()[1]), np.zeros(60), found.metrics, np.ones(60, bool)
+    )
     other.metrics["near_global"] = 1.0
     statements = toy_published.verdicts({f"published/last/{name}": other for name in ("SALVF", "SALVF-VR")})
     assert statements[0].holds == "yes"
@@ -165,7 +168,7 @@ def test_the_svm_at_small_size(monkeypatch):
     monkeypatch.setattr(svm_data, "SIZES", {"breast-cancer": (60, 40)})
     entry = svm_published.entries()["SALVF"]
     entry = entry._replace(grid=entry.grid[:1])
-    result = run_method("breast-cancer", entry, Size(1, 10, 5, 1, 5), "softmax", None)
+    result = run_method("breast-cancer", entry, Size(1, 10, 5, 1), "softmax", None)
     (curve,) = result["curves"]
     assert curve.final["lower_solves"] >= 10
     assert curve.zeta[-1] == 320
@@ -197,15 +200,31 @@ def test_weight_decay_at_small_size():
     assert "0.9625" in text
 
 
-def test_a_run_that_fails_counts_as_not_finite():
-    nans = np.full(3, math.nan)
-    final = {"status": "nonfinite", "start": 20.0, "bound": 20.0}
-    final |= {"gradients": 1, "seconds": 1.0, "compile_seconds": 0.0}
-    curve = decay_published_runs.Curve(np.arange(3), nans, nans, np.array([20.0, 20.0, math.nan]), nans, final)
-    trained = dict.fromkeys((decay_published.NONE, decay_published.MORE), np.full((1, 3, 2), 0.9))
-    row = decay_published.summary({"SALVF": [curve]}, trained, {"SALVF": np.array([0.9])})["SALVF"]
-    assert row["finite"] == 0
-    assert math.isnan(row["epoch_100"])
+def decay_curve(failed):
+    """A run of three epochs; where it fails, in the last one and at a bound that is far off."""
+    final = {"status": "nonfinite" if failed else "max_steps", "failed": failed, "start": 20.0}
+    final |= {"bound": 1e3 if failed else 19.0, "gradients": 1, "seconds": 1.0, "compile_seconds": 0.0}
+    columns = np.array([[0.95, 12.0, 20.0], [0.96, 12.0, 19.5], [math.nan] * 3 if failed else [0.97, 12.0, 19.0]]).T
+    return decay_published_runs.Curve(np.arange(3), *columns, np.arange(3.0), final)
+
+
+def test_a_run_of_weight_decay_that_fails_is_in_no_mean():
+    trained = dict.fromkeys((decay_published.NONE, decay_published.MORE), np.full((2, 3, 2), 0.9))
+    every = {"SALVF": [decay_curve(failed=False), decay_curve(failed=True)], "BLOCC": [decay_curve(failed=True)] * 2}
+    rows = decay_published.summary(every, trained, {"SALVF": np.array([0.92, 0.1]), "BLOCC": np.array([0.1, 0.1])})
+    row = rows["SALVF"]
+    assert (row["finished"], row["runs"], row["statuses"]) == (1, 2, {"max_steps": 1, "nonfinite": 1})
+    assert (row["bound"], row["judged"], row["epoch_100"]) == (19.0, 0.92, 0.97)
+    assert row["judged_gain"] == pytest.approx(0.02)
+    assert rows["BLOCC"]["finished"] == 0
+    assert rows["BLOCC"]["judged"] is rows["BLOCC"]["bound"] is rows["BLOCC"]["epoch_100"] is None
+    statements = decay_published.verdicts(rows)
+    assert statements[0].holds.startswith("no")
+    assert "BLOCC: no run finished (0/2, 2 nonfinite)" in statements[0].evidence
+    printed = console()
+    decay_published.print_tables(printed, rows, statements, quick=False)
+    text = printed.export_text()
+    assert "1/2, 1 nonfinite" in text and "0/2, 2 nonfinite" in text
 
 
 def test_the_split_is_one_for_all_seeds_and_standardised():

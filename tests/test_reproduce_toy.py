@@ -13,7 +13,8 @@ from formulas import psi
 from rich.console import Console
 
 import hierax as hx
-from hierax.experiments.reproduce import toy_rows, toy_synthetic
+from hierax._run.status import Kind, Status
+from hierax.experiments.reproduce import toy_report, toy_rows, toy_synthetic
 from hierax.experiments.reproduce import toy_run as experiment
 from hierax.problems import synthetic, toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers
@@ -44,12 +45,34 @@ def test_rows_cover_the_experiment():
 def test_metrics_of_a_row(plain):
     metrics = plain.metrics
     distance = np.abs(plain.x[:, None] - local_minimisers()).min(axis=1)
-    assert metrics["finite"] == metrics["starts"] == len(STARTS)
+    assert metrics["finished"] == metrics["starts"] == len(STARTS)
     assert sum(metrics["shares"]) == pytest.approx(1.0)
     assert metrics["median_distance"] == np.median(distance)
     assert metrics["mean_gap"] == np.mean(np.abs(plain.x - plain.y))
     assert metrics["samples_zeta"] == STEPS
     assert sum(metrics["statuses"].values()) == len(STARTS)
+
+
+def test_a_start_that_fails_is_in_no_mean(plain, monkeypatch):
+    """It counts among the starts, and is at no minimiser."""
+    solve_many = hx.solve_many
+
+    def first_fails(*args, **call):
+        found = solve_many(*args, **call)
+        found.status[0] = Status(Kind.NONFINITE, "nonfinite at step 3", 3)
+        return found
+
+    monkeypatch.setattr(experiment, "solve_many", first_fails)
+    found = experiment.measure(plain.row, STARTS, STEPS)
+    metrics, distance = found.metrics, np.abs(plain.x[1:, None] - local_minimisers()).min(axis=1)
+    assert metrics["finished"] == len(STARTS) - 1 == metrics["starts"] - 1
+    assert metrics["median_distance"] == np.median(distance)
+    assert sum(metrics["shares"]) == pytest.approx(1 - 1 / len(STARTS))
+    assert np.isnan(found.points[0]).all() and np.isfinite(found.points[1:]).all()
+    console = Console(width=160, record=True, file=io.StringIO())
+    toy_report.print_tables(console, [found], judged=True)
+    text = console.export_text()
+    assert f"{len(STARTS) - 1}/{len(STARTS)}, 1 nonfinite" in text and "no start fails" in text
 
 
 @pytest.mark.parametrize("unit", ["G x 100", "H x 0.01", "x, y x 10"])
@@ -140,11 +163,12 @@ SYNTHETIC = [f"{noise}/{name}" for noise in ("additive", "multiplicative") for n
 def standing_still(monkeypatch):
     """Runs of the synthetic part end where they start, except those whose number is in the list that this gives."""
     for_real, seen = [], []
+    ended = [SimpleNamespace(failed=False)] * toy_synthetic.SEEDS
 
     def solve_many(*args, **call):
         inspect.signature(hx.solve_many).bind(*args, **call)
         seen.append(args)
-        return hx.solve_many(*args, **call) if len(seen) in for_real else SimpleNamespace(x=args[1])
+        return hx.solve_many(*args, **call) if len(seen) in for_real else SimpleNamespace(x=args[1], status=ended)
 
     monkeypatch.setattr(toy_synthetic, "solve_many", solve_many)
     return for_real

@@ -44,7 +44,7 @@ def small(problem, seed, **changes):
 def larger(problem, **changes):
     row = {"problem": problem, "solver": "Auto", "sizes": "5+100, 0", "known": -3.98212, "published": True}
     row |= {"sampled": False, "start": 0.0, "not_run": "", "seed": 0, "upper": -4.0453, "violation": 0.0, "gap": 0.0}
-    row |= {"gap_allowed": 1e-4, "cold": 9.0, "compiled": 3.0, "x": [0.25, 1 / 3]}
+    row |= {"gap_allowed": 1e-4, "cold": 9.0, "compiled": 3.0, "status": "converged", "x": [0.25, 1 / 3]}
     return row | changes
 
 
@@ -62,9 +62,9 @@ def test_the_page(cli, tmp_path):
     (tmp_path / "found" / "notes.md").write_text("Made by hand.\n")
     assert cli("bench", "leaderboard", "found", "--page", "page.md").exit_code == 0
     page = (tmp_path / "page.md").read_text()
-    assert "| Auto | 2, 1 | 2 | 2.00 | 0.50 | SMD12 |" in page
-    assert "| SLSQP | 0 | 1 | 2.00 | - | SMD1 |" in page
-    assert "| Auto | 2 | 2 | 9.00 | 3.00 |  |" in page and "| BLOCC | 0 | 1 |" in page
+    assert "| Auto | 2, 1 | 2 | 2.00 | 0.50 | SMD12 | 4 converged |" in page
+    assert "| SLSQP | 0 | 1 | 2.00 | - | SMD1 | 1 converged |" in page
+    assert "| Auto | 2 | 2 | 9.00 | 3.00 |  | 2 converged |" in page and "| BLOCC | 0 | 1 |" in page
     assert "trust-constr-KKT" not in page and "## bolib" not in page
     assert page.endswith("Made by hand.\n")
     beaten = page.split("## Better than published")[1]

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from hierax.experiments.bench.outside_judge import Judge
 from hierax.experiments.bench.solvers import SOLVERS, clear_programs
-from hierax.experiments.reproduce.comparison import headed
+from hierax.experiments.reproduce.comparison import FAILED, headed, shown_statuses
 from hierax.experiments.reproduce.workers import Name, Task, run_tasks
 from hierax.problems import bolib
 from hierax.problems.bolib.case import Case
@@ -85,7 +85,7 @@ def measure(name: str, solver: str, seeds: int) -> list[Record]:
                 upper=upper,
                 violation=violation,
                 gap=gap,
-                solved=solved,
+                solved=solved and ended not in FAILED,
                 better=better,
                 known=case.values[0],
                 x=np.ravel(x).tolist(),
@@ -179,7 +179,7 @@ def _by_problem(found: Found, names: list[str]) -> Table:
             f"{sum(row['solved'] for row in rows)}/{len(rows)}",
             f"{first['seconds']:.1f}",
             f"{first['compiled']:.2f}",
-            first["ended"],
+            first["ended"] if len(rows) == 1 else shown_statuses(row["ended"] for row in rows),
         )
     return table
 

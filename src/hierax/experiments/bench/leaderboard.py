@@ -17,6 +17,7 @@ from hierax.experiments.bench import medium_report
 from hierax.experiments.bench.external import SMD, load
 from hierax.experiments.bench.outside_judge import GAP, VIOLATION
 from hierax.experiments.bench.suites import MEDIUM, PROBLEMS
+from hierax.experiments.reproduce.comparison import shown_statuses
 from hierax.problems.smd import smd12_as_published
 
 NOTES = "notes.md"  # of the folder: how its results were made, put at the end of the page
@@ -33,7 +34,8 @@ HEAD = """# Leaderboard
 Written by `hierax bench leaderboard` from the results of `hierax bench suite NAME` (and, at the end, their notes).
 Every answer was judged by solvers that are no part of hierax: SciPy's SLSQP from many starts (bolib, smd), Clarabel
 (qpec, portfolio). Small problems count as solved where the point is feasible and y optimal below up to 1e-5 and F is
-within 1e-3 (1 + |F*|) of the best value known; the others as docs/auto.md says. Seconds are CPU seconds of the first
+within 1e-3 (1 + |F*|) of the best value known; the others as docs/auto.md says. The answer of a run that failed (status
+nonfinite, diverged, infeasible, unbounded) never counts as solved. Seconds are CPU seconds of the first
 seed, compilation included (cold) and without it (compiled).
 """
 
@@ -45,6 +47,7 @@ class Row(NamedTuple):
     problems: int
     solved: list[int]
     missed: list[str]
+    ended: str
     cold: float
     compiled: float
 
@@ -108,19 +111,23 @@ def _rows(suite: str, records: list[dict[str, Any]]) -> list[Row]:
         seconds = [
             float(np.median([runs[0].get(field, np.nan) for runs in made.values()])) for field in (cold, "compiled")
         ]
-        rows.append(Row(solver, len(made), solved, missed, *seconds))
+        ended = shown_statuses(row.get("status") or row["ended"] for runs in made.values() for row in runs)
+        rows.append(Row(solver, len(made), solved, missed, ended, *seconds))
     return sorted(rows, key=lambda row: -min(row.solved))
 
 
 def _table(suite: str, rows: list[Row]) -> str:
     lines = [f"## {suite}", "", f"{WHAT[suite]}.", ""]
-    lines += ["| solver | solved, seed by seed | of | median CPU s, cold | compiled | missed by some seed |"]
-    lines += ["| --- | --- | --- | --- | --- | --- |"]
+    lines += [
+        "| solver | solved, seed by seed | of | median CPU s, cold | compiled | missed by some seed | runs ended |"
+    ]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
     for row in rows:
         counts = ", ".join(map(str, row.solved))
         compiled = "-" if math.isnan(row.compiled) else f"{row.compiled:.2f}"
         missed = ", ".join(row.missed) if len(row.missed) <= 6 else f"{len(row.missed)} problems"
-        lines.append(f"| {row.solver} | {counts} | {row.problems} | {row.cold:.2f} | {compiled} | {missed} |")
+        numbers = f"{counts} | {row.problems} | {row.cold:.2f} | {compiled}"
+        lines.append(f"| {row.solver} | {numbers} | {missed} | {row.ended} |")
     return "\n".join([*lines, ""])
 
 

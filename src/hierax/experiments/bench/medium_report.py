@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 from rich.console import Console
 from rich.table import Table
 
-from hierax.experiments.reproduce.comparison import headed
+from hierax.experiments.reproduce.comparison import FAILED, headed, shown_statuses
 from hierax.experiments.reproduce.workers import Name
 
 FEASIBLE = 1e-5  # violation of an answer that may count as the best known
@@ -77,8 +77,8 @@ def share(row: Record, best: float) -> float | None:
 
 
 def solved(row: Record, best: float) -> bool:
-    """Whether an answer is the best known one, up to the tolerance of its kind of problem."""
-    if row["not_run"] or not row["violation"] <= SOLVED:
+    """Whether an answer is the best known one, within the tolerance of its kind; never that of a failed run."""
+    if row["not_run"] or row["status"] in FAILED or not row["violation"] <= SOLVED:
         return False
     if row["sampled"]:
         part = share(row, best)
@@ -126,7 +126,8 @@ def _table(found: Found) -> Table:
             f"{first['gap']:.0e}",
             f"{first['cold']:.1f}",
             f"{first['compiled']:.2f}",
-            first["status"] + (" (false)" if first["false_claim"] else ""),
+            (first["status"] if len(rows) == 1 else shown_statuses(row["status"] for row in rows))
+            + (" (false)" if first["false_claim"] else ""),
             first["certificate"],
             f"{sum(solved(row, best) for row in rows)}/{len(rows)}",
         )

@@ -23,6 +23,7 @@ from hierax.experiments.bench.medium_case import Functions
 from hierax.experiments.bench.medium_lower import Unsolved
 from hierax.experiments.bench.medium_phi import Phi, outside
 from hierax.experiments.bench.methods_problems import ENTRIES, Entry
+from hierax.experiments.reproduce.comparison import FAILED
 from hierax.experiments.user_file import line_in, named_in, shown, split
 from hierax.solving import solve
 
@@ -168,7 +169,7 @@ def _run(judge: Judge, method: str, seed: int, ended: _Ended) -> Run:
         "seed": seed,
         "refused": ended.refused,
         "status": ended.status,
-        "levels": [reached(ended.records, level) for level in LEVELS],
+        "levels": [None if ended.status in FAILED else reached(ended.records, level) for level in LEVELS],
         "end": ended.records[-1] if ended.records else None,
         "records": ended.records,
     }

@@ -3,7 +3,8 @@
 Nothing here knows an experiment: a report hands over its rows, curves and the names of their fields.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -12,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hierax._run.status import Kind
 from hierax.experiments.reproduce.verdict import Verdict
 from hierax.report import new_figure, save_figure
 
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 COLOURS = ("#1f6fb4", "#d1602b", "#3a9a5b", "#8b5fbf", "#b8860b", "#555555", "#c2185b")
 LINES = ("--", ":", "-.", (0, (1, 4)), (0, (5, 5)))
 MOST_OF_IT = 0.98  # of a figure's width: what a legend may take
-WIDTH = 140  # characters of the tables where the output is a file
+WIDTH = 160  # characters of the tables where the output is a file
+
+FAILED = frozenset(kind.label for kind in Kind if kind.failed)  # statuses of runs that are no result
+USUAL_STATUS = "max_steps"  # of a run that was given a number of steps and made them
 
 Row = dict[str, Any]  # what is written about one method, by name: numbers, texts and lists, as metrics.json has it
 
@@ -55,6 +60,40 @@ def headed(title: str, *headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right")
     return table
+
+
+def endings(finals: Sequence[Row]) -> Row:
+    """How the runs of a method ended: how many there are, how many did not fail, and how often each status occurred."""
+    return {
+        "runs": len(finals),
+        "finished": sum(not final["failed"] for final in finals),
+        "statuses": dict(Counter(final["status"] for final in finals)),
+    }
+
+
+def shown_statuses(statuses: Iterable[str]) -> str:
+    """How often each status occurred, the most frequent first: "8 converged, 2 unproved"."""
+    return ", ".join(f"{count} {status}" for status, count in Counter(statuses).most_common())
+
+
+def shown_endings(row: Mapping[str, Any]) -> str:
+    """`endings` as text: "10/10" where all runs made their steps, "8/10, 2 nonfinite" where two of ten failed."""
+    unusual = [f"{count} {status}" for status, count in row["statuses"].items() if status != USUAL_STATUS]
+    return ", ".join([f"{row['finished']}/{row['runs']}", *unusual])
+
+
+def mean_and_error(values: Sequence[float] | np.ndarray) -> tuple[float | None, float | None]:
+    """Mean and standard error over the runs; None where no run finished, an error of 0 where one did."""
+    if not len(values):
+        return None, None
+    return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
+
+
+def shown_mean(row: Mapping[str, Any], name: str, form: str) -> str:
+    """Mean and standard error of a column as text; "-" where no run finished."""
+    if row[name] is None:
+        return "-"
+    return f"{row[name]:{form}} +- {row[name + '_se']:{form.lstrip('+')}}"
 
 
 def print_judgement(console: Console, judged: list[TargetRow] | None, statements: Sequence[Verdict]) -> None:

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from hierax.experiments.reproduce.comparison import Row, TargetRow
+from hierax.experiments.reproduce.comparison import Row, TargetRow, endings, shown_endings, shown_mean
 from hierax.experiments.reproduce.decay_runs import Curve
 from hierax.experiments.reproduce.verdict import Verdict
 
@@ -19,7 +19,10 @@ Summaries = dict[tuple[str, str], dict[str, Row]]  # by data set and kind of lab
 
 
 def summary(curves: dict[str, list[Curve]], grids: list[Row]) -> dict[str, Row]:
-    """Means over the seeds by method, and paired differences to no weight decay and to the grid search."""
+    """Means over the seeds by method, and paired differences to no weight decay and to the grid search.
+
+    A failed run enters no number: means are over the seeds whose run finished. Where none did, the numbers are None.
+    """
     none, grid = (
         {key: _column(grids, kind, key) for key in ("accuracy", "loss", "bound")} for kind in ("none", "grid")
     )
@@ -28,17 +31,27 @@ def summary(curves: dict[str, list[Curve]], grids: list[Row]) -> dict[str, Row]:
         "grid search": _row(grid, none, grid) | {"gradients": grids[0]["gradients"]},
     }
     for name, runs in curves.items():
-        finals = [curve.final for curve in runs]
+        seeds = [seed for seed, curve in enumerate(runs) if not curve.failed]
+        finals = [runs[seed].final for seed in seeds]
+        ended = endings([curve.final for curve in runs]) | {
+            "compile_seconds": float(np.sum([curve.final["compile_seconds"] for curve in runs]))
+        }
+        if not finals:
+            rows[name] = ended | dict.fromkeys((*rows["grid search"], "own_accuracy", "violation", "seconds"))
+            continue
         columns = {key: np.array([final[key] for final in finals]) for key in ("accuracy", "loss", "own_accuracy")}
         columns["bound"] = np.array([final["bound"] for final in finals])
-        rows[name] = _row(columns, none, grid) | {
-            "own_accuracy": float(columns["own_accuracy"].mean()),
-            "violation": max(final["violation"] for final in finals),
-            "gradients": int(np.mean([final["gradients"] for final in finals])),
-            "seconds": float(np.mean([final["seconds"] for final in finals])),
-            "compile_seconds": float(np.sum([final["compile_seconds"] for final in finals])),
-            "statuses": sorted({final["status"] for final in finals}),
-        }
+        paired = ({key: values[seeds] for key, values in beside.items()} for beside in (none, grid))
+        rows[name] = (
+            ended
+            | _row(columns, *paired)
+            | {
+                "own_accuracy": float(columns["own_accuracy"].mean()),
+                "violation": max(final["violation"] for final in finals),
+                "gradients": int(np.mean([final["gradients"] for final in finals])),
+                "seconds": float(np.mean([final["seconds"] for final in finals])),
+            }
+        )
     return rows
 
 
@@ -69,11 +82,17 @@ def _error(values: np.ndarray) -> np.ndarray:
 
 
 def targets(summaries: Summaries, training: int) -> list[TargetRow]:
-    """The bounds that SALVF has to keep on the default data set, with what was measured."""
+    """The bounds that SALVF has to keep on the default data set, with what was measured.
+
+    Where a run of SALVF failed, that alone is judged, and not met.
+    """
     judged = []
     for (name, labels), rows in summaries.items():
         ours, grid = rows["SALVF"], rows["grid search"]
         where = f"{name}, {labels}"
+        if ours["finished"] < ours["runs"]:
+            judged.append(_target(where, "every run of SALVF finishes", shown_endings(ours), False))
+            continue
         if labels == "clean":
             judged.append(
                 _target(
@@ -124,11 +143,13 @@ def verdicts(summaries: Summaries, methods: list[str]) -> list[Verdict]:
         shown = []
         for method in methods:
             row = rows[method]
-            better.append(row["gain"] > 2 * row["gain_se"])
-            shown.append(f"{method} {row['gain']:+.3f} +- {row['gain_se']:.3f}")
+            better.append(row["finished"] == row["runs"] and row["gain"] > 2 * row["gain_se"])
+            ended = "" if row["finished"] == row["runs"] else f" ({row['finished']} of {row['runs']} finished)"
+            shown.append(f"{method}{ended} {shown_mean(row, 'gain', '+.3f')}")
         gains.append(f"{name}, {labels}, accuracy over no weight decay: {', '.join(shown)}")
         seconds = {method: rows[method]["seconds"] for method in ("SALVF", "SALVF-VR", "BLOCC")}
-        faster.append(seconds["SALVF"] == min(seconds.values()))
+        seconds = {method: value for method, value in seconds.items() if value is not None}
+        faster.append("SALVF" in seconds and seconds["SALVF"] == min(seconds.values()))
         times.append(f"{name}, {labels}: " + ", ".join(f"{method} {value:.2f} s" for method, value in seconds.items()))
     share = f"{sum(better)} of {len(better)}"
     return [

@@ -14,7 +14,17 @@ from rich.console import Console
 from rich.table import Table
 
 from hierax.experiments.reproduce import published
-from hierax.experiments.reproduce.comparison import COLOURS, Row, headed, report_console
+from hierax.experiments.reproduce.comparison import (
+    COLOURS,
+    Row,
+    endings,
+    headed,
+    labelled,
+    mean_and_error,
+    report_console,
+    shown_endings,
+    shown_mean,
+)
 from hierax.experiments.reproduce.decay_published_runs import (
     ACTIVE_START,
     BATCH,
@@ -115,62 +125,65 @@ def run(
 
 
 def summary(every: dict[str, list[Curve]], trained: dict[str, np.ndarray], judged: dict[str, np.ndarray]) -> dict:
-    """A row per network and method: accuracy of y at the stored epochs, bound, norm, and the judge's accuracy."""
+    """A row per network and method: accuracy of y at the stored epochs, bound, norm, and the judge's accuracy.
+
+    A failed run enters no number: means are over the seeds whose run finished. Where none did, the numbers are None.
+    """
     none = trained[NONE][:, -1, 0]
     rows: dict[str, Row] = {}
     for name, columns in trained.items():
         rows[name] = _accuracies(columns[:, :, 0], none) | {"norm": float(columns[:, -1, 1].mean())}
     for name, curves in every.items():
-        finite = [bool(np.isfinite(curve.accuracy[-1])) for curve in curves]
-        rows[name] = _accuracies(np.stack([curve.accuracy for curve in curves]), none) | {
-            "norm": _mean([curve.norms[-1] for curve in curves]),
-            "bound": _mean([curve.final["bound"] for curve in curves]),
-            "bound_moved": max(abs(curve.final["bound"] - curve.final["start"]) for curve in curves),
-            "closest": _mean([np.nanmax(curve.norms - curve.bounds, initial=-np.inf) for curve in curves]),
-            "finite": sum(finite),
-            "runs": len(finite),
-            "judged": float(judged[name].mean()),
-            "judged_gain": float(np.mean(judged[name] - none)),
-            "judged_gain_se": _error(judged[name] - none),
-            "seconds": _mean([curve.final["seconds"] for curve in curves]),
+        seeds = [seed for seed, curve in enumerate(curves) if not curve.failed]
+        finished = [curves[seed] for seed in seeds]
+        gain = judged[name][seeds] - none[seeds]
+        means = {
+            "norm": [curve.norms[-1] for curve in finished],
+            "bound": [curve.final["bound"] for curve in finished],
+            "closest": [np.max(curve.norms - curve.bounds) for curve in finished],
+            "judged": judged[name][seeds],
+            "judged_gain": gain,
+            "seconds": [curve.final["seconds"] for curve in finished],
+            "gradients": [curve.final["gradients"] for curve in finished],
+        }
+        rows[name] = _accuracies(np.array([curve.accuracy for curve in finished]), none[seeds])
+        rows[name] |= {key: mean_and_error(values)[0] for key, values in means.items()}
+        rows[name] |= endings([curve.final for curve in curves]) | {
+            "bound_moved": max((abs(curve.final["bound"] - curve.final["start"]) for curve in finished), default=None),
+            "judged_gain_se": mean_and_error(gain)[1],
             "compile_seconds": float(np.sum([curve.final["compile_seconds"] for curve in curves])),
-            "gradients": _mean([curve.final["gradients"] for curve in curves]),
-            "statuses": sorted({curve.final["status"] for curve in curves}),
         }
     return rows
 
 
 def _accuracies(accuracy: np.ndarray, none: np.ndarray) -> Row:
     """At the stored epochs (the last one where a run is shorter); `accuracy` by seed and epoch."""
+    if not len(accuracy):
+        return dict.fromkeys([*(f"epoch_{epoch}" for epoch in DECAY_EPOCHS), "gain", "gain_se"])
     last = accuracy.shape[1]
-    found: Row = {f"epoch_{epoch}": _mean(accuracy[:, min(epoch, last) - 1]) for epoch in DECAY_EPOCHS}
-    gain = accuracy[:, -1] - none
-    return found | {"gain": _mean(gain), "gain_se": _error(gain[np.isfinite(gain)])}
-
-
-def _mean(values: object) -> float:
-    kept = np.asarray(values, float)
-    kept = kept[np.isfinite(kept)]
-    return float(kept.mean()) if len(kept) else float("nan")
-
-
-def _error(values: np.ndarray) -> float:
-    return float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
+    found: Row = {f"epoch_{epoch}": mean_and_error(accuracy[:, min(epoch, last) - 1])[0] for epoch in DECAY_EPOCHS}
+    found["gain"], found["gain_se"] = mean_and_error(accuracy[:, -1] - none)
+    return found
 
 
 def verdicts(rows: dict[str, Row]) -> list[Verdict]:
     """The paper's two statements about this experiment, and whether the bound did anything."""
     published_names = [name for name in ("SALVF", "SALVF-VR", "BLOCC") if name in rows]
-    better = [rows[name]["judged_gain"] > 2 * rows[name]["judged_gain_se"] for name in published_names]
+    better = [
+        rows[name]["finished"] == rows[name]["runs"] and rows[name]["judged_gain"] > 2 * rows[name]["judged_gain_se"]
+        for name in published_names
+    ]
     gains = [
-        f"{name}: y {rows[name]['gain']:+.4f} +- {rows[name]['gain_se']:.4f} over no weight decay; retrained under its "
-        f"C {rows[name]['judged_gain']:+.4f} +- {rows[name]['judged_gain_se']:.4f}; C moved by at most "
+        f"{name} (finished: {shown_endings(rows[name])}): y {shown_mean(rows[name], 'gain', '+.4f')} over no weight "
+        f"decay; retrained under its C {shown_mean(rows[name], 'judged_gain', '+.4f')}; C moved by at most "
         f"{rows[name]['bound_moved']:.2g}, the norm of y reaches C {rows[name]['closest']:+.2f}"
+        if rows[name]["finished"]
+        else f"{name}: no run finished ({shown_endings(rows[name])})"
         for name in published_names
     ]
     gains.append(f"{MORE}: {rows[MORE]['gain']:+.4f} +- {rows[MORE]['gain_se']:.4f} over training rows alone")
-    seconds = {name: rows[name]["seconds"] for name in published_names}
-    fastest = min(seconds, key=lambda name: seconds[name])
+    seconds = {name: rows[name]["seconds"] for name in published_names if rows[name]["finished"]}
+    fastest = min(seconds, key=lambda name: seconds[name], default="no method that finished")
     return [
         Verdict(
             "all bilevel methods exhibit improved performance and reduce overfitting",
@@ -202,8 +215,8 @@ def print_tables(console: Console, rows: dict[str, Row], statements: list[Verdic
     """The settings, ours beside the stored figures, and the statements."""
     published.print_settings(console, SETTINGS)
     console.print(
-        "epoch 50, 100: test accuracy of the network or of y, mean over the finite runs; stored: by the released code, "
-        f"{published.RELEASED}\n"
+        "epoch 50, 100: test accuracy of the network or of y, mean over the runs that finished; stored: by the "
+        f"released code, {published.RELEASED}\n"
         "gain: paired difference at the end to no weight decay; retrained: a network trained on training rows alone "
         f"under the final C\nSALVF, from C = {ACTIVE_START:g}: not published, a bound that is active from the start\n",
         highlight=False,
@@ -217,7 +230,7 @@ def print_tables(console: Console, rows: dict[str, Row], statements: list[Verdic
 def _of_y(rows: dict[str, Row]) -> Table:
     """What the paper's figure shows, beside the stored figures."""
     table = headed(
-        "test accuracy of y", "epoch 50", "stored", "epoch 100", "stored", "gain over no weight decay", "finite"
+        "test accuracy of y", "epoch 50", "stored", "epoch 100", "stored", "gain over no weight decay", "finished"
     )
     absent = [row.method for row in published.DECAY_ACCURACY if row.method not in rows]
     for name in [*rows, *absent]:
@@ -226,24 +239,26 @@ def _of_y(rows: dict[str, Row]) -> Table:
         table.add_row(
             name,
             *(published.shown(value) for pair in zip(here, figures, strict=True) for value in pair),
-            f"{row['gain']:+.4f} +- {row['gain_se']:.4f}" if row else "",
-            f"{row['finite']}/{row['runs']}" if "runs" in row else "",
+            shown_mean(row, "gain", "+.4f") if row else "",
+            shown_endings(row) if "runs" in row else "",
         )
     return table
 
 
 def _judged(rows: dict[str, Row]) -> Table:
     """What the bounds are worth: networks trained anew under them."""
-    table = headed("under one judge", "final C", "norm of y", "retrained under C", "gain over none", "seconds")
+    names = ("finished", "final C", "norm of y", "retrained under C", "gain over none", "seconds")
+    table = headed("under one judge", *names)
     for name, row in rows.items():
         if "judged" in row:
             table.add_row(
                 name,
-                f"{row['bound']:.2f}",
-                f"{row['norm']:.1f}",
-                f"{row['judged']:.4f}",
-                f"{row['judged_gain']:+.4f} +- {row['judged_gain_se']:.4f}",
-                f"{row['seconds']:.1f}",
+                shown_endings(row),
+                published.shown(row["bound"], ".2f"),
+                published.shown(row["norm"], ".1f"),
+                published.shown(row["judged"]),
+                shown_mean(row, "judged_gain", "+.4f"),
+                published.shown(row["seconds"], ".1f"),
             )
     return table
 
@@ -255,7 +270,8 @@ def draw(path: Path, every: dict[str, list[Curve]], trained: dict[str, np.ndarra
     curves = {name: found[:, :, 0] for name, found in trained.items()}
     curves |= {name: np.stack([curve.accuracy for curve in found]) for name, found in every.items()}
     for (name, accuracy), colour in zip(curves.items(), COLOURS, strict=False):
-        panel.plot(np.arange(1, accuracy.shape[1] + 1), accuracy.mean(axis=0), color=colour, label=name, lw=1.4)
+        label = labelled(name, every.get(name, []))
+        panel.plot(np.arange(1, accuracy.shape[1] + 1), accuracy.mean(axis=0), color=colour, label=label, lw=1.4)
         stored = published.stored(published.DECAY_ACCURACY, name)
         for epoch, value in zip(DECAY_EPOCHS, stored, strict=True):
             if value is not None:

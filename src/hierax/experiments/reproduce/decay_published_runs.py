@@ -67,6 +67,11 @@ class Curve:
     seconds: np.ndarray
     final: Row
 
+    @property
+    def failed(self) -> bool:
+        """Whether the run ended before its last epoch."""
+        return bool(self.final["failed"])
+
 
 def printed(reduced: bool) -> SALVF:
     """Algorithm 2, or 3 where `reduced`, as printed, every step .1; w starts where the last inner loop ended."""
@@ -176,6 +181,7 @@ def _run(given: Published, parts: Split, seed: int, epochs: int) -> Curve:
         seconds=counts.seconds * np.arange(1, epochs + 1) / epochs,
         final={
             "status": solution.status.name,
+            "failed": solution.status.failed,
             "start": given.start,
             "bound": float(np.asarray(solution.x)[0]),
             "gradients": counts.gradients,

@@ -9,7 +9,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hierax.experiments.reproduce.comparison import Axis, Row, TargetRow, draw_panels, headed, print_judgement
+from hierax.experiments.reproduce.comparison import (
+    Axis,
+    Row,
+    TargetRow,
+    draw_panels,
+    headed,
+    print_judgement,
+    shown_endings,
+    shown_mean,
+)
 from hierax.experiments.reproduce.decay_claims import Summaries
 from hierax.experiments.reproduce.decay_runs import Curve
 from hierax.experiments.reproduce.verdict import Verdict
@@ -17,6 +26,7 @@ from hierax.experiments.reproduce.verdict import Verdict
 LEGEND = """\
 accuracy, loss: test set, of a network trained anew on the training part under the tuned bound C; +-: standard error
 of y: test accuracy of the penalised y itself, which has seen the validation data: it proves nothing
+finished: runs that made all their steps, and how the others ended; every number is over the runs that finished alone
 gain, to grid: paired differences of the accuracy to no weight decay and to the grid search over C
 held: largest excess of the norm of y over its bound; gradients: of both levels, the last training not counted
 """
@@ -33,16 +43,23 @@ def print_tables(
 
 
 def _table(title: str, rows: dict[str, Row]) -> Table:
-    table = headed(title, "C", "accuracy", "loss", "of y", "gain", "to grid", "held", "gradients", "seconds")
+    table = headed(
+        title, "finished", "C", "accuracy", "loss", "of y", "gain", "to grid", "held", "gradients", "seconds"
+    )
     for name, row in rows.items():
+        ended = shown_endings(row) if "statuses" in row else ""
+        if row["accuracy"] is None:
+            table.add_row(name, ended)
+            continue
         table.add_row(
             name,
+            ended,
             " ".join(f"{value:.1f}" for value in np.ravel(row["bound"])),
-            f"{row['accuracy']:.3f} +- {row['accuracy_se']:.3f}",
-            f"{row['loss']:.3f} +- {row['loss_se']:.3f}",
+            shown_mean(row, "accuracy", ".3f"),
+            shown_mean(row, "loss", ".3f"),
             f"{row['own_accuracy']:.3f}" if "own_accuracy" in row else "",
-            f"{row['gain']:+.3f} +- {row['gain_se']:.3f}",
-            f"{row['to_grid']:+.3f} +- {row['to_grid_se']:.3f}",
+            shown_mean(row, "gain", "+.3f"),
+            shown_mean(row, "to_grid", "+.3f"),
             f"{row['violation']:.1e}" if "violation" in row else "",
             f"{row['gradients']:,}",
             f"{row['seconds']:.2f}" if "seconds" in row else "",

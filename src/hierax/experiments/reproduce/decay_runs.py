@@ -48,6 +48,11 @@ class Curve:
     loss: np.ndarray
     final: Row
 
+    @property
+    def failed(self) -> bool:
+        """Whether the run ended before its last step."""
+        return bool(self.final["failed"])
+
 
 def run_method(name: str, noise: float, method: str, size: Size, data_dir: Path | None) -> list[Curve]:
     """One run per seed."""
@@ -82,6 +87,7 @@ def _run(
         loss=judged.loss[:-1],
         final={
             "status": solution.status.name,
+            "failed": solution.status.failed,
             "bound": np.asarray(solution.x).tolist(),
             "accuracy": float(judged.accuracy[-1]),
             "loss": float(judged.loss[-1]),
@@ -106,7 +112,8 @@ def _grid(name: str, noise: float, seed: int, size: Size, data_dir: Path | None)
     caps = jnp.asarray(np.append(bounds, NO_BOUND)[:, None], jnp.float32)
     networks = training.trained(parts.train, initial, caps, jax.random.key(seed), "all", size.training)
     validated, tested = training.score(networks, parts.validation), training.score(networks, parts.test)
-    best = int(np.argmin(validated.loss[:-1]))
+    losses = validated.loss[:-1]
+    best = int(np.argmin(np.where(np.isfinite(losses), losses, np.inf)))  # NaN would be the least
 
     def row(i: int, bound: float) -> dict[str, float]:
         return {"bound": bound, "accuracy": float(tested.accuracy[i]), "loss": float(tested.loss[i])}
@@ -115,7 +122,7 @@ def _grid(name: str, noise: float, seed: int, size: Size, data_dir: Path | None)
         "grid": row(best, float(bounds[best])),
         "none": row(-1, float(training.norms(networks, "all")[-1, 0])),
         "gradients": size.grid * size.training,
-        "validation": validated.loss[:-1].tolist(),
+        "validation": losses.tolist(),
         "test": tested.accuracy[:-1].tolist(),
         "batch": BATCH,
     }

@@ -2,8 +2,9 @@
 
 Every method has a grid of six settings: its penalty weight (GAM has none: six steps) and the length of its x-step
 (three in ratio 3, around those that the method can use), which for all of them is step * min(1, 2 (k+1)^(-1/3)). The
-setting with the largest mean decrease of phi after half the steps on divisions of the data that the experiment does not
-use is taken. Whatever else a method needs is what the library estimates.
+setting with the largest mean decrease of phi, after as many steps as the experiment has, on divisions of the data that
+the experiment does not use is taken. A setting with a failed run is never taken, unless every setting has one; then the
+method has no result. Whatever else a method needs is what the library estimates.
 """
 
 from collections.abc import Callable

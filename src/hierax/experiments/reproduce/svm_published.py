@@ -18,7 +18,7 @@ from hierax._methods.salvf import SALVF
 from hierax._methods.steps import Decay, Steps
 from hierax._run.method import AbstractMethod
 from hierax.experiments.reproduce import published, svm_data, svm_report
-from hierax.experiments.reproduce.comparison import Row, headed, report_console
+from hierax.experiments.reproduce.comparison import Row, headed, report_console, shown_endings, shown_mean
 from hierax.experiments.reproduce.published import CHANGED, CODE, OURS, PAPER, Given
 from hierax.experiments.reproduce.svm_claims import summary, verdicts
 from hierax.experiments.reproduce.svm_methods import BATCH, ENTRIES, Entry, Setting
@@ -30,7 +30,6 @@ from hierax.report import draw_or_say, versions, write_json
 
 ITERATIONS = {"diabetes": 120, "fourclass": 60, "breast-cancer": 120}  # the last is our substitute
 WEIGHT, STEPS = 3.0, (0.003, 0.01, 0.03)  # c1 and the steps tried
-TUNED_SHARE = 0.5  # of the iterations, in the choice of a step
 QUICK_ITERATIONS = 10
 OURS_NAME = "SALVF, nothing set"
 
@@ -88,7 +87,7 @@ def size_of(name: str, seeds: int, quick: bool) -> Size:
     """How much is run on a data set."""
     steps = QUICK_ITERATIONS if quick else ITERATIONS[name]
     every = max(1, steps // 12)
-    return Size(seeds, steps, every, tuning_seeds=1, tuning_steps=max(every, round(TUNED_SHARE * steps)))
+    return Size(seeds, steps, every, tuning_seeds=1)
 
 
 def run(
@@ -185,13 +184,12 @@ def _beside(name: str, rows: dict[str, Row]) -> Table:
     """Test accuracies: stored by the released code, and ours."""
     place = published.SVM_SETS.index(name)
     title = f"{name}: test accuracy, stored by the released code ({published.RELEASED}) and ours"
-    table = headed(title, "stored", "ours, at y*(x)")
+    table = headed(title, "stored", "ours, at y*(x)", "finished")
     for method in [row.method for row in _stored()]:
         figure = published.stored(_stored(), method)[place]
         ours = rows.get(method)
-        text = "-" if ours is None else f"{ours['accuracy_exact']:.3f} +- {ours['accuracy_exact_se']:.3f}"
-        table.add_row(method, published.shown(figure), text)
-    validation, any_row = published.SVM_VALIDATION[name], next(iter(rows.values()))
-    start = any_row["phi"] + any_row["decrease"]
+        texts = ("-", "") if ours is None else (shown_mean(ours, "accuracy_exact", ".3f"), shown_endings(ours))
+        table.add_row(method, published.shown(figure), *texts)
+    validation, start = published.SVM_VALIDATION[name], next(iter(rows.values()))["start_phi"]
     table.add_row("validation loss, x not moved", f"{validation:.4f}", f"{start:.4f}")
     return table

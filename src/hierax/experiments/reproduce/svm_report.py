@@ -10,7 +10,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hierax.experiments.reproduce.comparison import Axis, Row, TargetRow, draw_panels, headed, print_judgement
+from hierax.experiments.reproduce.comparison import (
+    Axis,
+    Row,
+    TargetRow,
+    draw_panels,
+    headed,
+    print_judgement,
+    shown_endings,
+    shown_mean,
+)
 from hierax.experiments.reproduce.svm_claims import Summaries, shown_seconds
 from hierax.experiments.reproduce.svm_methods import BATCH, ENTRIES
 from hierax.experiments.reproduce.svm_runs import MethodResult
@@ -19,7 +28,9 @@ from hierax.experiments.reproduce.verdict import Verdict
 LEGEND = """\
 phi: validation loss at the exact lower solution y*(x), whole validation set; decrease: from equal weights
 accuracy: test set, of the returned y and of y*(x); violation, gap: of the returned point, largest over the seeds
-a run that ended early counts here with the point it returned; in the figure its curve stays at its last record
+finished: runs that made all their steps, and how the others ended; every number is over the runs that finished alone
+a setting with a failed run is not chosen; where every setting of the grid has one, the method has no numbers
+in the figure the curve of a failed run stays at its last record, and the legend says how many runs failed
 ms per step: compilation apart, one core; inner: lower solves and lower gradients per step
 90 %: seconds to 90 % of the best method's decrease, mean curve; +-: standard error over the seeds
 """
@@ -46,6 +57,7 @@ def method_table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Ta
     table = headed(
         name,
         "c, step",
+        "finished",
         "decrease of phi",
         "accuracy",
         "at y*(x)",
@@ -57,14 +69,22 @@ def method_table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Ta
         "90 %",
     )
     for method, row in rows.items():
-        steps = row["zeta"] / BATCH
         given = (row["setting"][name] for name in ("weight", "step"))
+        shown = ", ".join("-" if number is None or math.isnan(number) else f"{number:g}" for number in given)
+        if not row["tuned"]:
+            table.add_row(method, "no setting finished", f"with {shown}: {shown_endings(row)}")
+            continue
+        if row["decrease"] is None:
+            table.add_row(method, shown, shown_endings(row))
+            continue
+        steps = row["zeta"] / BATCH
         table.add_row(
             method,
-            ", ".join("-" if number is None or math.isnan(number) else f"{number:g}" for number in given),
-            f"{row['decrease']:.4f} +- {row['decrease_se']:.4f}",
-            f"{row['accuracy']:.3f} +- {row['accuracy_se']:.3f}",
-            f"{row['accuracy_exact']:.3f} +- {row['accuracy_exact_se']:.3f}",
+            shown,
+            shown_endings(row),
+            shown_mean(row, "decrease", ".4f"),
+            shown_mean(row, "accuracy", ".3f"),
+            shown_mean(row, "accuracy_exact", ".3f"),
             f"{row['violation']:.1e}",
             f"{row['gap']:.1e}",
             f"{row['certified']}/{row['runs']}",
@@ -74,8 +94,8 @@ def method_table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Ta
         )
     accuracy = f"{plain['accuracy']:.3f} +- {plain['accuracy_se']:.3f}"
     start = np.mean([row["start_accuracy"] for row in rows.values()])
-    table.add_row("equal weights", "", "0", f"{start:.3f}")
-    table.add_row("plain linear SVM", "", "", accuracy)
+    table.add_row("equal weights", "", "", "0", f"{start:.3f}")
+    table.add_row("plain linear SVM", "", "", "", accuracy)
     return table
 
 

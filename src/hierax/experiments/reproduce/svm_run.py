@@ -19,7 +19,7 @@ from hierax.experiments.reproduce.workers import Name, Task, run_tasks
 from hierax.problems.svm import Weights
 from hierax.report import draw_or_say, versions, write_json
 
-QUICK = Size(seeds=2, steps=40, record_every=10, tuning_seeds=1, tuning_steps=10)
+QUICK = Size(seeds=2, steps=40, record_every=10, tuning_seeds=1)
 SLOWEST_FIRST = ("GAM", "LV-HBA", "BLOCC", "SALVF, exact inner", "BiC-GAFFA", "SALVF-VR", "SALVF")
 
 

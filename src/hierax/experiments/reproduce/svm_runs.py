@@ -19,7 +19,7 @@ from hierax._judge.certifying import certify
 from hierax._lower.conic import Conic
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
-from hierax.experiments.reproduce.comparison import Row
+from hierax.experiments.reproduce.comparison import Row, endings, mean_and_error
 from hierax.experiments.reproduce.recorded import run_recorded
 from hierax.experiments.reproduce.svm_data import Split, split
 from hierax.experiments.reproduce.svm_methods import BATCH, Entry, Setting
@@ -41,7 +41,6 @@ class Size:
     steps: int = 200
     record_every: int = 10
     tuning_seeds: int = 2
-    tuning_steps: int = 100
 
 
 @dataclasses.dataclass
@@ -57,7 +56,7 @@ class Curve:
 
     @property
     def failed(self) -> bool:
-        """Whether the run ended before its last step."""
+        """Whether the run ended before its last step, or at a point where phi is not finite."""
         return bool(self.final["failed"])
 
     @property
@@ -67,9 +66,13 @@ class Curve:
 
 
 class MethodResult(TypedDict):
-    """What a method did on a data set: the setting it was given, how that was chosen, and a run per seed."""
+    """What a method did on a data set: the setting it was given, how that was chosen, and a run per seed.
+
+    `tuned` is False where every setting of the grid had a failed tuning run: the runs are then no result.
+    """
 
     setting: Setting
+    tuned: bool
     tuning: list[Row]
     curves: list[Curve]
     compile_seconds: float
@@ -114,49 +117,65 @@ def unit(parts: Split) -> float:
 def run_method(name: str, entry: Entry, size: Size, weights: Weights, data_dir: Path | None) -> MethodResult:
     """Choose a method's constants on the tuning seeds of one data set, then run it on every seed."""
     tuning = [split(name, FIRST_TUNING_SEED + i, data_dir) for i in range(size.tuning_seeds)]
-    setting, table = _tuned(entry, tuning, size, weights)
+    setting, tuned, table = _tuned(entry, tuning, size, weights)
     curves = [
-        _run(entry.build(setting), split(name, seed, data_dir), seed, size.steps, size, weights)
-        for seed in range(size.seeds)
+        _run(entry.build(setting), split(name, seed, data_dir), seed, size, weights) for seed in range(size.seeds)
     ]
+    finished = [curve.decrease[-1] for curve in curves if not curve.failed]
     logger.info(
-        "%s: %s with %s: phi falls by %.4f", name, entry.name, setting, np.mean([c.decrease[-1] for c in curves])
+        "%s: %s with %s: %d of %d runs finished, phi falls by %s",
+        name,
+        entry.name,
+        setting,
+        len(finished),
+        len(curves),
+        f"{np.mean(finished):.4f}" if finished else "-",
     )
     compiling = sum(row["compile_seconds"] for row in table) + sum(c.final["compile_seconds"] for c in curves)
-    return {"setting": setting, "tuning": table, "curves": curves, "compile_seconds": compiling}
+    return {"setting": setting, "tuned": tuned, "tuning": table, "curves": curves, "compile_seconds": compiling}
 
 
-def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Weights) -> tuple[Setting, list[Row]]:
-    """The setting of the grid with the largest mean decrease of phi on the tuning seeds; a failed run counts as 0."""
-    table = []
+def _tuned(entry: Entry, tuning: list[Split], size: Size, weights: Weights) -> tuple[Setting, bool, list[Row]]:
+    """The setting with the largest mean decrease of phi among those whose tuning runs all finish, whether there is one,
+    and the scores.
+
+    Tuning runs are as long as those of the experiment. Where no setting finishes, the one with the most finished runs
+    is returned, the earliest of them in the grid. A grid of one setting needs no runs.
+    """
+    if len(entry.grid) == 1:
+        return entry.grid[0], True, []
+    table: list[Row] = []
     for setting in entry.grid:
         curves = [
-            _run(entry.build(setting), part, FIRST_TUNING_SEED + i, size.tuning_steps, size, weights, judge_only=True)
+            _run(entry.build(setting), part, FIRST_TUNING_SEED + i, size, weights, judge_only=True)
             for i, part in enumerate(tuning)
         ]
+        decrease, _ = mean_and_error([curve.decrease[-1] for curve in curves if not curve.failed])
         table.append(
             {
                 **setting._asdict(),
-                "decrease": float(np.mean([0.0 if curve.failed else curve.decrease[-1] for curve in curves])),
-                "statuses": sorted({curve.final["status"] for curve in curves}),
+                "decrease": decrease,  # of the runs that finished
+                **endings([curve.final for curve in curves]),
                 "compile_seconds": sum(curve.final["compile_seconds"] for curve in curves),
             }
         )
-    best = max(range(len(table)), key=lambda i: table[i]["decrease"])
-    return entry.grid[best], table
+    sound = [i for i, row in enumerate(table) if row["finished"] == row["runs"]]
+    if sound:
+        return entry.grid[max(sound, key=lambda i: table[i]["decrease"])], True, table
+    return entry.grid[max(range(len(table)), key=lambda i: table[i]["finished"])], False, table
 
 
 def _run(
-    method: AbstractMethod, parts: Split, seed: int, steps: int, size: Size, weights: Weights, judge_only: bool = False
+    method: AbstractMethod, parts: Split, seed: int, size: Size, weights: Weights, judge_only: bool = False
 ) -> Curve:
     example: Example = svm(parts.train, parts.validation, weights, unit=unit(parts))
-    run = run_recorded(example, method, steps, size.record_every, steps // size.record_every, seed)
+    run = run_recorded(example, method, size.steps, size.record_every, size.steps // size.record_every, seed)
     solution, judge = run.solution, Judge(parts, weights)
     phi, accuracy, _ = judge(run.xs)
-    status = solution.status
+    status, judged = solution.status, bool(np.isfinite(phi[-1]))
     final: Row = {
-        "status": status.name,
-        "failed": status.failed,
+        "status": status.name if judged or status.failed else "phi not finite",
+        "failed": status.failed or not judged,
         "compile_seconds": solution.counts.compile_seconds,
     }
     if not judge_only:
@@ -167,7 +186,7 @@ def _run(
         steps=taken,
         seconds=run.column("seconds"),
         zeta=BATCH * taken,
-        phi=np.where(np.isfinite(phi), phi, phi[0]),
+        phi=phi,
         accuracy=accuracy,
         final=final,
     )

@@ -8,11 +8,13 @@ zeta, and every point is judged by the paper's F(x, y*(x)) = F(x, x).
 
 import dataclasses
 import warnings
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
+from jaxtyping import Bool
 from rich.console import Console
 from rich.table import Table
 
@@ -25,10 +27,10 @@ from hierax._problem.problem import Problem
 from hierax._run.device import Output
 from hierax._run.solution import Solutions
 from hierax.experiments.reproduce import published
-from hierax.experiments.reproduce.comparison import headed, report_console
+from hierax.experiments.reproduce.comparison import headed, report_console, shown_endings
 from hierax.experiments.reproduce.published import CHANGED, CODE, OURS, PAPER, Given
 from hierax.experiments.reproduce.toy_claims import FEWEST, GLOBAL, normality
-from hierax.experiments.reproduce.toy_rows import Numbers
+from hierax.experiments.reproduce.toy_rows import Numbers, all_points
 from hierax.experiments.reproduce.toy_run import SIGMA, bootstrap_interval
 from hierax.experiments.reproduce.verdict import Verdict
 from hierax.problems import toy
@@ -77,11 +79,13 @@ class Metrics(TypedDict):
     """What is measured at the points of a row.
 
     gap: |y - x|; z_error: |z - 2x|, the multiplier's; excess: median of F(x, x) above its least value; near_global: the
-    share of the starts within 0.05 of the global minimiser; shares: nearest to each local minimiser.
+    share of the starts within 0.05 of the global minimiser; shares: nearest to each local minimiser. A start
+    that failed counts in the shares as one that is nowhere near, and in no other number.
     """
 
     starts: int
-    finite: int
+    finished: int
+    statuses: dict[str, int]
     x_mean: float
     x_sd: float
     x_sd_interval: list[float]
@@ -97,12 +101,13 @@ class Metrics(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The points of a row and what is measured at them."""
+    """The points of a row's starts that did not fail (`finished` says which) and what is measured at them."""
 
     row: Row
     x: Numbers
     y: Numbers
     metrics: Metrics
+    finished: Bool[np.ndarray, " starts"]
 
 
 def printed(reduced: bool, c1: float = C1, c2: float = C2, alpha: float = ALPHA) -> SALVF:
@@ -184,7 +189,7 @@ def run(
         "statements": [dataclasses.asdict(statement) for statement in statements],
     }
     write_json(out / "metrics.json", content)
-    points = {key: np.stack([result.x, result.y], axis=1) for key, result in results.items()}
+    points = {key: all_points(result.x, result.y, result.finished) for key, result in results.items()}
     np.savez(out / "points.npz", allow_pickle=False, starts=starts, **points)
     print_tables(console, results, statements, quick)
     console.print(f"Written to {out}: metrics.json, points.npz", soft_wrap=True)
@@ -216,30 +221,36 @@ def measure(row: Row, starts: np.ndarray) -> Result:
             output=row.output,
             progress=False,
         )
-    x, y = np.asarray(solution.x), np.asarray(solution.y)
-    return Result(row, x, y, _metrics(solution, x, y))
+    finished = np.array([not status.failed for status in solution.status])
+    x, y = (np.asarray(part)[finished] for part in (solution.x, solution.y))
+    return Result(row, x, y, _metrics(solution, x, y, finished), finished)
 
 
-def _metrics(solution: Solutions, x: Numbers, y: Numbers) -> Metrics:
+def _metrics(solution: Solutions, x: Numbers, y: Numbers, finished: np.ndarray) -> Metrics:
     assert solution.state is not None
     assert isinstance(solution.method, SALVF)
     assert solution.method.scales is not None
     z = np.asarray(solution.state.run.state.point.z.inequalities / solution.method.scales.inequalities)
+    z = z.reshape(finished.shape)[finished]
+    interval = bootstrap_interval(x)
+    if not len(x):  # every start failed
+        x = y = z = np.array([np.nan])
     places = local_minimisers()
     nearest = np.abs(x[:, None] - places).argmin(axis=1)
     least = float(hyper_objective(places[GLOBAL]))
     excess = np.asarray(hyper_objective(x)) - least
     return {
-        "starts": len(x),
-        "finite": int((np.isfinite(x) & np.isfinite(y)).sum()),
+        "starts": len(finished),
+        "finished": int(finished.sum()),
+        "statuses": dict(Counter(status.name for status in solution.status)),
         "x_mean": float(np.mean(x)),
         "x_sd": float(np.std(x, ddof=1)) if len(x) > 1 else 0.0,
-        "x_sd_interval": bootstrap_interval(x),
+        "x_sd_interval": interval,
         "gap": float(np.mean(np.abs(y - x))),
-        "z_error": float(np.mean(np.abs(z.reshape(x.shape) - 2 * x))),
+        "z_error": float(np.mean(np.abs(z - 2 * x))),
         "excess": float(np.median(excess)),
-        "near_global": float(np.mean(np.abs(x - places[GLOBAL]) <= NEAR)),
-        "shares": [float(np.mean(nearest == i)) for i in range(len(places))],
+        "near_global": float(np.sum(np.abs(x - places[GLOBAL]) <= NEAR) / len(finished)),
+        "shares": [float(np.sum((nearest == i) & np.isfinite(x)) / len(finished)) for i in range(len(places))],
         "samples_zeta": solution.counts.zeta,
         "samples_xi": solution.counts.xi,
         "seconds": solution.counts.seconds,
@@ -301,7 +312,7 @@ def print_tables(console: Console, results: dict[str, Result], statements: list[
 
 
 def _table(title: str, results: list[Result]) -> Table:
-    table = headed(title, "x", "|y - x|", "|z - 2x|", "at .986", "F - F*", "% of starts", "zeta", "finite")
+    table = headed(title, "x", "|y - x|", "|z - 2x|", "at .986", "F - F*", "% of starts", "zeta", "finished")
     for result in results:
         m = result.metrics
         table.add_row(
@@ -313,6 +324,6 @@ def _table(title: str, results: list[Result]) -> Table:
             f"{m['excess']:.4f}",
             " / ".join(f"{100 * share:.0f}" for share in m["shares"]),
             str(m["samples_zeta"]),
-            f"{m['finite']}/{m['starts']}",
+            shown_endings({**m, "runs": m["starts"]}),
         )
     return table

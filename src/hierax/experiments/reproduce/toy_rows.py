@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any, Literal, TypedDict
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from hierax._methods.directions import Storm
 from hierax._methods.salvf import SALVF, SALVF_VR
@@ -53,14 +53,14 @@ class Costs(TypedDict):
 class Metrics(Costs):
     """What is measured at the final points of a row's starts, as metrics.json has it.
 
-    starts, finite: how many, and how many of them ended at finite points. shares: of the starts that end nearest to
-    each local minimiser. share_within: of those that come close to it. sd_global: standard deviation of x over those
-    nearest to the global one, with a 90 % interval. Distances are those of x to the nearest minimiser, mean_gap is the
-    mean of |y - x|.
+    starts, finished: how many, and how many of them ended without a failure; distances and deviations are of those
+    alone, shares are of all starts. shares: that end nearest to each local minimiser. share_within: that come close to
+    it. sd_global: standard deviation of x over those nearest to the global one, with a 90 % interval. Distances are
+    those of x to the nearest minimiser, mean_gap is the mean of |y - x|.
     """
 
     starts: int
-    finite: int
+    finished: int
     shares: list[float]
     median_distance: float
     mean_distance: float
@@ -98,17 +98,33 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The final points of a row's starts, in the original units, and everything measured on them."""
+    """The final points of a row's starts, in the original units, and everything measured on them.
+
+    `x` and `y` are those of the starts that did not fail; `finished` says which, None: all of them.
+    """
 
     row: Row
     x: Numbers
     y: Numbers
     metrics: Metrics
+    finished: Bool[np.ndarray, " starts"] | None = None
+
+    @property
+    def points(self) -> Float64[np.ndarray, "starts 2"]:
+        """(x, y) of every start, NaN where it failed."""
+        return all_points(self.x, self.y, np.ones(len(self.x), bool) if self.finished is None else self.finished)
 
     @property
     def checks(self) -> list[tuple[Target, bool]]:
         """Every target of the row and whether it is met."""
         return [(target, target.met(self.metrics[target.metric])) for target in self.row.targets]
+
+
+def all_points(x: Numbers, y: Numbers, finished: Bool[np.ndarray, " starts"]) -> Float64[np.ndarray, "starts 2"]:
+    """(x, y) of every start from those of the starts that did not fail, NaN for the others."""
+    every = np.full((len(finished), 2), np.nan)
+    every[finished] = np.stack([x, y], axis=1)
+    return every
 
 
 def all_rows(steps: int) -> list[Row]:

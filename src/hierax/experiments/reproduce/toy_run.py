@@ -119,23 +119,26 @@ def measure(row: Row, starts: Float64[np.ndarray, "n 2"], steps: int) -> Result:
         solution = solve_many(
             problem, stretch * starts[:, 0], stretch * starts[:, 1], row.method, max_steps=steps, progress=False
         )
-    x, y = np.asarray(solution.x) / stretch, np.asarray(solution.y) / stretch
-    return Result(row, x, y, _metrics(row, solution, x, y))
+    finished = np.array([not status.failed for status in solution.status])
+    x, y = (np.asarray(part)[finished] / stretch for part in (solution.x, solution.y))
+    return Result(row, x, y, _metrics(row, solution, x, y, finished), finished)
 
 
-def _metrics(row: Row, solution: Solutions, x: Numbers, y: Numbers) -> Metrics:
+def _metrics(row: Row, solution: Solutions, x: Numbers, y: Numbers, finished: np.ndarray) -> Metrics:
     distances = np.abs(x[:, None] - local_minimisers())
     nearest, distance = distances.argmin(axis=1), distances.min(axis=1)
     inside = x[nearest == GLOBAL]
-    finite = np.isfinite(x) & np.isfinite(y)
-    squared = np.asarray(exact_stationarity(solution, row.units)) ** 2
+    squared = np.asarray(exact_stationarity(solution, row.units))[finished] ** 2
+    if not len(x):  # every start failed: no number keeps a target
+        x = y = distance = squared = np.array([np.nan])
+        nearest = np.array([-1])
     return {
-        "starts": len(x),
-        "finite": int(finite.sum()),
-        "shares": [float(np.mean(nearest == i)) for i in range(len(WITHIN))],
+        "starts": len(finished),
+        "finished": int(finished.sum()),
+        "shares": [float(np.sum(nearest == i) / len(finished)) for i in range(len(WITHIN))],
         "median_distance": float(np.median(distance)),
         "mean_distance": float(np.mean(distance)),
-        "share_within": float(np.mean(distance <= WITHIN[nearest])),
+        "share_within": float(np.sum(distance <= WITHIN[nearest]) / len(finished)),
         "mean_gap": float(np.mean(np.abs(y - x))),
         "sd_global": _deviation(inside),
         "sd_global_interval": bootstrap_interval(inside),
@@ -215,5 +218,5 @@ def _content(
 
 
 def _write_points(path: Path, starts: Float64[np.ndarray, "n 2"], results: list[Result]) -> None:
-    points = {result.row.key: np.stack([result.x, result.y], axis=1) for result in results}
+    points = {result.row.key: result.points for result in results}
     np.savez(path, allow_pickle=False, starts=starts, **points)

@@ -3,6 +3,7 @@
 It measures how far from the known solution SALVF and SALVF-VR end, with both kinds of noise.
 """
 
+import math
 from typing import TypedDict
 
 import numpy as np
@@ -17,8 +18,9 @@ BOUND = 0.2  # that |x - x*| has to keep, for every seed
 
 
 class Distances(TypedDict):
-    """|x - x*| over the seeds, and whether the largest keeps the bound."""
+    """|x - x*| over the seeds that finished, and whether all finished and the largest keeps the bound."""
 
+    finished: int
     median_distance: float
     largest_distance: float
     bound: float
@@ -33,12 +35,15 @@ def measure(steps: int) -> dict[str, Distances]:
         x0s, y0s = (np.tile(start, (SEEDS, 1)) for start in (example.x0, example.y0))
         for name, method in (("SALVF", SALVF()), ("SALVF-VR", SALVF_VR())):
             solution = solve_many(example.problem, x0s, y0s, method, max_steps=steps, progress=False)
-            distances = np.linalg.norm(np.asarray(solution.x) - example.solutions[0].x, axis=1)
+            finished = [not status.failed for status in solution.status]
+            distances = np.linalg.norm(np.asarray(solution.x)[finished] - example.solutions[0].x, axis=1)
+            largest = float(np.max(distances, initial=0.0)) if any(finished) else math.nan
             results[f"{noise}/{name}"] = {
-                "median_distance": float(np.median(distances)),
-                "largest_distance": float(np.max(distances)),
+                "finished": sum(finished),
+                "median_distance": float(np.median(distances)) if any(finished) else math.nan,
+                "largest_distance": largest,
                 "bound": BOUND,
-                "met": bool(np.max(distances) <= BOUND),
+                "met": all(finished) and largest <= BOUND,
             }
     return results
 
@@ -49,5 +54,6 @@ def print_lines(console: Console, results: dict[str, Distances], judged: bool) -
     for name, row in results.items():
         verdict = ("met" if row["met"] else "NOT met") if judged else "not judged"
         console.print(
-            f"  {name}: median {row['median_distance']:.3f}, largest {row['largest_distance']:.3f}: {verdict}"
+            f"  {name}: {row['finished']}/{SEEDS} finished, median {row['median_distance']:.3f}, largest "
+            f"{row['largest_distance']:.3f}: {verdict}"
         )
