@@ -16,10 +16,10 @@ import numpy as np
 from rich.console import Console
 
 import hierax as hx
-from hierax.report import versions
 from hierax_lab.bench.fuzz import plain_table
 from hierax_lab.bench.fuzz_families import draw_family
 from hierax_lab.bench.fuzz_truth import FamilyCase, Fault, Point
+from hierax_lab.output import versions
 
 FALSE, SILENT, TRUE, ERROR = OUTCOMES = ("false", "not claimed", "true", "error")
 
