@@ -133,20 +133,29 @@ fill_venv = \
 	  if command -v uv >/dev/null 2>&1; then rm -rf "$$dir" && uv venv -q --no-project --python "$$py" "$$dir"; \
 	  else $(make_venv); fi || exit 1; \
 	fi; \
-	echo "installing $$lock into $$dir (the first time this takes a minute or two)"; \
-	if command -v uv >/dev/null 2>&1; then \
-	  uv pip install -q --python "$$bin/python" --require-hashes -r "$$lock"; \
-	else \
-	  "$$bin/python" -m pip --version >/dev/null 2>&1 || "$$bin/python" -m ensurepip >/dev/null; \
-	  "$$bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$$lock"; \
-	fi
+	echo "installing $$lock into $$dir (the first time this takes a minute or so)"; \
+	$(find_installer); \
+	if [ -n "$$uv" ]; then "$$uv" pip install -q --python "$$bin/python" --require-hashes -r "$$lock"; \
+	else "$$bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$$lock"; fi
 
-# Shell text: installs the two packages themselves into the virtual environment $dir.
+# Shell text: sets $uv to the uv on the path, or to the one in the environment $bin, which pip installs as requirements.lock
+# has it; empty where that fails, and pip is there.
+find_installer = \
+	uv=$$(command -v uv || true); \
+	if [ -z "$$uv" ] && [ ! -x "$$bin/uv" ]; then \
+	  "$$bin/python" -m pip --version >/dev/null 2>&1 || "$$bin/python" -m ensurepip >/dev/null; \
+	  sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > "$$bin/../uv.txt"; \
+	  "$$bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$$bin/../uv.txt" || true; \
+	fi; \
+	if [ -z "$$uv" ] && [ -x "$$bin/uv" ]; then uv=$$bin/uv; fi
+
+# Shell text: installs both packages into the virtual environment $dir.
 install_project = \
-	if command -v uv >/dev/null 2>&1; then \
-	  uv pip install -q --python "$$dir/bin/python" --no-deps --no-build-isolation -e . -e lab; \
+	bin=$$dir/bin; $(find_installer); \
+	if [ -n "$$uv" ]; then \
+	  "$$uv" pip install -q --python "$$bin/python" --no-deps --no-build-isolation -e . -e lab; \
 	else \
-	  "$$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e . -e lab; \
+	  "$$bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e . -e lab; \
 	fi
 
 # Two stamps: a new lock installs packages again, a new pyproject.toml only the two packages themselves.
