@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
+from hierax_lab.bench.kkt_slsqp import kkt_slsqp
 from hierax_lab.bench.outside_judge import Judge
 from hierax_lab.problems import bolib
 
@@ -41,3 +42,12 @@ def test_the_judge_accepts_the_best_point_and_rejects_others():
     vogel = Judge(bolib.load("Vogel2012"))
     stationary = vogel(np.array([-3.0]), np.array([1.0]))  # a local minimum below, not the global one
     assert stationary.gap > 0.5 and not stationary.solved
+
+
+def test_the_baseline_finds_a_kkt_point_of_the_lower_level():
+    """Judged by the many starts of the outside judge; out of time, it returns the last point it looked at."""
+    case = bolib.load("AiyoshiShimizu1984Ex2")
+    x, y = kkt_slsqp(case, 60.0)
+    found = Judge(case)(x, y)
+    assert found.violation <= 1e-5 and found.gap <= 1e-5
+    np.testing.assert_allclose(np.concatenate(kkt_slsqp(case, -1.0)), np.concatenate(case.x0y0()))
