@@ -8,6 +8,7 @@ the suite share.
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import jax
@@ -78,13 +79,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     lines = (Path(__file__).parent / "tests" / "long.txt").read_text("utf-8").splitlines()
     long = {line for line in lines if line and not line.startswith("#")}
-    kept, left_out = [], []
+    kept, left_out, met, files = [], [], set(), {item.path.name for item in items}
     for item in items:
         name = f"{item.path.name}::{item.name}"
-        out = long & {item.path.name, name.split("[")[0], name} or item.get_closest_marker("slow")
-        (left_out if out else kept).append(item)
+        named = long & {item.path.name, name.split("[")[0], name}
+        met |= named
+        (left_out if named or item.get_closest_marker("slow") else kept).append(item)
+    stale = sorted(line for line in long - met if line.split("::")[0] in files)
+    if stale and not any("::" in arg for arg in config.args):
+        raise pytest.UsageError(f"tests/long.txt names what is not there: {', '.join(stale)}. Take these lines out.")
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
+
+
+class MovableClock:
+    """`time.perf_counter`, which a test may move forward."""
+
+    def __init__(self) -> None:
+        self._ahead, self._real = 0.0, time.perf_counter
+
+    def __call__(self) -> float:
+        return self._real() + self._ahead
+
+    def forward(self, seconds: float) -> None:
+        """Let that much time pass at once."""
+        self._ahead += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> MovableClock:
+    """The clock by which hierax keeps time limits: no test waits, or depends on how busy the machine is."""
+    moved = MovableClock()
+    monkeypatch.setattr(time, "perf_counter", moved)
+    return moved
 
 
 @pytest.fixture
