@@ -377,7 +377,7 @@ def _linear_program(at: Linearised, tol: float, active: np.ndarray, left: np.nda
 
     stationary = np.concatenate([at.slopes.stationarity, at.slopes.rows[moving][:, nx:].T], axis=1)
     values = np.where(layout.equal, 0.0, at.values.rows)
-    least = np.where(layout.equal, -np.inf, np.where(active, -at.point.mu, -at.point.mu))[moving]
+    least = np.where(layout.equal, -np.inf, -at.point.mu)[moving]
     most = np.where(active, np.inf, -at.point.mu)[moving]
     box = np.full(ny, longest)
     found = scipy_optimize.linprog(

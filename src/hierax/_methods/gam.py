@@ -2,7 +2,7 @@ r"""GAM (Xu, Zhu, AAAI 2023): gradient steps on x -> F(x, y*(x)), with the lower
 
     y*(x), lam*(x) from an exact solver;  d = grad_x F + (dy*/dx)' grad_y F from the KKT system on the active set
 
-(`reformulation.hypergradient`). Where rows are weakly active y* has a kink, and the gradient that one active set gives
+(`_math.hypergradient`). Where rows are weakly active y* has a kink, and the gradient that one active set gives
 holds on one side of it only. Then the gradients d_1..d_m of all active sets with these rows in or out take part, and
 x moves along minus the least-norm point of their convex hull. Over a set X the least norm is that of the gradient
 mapping: the weights maximise the concave function
@@ -107,7 +107,7 @@ class GAM(WithSmoothness):
             step eta_k = min(1, 1.5 (k+1)^(-1/3)) / L where it is sampled, L the curvature of F(x, y*(x)) met along the
             gradient at the start (at least ||d||/||x||).
         tol_active: a row is weakly active where its slack and its multiplier are both below this, as shares of the size
-            of y (`reformulation.hypergradient`). It shrinks as the run goes on, see the module.
+            of y (`_math.hypergradient`). It shrinks as the run goes on, see the module.
         candidates: most active sets compared at a kink (2, 4, 8, ...); 1 ignores kinks.
         batch_zeta: samples of zeta per step.
         batch_xi: not used: the lower level is solved on all of xi.

@@ -1,6 +1,6 @@
 r"""What every measurement of the outer loop needs: cases, runs that keep all their points, exact stationarity.
 
-The runs are made of the library's own `method.init` and `method.step`. S is the squared stationarity
+The runs are made of the library's own `method.begin` and `method.step`. S is the squared stationarity
 
     S = ||u - Proj(u - a grad Psi(u))||^2 / a^2,   a = 1/L_Psi,   u = (x, y, z)
 
