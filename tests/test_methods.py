@@ -28,7 +28,7 @@ SHORT = MaxMin(dual_steps=20, primal_steps=5)
 
 def method_of_the_docs() -> hx.AbstractMethod:
     """The example of docs/guides/own-method.md, from the page itself."""
-    page = (Path(__file__).parents[1] / "docs" / "own-method.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "guides" / "own-method.md").read_text()
     code = page.split("```python\n")[1].split("```")[0]
     names: dict = {"__name__": "own_method"}
     exec(compile(code, "docs/guides/own-method.md", "exec"), names)

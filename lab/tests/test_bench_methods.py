@@ -264,7 +264,7 @@ def test_the_bench_on_two_problems_with_two_methods(tmp_path, monkeypatch):
 
 
 def _method_of_the_docs(folder):
-    page = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "own-method.md").read_text()
     file = folder / "my_method.py"
     file.write_text(page.split("```python\n")[1].split("```")[0])
     return f"{file}:Perturbed"
