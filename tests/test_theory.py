@@ -210,7 +210,7 @@ def test_the_method_of_the_theorem(of_toy):
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_users_start")
 def test_the_page_prints_what_it_says(capsys):
-    page = (Path(__file__).parent.parent / "docs" / "theory.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "pictures" / "constants.md").read_text()
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(code, {})
         told = "\n".join(("    " + line).rstrip() for line in capsys.readouterr().out.rstrip().splitlines())

@@ -240,7 +240,7 @@ def test_the_stored_table_is_complete_and_salvf_solves_five_kinds():
         assert {(run["problem"], run["seed"]) for run in runs if run["method"] == name} == expected
         assert not [run["status"] for run in runs if run["status"].startswith("raised")]
     assert len(kinds_solved(runs, "salvf")) >= 5
-    assert markdown(runs) in (Path(__file__).parents[2] / "docs" / "which-method.md").read_text()
+    assert markdown(runs) in (Path(__file__).parents[2] / "docs" / "start" / "which-method.md").read_text()
 
 
 @pytest.mark.slow  # smaller: the stored table above, and what a run is made of in the tests before it

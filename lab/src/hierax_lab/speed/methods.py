@@ -20,7 +20,7 @@ from hierax_lab.bench.methods_problems import ENTRIES
 from hierax_lab.bench.methods_report import draw_profiles, kinds_solved, markdown
 from hierax_lab.repository import ROOT
 
-PAGE, FIGURE = ROOT / "docs" / "which-method.md", ROOT / "docs" / "figures" / "methods-profiles.png"
+PAGE, FIGURE = ROOT / "docs" / "start" / "which-method.md", ROOT / "docs" / "figures" / "methods-profiles.png"
 BEGIN, END = "<!-- measured: python -m hierax_lab.speed methods -->\n", "<!-- end of measured -->\n"
 
 
