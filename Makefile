@@ -17,7 +17,7 @@ BIN := .venv/bin
 DOCS_BIN := .venv-docs/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all test-oldest test-newest coverage lint lint-workflows bench soak performance docs \
+.PHONY: help demo test run-tests test-fast test-all test-oldest test-newest coverage lint lint-workflows bench soak performance docs \
 	lock check-lock release-check clean
 
 help:
@@ -46,11 +46,19 @@ demo: .venv/installed
 TESTS := tests lab/tests
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
-test: lint
+# Lint and types run beside the tests: alone they would leave a core without work.
+test: .venv/installed
+	@$(MAKE) --no-print-directory -j 2 lint run-tests
+
+run-tests:
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS) $(TESTS)
 
+# Files that take seconds and touch every part of the library.
+FAST := $(patsubst %,tests/test_%.py,active_set adjoint_systems central_path clock columns contradiction docs_site envelope \
+	lagrangian moved pace plugins samples scanning sets solution workflows)
+
 test-fast: .venv/installed
-	@$(PYTEST) --fast $(PYTEST_ARGS) $(TESTS)
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS) $(FAST)
 
 test-all: lint
 	@$(PYTEST) $(PYTEST_ARGS) $(TESTS)

@@ -69,27 +69,21 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help="leave out slow tests and those that tests/long.txt lists")
-
-
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--fast`: what remains takes about a second a test and still touches every part of the library."""
-    if not config.getoption("--fast"):
-        return
+    """What tests/long.txt lists is slow: it runs in `make test-all` only."""
     lines = (Path(__file__).parent / "tests" / "long.txt").read_text("utf-8").splitlines()
     long = {line for line in lines if line and not line.startswith("#")}
-    kept, left_out, met, files = [], [], set(), {item.path.name for item in items}
+    met, files = set(), {item.path.name for item in items}
     for item in items:
         name = f"{item.path.name}::{item.name}"
         named = long & {item.path.name, name.split("[")[0], name}
+        if named:
+            item.add_marker(pytest.mark.slow)
         met |= named
-        (left_out if named or item.get_closest_marker("slow") else kept).append(item)
     stale = sorted(line for line in long - met if line.split("::")[0] in files)
     if stale and not any("::" in arg for arg in config.args):
         raise pytest.UsageError(f"tests/long.txt names what is not there: {', '.join(stale)}. Take these lines out.")
-    items[:] = kept
-    config.hook.pytest_deselected(items=left_out)
 
 
 class MovableClock:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 
 import jax
 import jax.numpy as jnp
@@ -403,12 +402,11 @@ def test_float64_whatever_the_run_had(lower):
     assert certificate.ok(1e-5)
 
 
-def test_problems_of_equal_form_share_their_programs_and_are_fast():
+def test_problems_of_equal_form_share_their_programs():
     certify(family(), 0.5, at(0.5, 0.5))
-    known, begin = len(programs._programs), time.process_time()
+    known = len(programs._programs)
     certify(family(target=(0.4, 1.0, 1.0)), 0.6, at(0.5, 0.5))
     assert len(programs._programs) == known
-    assert time.process_time() - begin < 1.0
 
 
 def test_what_cannot_be_judged_is_refused():

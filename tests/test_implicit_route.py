@@ -1,7 +1,5 @@
 """Lower levels without matrices: y*(x), gradients through it, the route of `Auto`, and what the certificate says."""
 
-import time
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -269,8 +267,7 @@ def test_no_answer_leads_to_another_route():
     assert sol.status.name == "unbounded_lower"
 
 
-def test_seconds_max_steps_and_callback_end_the_route(banded):
-    begin = time.perf_counter()
+def test_max_steps_and_callback_end_the_route(banded):
     sol = hx.solve(banded.problem, np.zeros(5), np.zeros(5000), max_steps=2)
     assert sol.status.name == "max_steps"
     assert len(sol.history) == 2
@@ -279,7 +276,6 @@ def test_seconds_max_steps_and_callback_end_the_route(banded):
     assert sol.status.name == "stopped"
     assert len(seen) == 1
     assert seen[0].y.shape == (5000,)
-    assert time.perf_counter() - begin < 120
 
 
 # -- kinks -------------------------------------------------------------------------------------------------------------

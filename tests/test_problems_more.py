@@ -3,7 +3,6 @@
 None of the routes shares code with the construction of the examples; they only call the problems' functions.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -278,10 +277,8 @@ def test_qp_gradient_of_the_test_agrees_with_differences() -> None:
     np.testing.assert_allclose(phi(x)[1], differences, atol=1e-7)
 
 
-def test_qp_seeds_are_repeatable_different_and_cheap() -> None:
-    start = time.perf_counter()
+def test_qp_seeds_are_repeatable_and_different() -> None:
     first, again, other = (random_qp(seed) for seed in (0, 0, 1))
-    assert time.perf_counter() - start < 1.5
     np.testing.assert_array_equal(first.solutions[0].x, again.solutions[0].x)
     assert np.max(np.abs(first.solutions[0].x - other.solutions[0].x)) > 0.1
     for wrong in ({"p": 9}, {"p": 0}, {"p": 5, "equalities": 4}, {"nx": 0}, {"p": -1, "equalities": 2}):
