@@ -47,9 +47,8 @@ class Bound:
         placement: Placement | None = None,
     ) -> None:
         self._mixed, self._placement = mixed, placement
-        self._functions: dict[
-            str, tuple[Callable[..., PyTree], Callable[..., PyTree]]
-        ] = {}  # as called here, and as the user gave it
+        # As called here, and as the user gave it:
+        self._functions: dict[str, tuple[Callable[..., PyTree], Callable[..., PyTree]]] = {}
         self._known: dict[Place, tuple[Trace, tuple[PyTree, ...]]] = {}  # in the order of tracing
         self._problems: dict[tuple[Place, ...], Problem] = {}  # by the traces that they have
         self._flat: dict[Hashable, Flat] = {}  # the same, by precision too

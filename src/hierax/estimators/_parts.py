@@ -10,11 +10,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from sklearn.model_selection import BaseCrossValidator, check_cv
+from numpy.typing import ArrayLike
+from sklearn.model_selection import BaseCrossValidator, BaseShuffleSplit, check_cv
 
 from hierax._base.errors import InputError
 
-Splits: TypeAlias = int | BaseCrossValidator | Iterable[tuple[np.ndarray, np.ndarray]] | None
+Splits: TypeAlias = int | BaseCrossValidator | BaseShuffleSplit | Iterable[tuple[ArrayLike, ArrayLike]] | None
 """A number of folds, a splitter, pairs of row numbers, or None: a held-out share."""
 
 
