@@ -8,6 +8,7 @@ import pytest
 
 import hierax as hx
 from hierax.problems import toy
+from hierax_lab import datasets
 
 TOY = toy(0.0).problem
 
@@ -195,9 +196,9 @@ TABLE = {
         call(problem(xi=hx.Sampler(lambda key, n: jnp.ones((n, 2))))),
         r"Sampler\(draw\) of xi: draw\(key, n\) does not use its key.* hx.Finite\(arrays\)",
     ),
-    "data set": (lambda: hx.datasets.load(["diabetes"]), r"name=\['diabetes'\]: there is no such data set"),
+    "data set": (lambda: datasets.load(["diabetes"]), r"name=\['diabetes'\]: there is no such data set"),
     "NaN in a column": (
-        lambda: hx.datasets.scale(np.array([[1.0, np.nan], [2.0, 0.0]])),
+        lambda: datasets.scale(np.array([[1.0, np.nan], [2.0, 0.0]])),
         "features: column 1 holds NaN or infinite entries",
     ),
     "float batch": (lambda: hx.SALVF(batch_xi=2.0), r"SALVF\(batch_xi=2.0\): needs a whole number >= 1"),

@@ -5,7 +5,6 @@ import operator
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -48,7 +47,7 @@ def solve(
     seed: int | PRNGKeyArray = 0,
     tol: float | None = None,
     record_every: int | None = None,
-    callback: Callable[[Info], Any] | None = None,
+    callback: Callable[[Info], object] | None = None,
     output: Output = "last",
     progress: bool | None = None,
     throw: bool = True,
@@ -140,7 +139,7 @@ def solve_many(
     seed: int | PRNGKeyArray = 0,
     tol: float | None = None,
     record_every: int | None = None,
-    callback: Callable[[Info], Any] | None = None,
+    callback: Callable[[Info], object] | None = None,
     output: Output = "last",
     progress: bool | None = None,
     throw: bool = False,

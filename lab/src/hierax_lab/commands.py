@@ -22,6 +22,7 @@ from hierax_lab.bench.fuzz_families import FAMILIES
 from hierax_lab.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
 from hierax_lab.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax_lab.bench.methods_problems import ENTRIES as METHOD_PROBLEMS
+from hierax_lab.bench.solvers import SOLVERS as SMALL_SOLVERS
 from hierax_lab.problems import bolib
 from hierax_lab.reproduce import decay_published, decay_run, rates_run, svm_published, svm_run, toy_published, toy_run
 from hierax_lab.speed import toy_speed
@@ -165,7 +166,7 @@ def bench_bolib(
     out: Out = None,
 ) -> None:
     """Solve the 71 problems of BOLIB with Auto and the other solvers; every answer is judged by SciPy's SLSQP."""
-    solvers = _known("--solver", solver, list(external.SOLVERS))
+    solvers = _known("--solver", solver, list(SMALL_SOLVERS))
     problems = _known("--problem", problem, list(bolib.CASES))
     external.run(_wide_console(), seeds, solvers, problems, out or Path("out") / "bolib")
 

@@ -8,7 +8,6 @@ second search, against the value function alone, needs no multipliers. The best 
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -42,6 +41,7 @@ from hierax._auto.contradiction import proof_of_contradiction
 from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.phase_one import feasible_points
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
+from hierax._auto.replay import Result
 from hierax._auto.space import Space
 from hierax._judge.scanning import lowest_on_lines, scan_points
 from hierax._judge.vectors import Point, VectorProblem
@@ -97,7 +97,7 @@ class SmallSearch:
         self._piece("last digits", self._refine)
         return SearchResult(self.candidates, statuses)
 
-    def _piece(self, name: str, work: Callable[[], Any]) -> Any:
+    def _piece(self, name: str, work: Callable[[], Result]) -> Result:
         return self.space.pieces.do(name, self.space, self.candidates, work)
 
     def _no_point_satisfies_all(self) -> bool:

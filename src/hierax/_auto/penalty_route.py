@@ -80,7 +80,7 @@ class Evaluation(NamedTuple, Generic[Vector]):
 
     value: Vector
     slope: Vector
-    below: Below
+    below: Below[Vector]
     above: Vector
 
 
@@ -89,7 +89,7 @@ class Starts(NamedTuple, Generic[Vector]):
 
     x: Vector
     nu: Vector
-    last: Below
+    last: Below[Vector]
 
 
 class Weights(NamedTuple):
@@ -246,8 +246,8 @@ class _Penalised:
             self.nu *= c / self.weights.c  # multipliers of the upper constraints grow with the penalised objective
             self.weights = Weights(c, FIRST_AL_WEIGHT * AL_GROWTH**k)
             work = functools.partial(self._updates, x)
-            x, self.nu, self.last = self.space.pieces.do(f"weight {k}", self.space, [], work)
-            self.last = Below(*self.last)
+            x, self.nu, last = self.space.pieces.do(f"weight {k}", self.space, [], work)
+            self.last = Below(*last)
             show((k + 1) * len(x) // len(PENALTY_WEIGHTS), None)
         for number, (at, y, y_mu, w, w_mu) in enumerate(zip(x, *self.last, strict=True)):
             if number and self.deadline.passed:

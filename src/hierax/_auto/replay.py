@@ -5,8 +5,8 @@ solvers remember from one solve to the next is dropped before each. So a search 
 another goes on as that one would have. A piece that the clock or the caller cut short counts as not done.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from hierax._auto.ends import Ends, Passed
 from hierax._judge.point import Judgement
 from hierax._judge.vectors import Point, VectorProblem
 from hierax._run.notes import NOTHING_KEPT, Notes
+
+Result = TypeVar("Result")
 
 
 class Searched(Protocol):
@@ -48,7 +50,7 @@ class PieceRecord(NamedTuple):
     candidates: list[Candidate]
     points: list[Point]
     numbers: list[int]
-    ends: list[tuple[Any, np.ndarray, int]]
+    ends: list[tuple[Hashable, np.ndarray, int]]
     bent: str | None
     convex_program: bool | None
 
@@ -63,7 +65,7 @@ class Pieces:
         self._notes = notes
         self._points: list[Point] = []
 
-    def do(self, name: str, space: Searched, candidates: list[Candidate], work: Callable[[], Any]) -> Any:
+    def do(self, name: str, space: Searched, candidates: list[Candidate], work: Callable[[], Result]) -> Result:
         """What the work returns (numbers, texts, arrays, points); it may add to the candidates."""
         space.vectors.forget()
         known: PieceRecord | None = self._notes.take(name, TYPES)
@@ -75,7 +77,7 @@ class Pieces:
             self._notes.put(name, self._record(space, candidates[before:], space.ends.passed[passed:], result))
         return result
 
-    def _record(self, space: Searched, candidates: list[Candidate], ends: list[Passed], result: Any) -> PieceRecord:
+    def _record(self, space: Searched, candidates: list[Candidate], ends: list[Passed], result: object) -> PieceRecord:
         first = len(self._points)
         numbers = [self._number(candidate.point) for candidate in candidates]
         passed = [(stage, here, self._number(end)) for stage, here, end in ends]

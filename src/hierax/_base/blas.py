@@ -1,7 +1,6 @@
 """Matrix routines in one thread: for small matrices several only wait for each other."""
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 from hierax._base.lazy import lazy
 from hierax._base.shared_context import SharedContext
@@ -9,7 +8,7 @@ from hierax._base.shared_context import SharedContext
 linalg, threadpoolctl = lazy("scipy.linalg"), lazy("threadpoolctl")
 
 
-def _limited() -> AbstractContextManager[Any]:
+def _limited() -> AbstractContextManager[object]:
     """SciPy's own BLAS is loaded before: one that came later would not be limited, and the first call in a process
     would differ from others in the last digits.
     """

@@ -1,14 +1,15 @@
 """What a function's traced program tells of it: whether it uses its arguments, whether it repeats itself."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.extend.core as jex
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import ArrayLike, PyTree
 
 
-def depends_on_arguments(function: Callable, *args: Any) -> bool:
+def depends_on_arguments(function: Callable[..., PyTree], *args: PyTree) -> bool:
     """Whether some result is computed from some array of `args` (arrays or their shapes); `0 * x` counts as such.
 
     Examples:
@@ -24,7 +25,7 @@ def depends_on_arguments(function: Callable, *args: Any) -> bool:
     return any(id(variable) in dependent for variable in program.outvars)
 
 
-def same_when_traced_again(function: Callable, *args: Any) -> bool:
+def same_when_traced_again(function: Callable[..., PyTree], *args: PyTree) -> bool:
     """Whether two traces of a function agree in their equations and numbers: one with random numbers of its own does
     not. Unlike two calls, two traces compile nothing. What a host callback returns is not seen (`calls_the_host`).
 
@@ -41,12 +42,12 @@ def same_when_traced_again(function: Callable, *args: Any) -> bool:
     return all(_equal(a, b) for a, b in zip(_constants(first), _constants(second), strict=True))
 
 
-def calls_the_host(function: Callable, *args: Any) -> bool:
+def calls_the_host(function: Callable[..., PyTree], *args: PyTree) -> bool:
     """Whether a function's program calls back to Python."""
     return "callback" in str(jax.make_jaxpr(function)(*args))
 
 
-def _constants(closed: jex.ClosedJaxpr) -> list[Any]:
+def _constants(closed: jex.ClosedJaxpr) -> list[ArrayLike]:
     """The arrays of a traced program, those of its loops, branches and jitted parts included."""
     found = list(closed.consts)
     for equation in closed.jaxpr.eqns:
@@ -55,10 +56,10 @@ def _constants(closed: jex.ClosedJaxpr) -> list[Any]:
     return found
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: ArrayLike, other: ArrayLike) -> bool:
     if one is other:
         return True
-    if isinstance(one, jax.Array) and jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key):
+    if isinstance(one, jax.Array) and jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
         one, other = jax.random.key_data(one), jax.random.key_data(other)
     one, other = np.asarray(one), np.asarray(other)
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")

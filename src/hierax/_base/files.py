@@ -16,6 +16,9 @@ from hierax._base.lazy import lazy
 
 filelock = lazy("filelock")
 
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+"""What a file of JSON holds."""
+
 UNFINISHED = ".unfinished"  # ends the name of what is being written
 
 

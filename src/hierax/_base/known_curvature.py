@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.extend.core as jex
 import numpy as np
+from jaxtyping import PyTree
 
 ALIKE = {  # results are entries of the arguments, put elsewhere, or sums of them
     *("add", "add_any", "cumsum", "reduce_sum", "concatenate", "stack", "pad", "copy", "copy_p"),
@@ -56,7 +57,7 @@ class _Known(NamedTuple):
 UNKNOWN = _Known(Curvature.UNKNOWN)
 
 
-def curvatures(function: Callable, *args: Any) -> list[Curvature]:
+def curvatures(function: Callable[..., PyTree], *args: PyTree) -> list[Curvature]:
     """The curvature of every leaf that a function returns, jointly in all of `args` (arrays or their shapes).
 
     Examples:
@@ -75,7 +76,7 @@ def _through(closed: jex.ClosedJaxpr, given: Sequence[_Known]) -> list[_Known]:
     known = dict(zip(map(id, program.invars), given, strict=True))
     known |= {id(v): _of_number(value) for v, value in zip(program.constvars, closed.consts, strict=True)}
 
-    def read(atom: Any) -> _Known:
+    def read(atom: object) -> _Known:
         return _of_number(atom.val) if isinstance(atom, jex.Literal) else known.get(id(atom), UNKNOWN)
 
     for equation in program.eqns:
@@ -86,7 +87,7 @@ def _through(closed: jex.ClosedJaxpr, given: Sequence[_Known]) -> list[_Known]:
     return [read(atom) for atom in program.outvars]
 
 
-def _results(equation: Any, parts: list[_Known], same: bool) -> list[_Known]:
+def _results(equation: jex.JaxprEqn, parts: list[_Known], same: bool) -> list[_Known]:
     """What is known of the results of one primitive."""
     if equation.primitive.name in CALLS:
         inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
@@ -184,7 +185,7 @@ def _product(one: _Known, other: _Known) -> _Known:
     return _Known(one.curvature if other.sign == 1 else one.curvature.negated, sign)
 
 
-def _of_number(value: Any) -> _Known:
+def _of_number(value: object) -> _Known:
     """What is known of an array that the program closes over."""
     try:
         numbers = np.asarray(value)

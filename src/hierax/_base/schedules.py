@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ def is_transformation(rule: object) -> bool:
 
 
 def check_schedule(
-    name: str, rule: Callable[..., Any], places: Iterable[tuple[float, ...]], where: str = "step"
+    name: str, rule: Callable[..., object], places: Iterable[tuple[float, ...]], where: str = "step"
 ) -> None:
     """Refuse a schedule that gives something else than a step length at some places, early and late."""
     for place in places:

@@ -5,7 +5,7 @@ inside a compiled program cannot be looked at and always fit.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ class Rule(NamedTuple):
         shows_kind: name the type of a wrong value instead of showing the value (for objects).
     """
 
-    fits: Callable[[Any], bool]
+    fits: Callable[[object], bool]
     needs: str
     shows_kind: bool = False
 
@@ -55,7 +55,7 @@ def is_number(value: object) -> TypeGuard[float]:
     return np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number) and not np.iscomplexobj(value)
 
 
-def _numbers(value: Any, fits: Callable[[np.ndarray], Any]) -> bool:
+def _numbers(value: object, fits: Callable[[np.ndarray], np.ndarray | bool]) -> bool:
     """Whether the value is a number, or a JAX array of them (one per start), all finite and fitting."""
     many = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
     if not many and not is_number(value):
@@ -64,11 +64,11 @@ def _numbers(value: Any, fits: Callable[[np.ndarray], Any]) -> bool:
     return bool(np.all(np.isfinite(numbers)) and np.all(fits(numbers)))
 
 
-def _positive(value: Any) -> bool:
+def _positive(value: object) -> bool:
     return _numbers(value, lambda a: a > 0)
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: object) -> bool:
     return is_whole(value) and value >= 1
 
 

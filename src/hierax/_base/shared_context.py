@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 
 class SharedContext:
@@ -16,9 +15,9 @@ class SharedContext:
         make: returns the context.
     """
 
-    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self._make, self._lock, self._inside = make, threading.Lock(), 0
-        self._context: AbstractContextManager[Any]
+        self._context: AbstractContextManager[object]
 
     def __enter__(self) -> None:
         with self._lock:

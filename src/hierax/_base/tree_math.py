@@ -54,5 +54,5 @@ def add_scaled(one: PyTree, factor: Scalar | float, other: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: a + factor * b, one, other)
 
 
-def _sum(numbers: list[Any]) -> Any:
+def _sum(numbers: list[Scalar]) -> Any:
     return functools.reduce(operator.add, numbers) if numbers else 0.0

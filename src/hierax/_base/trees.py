@@ -37,7 +37,7 @@ def split_variable(name: str, tree: PyTree) -> tuple[PyTree, PyTree]:
         Array([0.5, 1. ], dtype=float32)
     """
 
-    def to_array(path: tuple, leaf: PyTree) -> PyTree:
+    def to_array(path: tuple[PyTree, ...], leaf: PyTree) -> PyTree:
         if _is_list_of_numbers(leaf) or (isinstance(leaf, int | float) and not isinstance(leaf, bool)):
             return on_device(leaf, float)
         if isinstance(leaf, bool | np.bool_ | complex | np.ndarray | np.generic | jax.Array):
@@ -67,7 +67,7 @@ def _is_list_of_numbers(node: object) -> bool:
     return len(rows) == len(node) and len({np.shape(row) for row in rows}) == 1
 
 
-def on_device(value: Any, dtype: jnp.dtype | type | None = None) -> Array:
+def on_device(value: object, dtype: jnp.dtype | type | None = None) -> Array:
     """Numbers of the host as an array of JAX's: `jnp.asarray` would compile a program for every shape it meets.
 
     Of a copy: JAX may read, or share, the host's memory long after this returns. Not for traced arrays.
@@ -132,7 +132,7 @@ def dtype_of(*trees: PyTree) -> jnp.dtype:
         return jnp.result_type(*[leaf.dtype for leaf in jax.tree.leaves(trees)])
 
 
-def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+def shape_of(leaf: ArrayLike) -> jax.ShapeDtypeStruct:
     """The shape of a number or an array, and the dtype that it has as one of JAX's arrays.
 
     Examples:

@@ -7,11 +7,14 @@ products as there are entries, and is linear in the vector for JAX too, so that 
 from it are what they should be.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 CONSTANT = -1  # stands for the place in theta of what does not change
 DENSE = 10**6  # numbers up to which M_0 is dense; beyond that it is kept entry by entry
@@ -87,7 +90,9 @@ class AffineMap(NamedTuple):
         return list(found.values())
 
 
-def affine_map(tensor: Any, height: int, width: int, constant: int, fixed: np.ndarray, free: np.ndarray) -> AffineMap:
+def affine_map(
+    tensor: "csc_array", height: int, width: int, constant: int, fixed: np.ndarray, free: np.ndarray
+) -> AffineMap:
     """A map from a sparse matrix of shape (height * width, parameters), its rows column by column as in Fortran.
 
     Args:

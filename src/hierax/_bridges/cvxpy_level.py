@@ -5,11 +5,13 @@ y, the variables, in JAX, so that every solver and certificate of hierax applies
 into the CVXPY problem: values of parameters and variables, and the constraints' dual values with CVXPY's signs.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +24,12 @@ from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, 
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows, nothing
 from hierax._run.solution import Solution
+
+if TYPE_CHECKING:
+    from cvxpy import Parameter, Variable
+    from cvxpy import Problem as CvxpyProblem
+
+Leaf = TypeVar("Leaf", bound="Parameter | Variable")
 
 AUXILIARY = "auxiliary"  # in y: what CVXPY needs beside the named variables
 UNNAMED = ("symmetric", "diag", "PSD", "NSD", "hermitian", "sparsity")  # stored in another shape than they are seen
@@ -53,9 +61,9 @@ class CvxpyLevel:
         program: the compiled problem.
     """
 
-    cvxpy_problem: Any
-    parameters: dict[str, Any]
-    variables: dict[str, Any]
+    cvxpy_problem: CvxpyProblem
+    parameters: dict[str, Parameter]
+    variables: dict[str, Variable]
     x0: Named
     y0: Named
     x_set: dict[str, sets.AbstractSet]
@@ -109,7 +117,7 @@ class CvxpyLevel:
         """The equalities, zero where feasible."""
         return -self._slack(x, y)[self.program.equal]
 
-    def write_back(self, answer: Solution | LowerSolution, x: Named | None = None) -> Any:
+    def write_back(self, answer: Solution | LowerSolution, x: Named | None = None) -> CvxpyProblem:
         """Write an answer into the CVXPY problem, and return that.
 
         Parameters, variables and dual values get their values, `problem.status` says how far they can be trusted:
@@ -196,7 +204,9 @@ class CvxpyLevel:
 
 
 def from_cvxpy(
-    problem: Any, parameters: Iterable[Any] | Mapping[str, Any], variables: Iterable[Any] | Mapping[str, Any]
+    problem: CvxpyProblem,
+    parameters: Iterable[Parameter] | Mapping[str, Parameter],
+    variables: Iterable[Variable] | Mapping[str, Variable],
 ) -> CvxpyLevel:
     """A lower level from a CVXPY problem in DPP form: its parameters become x, its variables y.
 
@@ -266,15 +276,19 @@ def from_cvxpy(
     )
 
 
-def _by_name(what: str, given: Any, kind: Any, known: list[Any]) -> dict[str, Any]:
+def _by_name(
+    what: str, given: Iterable[Leaf] | Mapping[str, Leaf], kind: type[Leaf], known: list[Leaf]
+) -> dict[str, Leaf]:
     """Parameters or variables by name; what is none of the problem's, or has the name of another, is refused."""
     listed = isinstance(given, Iterable) and not isinstance(given, kind)
     if not listed:
         raise InputError(f"{what}: needs a list of cvxpy.{kind.__name__}s, or a dictionary of them by name.")
-    pairs: list[tuple[Any, Any]] = list(given.items()) if isinstance(given, Mapping) else [(None, one) for one in given]
+    pairs: list[tuple[str | None, Leaf]] = (
+        list(given.items()) if isinstance(given, Mapping) else [(None, one) for one in given]
+    )
     if not pairs:
         raise InputError(f"{what}: is empty; name at least one cvxpy.{kind.__name__}.")
-    found: dict[str, Any] = {}
+    found: dict[str, Leaf] = {}
     for name, one in pairs:
         if not isinstance(one, kind):
             raise InputError(f"{what}: needs cvxpy.{kind.__name__}s, got {type(one).__name__}.")
@@ -289,7 +303,7 @@ def _by_name(what: str, given: Any, kind: Any, known: list[Any]) -> dict[str, An
     return found
 
 
-def _refuse_attributes(what: str, name: str, leaf: Any, refused: tuple[str, ...]) -> None:
+def _refuse_attributes(what: str, name: str, leaf: Parameter | Variable, refused: tuple[str, ...]) -> None:
     for attribute in refused:
         value = leaf.attributes.get(attribute)
         if value is not None and value is not False:
@@ -317,7 +331,7 @@ def _order(program: Program) -> np.ndarray:
     return np.concatenate([named, np.setdiff1d(program.kept, named)])
 
 
-def _named(program: Program, variables: dict[str, Any]) -> Named:
+def _named(program: Program, variables: dict[str, Variable]) -> Named:
     """CVXPY's solution by names."""
     dtype, v = jnp.result_type(float), program.start
     found = {

@@ -7,9 +7,11 @@ Problems that have no such form, or cones that smooth constraints do not describ
 maps are compared with the data that CVXPY itself hands to the solver before anybody relies on them.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +19,11 @@ from hierax._base.errors import InputError, MissingExtra
 from hierax._base.lazy import lazy
 from hierax._bridges.affine_maps import CONSTANT, AffineMap, affine_map
 from hierax._bridges.cvxpy_cones import Cone, Raised, cone_of, raised
+
+if TYPE_CHECKING:
+    from cvxpy import Parameter, Variable
+    from cvxpy import Problem as CvxpyProblem
+    from scipy.sparse import csc_array
 
 cvxpy = lazy("cvxpy", "cvxpy")
 
@@ -70,7 +77,7 @@ class Program(NamedTuple):
     start: np.ndarray
 
 
-def compiled(problem: Any, parameters: Mapping[str, Any], variables: Mapping[str, Any]) -> Program:
+def compiled(problem: CvxpyProblem, parameters: Mapping[str, Parameter], variables: Mapping[str, Variable]) -> Program:
     """The compiled form of a problem, its theta the entries of the parameters in their order, as in Fortran."""
     _refuse(problem)
     data, chain, inverse = problem_data(problem)
@@ -85,7 +92,7 @@ def compiled(problem: Any, parameters: Mapping[str, Any], variables: Mapping[str
     constant, fixed, free = _columns_of_parameters(program, parameters)
     n, rows = int(program.x.size), int(dims.zero + dims.nonneg + sum(dims.soc))
 
-    def read(tensor: Any, height: int, width: int) -> AffineMap:
+    def read(tensor: csc_array, height: int, width: int) -> AffineMap:
         return affine_map(tensor, height, width, constant, fixed, free)
 
     slack, linear = read(program.A, rows, n + 1), read(program.q, n + 1, 1)
@@ -119,7 +126,7 @@ def compiled(problem: Any, parameters: Mapping[str, Any], variables: Mapping[str
     return found
 
 
-def problem_data(problem: Any) -> tuple[dict[str, Any], Any, list[Any]]:
+def problem_data(problem: CvxpyProblem) -> tuple[dict[str, Any], Any, list[Any]]:
     """What CVXPY hands to the solver at the parameters' values, its chain of reductions, and how to undo them."""
     try:
         return problem.get_problem_data(SOLVER, enforce_dpp=True, solver_opts={})
@@ -129,7 +136,7 @@ def problem_data(problem: Any) -> tuple[dict[str, Any], Any, list[Any]]:
         raise MissingExtra("from_cvxpy needs cvxpy with clarabel: pip install 'hierax[cvxpy]'") from error
 
 
-def theta_of(parameters: Mapping[str, Any]) -> np.ndarray:
+def theta_of(parameters: Mapping[str, Parameter]) -> np.ndarray:
     """The parameters' values as one vector."""
     return np.concatenate([np.ravel(np.asarray(one.value, float), order="F") for one in parameters.values()])
 
@@ -147,7 +154,7 @@ def _refuse(problem: Any) -> None:
         raise InputError(NOT_DPP)
 
 
-def _columns_of_parameters(program: Any, parameters: Mapping[str, Any]) -> tuple[int, np.ndarray, np.ndarray]:
+def _columns_of_parameters(program: Any, parameters: Mapping[str, Parameter]) -> tuple[int, np.ndarray, np.ndarray]:
     """The column of the constant, values of what stays, and the places in theta of what changes."""
     fixed = np.full(program.total_param_size + 1, np.nan)
     free = np.full(program.total_param_size + 1, CONSTANT)
@@ -170,10 +177,10 @@ def _columns_of_parameters(program: Any, parameters: Mapping[str, Any]) -> tuple
 
 
 def _columns_of_variables(
-    program: Any, chain: Any, inverse: list[Any], variables: Mapping[str, Any]
+    program: Any, chain: Any, inverse: list[Any], variables: Mapping[str, Variable]
 ) -> dict[str, np.ndarray]:
     """Where the named variables are in v; CVXPY puts others in the place of variables with attributes."""
-    replaced: dict[Any, Any] = {}
+    replaced: dict[int, int] = {}
     for reduction, undo in zip(chain.reductions, inverse, strict=False):
         if type(reduction).__name__ == "CvxAttr2Constr" and undo:
             replaced |= {identity: one.id for identity, one in undo[0].items()}
@@ -239,7 +246,7 @@ def _columns_used(linear: AffineMap, quadratic: AffineMap | None) -> set[int]:
     return {int(column) for part in parts for column in part}
 
 
-def _solved(problem: Any, data: dict[str, Any], chain: Any) -> np.ndarray:
+def _solved(problem: CvxpyProblem, data: dict[str, Any], chain: Any) -> np.ndarray:
     """v at the parameters' values, found by CVXPY's solver."""
     answer = chain.solve_via_data(problem, data)
     status = chain.solver.STATUS_MAP.get(str(answer.status), str(answer.status))

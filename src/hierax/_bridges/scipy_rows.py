@@ -8,8 +8,10 @@ gradient in y of f is the sum of m times that of `fun` (and of what the bounds a
 with `low`, or with `high`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,14 @@ from hierax._base.errors import InputError
 from hierax._base.lazy import lazy
 from hierax._compile.cures import cure
 from hierax._problem.sets import AbstractSet, Box, Free
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
+
+    OneConstraint: TypeAlias = Mapping[str, object] | LinearConstraint | NonlinearConstraint
+    Constraints: TypeAlias = OneConstraint | Sequence[OneConstraint]
+    BoundsLike: TypeAlias = Bounds | Sequence[tuple[float | None, float | None]] | np.ndarray | None
 
 optimize = lazy("scipy.optimize")
 
@@ -74,7 +84,7 @@ class Constraint(NamedTuple):
         return low, high, low == high
 
 
-def constraints_of(name: str, given: Any) -> list[Constraint]:
+def constraints_of(name: str, given: Constraints) -> list[Constraint]:
     """What was given as constraints: one of them, or several, each as SciPy takes it."""
     one = isinstance(given, Mapping | optimize.NonlinearConstraint | optimize.LinearConstraint)
     if not one and not isinstance(given, Sequence):
@@ -86,7 +96,7 @@ def constraints_of(name: str, given: Any) -> list[Constraint]:
     return [_constraint(f"{name}[{i}]", entry) for i, entry in enumerate(given)]
 
 
-def shape_of(name: str, function: Any, x: Array, y: Array) -> jax.ShapeDtypeStruct:
+def shape_of(name: str, function: Function, x: Array, y: Array) -> jax.ShapeDtypeStruct:
     """The shape of what a function of (x, y) returns; one that cannot be called so is refused."""
     if not callable(function):
         raise InputError(f"{name}: needs a function of (x, y), {_got(function)}.")
@@ -112,7 +122,7 @@ def check_limits(constraint: Constraint, like: jax.ShapeDtypeStruct) -> None:
         raise InputError(f"{constraint.name}: its function returns an array without entries; leave it out.")
 
 
-def box_of(name: str, start: np.ndarray, bounds: Any) -> AbstractSet:
+def box_of(name: str, start: np.ndarray, bounds: BoundsLike) -> AbstractSet:
     """Bounds as a set: None, pairs (low, high) with None for no bound, or `scipy.optimize.Bounds`."""
     if bounds is None:
         return Free()
@@ -138,7 +148,7 @@ def box_of(name: str, start: np.ndarray, bounds: Any) -> AbstractSet:
     return Box(low, high)
 
 
-def _pairs(name: str, bounds: Any) -> list[tuple[float | None, float | None]]:
+def _pairs(name: str, bounds: object) -> list[tuple[float | None, float | None]]:
     example = f"write {name}=[(0, 3), (None, 1)], a pair for each variable"
     if not isinstance(bounds, Sequence | np.ndarray) or isinstance(bounds, str):
         raise InputError(f"{name}: needs pairs (low, high), or scipy.optimize.Bounds, {_got(bounds)}; {example}.")
@@ -154,7 +164,7 @@ def _pairs(name: str, bounds: Any) -> list[tuple[float | None, float | None]]:
     return found
 
 
-def _constraint(name: str, given: Any) -> Constraint:
+def _constraint(name: str, given: object) -> Constraint:
     if isinstance(given, Mapping):
         return _from_dictionary(name, given)
     if isinstance(given, optimize.NonlinearConstraint):
@@ -188,7 +198,7 @@ def _from_dictionary(name: str, given: Mapping[str, Any]) -> Constraint:
     return Constraint(name, (lambda x, y: fun(x, y, *args)) if args else fun, np.array(0.0), high)
 
 
-def _limits_of(name: str, given: Any) -> tuple[np.ndarray, np.ndarray]:
+def _limits_of(name: str, given: LinearConstraint | NonlinearConstraint) -> tuple[np.ndarray, np.ndarray]:
     low, high = np.asarray(given.lb, float), np.asarray(given.ub, float)
     if np.isnan(low).any() or np.isnan(high).any() or np.any(low > high):
         raise InputError(f"{name}: lb = {given.lb} must be <= ub = {given.ub}, and neither may be NaN.")
@@ -210,12 +220,12 @@ def _linear(name: str, matrix: np.ndarray) -> Function:
     return product
 
 
-def _refuse_keep_feasible(name: str, keep_feasible: Any) -> None:
+def _refuse_keep_feasible(name: str, keep_feasible: ArrayLike) -> None:
     if np.any(keep_feasible):
         raise InputError(f"{name}: keep_feasible=True cannot be promised on the way, only at the end; leave it out.")
 
 
-def _got(value: Any) -> str:
+def _got(value: object) -> str:
     return f"got {type(value).__name__}"
 
 

@@ -5,8 +5,10 @@ Nothing is solved here: the call becomes a `Problem` (`scipy_rows` translates co
 the certificate of the point says yes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +25,12 @@ from hierax._run.method import AbstractSolver
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
 from hierax.solving import solve
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from scipy.optimize import OptimizeResult
+
+    from hierax._bridges.scipy_rows import BoundsLike, Constraints
 
 OPTIONS = {"maxiter": "max_steps", "seconds": "seconds", "seed": "seed", "disp": "progress"}
 
@@ -46,17 +54,17 @@ CODES = {
 def minimize_bilevel(
     F: Function,
     f: Function,
-    x0: Any,
-    y0: Any,
+    x0: ArrayLike,
+    y0: ArrayLike,
     *,
-    constraints: Any = (),
-    upper_constraints: Any = (),
-    bounds_x: Any = None,
-    bounds_y: Any = None,
+    constraints: Constraints = (),
+    upper_constraints: Constraints = (),
+    bounds_x: BoundsLike = None,
+    bounds_y: BoundsLike = None,
     method: str | AbstractSolver | None = None,
     tol: float | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Any:
+    options: Mapping[str, object] | None = None,
+) -> OptimizeResult:
     """Minimise F(x, y) over x, where y minimises f(x, y) over y, stated as for `scipy.optimize.minimize`.
 
         min over x of F(x, y)             subject to   upper_constraints,   low_x <= x <= high_x,
@@ -132,7 +140,7 @@ def minimize_bilevel(
 # -- the call ---------------------------------------------------------------------------------------------------------
 
 
-def _start(name: str, given: Any) -> Array:
+def _start(name: str, given: ArrayLike) -> Array:
     """A start as a vector in JAX's precision."""
     try:
         vector = np.atleast_1d(np.asarray(given, float))
@@ -145,7 +153,7 @@ def _start(name: str, given: Any) -> Array:
     return on_device(vector, jnp.result_type(float))
 
 
-def _check_number(name: str, function: Any, x: Array, y: Array) -> None:
+def _check_number(name: str, function: Function, x: Array, y: Array) -> None:
     shape = shape_of(name, function, x, y)
     if shape.size != 1:
         raise InputError(f"{name}: must return a single number, got an array of shape {shape.shape}.")
@@ -153,20 +161,20 @@ def _check_number(name: str, function: Any, x: Array, y: Array) -> None:
         raise InputError(f"{name}: must return a real number of x and y, got dtype {shape.dtype}.")
 
 
-def _scalar(function: Function) -> Any:
+def _scalar(function: Function) -> Callable[[Array, Array, PyTree], Array]:
     """The objective as hierax calls it; arrays of one entry are numbers, as in SciPy."""
     return lambda x, y, batch: jnp.reshape(function(x, y), ())
 
 
-def _all_rows(constraints: list[Constraint]) -> Any:
+def _all_rows(constraints: list[Constraint]) -> Callable[[Array, Array], PyTree]:
     return lambda x, y: [constraint.rows(x, y) for constraint in constraints]
 
 
-def _all_equalities(constraints: list[Constraint]) -> Any:
+def _all_equalities(constraints: list[Constraint]) -> Callable[[Array, Array], PyTree]:
     return lambda x, y: [constraint.equalities(x, y) for constraint in constraints]
 
 
-def _both_sides(constraints: list[Constraint]) -> Any:
+def _both_sides(constraints: list[Constraint]) -> Callable[[Array, Array], PyTree]:
     """Upper constraints of hierax are inequalities: an equality is one from both sides."""
 
     def rows(x: Array, y: Array) -> PyTree:
@@ -189,7 +197,7 @@ def _method(given: str | AbstractSolver | None) -> AbstractSolver | None:
     return known[given.lower()]()
 
 
-def _options(given: Mapping[str, Any] | None) -> dict[str, Any]:
+def _options(given: Mapping[str, object] | None) -> dict[str, Any]:
     """Options by the names that `solve` has for them."""
     if given is None:
         return {}
@@ -210,7 +218,7 @@ def _result(
     below: list[Constraint],
     above: list[Constraint],
     shapes: dict[str, jax.ShapeDtypeStruct],
-) -> Any:
+) -> OptimizeResult:
     status = solution.status
     certificate = solution.certificate if status.ok else solution.__dict__.get("certificate")  # made by the run, or not
     success = status.ok and certificate is not None and certificate.ok(solution.tol)

@@ -7,10 +7,12 @@ product. grad F comes from torch's autograd in the same call as F, Hess F t from
 Third derivatives, and reverse mode through the Hessian, do not exist here, and nothing in hierax asks for them.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +23,15 @@ from hierax._base.errors import InputError, MissingExtra
 from hierax._base.lazy import lazy
 from hierax._base.trees import dtype_of
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Call: TypeAlias = Callable[[list[Tensor], list[Tensor]], Tensor]
+
 torch = lazy("torch")
 
 Arrays = list[Array]
+Valued = tuple[Scalar, Arrays]
 
 TRIAL = 0.5  # of every entry in the call that finds out whether the function can be called at all
 PRECISION = (
@@ -32,7 +40,7 @@ PRECISION = (
 )
 
 
-def from_torch(function: Callable[..., Any]) -> Callable[[PyTree, PyTree, PyTree], Scalar]:
+def from_torch(function: Callable[..., Tensor]) -> Callable[[PyTree, PyTree, PyTree], Scalar]:
     """An upper objective from a function of PyTorch tensors.
 
         d F(u)[t] = <grad F(u), t>,    d grad F(u)[t] = Hess F(u) t,     u = (x, y)
@@ -80,7 +88,7 @@ def from_torch(function: Callable[..., Any]) -> Callable[[PyTree, PyTree, PyTree
         leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, (x, y)))
         data, of_data = jax.tree.flatten(jax.tree.map(jnp.asarray, zeta))
 
-        def call(variables: list[Any], batch: list[Any]) -> Any:
+        def call(variables: list[Tensor], batch: list[Tensor]) -> Tensor:
             at, below = jax.tree.unflatten(structure, variables)
             more = (jax.tree.unflatten(of_data, batch),) if takes_batch else ()
             return function(at, below, *more)
@@ -92,7 +100,7 @@ def from_torch(function: Callable[..., Any]) -> Callable[[PyTree, PyTree, PyTree
     return upper
 
 
-def _takes_batch(function: Callable[..., Any]) -> bool:
+def _takes_batch(function: Callable[..., Tensor]) -> bool:
     """Whether the function has a third argument."""
     try:
         inspect.signature(function).bind(None, None, None)
@@ -106,14 +114,14 @@ def _takes_batch(function: Callable[..., Any]) -> bool:
 # -- in JAX -----------------------------------------------------------------------------------------------------------
 
 
-def _differentiable(call: Callable[..., Any], dtype: jnp.dtype) -> Callable[[Arrays, Arrays], Scalar]:
+def _differentiable(call: Call, dtype: jnp.dtype) -> Callable[[Arrays, Arrays], Scalar]:
     """The function of arrays with its rules for tangents."""
     number = jax.ShapeDtypeStruct((), dtype)
 
     def shapes(leaves: Arrays) -> list[jax.ShapeDtypeStruct]:
         return [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
 
-    def on_host(what: Callable[..., Any], result: PyTree, *args: PyTree) -> PyTree:
+    def on_host(what: Callable[..., PyTree], result: PyTree, *args: PyTree) -> PyTree:
         return jax.pure_callback(functools.partial(what, call), result, *args, vmap_method="sequential")
 
     @jax.custom_jvp
@@ -125,12 +133,12 @@ def _differentiable(call: Callable[..., Any], dtype: jnp.dtype) -> Callable[[Arr
         return on_host(_value_and_slope, (number, shapes(leaves)), leaves, data)
 
     @value.defjvp
-    def value_rule(primals: tuple, tangents: tuple) -> tuple[Scalar, Scalar]:
+    def value_rule(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[Scalar, Scalar]:
         found, slope = value_and_slope(*primals)
         return found, along(slope, tangents[0])
 
     @value_and_slope.defjvp
-    def slope_rule(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
+    def slope_rule(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[Valued, Valued]:
         found, slope = value_and_slope(*primals)
         bend = on_host(_curvature_times, shapes(primals[0]), *primals, tangents[0])
         return (found, slope), (along(slope, tangents[0]), bend)
@@ -145,12 +153,12 @@ def _differentiable(call: Callable[..., Any], dtype: jnp.dtype) -> Callable[[Arr
 # -- in torch ---------------------------------------------------------------------------------------------------------
 
 
-def _value(call: Callable[..., Any], leaves: list[Any], data: list[Any]) -> np.ndarray:
+def _value(call: Call, leaves: Arrays, data: Arrays) -> np.ndarray:
     found = call([_tensor(leaf) for leaf in leaves], [_tensor(one) for one in data])
     return np.asarray(_numbers(found), _widest(leaves)).reshape(())
 
 
-def _value_and_slope(call: Callable[..., Any], leaves: list[Any], data: list[Any]) -> tuple[np.ndarray, list[Any]]:
+def _value_and_slope(call: Call, leaves: Arrays, data: Arrays) -> tuple[np.ndarray, list[np.ndarray]]:
     with torch.enable_grad():
         variables, found = _followed(call, leaves, data)
         slope = torch.autograd.grad(found, variables, allow_unused=True)
@@ -158,9 +166,7 @@ def _value_and_slope(call: Callable[..., Any], leaves: list[Any], data: list[Any
     return number, [_like(part, leaf) for part, leaf in zip(slope, leaves, strict=True)]
 
 
-def _curvature_times(
-    call: Callable[..., Any], leaves: list[Any], data: list[Any], tangents: list[Any]
-) -> list[np.ndarray]:
+def _curvature_times(call: Call, leaves: Arrays, data: Arrays, tangents: Arrays) -> list[np.ndarray]:
     """The Hessian times the tangents: the gradient of <grad F, tangents>."""
     with torch.enable_grad():
         variables, found = _followed(call, leaves, data)
@@ -176,35 +182,35 @@ def _curvature_times(
     return [_like(part, leaf) for part, leaf in zip(bend, leaves, strict=True)]
 
 
-def _followed(call: Callable[..., Any], leaves: list[Any], data: list[Any]) -> tuple[list[Any], Any]:
+def _followed(call: Call, leaves: Arrays, data: Arrays) -> tuple[list[Tensor], Tensor]:
     """Tensors that autograd follows, and the value at them as a tensor without axes."""
     variables = [_tensor(leaf).requires_grad_(True) for leaf in leaves]
     return variables, call(variables, [_tensor(one) for one in data]).sum()
 
 
-def _tensor(array: Any) -> Any:
+def _tensor(array: Array) -> Tensor:
     return torch.tensor(np.asarray(array))  # a copy: what JAX hands over must not be written to
 
 
-def _numbers(tensor: Any) -> np.ndarray:
+def _numbers(tensor: Tensor) -> np.ndarray:
     return np.asarray(tensor.detach().cpu().numpy())
 
 
-def _like(part: Any, leaf: Any) -> np.ndarray:
+def _like(part: Tensor | None, leaf: Array) -> np.ndarray:
     """A gradient as JAX expects it; zero where the function does not depend on the variable."""
     like = np.asarray(leaf)
     return np.zeros_like(like) if part is None else _numbers(part).astype(like.dtype).reshape(like.shape)
 
 
-def _widest(leaves: list[Any]) -> np.dtype:
+def _widest(leaves: Arrays) -> np.dtype:
     return np.result_type(*[np.asarray(leaf).dtype for leaf in leaves])
 
 
-def _try_out(function: Callable[..., Any], call: Callable[..., Any], leaves: Arrays, data: Arrays) -> None:
+def _try_out(function: Callable[..., Tensor], call: Call, leaves: Arrays, data: Arrays) -> None:
     """Call the function with numbers, and refuse what would only fail, or mislead, inside of a compiled program."""
     name = getattr(function, "__name__", type(function).__name__)
 
-    def numbers(array: Array) -> Any:
+    def numbers(array: Array) -> Tensor:
         like = np.zeros(array.shape, array.dtype)
         return torch.tensor(like + TRIAL if np.issubdtype(like.dtype, np.floating) else like)
 

@@ -47,14 +47,15 @@ class Bound:
         placement: Placement | None = None,
     ) -> None:
         self._mixed, self._placement = mixed, placement
-        self._functions: dict[str, tuple[Callable, Callable]] = {}  # as called here, and as the user gave it
-        self._known: dict[Place, tuple[Trace, tuple]] = {}  # in the order of tracing
+        # As called here, and as the user gave it:
+        self._functions: dict[str, tuple[Callable[..., PyTree], Callable[..., PyTree]]] = {}
+        self._known: dict[Place, tuple[Trace, tuple[PyTree, ...]]] = {}  # in the order of tracing
         self._problems: dict[tuple[Place, ...], Problem] = {}  # by the traces that they have
         self._flat: dict[Hashable, Flat] = {}  # the same, by precision too
         self._first_forms: dict[Hashable, Form] = {}  # what the first program saw, by precision
         self.compile_seconds = 0.0
 
-        def whole(function: Callable) -> Callable:
+        def whole(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
             return lambda x, y, *batch: function(eqx.combine(x, x_rest), eqx.combine(y, y_rest), *batch)
 
         for name in FUNCTIONS:
@@ -68,7 +69,7 @@ class Bound:
                 self._add(f"{name}.draw", source.draw, source.draw)
         self._sets = {name: getattr(problem, name) for name in ("x_set", "y_set")}
 
-    def _add(self, name: str, function: Callable, given: Callable) -> None:
+    def _add(self, name: str, function: Callable[..., PyTree], given: Callable[..., PyTree]) -> None:
         self._functions[name] = (function, given)
 
     def replace_source(self, name: str, source: AbstractSource) -> None:
@@ -111,7 +112,7 @@ class Bound:
         table = tuple((signature, trace) for signature, trace, _ in own)
         return Hoisted(tuple(arrays for _, _, arrays in own), name, table, self._placement)
 
-    def trace(self, name: str, args: tuple) -> PyTree:
+    def trace(self, name: str, args: tuple[PyTree, ...]) -> PyTree:
         """Trace a function at a signature, once; returns the shapes of its output."""
         trace = self._traced(Place(name, args))
         return jax.tree.unflatten(trace.out_tree, trace.jaxpr.outvars)
@@ -121,7 +122,7 @@ class Bound:
             self._known[place] = self._newly_traced(place)
         return self._known[place][0]
 
-    def _newly_traced(self, place: Place) -> tuple[Trace, tuple]:
+    def _newly_traced(self, place: Place) -> tuple[Trace, tuple[PyTree, ...]]:
         function, given = self._functions[place.name]
         if given is nothing:
             return traces_of_nothing(place, lambda: trace_function(place.name, function, given, place.args, forget))
@@ -133,7 +134,7 @@ class Bound:
     def run(
         self,
         name: str,
-        function: Callable,
+        function: Callable[..., PyTree],
         *args: PyTree,
         static: Hashable = (),
         donate: bool = False,
@@ -154,12 +155,12 @@ class Bound:
 
         return self._with_traces(attempt, name, args, static, donate)
 
-    def shapes(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> PyTree:
+    def shapes(self, name: str, function: Callable[..., PyTree], *args: PyTree, static: Hashable = ()) -> PyTree:
         """What `run` would return with shapes in the place of arrays; nothing is compiled."""
         return self._with_traces(lambda call: shapes_of(function, call), name, args, static, False)
 
     def _with_traces(
-        self, attempt: Callable[[Call], PyTree], name: str, args: tuple, static: Hashable, donate: bool
+        self, attempt: Callable[[Call], PyTree], name: str, args: tuple[PyTree, ...], static: Hashable, donate: bool
     ) -> PyTree:
         """The result of an attempt with a program that is there, however its problem was traced; else with all traces
         so far, started again until every function is traced wherever it is called.
@@ -191,7 +192,7 @@ class Bound:
             self._first_forms[now] = self._flattened(tuple(self._known)).form
         return self._first_forms[now]
 
-    def ready(self, name: str, function: Callable, *args: PyTree, static: Hashable = ()) -> "Ready":
+    def ready(self, name: str, function: Callable[..., PyTree], *args: PyTree, static: Hashable = ()) -> "Ready":
         """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
 
         def attempt(call: Call) -> Ready:
@@ -217,7 +218,7 @@ def _refuse_none(name: str, trace: Trace) -> None:
 class Ready:
     """A compiled program with its first arguments: the problem, and what else stays the same from call to call."""
 
-    def __init__(self, compiled: Compiled, first: list, other: PyTree) -> None:
+    def __init__(self, compiled: Compiled, first: list[PyTree], other: PyTree) -> None:
         self._compiled, self._first, self._other = compiled, first, other
         self._whole = not jax.tree.leaves(other)
 

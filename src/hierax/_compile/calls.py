@@ -19,16 +19,16 @@ class Call(NamedTuple):
     """A call taken apart: the key of its program, and the arrays to call it with."""
 
     key: Hashable
-    given: list  # arrays of the donated argument
-    rest: list
+    given: list[PyTree]  # arrays of the donated argument
+    rest: list[PyTree]
     of_problem: int  # how many of the rest are the problem's
-    rebuild: Callable[[list, list], tuple]
+    rebuild: Callable[[list[PyTree], list[PyTree]], tuple[PyTree, ...]]
 
 
 class Form:
     """What of a tree a program depends on; its hash, of hundreds of parts, is computed once."""
 
-    def __init__(self, tables: tuple, *rest: Hashable) -> None:
+    def __init__(self, tables: tuple[PyTree, ...], *rest: Hashable) -> None:
         self.tables = tables  # the traces of the tree's functions
         self._all = (tables, *rest)
         self._hash = hash(self._all)
@@ -50,12 +50,12 @@ class Flat(NamedTuple):
         treedef: its structure.
     """
 
-    arrays: list
-    fixed: tuple
+    arrays: list[PyTree]
+    fixed: tuple[PyTree, ...]
     form: Form
     treedef: jax.tree_util.PyTreeDef
 
-    def whole(self, arrays: list) -> PyTree:
+    def whole(self, arrays: list[PyTree]) -> PyTree:
         """The tree with other arrays."""
         leaves = [leaf if array is None else array for leaf, array in zip(self.fixed, arrays, strict=True)]
         return jax.tree.unflatten(self.treedef, leaves)
@@ -78,11 +78,11 @@ def _layout(array: Array | np.ndarray) -> Hashable:
     return array.sharding if isinstance(array, jax.Array) and isinstance(array.sharding, NamedSharding) else None
 
 
-def taken_apart(problem: Flat, flat: Flat, own: int, kind: tuple) -> Call:
+def taken_apart(problem: Flat, flat: Flat, own: int, kind: tuple[PyTree, ...]) -> Call:
     """The call of a program of this kind with the arguments `flat`, of which the first `own` leaves are donated."""
     first = len(problem.arrays)
 
-    def rebuild(given: list, rest: list) -> tuple:
+    def rebuild(given: list[PyTree], rest: list[PyTree]) -> tuple[PyTree, ...]:
         return unpacked(problem.whole(rest[:first])), *flat.whole(given + rest[first:])
 
     given = [None if array is None else jnp.asarray(array) for array in flat.arrays[:own]]  # NumPy's cannot be donated

@@ -16,6 +16,7 @@ from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.trees import all_finite, dtype_of, split_variable
 from hierax._compile.bound import FUNCTIONS, Bound
 from hierax._problem import samples, sets
+from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 
 CONSTRAINTS = ("constraints", "equalities", "upper_constraints")
@@ -39,7 +40,7 @@ def check_problem(problem: object) -> None:
             )
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
-        if source is not None and not isinstance(source, samples.AbstractSource | samples.Stream | samples.FiniteFiles):
+        if source is not None and not isinstance(source, samples.AbstractSource | samples.Stream | FiniteFiles):
             raise InputError(
                 f"Problem({name}): needs hx.Finite(arrays), hx.Sampler(draw), hx.Stream(iterable) or None, got "
                 f"{type(source).__name__}. Arrays go in as hx.Finite(arrays)."
@@ -142,7 +143,7 @@ def refused(problem: object, x0: PyTree, y0: PyTree) -> str | None:
             bound = Bound(problem, x_rest, y_rest)
             sources = {name: getattr(problem, name) for name in ("zeta", "xi")}
             sizes = {name: 1 if source is None else source.default_batch() for name, source in sources.items()}
-            in_files = {name: source for name, source in sources.items() if isinstance(source, samples.FiniteFiles)}
+            in_files = {name: source for name, source in sources.items() if isinstance(source, FiniteFiles)}
             shapes = {name: batch_shape(bound, name, n) for name, n in sizes.items() if name not in in_files}
             shapes |= {name: source.shapes(sizes[name]) for name, source in in_files.items()}
             check_functions(bound, x, y, shapes)

@@ -26,7 +26,7 @@ BRANCH = (
 )
 
 
-def cure(name: str, function: Callable, arguments: int, error: Exception) -> str:
+def cure(name: str, function: Callable[..., object], arguments: int, error: Exception) -> str:
     """What to do, as the beginning of a sentence that ends with the error itself; empty where the error says it all."""
     if isinstance(error, TypeError) and not _accepts(function, arguments):
         batch = " (the batch is None where nothing is sampled)" if arguments == 3 else ""
@@ -38,7 +38,7 @@ def cure(name: str, function: Callable, arguments: int, error: Exception) -> str
     return ""
 
 
-def _accepts(function: Callable, arguments: int) -> bool:
+def _accepts(function: Callable[..., object], arguments: int) -> bool:
     """Whether the function takes that number of arguments, as far as its signature tells."""
     try:
         inspect.signature(function).bind(*[None] * arguments)

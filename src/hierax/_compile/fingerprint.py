@@ -57,7 +57,7 @@ def fingerprint(problem: Problem, x: PyTree, y: PyTree) -> Fingerprint:
     return Fingerprint(whole.hexdigest())
 
 
-def hash_of_function(name: str, function: Callable, args: tuple) -> str | None:
+def hash_of_function(name: str, function: Callable[..., PyTree], args: tuple[PyTree, ...]) -> str | None:
     """The hash of what a function computes on arguments shaped like `args` and of the data that it closes over.
 
     None where its trace does not determine that.
@@ -76,7 +76,7 @@ def _parts(problem: Problem, x: PyTree, y: PyTree) -> Iterator[bytes]:
     x, y = doubled((x, y))
     batches = {"upper": (_batch("zeta", problem.zeta),), "lower": (_batch("xi", problem.xi),)}
 
-    def whole(function: Callable) -> Callable:
+    def whole(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
         return lambda x, y, *batch: function(eqx.combine(x, x_rest), eqx.combine(y, y_rest), *batch)
 
     for name in FUNCTIONS:
@@ -87,10 +87,10 @@ def _parts(problem: Problem, x: PyTree, y: PyTree) -> Iterator[bytes]:
         yield from _source(name, getattr(problem, name))
 
 
-def _traced(name: str, function: Callable, args: tuple) -> Iterator[bytes]:
+def _traced(name: str, function: Callable[..., PyTree], args: tuple[PyTree, ...]) -> Iterator[bytes]:
     """The text of a function's trace and the bytes of every array that it closes over, its numbers among them."""
     trace, arrays = trace_function(name, function, function, args, lambda identity: None)
-    _, identity, *texts = cast(tuple, trace.key)
+    _, identity, *texts = cast(tuple[PyTree, ...], trace.key)
     if not isinstance(identity, str):
         raise _NoText(f"{name} calls back to Python, or closes over arrays inside of loops or derivative rules")
     yield "\n".join([name, identity, *map(str, texts)]).encode()

@@ -10,6 +10,7 @@ import warnings
 from typing import TypeGuard
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
@@ -98,7 +99,7 @@ class Placement:
     def _moved(self, leaf: Array | np.ndarray, sharding: NamedSharding) -> Array:
         if not self.shared:
             return jax.device_put(leaf, sharding)
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             numbers = np.asarray(jax.random.key_data(leaf))
             return jax.random.wrap_key_data(self._moved(numbers, self.of(())), impl=jax.random.key_impl(leaf))
         whole = read(leaf)
@@ -179,7 +180,7 @@ def at_home(tree: PyTree) -> PyTree:
     def home(leaf: Array) -> Array:
         if not isinstance(leaf, jax.Array) or not isinstance(leaf.sharding, NamedSharding):
             return leaf
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(home(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
         return on_device(read(leaf))
 

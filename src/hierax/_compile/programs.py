@@ -45,7 +45,7 @@ _compiling: dict[Hashable, threading.Event] = {}  # what a thread compiles now; 
 # another order than one that begins: by this it finds those that are there.
 _compiled_with: OrderedDict[Hashable, tuple[tuple[Place, ...], ...]] = OrderedDict()
 # The traces of constraints that there are none of, by name and signature.
-_of_nothing: OrderedDict[Hashable, tuple[Trace, tuple]] = OrderedDict()
+_of_nothing: OrderedDict[Hashable, tuple[Trace, tuple[PyTree, ...]]] = OrderedDict()
 
 
 Value = TypeVar("Value")
@@ -64,7 +64,9 @@ def remember_way(form: Hashable, places: tuple[Place, ...]) -> None:
         _remember(_compiled_with, form, (places, *others)[:WAYS_KEPT])
 
 
-def traces_of_nothing(place: Place, trace: Callable[[], tuple[Trace, tuple]]) -> tuple[Trace, tuple]:
+def traces_of_nothing(
+    place: Place, trace: Callable[[], tuple[Trace, tuple[PyTree, ...]]]
+) -> tuple[Trace, tuple[PyTree, ...]]:
     """The trace of constraints that there are none of, which is the same for every problem."""
     with _lock:
         traced = _of_nothing.get(place)
@@ -94,7 +96,7 @@ def forget_programs() -> None:
         _programs.clear()
 
 
-def shapes_of(function: Callable, call: Call) -> PyTree:
+def shapes_of(function: Callable[..., PyTree], call: Call) -> PyTree:
     """The result's shapes, and what in it is no array; known without tracing where the program is."""
     known = known_program(call.key)
     if known is not None:
@@ -102,7 +104,7 @@ def shapes_of(function: Callable, call: Call) -> PyTree:
         return eqx.combine(compiled.out_info, other)
     others: list[PyTree] = []
 
-    def of_arrays(given: list, rest: list) -> PyTree:
+    def of_arrays(given: list[PyTree], rest: list[PyTree]) -> PyTree:
         result, other = eqx.partition(function(*call.rebuild(given, rest)), eqx.is_array)
         others.append(other)
         return result
@@ -111,7 +113,7 @@ def shapes_of(function: Callable, call: Call) -> PyTree:
 
 
 def called(
-    function: Callable, call: Call, donate: bool, quick: bool, placement: Placement | None
+    function: Callable[..., PyTree], call: Call, donate: bool, quick: bool, placement: Placement | None
 ) -> tuple[PyTree, float]:
     """The result, and the seconds spent compiling."""
     (compiled, other), seconds = program_of(function, call, donate, quick, placement)
@@ -119,7 +121,7 @@ def called(
 
 
 def program_of(
-    function: Callable, call: Call, donate: bool, quick: bool, placement: Placement | None
+    function: Callable[..., PyTree], call: Call, donate: bool, quick: bool, placement: Placement | None
 ) -> tuple[Program, float]:
     """The program, and the seconds spent compiling it. What another thread compiles is waited for."""
     known = known_program(call.key)
@@ -155,10 +157,12 @@ def known_program(key: Hashable) -> Program | None:
         return _programs[key]
 
 
-def _newly_compiled(function: Callable, call: Call, donate: bool, quick: bool, placement: Placement | None) -> Program:
+def _newly_compiled(
+    function: Callable[..., PyTree], call: Call, donate: bool, quick: bool, placement: Placement | None
+) -> Program:
     others: list[PyTree] = []
 
-    def of_arrays(given: list, rest: list) -> PyTree:
+    def of_arrays(given: list[PyTree], rest: list[PyTree]) -> PyTree:
         result, other = eqx.partition(function(*call.rebuild(given, rest)), eqx.is_array)
         others.append(other)
         return result if placement is None else jax.tree.map(placement.constrained, result)

@@ -30,7 +30,7 @@ from hierax._compile.placement import Placement
 class MissingTrace(Exception):
     """A program called a user function with a signature that has not been traced yet."""
 
-    def __init__(self, name: str, args: tuple) -> None:
+    def __init__(self, name: str, args: tuple[PyTree, ...]) -> None:
         super().__init__(name)
         self.name, self.args_ = name, args
 
@@ -55,7 +55,7 @@ class Trace:
     ) -> None:
         self.jaxpr, self.out_tree, self.key, self.numbers = jaxpr, out_tree, key, numbers
 
-    def __call__(self, constants: tuple[Array, ...], leaves: list) -> PyTree:
+    def __call__(self, constants: tuple[Array, ...], leaves: list[PyTree]) -> PyTree:
         """Evaluate it; `constants` are the arrays that it closes over and, at the end, its numbers one by one."""
         return jax.tree.unflatten(self.out_tree, jex.jaxpr_as_fun(jex.ClosedJaxpr(self.jaxpr, constants))(*leaves))
 
@@ -110,7 +110,7 @@ def is_hoisted(node: object) -> bool:
     return isinstance(node, Hoisted)
 
 
-def signature_of(args: tuple) -> tuple[Hashable, list]:
+def signature_of(args: tuple[PyTree, ...]) -> tuple[Hashable, list[PyTree]]:
     """What a trace depends on, and the array leaves it takes; Python numbers (a batch size) are static."""
     leaves, treedef = jax.tree.flatten(args)
     arrays = [leaf for leaf in leaves if not isinstance(leaf, int)]
@@ -120,7 +120,7 @@ def signature_of(args: tuple) -> tuple[Hashable, list]:
 class Place:
     """Where a user function is traced: its name, and the shapes and dtypes of its arguments."""
 
-    def __init__(self, name: str, args: tuple) -> None:
+    def __init__(self, name: str, args: tuple[PyTree, ...]) -> None:
         self.name, self.args = name, _abstract(args)
         self.signature, _ = signature_of(args)
         self._hash = hash((name, self.signature))
@@ -132,7 +132,7 @@ class Place:
         return isinstance(other, Place) and (self.name, self.signature) == (other.name, other.signature)
 
 
-def _abstract(args: tuple) -> tuple:
+def _abstract(args: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
     """The arguments without their numbers: shapes and dtypes, Python numbers as they are."""
 
     def shape(leaf: PyTree) -> PyTree:
@@ -142,8 +142,12 @@ def _abstract(args: tuple) -> tuple:
 
 
 def trace_function(
-    name: str, function: Callable, given: Callable, args: tuple, forget: Callable[["Identity"], None]
-) -> tuple[Trace, tuple]:
+    name: str,
+    function: Callable[..., PyTree],
+    given: Callable[..., PyTree],
+    args: tuple[PyTree, ...],
+    forget: Callable[["Identity"], None],
+) -> tuple[Trace, tuple[PyTree, ...]]:
     """The trace of a function at the signature of `args`, and the arrays that it closes over.
 
     `given` is the function as the user wrote it: where it is told apart by identity, `forget` is called at its end.
@@ -209,7 +213,7 @@ def _packed(numbers: list[np.ndarray]) -> list[Array]:
     return [on_device(np.stack([number for number in numbers if number.dtype == dtype])) for dtype in dtypes]
 
 
-def _unpacked(arrays: tuple, dtypes: list[jnp.dtype]) -> tuple:
+def _unpacked(arrays: tuple[PyTree, ...], dtypes: list[jnp.dtype]) -> tuple[PyTree, ...]:
     """The arrays that a function closes over and, one by one, its packed numbers."""
     kinds = list(dict.fromkeys(dtypes))
     own, packs = arrays[: len(arrays) - len(kinds)], dict(zip(kinds, arrays[len(arrays) - len(kinds) :], strict=True))
@@ -225,11 +229,15 @@ class Identity:
     """Stands for a function, or for one trace of it, that is equal to nothing else."""
 
 
-_identities: weakref.WeakKeyDictionary[Callable, Identity] = weakref.WeakKeyDictionary()
+_identities: weakref.WeakKeyDictionary[Callable[..., PyTree], Identity] = weakref.WeakKeyDictionary()
 
 
 def _identity(
-    jaxpr: jex.Jaxpr, text: str, specs: list, function: Callable, forget: Callable[[Identity], None]
+    jaxpr: jex.Jaxpr,
+    text: str,
+    specs: list[PyTree],
+    function: Callable[..., PyTree],
+    forget: Callable[[Identity], None],
 ) -> Identity | str:
     """What tells a function apart beyond its jaxpr's text.
 
@@ -251,7 +259,7 @@ def _identity(
     return identity
 
 
-def _rules(jaxpr: jex.Jaxpr, text: str, specs: list) -> str | None:
+def _rules(jaxpr: jex.Jaxpr, text: str, specs: list[PyTree]) -> str | None:
     """The text of the custom derivative rules in a jaxpr; None where they, or nested jaxprs, close over arrays.
 
     Custom rules are Python functions that run later. Differentiating once shows what they would compute, and any array
@@ -263,8 +271,8 @@ def _rules(jaxpr: jex.Jaxpr, text: str, specs: list) -> str | None:
         return ""
     inexact = [i for i, spec in enumerate(specs) if jnp.issubdtype(spec.dtype, jnp.inexact)]
 
-    def derivative(arrays: list, leaves: list) -> list:
-        def total(parts: list) -> Array:
+    def derivative(arrays: list[PyTree], leaves: list[PyTree]) -> list[PyTree]:
+        def total(parts: list[PyTree]) -> Array:
             every = list(leaves)
             for i, part in zip(inexact, parts, strict=True):
                 every[i] = part
@@ -298,7 +306,7 @@ def _inner_constants(jaxpr: jex.Jaxpr) -> bool:
     return False
 
 
-def _inlined(jaxpr: jex.Jaxpr, constants: list, args: tuple) -> list:
+def _inlined(jaxpr: jex.Jaxpr, constants: list[PyTree], args: tuple[PyTree, ...]) -> list[PyTree]:
     """Evaluate a jaxpr with its jitted calls inlined, so that the arrays they close over surface."""
     values = dict(zip(jaxpr.constvars, constants, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
 
@@ -316,7 +324,7 @@ def _inlined(jaxpr: jex.Jaxpr, constants: list, args: tuple) -> list:
     return [read(variable) for variable in jaxpr.outvars]
 
 
-def _evaluate(jaxpr: jex.Jaxpr, equation: jex.JaxprEqn, inputs: list) -> list:
+def _evaluate(jaxpr: jex.Jaxpr, equation: jex.JaxprEqn, inputs: list[PyTree]) -> list[PyTree]:
     """Evaluate a single equation, as a jaxpr of its own."""
     variables = {v: value for v, value in zip(equation.invars, inputs, strict=True) if not isinstance(v, jex.Literal)}
     alone = jaxpr.replace(

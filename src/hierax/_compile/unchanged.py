@@ -78,7 +78,7 @@ class Seen:
                 waiting += reversed(reached)
         return listed
 
-    def _numbers_of(self, array: np.ndarray) -> tuple:
+    def _numbers_of(self, array: np.ndarray) -> tuple[tuple[int, ...], np.dtype, bytes]:
         self._numbers += array.size
         if array.dtype.hasobject or self._numbers > MAX_COMPARED_NUMBERS:
             raise Unknown

@@ -289,7 +289,7 @@ def _table_by_parts(problem: Problem, data: Data, trees: Trees, units: Units, ev
     def functions(point: Array) -> Values[Array]:
         return _functions(problem, data, trees.x_of(point[:nx]), trees.y_of(point[nx:]), mu)
 
-    def lines(part: Callable[[Array], Array], jacobian: Callable) -> Array:
+    def lines(part: Callable[[Array], Array], jacobian: Callable[..., PyTree]) -> Array:
         return jnp.concatenate([part(point)[:, None], jacobian(part)(point)], axis=1)
 
     above = lines(lambda point: jnp.concatenate(functions(point)[:2]), jax.jacrev)

@@ -202,7 +202,7 @@ class Setting:
         the same with ", equal" for its equalities.
         """
         problem = self.bound.problem
-        functions: dict[str, Callable] = {
+        functions: dict[str, Callable[..., PyTree]] = {
             "x in X": lambda x, y: sets.faces(problem.x_set, x).inequalities,
             "y in Y": lambda x, y: sets.faces(problem.y_set, y).inequalities,
             "x in X, equal": lambda x, y: sets.faces(problem.x_set, x).equalities,

@@ -144,11 +144,11 @@ class _Last(NamedTuple):
 _last: list[_Last] = []  # at most one
 
 
-def _parts(problem: Problem) -> tuple:
+def _parts(problem: Problem) -> tuple[Callable[..., PyTree], Callable[..., PyTree], Callable[..., PyTree], PyTree]:
     return problem.lower, problem.constraints, problem.equalities, problem.y_set
 
 
-def _shapes(tree: PyTree) -> tuple:
+def _shapes(tree: PyTree) -> tuple[PyTree, ...]:
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple(shape_of(leaf) for leaf in leaves)
 

@@ -196,7 +196,7 @@ def _curved_rows(level: Level) -> np.ndarray:
         def same(leaf: Array) -> Array:
             return leaf
 
-        def rule(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+        def rule(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[Array, Array]:
             zero = isinstance(tangents[0], SymbolicZero)
             curved[place] |= not zero
             return primals[0], jnp.zeros(primals[0].shape, primals[0].dtype) if zero else tangents[0]

@@ -7,11 +7,14 @@ found once, and looked at again only where it changes.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hierax._base.lazy import lazy
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 scipy_linalg = lazy("scipy.linalg")
 sparse = lazy("scipy.sparse")
@@ -51,7 +54,7 @@ class Entries(NamedTuple):
             return False
         return self.rows.size == matrix.size or bool(np.all(matrix[self.rows, self.columns] != 0))
 
-    def sparse(self, matrix: np.ndarray) -> Any:
+    def sparse(self, matrix: np.ndarray) -> "csr_matrix":
         """The matrix as a sparse one."""
         ends = np.concatenate([[0], np.cumsum(self.counts)])
         return sparse.csr_matrix((matrix[self.rows, self.columns], self.columns, ends), shape=matrix.shape)
@@ -116,7 +119,7 @@ class Matrices:
         return Pattern(Entries.of(self.jacobian), Entries.of(self.hessian))
 
     @functools.cached_property
-    def sparse(self) -> "tuple[Any, Any]":
+    def sparse(self) -> "tuple[csr_matrix, csr_matrix]":
         """Both as sparse matrices."""
         return self.pattern.jacobian.sparse(self.jacobian), self.pattern.hessian.sparse(self.hessian)
 

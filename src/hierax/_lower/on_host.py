@@ -129,7 +129,7 @@ class _Ready:
         self._point, self._multipliers, self._tol = (x, y, xi), multipliers, np.asarray(tol)
         self._programs = _programs.setdefault(bound, {})
 
-    def _call(self, name: str, function: Callable, *args: PyTree) -> PyTree:
+    def _call(self, name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
         """A short program on arrays alone; the same problem's next call finds it ready."""
         key = name, self._multipliers is None
         if key not in self._programs:

@@ -30,7 +30,7 @@ def is_plain(gamma1: Scalar | float) -> bool:
     return isinstance(gamma1, Infinite)
 
 
-def blockwise(inequality: Callable, equality: Callable, *rows: Rows) -> Rows:
+def blockwise(inequality: Callable[..., PyTree], equality: Callable[..., PyTree], *rows: Rows) -> Rows:
     """Apply one function to every array of inequalities and another to every array of equalities."""
     return Rows(
         jax.tree.map(inequality, *(block.inequalities for block in rows)),

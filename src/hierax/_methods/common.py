@@ -5,7 +5,7 @@ divide the constraints by the norms of their gradients there. The published meth
 at the upper level.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -166,7 +166,7 @@ def upper_curvature(at: Curvature) -> Scalar:
     return jnp.where(at.upper_yy > NO_CURVATURE * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
 
 
-def as_arrays(tree: Any, dtype: jnp.dtype) -> Any:
+def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:
     """Every number of a tree of settings as an array: with many starts they get an axis.
 
     Args:

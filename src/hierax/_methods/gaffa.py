@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import tree_math
+from hierax._base.schedules import is_transformation
 from hierax._base.settings import POSITIVE, check_settings, in_interval
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.exact import Exact
@@ -36,7 +37,6 @@ from hierax._methods.steps import (
     check_steps,
     filled_rule,
     init_rules,
-    is_transformation,
     rate,
 )
 from hierax._problem import samples, sets

@@ -32,6 +32,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import tree_math
 from hierax._base.errors import InputError
+from hierax._base.schedules import is_transformation
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings, instance_of
 from hierax._base.trees import Number, dtype_of, given, move, or_one, select
 from hierax._lower.base import AbstractLowerSolver
@@ -51,7 +52,6 @@ from hierax._methods.steps import (
     check_rule,
     filled_rule,
     init_rule,
-    is_transformation,
     rate,
 )
 from hierax._problem import samples, sets

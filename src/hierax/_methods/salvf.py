@@ -29,7 +29,7 @@ from hierax._lower.salm import SALM
 from hierax._math import curvature as estimate
 from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import Inner, Point, Weights, all_constraints, psi_gradient, push, updated_nu
+from hierax._math.psi import Inner, Point, PsiGradient, Weights, all_constraints, psi_gradient, push, updated_nu
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
 from hierax._methods.directions import Plain, Storm
@@ -41,6 +41,7 @@ from hierax._methods.salvf_step import MultiplierSet, SALVFState, alphas, follow
 from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, rate
 from hierax._methods.watch import first_watch, looked
 from hierax._problem import samples
+from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._run.batches import Batches, default_size, look_at
@@ -145,7 +146,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
 
     def check(self, problem: Problem) -> None:
         """A repair draws anew inside of a program, where the host cannot feed it; the printed beta_k are unstable."""
-        if self.repair and isinstance(problem.xi, samples.Stream | samples.FiniteFiles):
+        if self.repair and isinstance(problem.xi, samples.Stream | FiniteFiles):
             raise InputError(
                 "SALVF(repair): needs an xi that can be drawn from (hx.Finite(arrays) or hx.Sampler(draw)), not a "
                 "Stream or files."
@@ -203,7 +204,9 @@ class SALVF(FromLowerSolution, WithSmoothness):
         scales = _scales(self, problem, x0, y0, key)
         rescaled = scaled(problem, scales)
 
-        def norms_at(carry: tuple[estimate.Curvature, PyTree, Rows], first: Array) -> tuple:
+        def norms_at(
+            carry: tuple[estimate.Curvature, PyTree, Rows], first: Array
+        ) -> tuple[tuple[estimate.Curvature, PyTree, Rows], None]:
             """Norms at a point; after those at y0, on to the lower level's solution as these norms find it."""
             most, w, lam = carry
             most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi, bool(self.follow)))
@@ -249,7 +252,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
         control = self._inner.control_step(self.smoothness) if self.control_variate else None
 
-        def gradient(at: Point) -> Any:
+        def gradient(at: Point) -> PsiGradient:
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
         factors = watch.x_factor if "x" in adapt else 1.0, watch.share if "y" in adapt else 1.0

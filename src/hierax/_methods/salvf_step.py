@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from hierax._base import tree_math
 from hierax._base.schedules import is_transformation
 from hierax._base.trees import dtype_of, largest, size
 from hierax._math.lagrangian import nonnegative
-from hierax._math.psi import Inner, Point, gradient_mapping, violation
+from hierax._math.psi import Inner, Point, PsiGradient, gradient_mapping, violation
 from hierax._methods.common import raw_size
 from hierax._methods.pace import Below, Pace, paced
 from hierax._methods.steps import rate
@@ -81,7 +81,9 @@ def paced_after(
     return paced(state.watch.pace, taken, tree_math.norm(way), Below(before.y, forced), Below(*inner))
 
 
-def step_metrics(method: SALVF, problem: Problem, old: Point, new: Point, d: Any, values: Multipliers) -> Metrics:
+def step_metrics(
+    method: SALVF, problem: Problem, old: Point, new: Point, d: PsiGradient, values: Multipliers
+) -> Metrics:
     """The report of a step, but for what the inner solver and the schedule know."""
     dtype = dtype_of(new.x, new.y)
     beyond = violation(values)

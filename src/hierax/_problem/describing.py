@@ -1,9 +1,8 @@
 """A problem in words: which functions it has, its sets, and where its samples come from."""
 
-from typing import Any
-
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from hierax._base.text import numbers_of, shown
 from hierax._problem.files import FiniteFiles
@@ -13,7 +12,7 @@ from hierax._problem.sets import Ball, Box, Free, NonNegative, Simplex, is_set
 LISTED = 8  # sets of a tree that are told one by one
 
 
-def set_text(sets: Any) -> str:
+def set_text(sets: PyTree) -> str:
     """A set, or a tree prefix of sets, in words.
 
     Examples:
@@ -29,7 +28,7 @@ def set_text(sets: Any) -> str:
     return "; ".join(told + [f"and {len(leaves) - LISTED} more"] * (len(leaves) > LISTED))
 
 
-def _one_set(one: Any) -> str:
+def _one_set(one: object) -> str:
     match one:
         case Free():
             return "the whole space"
@@ -44,13 +43,13 @@ def _one_set(one: Any) -> str:
     return type(one).__name__
 
 
-def _bound(bound: Any) -> str:
+def _bound(bound: PyTree) -> str:
     """A bound in words: one number where it is the same for all entries."""
     numbers = np.unique(numbers_of(bound))
     return shown(numbers) if numbers.size == 1 else shown(bound)
 
 
-def source_text(source: Any) -> str:
+def source_text(source: object) -> str:
     """Where samples come from, in words.
 
     Examples:
@@ -69,7 +68,7 @@ def source_text(source: Any) -> str:
     return "a stream of batches" if isinstance(source, Stream) else type(source).__name__
 
 
-def function_text(function: Any) -> str:
+def function_text(function: object) -> str:
     """What a function is called.
 
     Examples:

@@ -9,7 +9,7 @@ already are batches.
 
 import abc
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -277,7 +277,7 @@ class Stream:
         docs/guides/using.md, docs/guides/data.md
     """
 
-    def __init__(self, iterable: Iterable[Any], prefetch: int = 16) -> None:
+    def __init__(self, iterable: Iterable[PyTree], prefetch: int = 16) -> None:
         if not isinstance(iterable, Iterable):
             raise InputError(f"Stream(iterable): needs an iterable of batches, got {type(iterable).__name__}.")
         check_setting("Stream", "prefetch", prefetch, COUNT_GIVEN)
@@ -296,7 +296,7 @@ def streams(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray
     return zeta, xi, inner
 
 
-def plan(source: AbstractSource | None, key: PRNGKeyArray, block: Any, count: int, n: int) -> PyTree:
+def plan(source: AbstractSource | None, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> PyTree:
     """`source.plan`; without a source there is nothing to draw."""
     return None if source is None else source.plan(key, block, count, n)
 

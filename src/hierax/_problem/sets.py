@@ -1,7 +1,7 @@
 """The sets X and Y: convex, with a cheap projection (as in `optax.projections`)."""
 
 import abc
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -355,7 +355,7 @@ class _InUnits(AbstractSet):
         return jax.tree.map(jnp.divide, tree, self.lengths)
 
 
-def is_set(node: Any) -> bool:
+def is_set(node: object) -> bool:
     """Whether the node is a set (the leaves of a tree prefix of sets)."""
     return isinstance(node, AbstractSet)
 
@@ -435,7 +435,7 @@ def contains(sets: PyTree, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
     return jnp.array(jax.tree.leaves(inside)).all()
 
 
-def _check_number(name: str, value: Any, needs: str) -> None:
+def _check_number(name: str, value: object, needs: str) -> None:
     """Refuse what is neither a number nor an array of numbers (arrays of a compiled program are not looked at)."""
     if isinstance(value, bool) or not (_concrete(value) or isinstance(value, jax.core.Tracer)):
         raise InputError(f"{name}: needs {needs}, got {value!r}.")
@@ -443,7 +443,7 @@ def _check_number(name: str, value: Any, needs: str) -> None:
         raise InputError(f"{name}: needs {needs}, got an array of {np.asarray(value).dtype}.")
 
 
-def _concrete(value: Any) -> bool:
+def _concrete(value: object) -> bool:
     return isinstance(value, int | float | np.ndarray | np.generic) or (
         isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
     )

@@ -9,15 +9,17 @@ A variable that is one array is a number or nested lists; a tree is an object wi
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.files import Json
 from hierax._base.trees import split_variable
 from hierax._compile.fingerprint import fingerprint
 from hierax._compile.precision import float64
@@ -50,7 +52,7 @@ class Answer(NamedTuple):
     sha256: str
 
 
-def content_of(solution: Solution) -> dict[str, Any]:
+def content_of(solution: Solution) -> dict[str, Json]:
     """What `answer.json` holds for a solution."""
     found = fingerprint(solution.problem, solution.x, solution.y)
     return {
@@ -95,7 +97,7 @@ def read(path: Path, problem: Problem, x0: PyTree, y0: PyTree) -> Answer:
     )
 
 
-def answer_hash(content: dict[str, Any]) -> str:
+def answer_hash(content: Mapping[str, Json]) -> str:
     """The hash of an answer's JSON, whatever the order of its keys and its spaces.
 
     Examples:
@@ -106,7 +108,7 @@ def answer_hash(content: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _paths(tree: PyTree) -> dict[str, Any]:
+def _paths(tree: PyTree) -> dict[str, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct]:
     """Every array of a tree by its path."""
     named = [
         (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
@@ -118,7 +120,7 @@ def _paths(tree: PyTree) -> dict[str, Any]:
     return dict(named)
 
 
-def _by_path(tree: PyTree) -> Any:
+def _by_path(tree: PyTree) -> Json:
     found = {path: np.asarray(leaf, np.float64).tolist() for path, leaf in _paths(tree).items()}
     return found[""] if set(found) == {""} else found
 

@@ -102,7 +102,7 @@ class Call:
     seed: Seed = 0
     tol: float | None = None
     record_every: int | None = None
-    callback: Callable[[Info], Any] | None = None
+    callback: Callable[[Info], object] | None = None
     output: Output = "last"
     progress: bool | None = None
     state: State | None = None
@@ -142,10 +142,10 @@ class Call:
         object.__setattr__(part, "notes", self.notes.under(name))
         return part
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, object]:
         """The arguments that it takes to repeat the call, as they were given; those left unset are left out."""
         names = ("max_steps", "seconds", "tol", "record_every")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         given["seed"] = self.seed if isinstance(self.seed, int) else "a JAX key"
         if self.output != "last":
             given["output"] = self.output

@@ -1,21 +1,26 @@
 """A user's callback whose errors lose nothing: the run ends with what it has, and the error is raised with it."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from hierax._run.call import Info
 
 
 class Guarded:
     """Calls a callback; one that fails ends the run as if it had asked for that."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[[Info], object]) -> None:
         self._function = function
         self.error: BaseException | None = None
         self.stopped = False  # whether the latest call ended its run
 
-    def __call__(self, info: Any) -> Any:
+    def __call__(self, info: Info) -> object:
         """What the callback returns; True after an error. Ctrl-C is the run's own business."""
         if self.error is not None:
             return True
@@ -30,7 +35,7 @@ class Guarded:
             return True
 
 
-def guarded(callback: object) -> Any:
+def guarded(callback: Callable[[Info], object] | None) -> Callable[[Info], object] | None:
     """The callback, guarded; what is no function stays as it is, to be refused."""
     return Guarded(callback) if callable(callback) else callback
 

@@ -14,6 +14,7 @@ import re
 import shutil
 import warnings
 import zipfile
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -191,6 +192,6 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise Damaged(f"{type(error).__name__}: {error}") from error
 
 
-def _hash_of(content: dict[str, Any]) -> str:
+def _hash_of(content: Mapping[str, object]) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

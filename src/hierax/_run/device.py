@@ -7,7 +7,7 @@ loop knows nothing else about a method than its protocol (`method.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -69,7 +69,7 @@ class Record(NamedTuple):
 class Run(NamedTuple):
     """Everything about one start that changes (arrays only)."""
 
-    state: Any
+    state: PyTree
     code: Int[Array, ""]
     window: Window
     last: Float[Array, "3"]  # of the last step: violation, c2 times it in the method's units, ||y - w||
@@ -80,7 +80,7 @@ class Run(NamedTuple):
     kept_weight: Scalar
 
 
-def first_run(problem: Problem, method: AbstractMethod, state: Any, output: Output) -> Run:
+def first_run(problem: Problem, method: AbstractMethod, state: PyTree, output: Output) -> Run:
     """A run before its first step."""
     dtype = dtype_of(state.point.x, state.point.y)
     x, y = state.point.x, state.point.y
@@ -96,7 +96,7 @@ def first_run(problem: Problem, method: AbstractMethod, state: Any, output: Outp
     )
 
 
-def _nothing_kept(problem: Problem, method: AbstractMethod, state: Any, output: Output) -> dict[str, Any]:
+def _nothing_kept(problem: Problem, method: AbstractMethod, state: PyTree, output: Output) -> dict[str, PyTree]:
     weight = jnp.full((), jnp.inf if output == "best" else 0.0, dtype_of(state.point.x, state.point.y))
     return {"kept": None if output == "last" else _answer(problem, method, state), "kept_weight": weight}
 
@@ -108,7 +108,7 @@ def restarted(problem: Problem, method: AbstractMethod, run: Run, output: Output
     return run._replace(**_nothing_kept(problem, method, run.state, output)) if fresh else run
 
 
-def _answer(problem: Problem, method: AbstractMethod, state: Any) -> Answer:
+def _answer(problem: Problem, method: AbstractMethod, state: PyTree) -> Answer:
     return Answer(state.point.x, state.point.y, method.multipliers(problem, state))
 
 
@@ -138,7 +138,7 @@ def _values(problem: Problem, x: PyTree, y: PyTree, tickets: Tickets) -> PyTree:
 
 
 def _keep(
-    problem: Problem, method: AbstractMethod, output: Output, run: Run, state: Any, metrics: Metrics
+    problem: Problem, method: AbstractMethod, output: Output, run: Run, state: PyTree, metrics: Metrics
 ) -> tuple[Answer | None, Scalar]:
     """Update the answer that is averaged over the tail, or drawn at random, as the run goes."""
     if output == "tail":
@@ -192,7 +192,7 @@ def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, t
     return select(running, new, run), row
 
 
-def over_starts(function: Callable[..., Any], spread: Spread) -> Callable[..., Any]:
+def over_starts(function: Callable[..., PyTree], spread: Spread) -> Callable[..., PyTree]:
     """Apply `function(method, run, ...)` to one start or to all of them; arrays carry the axis of starts."""
     if spread == "one":
         return function

@@ -211,7 +211,7 @@ class Host:
                 stops = self._answer_of(self.call.callback, point.x, point.y)
         return bool(self.processes.exchanged(stops)[0, 0])
 
-    def _answer_of(self, callback: Callable[[Info], Any], x: PyTree, y: PyTree) -> bool:
+    def _answer_of(self, callback: Callable[[Info], object], x: PyTree, y: PyTree) -> bool:
         x, y = self.prepared.whole(x, y)
         x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
         try:
@@ -264,7 +264,7 @@ class Host:
         if self.done and int(np.max(step)) > int(np.max(opened)):
             self._run_chunk(0, True, 0, self.feeding.last, tol=None)
 
-    def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, Any], tol: float | None) -> None:
+    def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, PyTree], tol: float | None) -> None:
         """Order `lead` steps (and a record), and then `rows` rows of steps with a record each."""
         orders = Orders(
             first_step=on_device(self.step, np.int32),
@@ -339,8 +339,8 @@ def _without_a_batch(error: Exception) -> Ending:
 
 def _finish(
     output: Output, spread: Spread, problem: Problem, runs: Run, method: AbstractMethod
-) -> tuple[Any, Any, Multipliers]:
-    def one(method: AbstractMethod, run: Run) -> tuple[Any, Any, Multipliers]:
+) -> tuple[PyTree, PyTree, Multipliers]:
+    def one(method: AbstractMethod, run: Run) -> tuple[PyTree, PyTree, Multipliers]:
         state = run.state if run.kept is None else method.moved_to(run.state, *run.kept)
         x, y, multipliers = method.finish(problem, state)
         # An exact solver's y may miss a bound by a rounding error: an entry on its bound is on it to the last digit.

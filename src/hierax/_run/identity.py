@@ -9,8 +9,8 @@ import dataclasses
 import functools
 import hashlib
 import types
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -93,7 +93,7 @@ def _settings(asked: object) -> Iterator[tuple[str, str]]:
             yield f"method setting {field.name}", described(getattr(asked, field.name))
 
 
-def described(value: Any, deep: int = 0) -> str:
+def described(value: object, deep: int = 0) -> str:
     """A setting as a text that tells it from others: numbers as they are, functions by what they are made of."""
     if value is None or isinstance(value, bool | str):
         return str(value)
@@ -118,7 +118,7 @@ def described(value: Any, deep: int = 0) -> str:
     return type(value).__name__
 
 
-def _made_of(function: types.FunctionType, inside: Any) -> str:
+def _made_of(function: types.FunctionType, inside: Callable[[object], str]) -> str:
     """A function's code, its defaults and what it closes over."""
     code = function.__code__
     constants = [repr(one) for one in code.co_consts if not isinstance(one, types.CodeType)]

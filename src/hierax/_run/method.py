@@ -6,7 +6,7 @@ steps taken (`_methods.steps`) stands outside. docs/guides/own-method.md writes 
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -75,11 +75,11 @@ class AbstractMethod(AbstractSolver):
         """
 
     @abc.abstractmethod
-    def step(self, problem: Problem, state: Any, tickets: Tickets) -> tuple[Any, Metrics]:
+    def step(self, problem: Problem, state: PyTree, tickets: Tickets) -> tuple[PyTree, Metrics]:
         """One outer step on the planned samples `tickets`."""
 
     @abc.abstractmethod
-    def multipliers(self, problem: Problem, state: Any) -> Multipliers:
+    def multipliers(self, problem: Problem, state: PyTree) -> Multipliers:
         """lam of the lower level and the multipliers of the upper constraints, in the user's units."""
 
     @abc.abstractmethod
@@ -98,23 +98,23 @@ class AbstractMethod(AbstractSolver):
             zeta=default_size(problem.zeta, self.batch_zeta), xi=default_size(problem.xi, self.batch_xi), asked=asked
         )
 
-    def staged(self, step: int) -> tuple[Any, int]:
+    def staged(self, step: int) -> tuple[Self, int]:
         """The method with the batch sizes of an outer step, and the next step at which they change."""
         return self, NEVER
 
-    def zero_residual(self, state: Any) -> Residual:
+    def zero_residual(self, state: PyTree) -> Residual:
         """Zeros in the structure of `Metrics.residual`."""
         return jax.tree.map(jnp.zeros_like, Residual(state.point.x, state.point.y))
 
-    def moved_to(self, state: Any, x: PyTree, y: PyTree, multipliers: Multipliers) -> Any:
+    def moved_to(self, state: PyTree, x: PyTree, y: PyTree, multipliers: Multipliers) -> PyTree:
         """The state at another point of the run: the average, the best or the random iterate."""
         return state._replace(point=state.point._replace(x=x, y=y))
 
-    def finish(self, problem: Problem, state: Any) -> tuple[PyTree, PyTree, Multipliers]:
+    def finish(self, problem: Problem, state: PyTree) -> tuple[PyTree, PyTree, Multipliers]:
         """(x, y, multipliers in the user's units) after the last step."""
         return state.point.x, state.point.y, self.multipliers(problem, state)
 
-    def step_limits(self, problem: Problem, state: Any) -> dict[str, tuple[Scalar, Scalar]]:
+    def step_limits(self, problem: Problem, state: PyTree) -> dict[str, tuple[Scalar, Scalar]]:
         """Each step length in use and the longest that is stable where the state is: what to blame for a failure."""
         return {}
 

@@ -108,7 +108,7 @@ class Journal:
         between = max(ON_TIME_SHARE * self.every - WRITE_RESERVE * self._write_seconds, self._write_seconds)
         return self._taken + between - time.monotonic()
 
-    def put(self, name: str, value: Any, progress: str) -> None:
+    def put(self, name: str, value: object, progress: str) -> None:
         """Keep a record; an earlier one of the same name is replaced. A record that cannot be kept ends no run."""
         self._put_at = time.monotonic()
         try:
@@ -177,7 +177,7 @@ class Notes:
         """Seconds until what is under way should be put and written."""
         return self.journal.left
 
-    def put(self, name: str, value: Any, progress: str = "") -> None:
+    def put(self, name: str, value: object, progress: str = "") -> None:
         """Keep a record, and write a checkpoint where it is time to."""
         if self.kept:
             self.journal.put(self._prefix + name, value, progress or f"{self._prefix}{name} done")

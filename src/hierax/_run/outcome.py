@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import PyTree, Scalar
 
 from hierax._compile.placement import read
 from hierax._problem.problem import Problem
@@ -164,5 +164,5 @@ class Outcome:
         return (found and advice.no_step_too_long) or advice.shorten_steps
 
 
-def _step_limits(problem: Problem, run: Run, method: AbstractMethod) -> dict[str, tuple[Any, Any]]:
+def _step_limits(problem: Problem, run: Run, method: AbstractMethod) -> dict[str, tuple[Scalar, Scalar]]:
     return method.step_limits(problem, run.state)

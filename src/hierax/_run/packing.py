@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hierax._base.errors import InputError
+from hierax._base.files import Json
 
 
 class Packed(NamedTuple):
     """A value as JSON, in which arrays are numbered, and these arrays."""
 
-    content: Any
+    content: Json
     arrays: list[np.ndarray]
 
 
-def packed(value: Any) -> Packed:
+def packed(value: object) -> Packed:
     """Take a value apart.
 
     Examples:
@@ -60,7 +61,7 @@ def from_bytes(content: bytes) -> dict[str, Packed]:
     return found
 
 
-def _taken_apart(value: Any, arrays: list[np.ndarray]) -> Any:
+def _taken_apart(value: object, arrays: list[np.ndarray]) -> Json:
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
@@ -91,7 +92,7 @@ def _taken_apart(value: Any, arrays: list[np.ndarray]) -> Any:
     return {"type": type(value).__name__, "fields": {name: _taken_apart(part, arrays) for name, part in fields.items()}}
 
 
-def _put_together(content: Any, arrays: list[np.ndarray], types: dict[str, type]) -> Any:
+def _put_together(content: object, arrays: list[np.ndarray], types: dict[str, type]) -> object:
     if isinstance(content, list):
         return [_put_together(entry, arrays, types) for entry in content]
     if not isinstance(content, dict):

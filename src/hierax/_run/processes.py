@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
@@ -103,7 +104,7 @@ def _digest(value: PyTree) -> int:
     """A number that differs where the numbers or texts in a tree do."""
     digest = 0
     for leaf in jax.tree.leaves(value):
-        if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         number = isinstance(leaf, bool | int | float | np.ndarray | np.generic | jax.Array)
         digest = zlib.crc32(np.ascontiguousarray(leaf).tobytes() if number else type(leaf).__name__.encode(), digest)

@@ -9,9 +9,8 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,8 @@ rich_console, rich_progress = lazy("rich.console"), lazy("rich.progress")
 SHOWN = ("upper", "violation", "gap", "stationarity")
 LINE_SECONDS = 5.0  # seconds between two lines on stderr
 LINES_PER_LOG_ENTRY = 2  # the logger gets every second of them
-Show = Callable[[int, dict[str, Any] | None], None]
+Numbers = Mapping[str, float | np.ndarray]  # of a record, by name; of many starts, arrays
+Show = Callable[[int, Numbers | None], None]
 
 logger = logging.getLogger("hierax")
 
@@ -36,9 +36,10 @@ class News:
 
     def __init__(self, doing: str = "preparing and compiling") -> None:
         self._begin = time.perf_counter()
-        self._done, self._record = doing, dict[str, Any]()
+        self._done = doing
+        self._record: Numbers = {}
 
-    def say(self, done: str, record: dict[str, Any] | None) -> None:
+    def say(self, done: str, record: Numbers | None) -> None:
         """So much is done, for example "3 of 16 starts"; and the latest record, None: as before."""
         self._done = done
         if record is not None:
@@ -50,7 +51,7 @@ class News:
         return f"hierax: {time.perf_counter() - self._begin:.0f} s, {self._done}{', ' if numbers else ''}{numbers}"
 
 
-def numbers_shown(record: dict[str, Any], between: str) -> str:
+def numbers_shown(record: Numbers, between: str) -> str:
     """The numbers of a record that are worth showing; of many starts, their medians.
 
     Examples:
@@ -105,7 +106,7 @@ def progress_bar(wanted: bool | None, news: News, total: int, unit: str) -> Iter
     Where the unit is seconds the time itself is what is done.
     """
 
-    def tell(done: int, record: dict[str, Any] | None) -> None:
+    def tell(done: int, record: Numbers | None) -> None:
         most = max(done, total)  # a search may add starts
         news.say(f"of at most {total} s" if unit == "seconds" else f"{done} of {most} {unit}", record)
 
@@ -123,7 +124,7 @@ def progress_bar(wanted: bool | None, news: News, total: int, unit: str) -> Iter
     with rich_progress.Progress(*columns, console=rich_console.Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total, text="")
 
-        def show(done: int, record: dict[str, Any] | None) -> None:
+        def show(done: int, record: Numbers | None) -> None:
             tell(done, record)
             bar.update(task, completed=done, text=numbers_shown(record or {}, "  "))
 

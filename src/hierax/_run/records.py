@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import ItemsView, Iterator, KeysView
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -13,6 +13,9 @@ from hierax._base.files import write_whole
 from hierax._base.lazy import lazy
 from hierax._run.device import Record
 from hierax._run.spending import Spending
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 pandas = lazy("pandas")
 
@@ -68,7 +71,7 @@ class History:
         writer.writerows(zip(*(column.tolist() for column in self.columns.values()), strict=True))
         write_whole(Path(path), lambda file: file.write(text.getvalue().encode()))
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> "DataFrame":
         """The records as a `pandas.DataFrame`, one row per record (needs pandas).
 
         Records of many starts get one row per record and start, with the number of the start as a column.
@@ -113,7 +116,7 @@ class Records:
         if columns:
             self._tables = [(Record(**columns), times)]
 
-    def last(self) -> dict[str, Any] | None:
+    def last(self) -> dict[str, np.ndarray] | None:
         """The latest record; None where there is none yet."""
         if not self._tables:
             return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
@@ -15,7 +15,7 @@ class PointLike(Protocol):
     @property
     def y(self) -> PyTree: ...
     @property
-    def _replace(self) -> Callable[..., Any]: ...
+    def _replace(self) -> Callable[..., Self]: ...
 
 
 class MethodState(Protocol):
@@ -28,7 +28,7 @@ class MethodState(Protocol):
     @property
     def key(self) -> PRNGKeyArray: ...
     @property
-    def _replace(self) -> Callable[..., Any]: ...
+    def _replace(self) -> Callable[..., Self]: ...
 
 
 class Residual(NamedTuple):
@@ -156,7 +156,7 @@ class Begun(NamedTuple):
     """
 
     method: Any
-    state: Any
+    state: PyTree
     doubts: Mapping[str, Bool[Array, ""]] = MappingProxyType({})
 
 

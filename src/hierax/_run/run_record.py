@@ -1,6 +1,6 @@
 """What a run of steps leaves in a checkpoint: its state, its history, and where its streams are, all of one moment."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class RunRecord(NamedTuple):
     compile_seconds: float
     waiting_seconds: float
     spent: Costs
-    columns: dict[str, Any]
+    columns: dict[str, np.ndarray]
     times: np.ndarray
     places: dict[str, Place]
 

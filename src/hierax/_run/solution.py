@@ -30,6 +30,7 @@ from hierax._run.status import Status
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
     from hierax._run.method import AbstractSolver
 
@@ -68,7 +69,7 @@ class Counts:
         """Those of a search that does not count its gradients and lower solves."""
         return cls(zeta, xi, None, None, None, None, seconds, compile_seconds)
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """The counts as a `pandas.DataFrame` of one row (needs pandas)."""
         return pandas.DataFrame([dataclasses.asdict(self)])
 
@@ -131,7 +132,7 @@ class Solution(_Plotted):
     tol: float = SHOWN_TOLERANCE
     several_processes: bool = False
     starts: Starts = Starts()
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def judgement(self) -> Judgement | None:
@@ -327,7 +328,7 @@ class Solutions(_Plotted):
     log: tuple[str, ...] = ()
     each: tuple[Solution, ...] = ()
     several_processes: bool = False
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def certificate(self) -> Sequence[Certificate]:
@@ -409,7 +410,7 @@ class Solutions(_Plotted):
         """A table of the starts as notebooks show it."""
         return notebook_table(repr(self), reports.rows_of_starts(self), reports.STARTS_HEADINGS)
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """A `pandas.DataFrame` with a row per start: how it ended, and F at its end (needs pandas)."""
         rows = [
             {
@@ -429,10 +430,10 @@ class Solutions(_Plotted):
         return f"Solutions({len(self)} starts: {', '.join(f'{count} {name}' for name, count in names.items())})"
 
 
-def _of_start(i: int) -> Callable[[Any], Any]:
+def _of_start(i: int) -> Callable[[PyTree], PyTree]:
     """The part of start i of a tree of stacked arrays."""
 
-    def pick(tree: Any) -> Any:
+    def pick(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, tree)
 
     return pick

@@ -31,7 +31,7 @@ def stacked(each: list[Solution]) -> Solutions:
     )
 
 
-def _sum(counts: list[Any]) -> Any:
+def _sum(counts: list[float | None]) -> Any:
     """None where one of them was not counted."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
@@ -40,7 +40,7 @@ def _sum(counts: list[Any]) -> Any:
 def _together(trees: list[PyTree]) -> PyTree:
     """Arrays on a new leading axis (NumPy's stay NumPy's, with their precision); what is none, once."""
 
-    def stack(*leaves: Any) -> Any:
+    def stack(*leaves: PyTree) -> PyTree:
         if not eqx.is_array_like(leaves[0]):
             return leaves[0]
         return (jnp if all(isinstance(leaf, jax.Array) for leaf in leaves) else np).stack(leaves)

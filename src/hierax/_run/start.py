@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -167,7 +167,7 @@ def _kind(setting: object, unset: str) -> str:
     return "a number or schedule"
 
 
-def _merged(asked: Any, known: Any) -> Any:
+def _merged(asked: PyTree, known: PyTree) -> PyTree:
     """The settings of `asked`; where it leaves one unset, that of `known`."""
     if asked is None:
         return known

@@ -6,12 +6,13 @@ leave the devices, `placed` the one where they return to them.
 """
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.trees import on_device
@@ -64,24 +65,24 @@ def hash_of_arrays(tree: PyTree) -> str:
     return HASH + whole.hexdigest()
 
 
-def _stored(tree: PyTree) -> list[tuple[str, Any]]:
+def _stored(tree: PyTree) -> list[tuple[str, PyTree]]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves if _is_stored(leaf)]
 
 
-def _is_stored(leaf: Any) -> bool:
+def _is_stored(leaf: object) -> bool:
     return eqx.is_array_like(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
-def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
+def _is_key(leaf: object) -> bool:
+    return jnp.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
 
 
-def _to_numpy(leaf: Any) -> np.ndarray:
+def _to_numpy(leaf: PyTree) -> np.ndarray:
     return np.array(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
 
 
-def _like(leaf: Any, array: np.ndarray, name: str, key: str | None) -> Any:
+def _like(leaf: PyTree, array: np.ndarray, name: str, key: str | None) -> PyTree:
     """The stored array as the kind of thing that `leaf` is."""
     if key is not None and _is_key(leaf):
         restored = jax.random.wrap_key_data(on_device(array), impl=key)
@@ -94,7 +95,7 @@ def _like(leaf: Any, array: np.ndarray, name: str, key: str | None) -> Any:
     return type(leaf)(array) if isinstance(leaf, bool | int | float) else on_device(array)
 
 
-def _refuse_other(name: str, found: Any, expected: Any) -> None:
+def _refuse_other(name: str, found: Array | np.ndarray, expected: Array | np.ndarray | jax.ShapeDtypeStruct) -> None:
     if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         raise InputError(
             f"checkpoint: {name} has shape {found.shape} and dtype {found.dtype}, this problem needs {expected.shape} "

@@ -7,7 +7,7 @@ brought back.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -31,15 +31,15 @@ class Place(NamedTuple):
     """
 
     given: int = 0
-    state: Any = None
-    form: Any = None
+    state: object = None
+    form: list[tuple[list[int], str]] | None = None
     digest: str = ""
 
 
 class PlacedBatches:
     """The batches of an iterable from a place on, epoch after epoch, each with the place behind it."""
 
-    def __init__(self, iterable: Iterable[Any], begin: Place, with_states: bool) -> None:
+    def __init__(self, iterable: Iterable[PyTree], begin: Place, with_states: bool) -> None:
         self._iterable, self._begin, self._with_states = iterable, begin, with_states
         self._endless = not isinstance(iterable, Iterator)
 
@@ -62,7 +62,7 @@ class PlacedBatches:
                 return
             iterator, given = iter(self._iterable), 0
 
-    def _opened(self, place: Place) -> tuple[Iterator[Any], int]:
+    def _opened(self, place: Place) -> tuple[Iterator[PyTree], int]:
         """An iterator, and how many batches of it are to be skipped."""
         own = _methods_of(self._iterable)
         if place.state is not None and own is not None:
@@ -75,7 +75,7 @@ class PlacedBatches:
             getattr(iterator, names[1])(place.state)
         return iterator, 0
 
-    def _state(self, iterator: Iterator[Any]) -> Any:
+    def _state(self, iterator: Iterator[PyTree]) -> object:
         """What the iterator, or the iterable, says of itself; None: it has no such method."""
         owner = iterator if _methods_of(self._iterable) is None else self._iterable
         names = _methods_of(owner)
@@ -96,7 +96,7 @@ class OtherBatches(Exception):
         )
 
 
-def refuse_unless_restorable(name: str, iterable: Iterable[Any]) -> None:
+def refuse_unless_restorable(name: str, iterable: Iterable[PyTree]) -> None:
     """Raise InputError for an iterator that nobody could bring back to where it was."""
     if isinstance(iterable, Iterator) and _methods_of(iterable) is None:
         raise InputError(
@@ -107,7 +107,7 @@ def refuse_unless_restorable(name: str, iterable: Iterable[Any]) -> None:
         )
 
 
-def _copied(leaf: Any) -> np.ndarray:
+def _copied(leaf: object) -> np.ndarray:
     """A batch's array with memory of its own: a loader may refill its buffer for the next batch."""
     return np.asarray(leaf) if isinstance(leaf, jax.Array) else np.array(leaf)  # nobody writes into a jax.Array
 

@@ -13,17 +13,22 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import PyTree, PyTreeDef
 
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._problem.samples import Stream
 from hierax._run.clock import Patience, Waiting, endless
 from hierax._run.state_arrays import hash_of_arrays
 from hierax._run.stream_places import OtherBatches, Place, PlacedBatches, refuse_unless_restorable
+
+Form = tuple[PyTreeDef, tuple[tuple[tuple[int, ...], np.dtype], ...]]
+"""Structure of a batch, and shapes and types of its arrays."""
+
+Item = TypeVar("Item")
 
 POLL_SECONDS = 0.05  # seconds between two looks at the clock while waiting
 SILENT_SECONDS = 10.0  # seconds without a batch after which a warning says what the run is waiting for
@@ -82,7 +87,7 @@ class Feeder:
         """`begin`: where in the stream; `restorable`: whether iterators are asked for their state at every batch."""
         self.name, self.patience, self.restorable = name, patience, restorable
         self.waiting = Waiting()  # of the run that takes the batches
-        self._queue: queue.Queue = queue.Queue(maxsize=stream.prefetch)
+        self._queue: queue.Queue[_Fetched | _End] = queue.Queue(maxsize=stream.prefetch)
         self._stop = threading.Event()
         fill = (PlacedBatches(stream.iterable, begin, restorable), self._queue, self._stop)
         self._thread = threading.Thread(target=_fill, args=fill, daemon=True, name=f"hierax stream {name}")
@@ -272,18 +277,18 @@ def reopened(feeder: Feeder, stream: Stream, place: Place) -> Feeder:
     return again
 
 
-def _form(batch: PyTree) -> tuple[Any, tuple]:
+def _form(batch: PyTree) -> Form:
     """What a compiled program knows of a batch: its structure, and shapes and types of its arrays."""
     leaves, structure = jax.tree.flatten(batch)
     return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
-def _as_kept(form: tuple[Any, tuple]) -> list[tuple[list[int], str]]:
+def _as_kept(form: Form) -> list[tuple[list[int], str]]:
     """The shapes and types of a form, as a checkpoint keeps them."""
     return [(list(shape), np.dtype(dtype).name) for shape, dtype in form[1]]
 
 
-def _shown(form: tuple[Any, tuple]) -> str:
+def _shown(form: Form) -> str:
     structure, leaves = form
     shapes = jax.tree.unflatten(structure, [shape for shape, _ in leaves])
     kinds = sorted({str(dtype) for _, dtype in leaves})
@@ -293,7 +298,7 @@ def _shown(form: tuple[Any, tuple]) -> str:
 # -- the thread -------------------------------------------------------------------------------------------------------
 
 
-def _fill(placed: PlacedBatches, batches: queue.Queue, stop: threading.Event) -> None:
+def _fill(placed: PlacedBatches, batches: queue.Queue[_Fetched | _End], stop: threading.Event) -> None:
     """Put batches into the queue until they end or `stop` is set. Whatever the iterable raises ends the stream."""
     try:
         for batch, place in placed:
@@ -305,8 +310,8 @@ def _fill(placed: PlacedBatches, batches: queue.Queue, stop: threading.Event) ->
 
 
 def received(
-    items: queue.Queue, seconds: float | None, look_around: Callable[[float], None], waiting: Waiting
-) -> Any | None:
+    items: queue.Queue[Item], seconds: float | None, look_around: Callable[[float], None], waiting: Waiting
+) -> Item | None:
     """The next item of a queue; None where it does not come within the seconds (None: without end).
 
     While it waits it calls `look_around` again and again, which may raise, with the seconds so far.
@@ -327,7 +332,7 @@ def received(
         waiting.seconds += time.perf_counter() - begin
 
 
-def put_unless_stopped(item: object, batches: queue.Queue, stop: threading.Event) -> bool:
+def put_unless_stopped(item: Item, batches: queue.Queue[Item], stop: threading.Event) -> bool:
     """Wait for a place in the queue; False where nobody wants the item any more."""
     while not stop.is_set():
         try:

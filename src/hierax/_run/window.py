@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax._base import tree_math
 from hierax._problem.problem import Problem
@@ -39,7 +39,7 @@ class Window(NamedTuple):
     alternating: Residual | None
 
 
-def empty_window(problem: Problem, method: AbstractMethod, state: Any, dtype: jnp.dtype) -> Window:
+def empty_window(problem: Problem, method: AbstractMethod, state: PyTree, dtype: jnp.dtype) -> Window:
     """A window that opens at the state."""
     zero = method.zero_residual(state)
     sampled = problem.zeta is not None or problem.xi is not None

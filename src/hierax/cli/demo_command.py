@@ -10,13 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from hierax._base.errors import RunFailed
+from hierax._run.call import Info
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
 from hierax.cli.run_folder import Out
 from hierax.problems import toy
 from hierax.problems.toy import SIDE, hyper_objective, local_minimisers
 from hierax.report import draw_or_say, new_figure, save_figure
-from hierax.solving import Info, solve
+from hierax.solving import solve
 
 EXAMPLE = "Example: hierax demo"
 START = (2.2, 0.5)  # in the valley of another local minimiser, and far from the lower level's solution y = x

@@ -33,7 +33,7 @@ class OneLineErrors(typer.core.TyperGroup):
         point = plugins.found().get(cmd_name)
         return None if point is None else typer.core.TyperCommand(cmd_name, help=plugins.summary(point))
 
-    def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple:  # type: ignore[override]
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple[str | None, object, list[str]]:  # type: ignore[override]
         """The command that is called; one of another package is imported."""
         command = plugins.loaded(args[0]) if args[0] not in self.commands else None
         return super().resolve_command(ctx, args) if command is None else (args[0], command, args[1:])

@@ -4,14 +4,15 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from hierax import report
 from hierax._judge.certificate import Certificate
 from hierax._run.solution import Solution
+from hierax.reports.json_values import as_json
+from hierax.reports.versions import versions
 
 FORMAT = "hierax solve 1"
 NUMBERS = ("violation", "max_violation", "lower_gap", "distance", "kkt_residual", "hypergradient_norm")
@@ -46,8 +47,8 @@ def document(
     certificate: Certificate | None,
     why_none: str | None,
     *,
-    answer: dict[str, Any],
-    settings: dict[str, Any],
+    answer: Mapping[str, object],
+    settings: Mapping[str, object],
     folder: Path,
     exit_code: int,
 ) -> str:
@@ -65,12 +66,12 @@ def document(
         "settings": settings,
         "counts": solution.counts,
         "log": solution.log,
-        "versions": report.versions(),
+        "versions": versions(),
         "folder": str(folder),
     }
-    return json.dumps(report.as_json(content), indent=2)
+    return json.dumps(as_json(content), indent=2)
 
 
-def _certificate(certificate: Certificate, tol: float) -> dict[str, Any]:
+def _certificate(certificate: Certificate, tol: float) -> dict[str, object]:
     numbers = {name: getattr(certificate, name) for name in NUMBERS}
     return {"verdict": certificate.verdict(tol), "tol": tol, "reasons": certificate.reasons(tol), **numbers}

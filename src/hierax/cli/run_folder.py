@@ -16,6 +16,8 @@ from hierax._base.errors import InputError
 from hierax._run.checkpoint_folder import clear, numbers_in
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
+from hierax.reports.folder import RUN, RUNNING
+from hierax.reports.json_values import as_json
 
 CHECKPOINT = "checkpoint"  # what a run leaves in its folder for --resume
 ANSWER = "answer.json"  # and for `hierax verify`
@@ -40,13 +42,11 @@ def with_earlier(asked: Settings, folder: Path, known_methods: list[str]) -> Set
     if earlier is None:
         print(f"Nothing to resume in {folder}: the run begins.")
         return asked
-    if earlier["status"]["name"] != report.RUNNING and not numbers_in(folder / CHECKPOINT):
+    if earlier["status"]["name"] != RUNNING and not numbers_in(folder / CHECKPOINT):
         raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
     known = Settings(*(earlier["settings"].get(name) for name in Settings._fields))
     if known.method not in known_methods:
-        raise InputError(
-            f"{folder / report.RUN}: knows no method {known.method!r}; it knows {', '.join(known_methods)}."
-        )
+        raise InputError(f"{folder / RUN}: knows no method {known.method!r}; it knows {', '.join(known_methods)}.")
     return Settings(
         asked.method or known.method,
         asked.max_steps or known.max_steps,
@@ -57,7 +57,7 @@ def with_earlier(asked: Settings, folder: Path, known_methods: list[str]) -> Set
 def begin_anew(folder: Path) -> None:
     """Clear the folder of an earlier run's checkpoints; refuse where that run was killed and can go on."""
     earlier = _earlier(folder)
-    if earlier is not None and earlier["status"]["name"] == report.RUNNING and numbers_in(folder / CHECKPOINT):
+    if earlier is not None and earlier["status"]["name"] == RUNNING and numbers_in(folder / CHECKPOINT):
         raise InputError(
             f"--out {folder}: holds a run that was killed, or is under way. Add --resume to go on with it, name "
             f"another folder, or remove {folder / CHECKPOINT}."
@@ -68,7 +68,7 @@ def begin_anew(folder: Path) -> None:
 @contextmanager
 def under_way(folder: Path, settings: Mapping[str, object]) -> Iterator[None]:
     """The folder says that a run is under way; where the run is refused, it says what it said before."""
-    path = folder / report.RUN
+    path = folder / RUN
     try:
         before = path.read_bytes() if path.is_file() else None
         report.begin_run(folder, settings)
@@ -81,7 +81,7 @@ def under_way(folder: Path, settings: Mapping[str, object]) -> Iterator[None]:
         raise
 
 
-def write(folder: Path, solution: Solution, settings: Mapping[str, object], answer: dict[str, Any]) -> None:
+def write(folder: Path, solution: Solution, settings: Mapping[str, object], answer: Mapping[str, object]) -> None:
     """Everything that a run leaves in its folder; where that cannot be written, the answer is printed at least."""
     try:
         report.write_json(folder / ANSWER, answer)
@@ -89,13 +89,13 @@ def write(folder: Path, solution: Solution, settings: Mapping[str, object], answ
         if isinstance(solution.method, AbstractMethod) and solution.state is not None:
             report.draw_or_say(lambda: report.draw_history(folder), print)
     except OSError:
-        print(json.dumps(report.as_json(answer)))
+        print(json.dumps(as_json(answer)))
         raise
 
 
 def _earlier(folder: Path) -> dict[str, Any] | None:
     """What run.json says of the run in the folder; None: there is none."""
-    path = folder / report.RUN
+    path = folder / RUN
     if not path.is_file():
         return None
     try:

@@ -1,10 +1,11 @@
 """What the estimators share: checks of what `fit` is given, the certificate, the warning of an unfinished tuning."""
 
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
@@ -56,7 +57,7 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
             self._certificate = certify(*self.stated_)
         return self._certificate
 
-    def _given(self, X: Any, y: Any, sample_weight: Any) -> Given:
+    def _given(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Given:
         """What `fit` was given; sets `classes_` and forgets what an earlier `fit` has left."""
         self.__dict__.pop("_certificate", None)
         features, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=1)
@@ -88,7 +89,7 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
         codes[given.counted] = given.codes
         return kept(folds(everyone, codes, self.cv, rng), given.counted)
 
-    def _features(self, X: Any) -> Float[np.ndarray, "n d"]:
+    def _features(self, X: ArrayLike) -> Float[np.ndarray, "n d"]:
         """Features to predict for."""
         check_is_fitted(self)
         return validate_data(self, X, dtype=np.float64, reset=False)
@@ -103,14 +104,14 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
         )
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
+def whole_number(name: str, value: int, least: int) -> int:
     """A setting that must be a whole number."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name}={value!r}: needs a whole number >= {least}.")
     return int(value)
 
 
-def number(name: str, value: Any, least: float, strict: bool = False) -> float:
+def number(name: str, value: float, least: float, strict: bool = False) -> float:
     """A setting that must be a finite number, at least (or, `strict`, above) the least."""
     fine = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
     if not fine or value < least or (strict and value == least):
@@ -118,7 +119,7 @@ def number(name: str, value: Any, least: float, strict: bool = False) -> float:
     return float(value)
 
 
-def _sample_weight(sample_weight: Any, n: int) -> Float[np.ndarray, " n"]:
+def _sample_weight(sample_weight: ArrayLike | None, n: int) -> Float[np.ndarray, " n"]:
     if sample_weight is None:
         return np.ones(n)
     try:

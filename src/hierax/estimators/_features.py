@@ -4,7 +4,7 @@ A map is a dict of plain values and arrays, so that whoever holds one can be pic
 many landmarks as rows the kernel's features are exact: their inner products are the kernel matrix.
 """
 
-from typing import Any, Literal
+from typing import Literal, NotRequired, TypedDict
 
 import numpy as np
 from jaxtyping import Float
@@ -17,9 +17,18 @@ Kernel = Literal["linear", "quadratic", "rbf"]
 ZERO_EIGENVALUE = 1e-10  # eigenvalues of the landmarks' kernel matrix, relative, that count as zero
 
 
+class FeatureMap(TypedDict):
+    """The map of a kernel; that of an RBF kernel has its width, its landmarks, and what whitens their kernel."""
+
+    kernel: str
+    gamma: NotRequired[float]
+    landmarks: NotRequired[np.ndarray]
+    whitening: NotRequired[np.ndarray]
+
+
 def feature_map(
-    kernel: str, features: Float[np.ndarray, "n d"], gamma: Any, landmarks: int, rng: np.random.RandomState
-) -> dict[str, Any]:
+    kernel: str, features: Float[np.ndarray, "n d"], gamma: float | str, landmarks: int, rng: np.random.RandomState
+) -> FeatureMap:
     """The map of a kernel; landmarks are drawn from the rows."""
     if kernel in ("linear", "quadratic"):
         return {"kernel": kernel}
@@ -40,7 +49,7 @@ def feature_map(
     }
 
 
-def mapped(found: dict[str, Any], features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
+def mapped(found: FeatureMap, features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
     """Rows of features under a map."""
     if found["kernel"] == "linear":
         return features
@@ -67,7 +76,7 @@ def shortened(rows: Float[np.ndarray, "n D"]) -> tuple[Float[np.ndarray, "n r"],
     return left[:, good] * sizes[good], right[good].T
 
 
-def _gamma(gamma: Any, features: np.ndarray) -> float:
+def _gamma(gamma: float | str, features: np.ndarray) -> float:
     if isinstance(gamma, str) and gamma == "scale":
         spread = float(features.var()) * features.shape[1]
         return 1.0 / spread if spread > 0 else 1.0

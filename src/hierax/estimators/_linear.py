@@ -1,6 +1,6 @@
 """What `BilevelSVC` and `HyperCleaner` share: a linear model on features, with a cost and a weight per sample."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from hierax.estimators._base import Given
 from hierax.estimators._features import shortened, with_one
 from hierax.estimators._margins import LOSSES, Models, signs_of
 from hierax.estimators._parts import Parts
-from hierax.estimators._statement import kept_linear
+from hierax.estimators._statement import Kept, kept_linear
 from hierax.estimators._tuning import Scale, Tuned, Weighing, tune
 
 NO_SPREAD_SHARE = 1e-12  # share of the mean square of rows below which their spread is none
@@ -22,7 +22,7 @@ class Fit(NamedTuple):
     tuned: Tuned
     planes: Float[np.ndarray, "k D"]
     solved: bool
-    kept: dict[str, Any]
+    kept: Kept
     weights: Float[np.ndarray, " n"]
 
     @property

@@ -6,13 +6,17 @@ fold is a lower level of its own and all of them share the hyper-parameters.
 
 from collections.abc import Iterable
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from sklearn.model_selection import check_cv
+from numpy.typing import ArrayLike
+from sklearn.model_selection import BaseCrossValidator, BaseShuffleSplit, check_cv
 
 from hierax._base.errors import InputError
+
+Splits: TypeAlias = int | BaseCrossValidator | BaseShuffleSplit | Iterable[tuple[ArrayLike, ArrayLike]] | None
+"""A number of folds, a splitter, pairs of row numbers, or None: a held-out share."""
 
 
 class Parts(NamedTuple):
@@ -44,7 +48,7 @@ def held_out(codes: Int[np.ndarray, " n"], fraction: float, rng: np.random.Rando
 
 
 def folds(
-    features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], cv: Any, rng: np.random.RandomState
+    features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], cv: Splits, rng: np.random.RandomState
 ) -> Parts:
     """Those of scikit-learn's `cv`: a number of stratified folds, a splitter, or pairs of row numbers."""
     if isinstance(cv, int | np.integer):
@@ -83,7 +87,7 @@ def kept(parts: Parts, rows: Bool[np.ndarray, " n"]) -> Parts:
     return Parts(train[whole], validation[whole])
 
 
-def _mask(rows: np.ndarray, n: int, cv: Any) -> Bool[np.ndarray, " n"]:
+def _mask(rows: np.ndarray, n: int, cv: Splits) -> Bool[np.ndarray, " n"]:
     found = np.zeros(n, bool)
     try:
         found[rows] = True

@@ -17,6 +17,9 @@ from hierax._problem.sets import Box
 from hierax.estimators._margins import Models
 from hierax.estimators._tuning import Tuned, Weighing
 
+Kept = dict[str, Any]
+"""What states a problem: arrays and plain values by name, those of a linear classifier or of networks."""
+
 LEAST_NORM = 1e-12  # added inside of roots, whose derivative is not finite at zero
 
 
@@ -30,7 +33,7 @@ class Stated(NamedTuple):
 
 def kept_linear(
     models: Models, weighing: Weighing, sample_weight: np.ndarray, tuned: Tuned, loss: str, judge: str
-) -> dict:
+) -> Kept:
     """What states the problem of a linear classifier, as arrays and plain values."""
     return {
         "kind": "linear",
@@ -49,7 +52,7 @@ def kept_linear(
     }
 
 
-def stated(kept: dict[str, Any]) -> Stated:
+def stated(kept: Kept) -> Stated:
     """The problem of what an estimator has kept."""
     return _linear(kept) if kept["kind"] == "linear" else _network(kept)
 
@@ -74,7 +77,7 @@ class _Fold(NamedTuple):
     shares: np.ndarray
 
 
-def _linear(kept: dict[str, Any]) -> Stated:
+def _linear(kept: Kept) -> Stated:
     """x: the logarithm of the cost and an entry per training row; y: per fold the planes and, with the hinge, slack."""
     weighing = Weighing(*kept["weighing"])
     rows, signs, counts = kept["rows"], kept["signs"], kept["counts"]
@@ -131,7 +134,7 @@ def _linear(kept: dict[str, Any]) -> Stated:
 # -- networks ---------------------------------------------------------------------------------------------------------
 
 
-def _network(kept: dict[str, Any]) -> Stated:
+def _network(kept: Kept) -> Stated:
     """x: a bound per layer; y: per fold the network; both levels are means over rows, seen through mini-batches."""
     rows, codes = kept["rows"], kept["codes"]
 

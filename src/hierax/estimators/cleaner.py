@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
 from scipy import special
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
@@ -13,7 +14,7 @@ from hierax._base.errors import InputError
 from hierax.estimators._base import Given, TunedClassifier, number, whole_number
 from hierax.estimators._linear import Fit, predicted, spread_out, tuned_linear, unfinished
 from hierax.estimators._network import Adam, Networks, Plan, trained
-from hierax.estimators._parts import Parts, kept
+from hierax.estimators._parts import Parts, Splits, kept
 from hierax.estimators._population import shares_of
 from hierax.estimators._tuning import COST_DECADES
 
@@ -90,11 +91,11 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         hidden: int = 32,
         weight_penalty: float = 1.0,
         threshold: float = 0.9,
-        cv: Any = 5,
+        cv: Splits = 5,
         validation_fraction: float = 0.25,
         max_iter: int = 200,
         tol: float = 1e-3,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.model = model
         self.hidden = hidden
@@ -106,7 +107,9 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, trusted: Any = None) -> "HyperCleaner":
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, trusted: ArrayLike | None = None
+    ) -> "HyperCleaner":
         """Tune and fit.
 
         Args:
@@ -181,7 +184,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
             return rows
         return np.tanh(rows @ self._hidden_layer["weight"] + self._hidden_layer["bias"])
 
-    def _trusted(self, trusted: Any, given: Given) -> Parts:
+    def _trusted(self, trusted: ArrayLike, given: Given) -> Parts:
         """The folds where it is known which rows are trusted."""
         mask = np.asarray(trusted)
         if mask.dtype != bool or mask.shape != given.counted.shape:
@@ -193,32 +196,32 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
             raise InputError("trusted: needs rows that are trusted and rows that are not.")
         return kept(Parts(~mask[None], mask[None]), given.counted)
 
-    def decision_function(self, X: Any) -> Float[np.ndarray, "..."]:
+    def decision_function(self, X: ArrayLike) -> Float[np.ndarray, "..."]:
         """z'w + b per row and class against the rest; of two classes, one number per row."""
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def _scores(self, X: Any) -> Float[np.ndarray, "n k"]:
+    def _scores(self, X: ArrayLike) -> Float[np.ndarray, "n k"]:
         features = self._features(X)
         return self._mapped(features) @ self.coef_.T + self.intercept_
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The labels."""
         scores = self.decision_function(X)
         return predicted(self.classes_, scores)
 
-    def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
+    def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "n classes"]:
         """Probabilities of the classes; of more than two, those of each against the rest, scaled to add up to one."""
         likely = special.expit(self._scores(X))
         if likely.shape[1] == 1:
             return np.hstack([1.0 - likely, likely])
         return likely / likely.sum(axis=1, keepdims=True)
 
-    def transform(self, X: Any) -> Float[np.ndarray, "n k"]:
+    def transform(self, X: ArrayLike) -> Float[np.ndarray, "n k"]:
         """The scores of `decision_function`, as columns."""
         return self._scores(X)
 
-    def filter(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def filter(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, Any]:
         """The rows of the fit that are not suspect.
 
         Args:

@@ -1,15 +1,16 @@
 """`NormBoundedMLPClassifier`: a network whose layers are bounded in norm, by bounds that are tuned while it trains."""
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from hierax._base.blas import one_blas_thread
 from hierax.estimators._base import TunedClassifier, number, whole_number
 from hierax.estimators._network import Adam, Networks, Plan, trained
+from hierax.estimators._parts import Splits
 from hierax.estimators._population import Tuned, shares_of, tuned_bounds
+from hierax.estimators._statement import Kept
 
 
 class NormBoundedMLPClassifier(TunedClassifier):
@@ -69,10 +70,10 @@ class NormBoundedMLPClassifier(TunedClassifier):
         hidden: int = 32,
         learning_rate: float = 0.02,
         validation_fraction: float = 0.25,
-        cv: Any = None,
+        cv: Splits = None,
         max_iter: int = 100,
         tol: float = 0.05,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.hidden = hidden
         self.learning_rate = learning_rate
@@ -82,7 +83,7 @@ class NormBoundedMLPClassifier(TunedClassifier):
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "NormBoundedMLPClassifier":
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "NormBoundedMLPClassifier":
         """Tune and train.
 
         Args:
@@ -123,20 +124,20 @@ class NormBoundedMLPClassifier(TunedClassifier):
             )
         return self
 
-    def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
+    def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "n classes"]:
         """Probabilities of the classes."""
         features = self._features(X)
         (first, second), (one, two) = self.coefs_, self.intercepts_
         network = Networks(first[None], one[None], second[None], two[None])
         return np.exp(network.log_likely(features)[0])
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The labels."""
         likely = self.predict_proba(X)
         return self.classes_[np.argmax(likely, axis=1)]
 
 
-def _kept(found: Tuned, rows: np.ndarray, codes: np.ndarray, counted: np.ndarray, judged: np.ndarray) -> dict[str, Any]:
+def _kept(found: Tuned, rows: np.ndarray, codes: np.ndarray, counted: np.ndarray, judged: np.ndarray) -> Kept:
     """What states the problem, as arrays and plain values."""
     return {
         "kind": "network",

@@ -1,14 +1,14 @@
 """`BilevelSVC`: a support vector machine that tunes its cost, and the weight of every sample, on validation rows."""
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from hierax.estimators._base import TunedClassifier, number, whole_number
 from hierax.estimators._features import feature_map, mapped
 from hierax.estimators._linear import predicted, spread_out, tuned_linear, unfinished
+from hierax.estimators._parts import Splits
 from hierax.estimators._tuning import COST_DECADES
 
 
@@ -67,15 +67,15 @@ class BilevelSVC(TunedClassifier):
         self,
         *,
         kernel: str = "linear",
-        gamma: Any = "scale",
+        gamma: float | str = "scale",
         landmarks: int = 100,
         weight_bound: float = 3.0,
         weight_penalty: float = 1.0,
-        cv: Any = 5,
+        cv: Splits = 5,
         validation_fraction: float = 0.25,
         max_iter: int = 200,
         tol: float = 1e-3,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -88,7 +88,7 @@ class BilevelSVC(TunedClassifier):
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BilevelSVC":
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "BilevelSVC":
         """Tune and fit.
 
         Args:
@@ -131,13 +131,13 @@ class BilevelSVC(TunedClassifier):
             self._warn(said)
         return self
 
-    def decision_function(self, X: Any) -> Float[np.ndarray, "..."]:
+    def decision_function(self, X: ArrayLike) -> Float[np.ndarray, "..."]:
         """z'w + b per row and class against the rest; of two classes, one number per row."""
         features = self._features(X)
         scores = mapped(self._map, features) @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The labels."""
         scores = self.decision_function(X)
         return predicted(self.classes_, scores)

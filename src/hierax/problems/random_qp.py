@@ -35,10 +35,8 @@ class _Rows(NamedTuple):
     slopes: Matrix  # D
     level: Vector  # e
 
-    def values(self, x: Array, y: Array) -> Array | None:
-        """One value per row; None where there is no row, as a problem without constraints has it."""
-        if self.level.size == 0:
-            return None
+    def values(self, x: Array, y: Array) -> Array:
+        """One value per row."""
         normals, slopes, level = (jnp.asarray(part, y.dtype) for part in self)
         return normals @ y + slopes @ x - level
 
@@ -117,13 +115,9 @@ def random_qp(seed: int = 0, nx: int = 5, ny: int = 8, p: int = 6, equalities: i
     inequality_rows, equality_rows = (
         _Rows(*(part[which] for part in data.rows)) for which in (slice(p), slice(p, None))
     )
-    problem = Problem(
-        upper=upper,
-        lower=lower,
-        constraints=lambda x, y: inequality_rows.values(x, y),
-        equalities=lambda x, y: equality_rows.values(x, y),
-        x_set=Box(-X_BOUND, X_BOUND),
-    )
+    rows = {"constraints": inequality_rows, "equalities": equality_rows}
+    stated = {name: part.values for name, part in rows.items() if part.level.size}
+    problem = Problem(upper=upper, lower=lower, x_set=Box(-X_BOUND, X_BOUND), **stated)
     known = Known(
         x=data.x,
         y=data.y,

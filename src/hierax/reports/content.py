@@ -5,17 +5,20 @@ beside a certificate that does not say yes is shown as open.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from hierax._base.errors import InputError
+from hierax._base.files import Json
 from hierax._run.status import Kind
-from hierax.reports.json_values import Json
 
 Row = tuple[str, str]
 Tone = Literal["ok", "open", "failed"]
+
+Stored = Mapping[str, Any]
+"""A part of run.json, taken as it is: what does not fit raises, and the reader is told that the file is damaged."""
 
 KIND_BY_LABEL = {kind.label: kind for kind in Kind}
 STARTS_HEADINGS = ("start", "status", "F", "violation", "certificate")
@@ -115,9 +118,7 @@ def content_of(
         raise InputError(f"{name}: run.json is damaged ({type(error).__name__}: {error}).") from error
 
 
-def _content_of(
-    name: str, facts: Mapping[str, Any], columns: Mapping[str, np.ndarray], problem_hash: str
-) -> RunContent:
+def _content_of(name: str, facts: Stored, columns: Mapping[str, np.ndarray], problem_hash: str) -> RunContent:
     stored = facts.get("certificate") or {"missing": "Not made."}
     certificate = None if "missing" in stored else _certificate(stored)
     settings = dict(facts.get("settings") or {})
@@ -150,7 +151,7 @@ def _content_of(
     )
 
 
-def _certificate(stored: Mapping[str, Any]) -> CertificateContent:
+def _certificate(stored: Stored) -> CertificateContent:
     return CertificateContent(
         tol=float(stored["tol"]),
         verdict=str(stored["verdict"]),
@@ -160,7 +161,7 @@ def _certificate(stored: Mapping[str, Any]) -> CertificateContent:
     )
 
 
-def _ending(status: Mapping[str, Any], many: bool, certificate: CertificateContent | None) -> Ending:
+def _ending(status: Stored, many: bool, certificate: CertificateContent | None) -> Ending:
     name, message = str(status["name"]), str(status["message"])
     kinds = [KIND_BY_LABEL.get(str(kind)) for kind in status.get("kinds") or [name]]
     whose = "Every start claims" if many else "The run claims"
@@ -182,7 +183,7 @@ def _ending(status: Mapping[str, Any], many: bool, certificate: CertificateConte
     return Ending(name, message, "ok", "The certificate agrees that this is a local solution.")
 
 
-def _counts(counts: Mapping[str, Any]) -> list[Row]:
+def _counts(counts: Stored) -> list[Row]:
     rows = []
     for name, title in COUNT_TITLES.items():
         value = _number(counts.get(name))
@@ -191,7 +192,7 @@ def _counts(counts: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def _command(settings: Mapping[str, Any]) -> str:
+def _command(settings: Stored) -> str:
     """The command that repeats a run of `hierax solve`."""
     if not settings.get("target"):
         return ""
@@ -247,13 +248,13 @@ def _short_list(values: list[Json]) -> str:
     return f"{_short(low)} ({len(values)} times)" if low == high else f"{low:.4g} to {high:.4g} ({len(values)} numbers)"
 
 
-def _rows(pairs: Any) -> list[Row]:
+def _rows(pairs: Iterable[tuple[object, object]] | None) -> list[Row]:
     return [(str(name), str(text)) for name, text in pairs or []]
 
 
-def _digits(value: Any, digits: int) -> str:
+def _digits(value: float | None, digits: int) -> str:
     return "not known" if value is None else f"{float(value):.{digits}g}"
 
 
-def _number(value: Any) -> float | None:
+def _number(value: float | None) -> float | None:
     return None if value is None else float(value)

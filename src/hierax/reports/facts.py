@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
+from hierax._base.files import Json
 from hierax._base.text import named_point
 from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate
 from hierax._problem.problem import Multipliers, Problem
@@ -20,7 +21,7 @@ from hierax._problem.samples import Finite, Sampler, Stream
 from hierax._run.solution import Solution, Solutions
 from hierax._run.starts import Starts
 from hierax.reports.certificate_lines import lines_of, tests_of
-from hierax.reports.json_values import Json, as_json
+from hierax.reports.json_values import as_json
 from hierax.reports.versions import versions
 
 MAX_ARRAYS_LISTED = 12  # of a tree

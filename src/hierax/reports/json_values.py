@@ -6,7 +6,7 @@ import math
 import jax
 import numpy as np
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+from hierax._base.files import Json
 
 
 def as_json(value: object) -> Json:
