@@ -70,6 +70,19 @@ def test_the_legend_says_which_runs_ended_early(figures, tmp_path):
     assert [text.get_text() for text in legend.get_texts()] == ["SALVF", "BLOCC (1 of 2 ended early)"]
 
 
+def test_runs_that_ended_early_are_not_drawn(figures, tmp_path):
+    dead = Curve(True)
+    dead.phi = np.array([2.0, 1e3, 1e3])
+    runs = {"SALVF": [Curve()] * 2, "BLOCC": [dead, Curve()], "GAM": [dead] * 2}
+    figure, legend = drawn(figures, tmp_path, runs, {})
+    names = ["SALVF", "BLOCC (1 of 2 ended early)", "GAM (2 of 2 ended early)"]
+    assert [text.get_text() for text in legend.get_texts()] == names
+    salvf, blocc, gam = figure.axes[0].get_lines()
+    np.testing.assert_array_equal(salvf.get_ydata(), Curve.phi)
+    np.testing.assert_array_equal(blocc.get_ydata(), Curve.phi)
+    assert len(gam.get_ydata()) == 0
+
+
 def test_a_task_that_takes_long_is_told_of(monkeypatch, capsys):
     monkeypatch.setattr(workers, "TELL_SECONDS", 0.05)
     printed = io.StringIO()

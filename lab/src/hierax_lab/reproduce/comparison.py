@@ -125,16 +125,23 @@ def draw_panels(
     columns: Sequence[Axis],
     levels: Mapping[str, Mapping[str, float]],
 ) -> Path:
-    """Means over the runs of each method with bands of one standard error; `levels`: horizontal lines by row field."""
+    """Means over each method's runs that finished, with bands of one standard error.
+
+    `levels`: horizontal lines by row field. A method without a run that finished has an entry in the legend alone.
+    """
     figure = new_figure(13.0, 7.2)
     panels = figure.subplots(len(rows), len(columns))
     for (name, runs), colour in zip(curves.items(), COLOURS, strict=False):
+        finished = [curve for curve in runs if not _failed(curve)]
+        if not finished:
+            panels[0, 0].plot([], [], color=colour, label=labelled(name, runs), lw=1.4)
+            continue
         for i, row in enumerate(rows):
-            values = np.stack([getattr(curve, row.field) for curve in runs])
+            values = np.stack([getattr(curve, row.field) for curve in finished])
             middle = values.mean(axis=0)
             spread = values.std(axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0 * middle
             for j, column in enumerate(columns):
-                across = np.mean([getattr(curve, column.field) for curve in runs], axis=0)
+                across = np.mean([getattr(curve, column.field) for curve in finished], axis=0)
                 shown = slice(1 if column.log else 0, None)  # a logarithm has no place for zero
                 panels[i, j].plot(across[shown], middle[shown], color=colour, label=labelled(name, runs), lw=1.4)
                 low, high = middle - spread, middle + spread
@@ -150,14 +157,18 @@ def draw_panels(
             panel.grid(alpha=0.25)
             panel.spines[["top", "right"]].set_visible(False)
     place_legend(figure, *panels[0, 0].get_legend_handles_labels())
-    figure.suptitle(f"{title}: mean over the seeds, bands one standard error")
+    figure.suptitle(f"{title}: mean over the runs that finished, bands one standard error")
     return save_figure(figure, path)
 
 
 def labelled(name: str, runs: Sequence[object]) -> str:
-    """A method's entry in the legend; it says how many runs ended early, because their curves then stand still."""
-    early = sum(bool(getattr(curve, "failed", False)) for curve in runs)
+    """A method's entry in the legend; it says how many runs ended early, which are not drawn."""
+    early = sum(map(_failed, runs))
     return f"{name} ({early} of {len(runs)} ended early)" if early else name
+
+
+def _failed(curve: object) -> bool:
+    return bool(getattr(curve, "failed", False))
 
 
 def place_legend(figure: "Figure", handles: Sequence[Any], labels: Sequence[str]) -> None:

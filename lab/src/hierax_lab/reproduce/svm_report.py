@@ -22,7 +22,7 @@ from hierax_lab.reproduce.comparison import (
 )
 from hierax_lab.reproduce.svm_claims import Summaries, shown_seconds
 from hierax_lab.reproduce.svm_methods import BATCH, ENTRIES
-from hierax_lab.reproduce.svm_runs import MethodResult
+from hierax_lab.reproduce.svm_runs import Curve, MethodResult
 from hierax_lab.reproduce.verdict import Verdict
 
 LEGEND = """\
@@ -30,7 +30,7 @@ phi: validation loss at the exact lower solution y*(x), whole validation set; de
 accuracy: test set, of the returned y and of y*(x); violation, gap: of the returned point, largest over the seeds
 finished: runs that made all their steps, and how the others ended; every number is over the runs that finished alone
 a setting with a failed run is not chosen; where every setting of the grid has one, the method has no numbers
-in the figure the curve of a failed run stays at its last record, and the legend says how many runs failed
+the figure's curves are over the runs that finished too, and its legend says how many ended early
 ms per step: compilation apart, one core; inner: lower solves and lower gradients per step
 90 %: seconds to 90 % of the best method's decrease, mean curve; +-: standard error over the seeds
 """
@@ -68,6 +68,7 @@ def method_table(name: str, rows: dict[str, Row], plain: dict[str, float]) -> Ta
         "inner",
         "90 %",
     )
+    table.columns[2].no_wrap = True  # a status that is cut off says nothing
     for method, row in rows.items():
         given = (row["setting"][name] for name in ("weight", "step"))
         shown = ", ".join("-" if number is None or math.isnan(number) else f"{number:g}" for number in given)
@@ -123,10 +124,15 @@ def draw(
         draw_panels(
             folder / f"{name}.png",
             f"SVM sample weights, {name}",
-            {method: result["curves"] for method, result in every[name].items()},
+            dict(_drawn(method, result) for method, result in every[name].items()),
             ROWS,
             COLUMNS,
             {"accuracy": {"plain linear SVM": plain[name]["accuracy"]} | (levels or {}).get(name, {})},
         )
         for name in every
     ]
+
+
+def _drawn(method: str, result: MethodResult) -> tuple[str, list[Curve]]:
+    """A method's name in the legend and the runs to draw."""
+    return (method, result["curves"]) if result["tuned"] else (f"{method} (no setting finished)", [])
