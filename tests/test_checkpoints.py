@@ -352,8 +352,8 @@ def copies(monkeypatch, tmp_path):
 
     def copying(self, checkpoint):
         write(self, checkpoint)
-        found[checkpoint.told] = tmp_path / f"copy {next(numbers)}"
-        shutil.copytree(self.path, found[checkpoint.told])
+        found[checkpoint.progress] = tmp_path / f"copy {next(numbers)}"
+        shutil.copytree(self.path, found[checkpoint.progress])
 
     monkeypatch.setattr(CheckpointFolder, "write", copying)
     return found

@@ -105,7 +105,7 @@ def test_commands_of_a_page_are_there(page):
     text = page.read_text("utf-8")
     lines = re.findall(r"`(hierax [^`]*)`", text) + re.findall(r"^ {4}(hierax .*?)(?:  .*)?$", text, re.MULTILINE)
     assert [line for line in lines if unknown_words(line.partition(" (")[0])] == []
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+)[ :]", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)) | {"test-newest"}
     assert set(re.findall(r"(?:`|^ {4})make ([a-z-]+)", text, re.MULTILINE)) <= targets
 
 

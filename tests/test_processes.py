@@ -128,7 +128,7 @@ def test_a_part_of_the_data_is_not_taken_for_all_of_it(seen):
 def test_a_process_alone_agrees_with_itself():
     alone = Processes()
     assert alone.first
-    assert alone.told(3, True).tolist() == [[3, 1]]
+    assert alone.exchanged(3, True).tolist() == [[3, 1]]
     assert alone.from_first(b"abc") == b"abc"
     alone.check_alike({"x0": 1.0})
     with pytest.raises(ValueError, match="mine"), alone.together():

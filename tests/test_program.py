@@ -92,7 +92,7 @@ def test_a_dropped_problems_data_is_freed():
 
 
 def test_the_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr(program, "CACHE_SIZE", compiled())
+    monkeypatch.setattr(program, "MAX_PROGRAMS", compiled())
     before = compiled()
     bound, x, y = bind(lambda x, y: y - x)
     for k in range(3):
