@@ -23,6 +23,7 @@ DOCS_BIN := .venv-docs/bin
 help:
 	@echo "make demo        solve a small problem and draw it (seconds, after the first install)"
 	@echo "make test        lint, types and the test suite, with the examples of all docstrings"
+	@echo "make run-tests   the tests of make test alone, without lint and types"
 	@echo "make test-fast   a quick part of the test suite, for work in progress"
 	@echo "make test-all    lint, types and every test, also the slow ones"
 	@echo "make test-oldest  the test suite with the oldest versions that pyproject.toml allows; test-newest: the newest"
@@ -50,7 +51,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 test: .venv/installed
 	@$(MAKE) --no-print-directory -j 2 lint run-tests
 
-run-tests:
+run-tests: .venv/installed
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS) $(TESTS)
 
 # Files that take seconds and touch every part of the library.

@@ -5,9 +5,11 @@ it can, and what was compiled once is kept in a folder that worker processes, su
 the suite share.
 """
 
+import gc
 import os
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -43,6 +45,8 @@ settings.load_profile("hierax")
 
 # Compiled programs are kept in .pytest_cache; beyond this size (the suite needs a tenth) all of them are thrown away.
 KEPT_BYTES = 1_000_000_000
+
+MAX_RESIDENT_BYTES = 1_200_000_000  # of a test process, beyond which compiled programs are dropped between files
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,6 +88,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     stale = sorted(line for line in long - met if line.split("::")[0] in files)
     if stale and not any("::" in arg for arg in config.args):
         raise pytest.UsageError(f"tests/long.txt names what is not there: {', '.join(stale)}. Take these lines out.")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Compiled programs of files that are done go once there are many: a process stays below two gigabytes."""
+    if nextitem is None or nextitem.path == item.path or sys.platform != "linux":
+        return
+    resident = int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if resident > MAX_RESIDENT_BYTES:
+        from hierax.extend import forget_programs
+
+        forget_programs()
+        jax.clear_caches()
+        gc.collect()
 
 
 class MovableClock:
