@@ -39,7 +39,7 @@ def index_page() -> str:
         "# Reference",
         "",
         "Every public name, from its docstring; the examples run with the tests. What *public* promises is said in "
-        "[Versions](../versioning.md); the commands have a [page of their own](../commands.md).",
+        "[Versions](../project/versioning.md); the commands have a [page of their own](../guides/commands.md).",
         "",
     ]
     for group in GROUPS:
