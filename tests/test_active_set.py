@@ -5,10 +5,10 @@ import pytest
 
 import hierax as hx
 from hierax._base.lazy import lazy
-from hierax._judge.lengths import lengths_at, units_at
-from hierax._judge.programs import Programs, raveled
-from hierax._judge.setting import Setting
-from hierax._judge.vectors import VectorProblem
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.lengths import lengths_at, units_at
+from hierax._engine.programs import Programs, raveled
+from hierax._engine.vectors import VectorProblem
 from hierax._lower import kkt_systems
 from hierax._lower.active_set import Level, Slopes, Tracker, residual
 from hierax._lower.kkt_systems import Matrices
@@ -99,7 +99,7 @@ def coupled(n=6, m=4, seed=0):
 
 
 def follower_of(problem, x, y):
-    with_programs = Programs(Setting.of(problem, x, y, 1024, 0))
+    with_programs = Programs(Float64Problem.of(problem, x, y, 1024, 0))
     inside = with_programs.landed(raveled(x), raveled(y))
     lengths = np.concatenate([part.values for part in lengths_at(with_programs, *inside, None)[0]])
     vectors = VectorProblem(with_programs, units_at(with_programs, lengths, [inside]), inside[1], 0)
@@ -165,7 +165,7 @@ def test_lengths_do_not_come_from_the_centre_of_a_ball():
         constraints=lambda x, y: ((y / 0.01) ** 2).sum() - 1.0,
         x_set=hx.Box(0.5, 1.0),
     )
-    programs = Programs(Setting.of(problem, np.float64(0.7), np.full(3, 1e-9), 1024, 0))
+    programs = Programs(Float64Problem.of(problem, np.float64(0.7), np.full(3, 1e-9), 1024, 0))
     ((_, of_y),) = lengths_at(programs, np.array([0.7]), np.full(3, 1e-9), None)
     assert (of_y.values < 1.0).all()
 

@@ -7,8 +7,8 @@ import pytest
 import hierax as hx
 from hierax._auto.agreement import chance_of_more, most_left, optima
 from hierax._auto.candidates import Candidate
+from hierax._engine.vectors import Point
 from hierax._judge.point import Judgement
-from hierax._judge.vectors import Point
 
 
 def ended(start: int, upper: float, x: float, violation: float = 0.0) -> Candidate:

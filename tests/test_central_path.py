@@ -15,7 +15,7 @@ from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.kkt_route import solved_below
 from hierax._auto.space import Space
 from hierax._base.interrupt import Interrupt
-from hierax._judge.setting import Setting
+from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.active_set import Level, Slopes
 from hierax._lower.centred import centre
 from hierax._lower.kkt_systems import Matrices
@@ -127,7 +127,7 @@ def test_descents_along_the_path_pass_kinks():
     direct, central, bottom = [], [], []
     endless = Deadline(1e9, Interrupt(), time.perf_counter())
     for seed in range(6):
-        space = Space.of(Setting.of(jagged(seed), np.array([0.5]), np.full(30, 0.5), 64, 0), 3, 0, endless)
+        space = Space.of(Float64Problem.of(jagged(seed), np.array([0.5]), np.full(30, 0.5), 64, 0), 3, 0, endless)
         scale = space.vectors.units.upper
         for start in (1, 2):
             first, _ = solved_below(space.vectors, space.xs[start], space.ys[start])

@@ -12,9 +12,9 @@ from qp_family import PAIR, at, family
 
 import hierax as hx
 from hierax._compile import programs
+from hierax._engine.units import lengths_of
 from hierax._judge import certifying as judge
 from hierax._judge.certifying import certify
-from hierax._judge.units import lengths_of
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._math.psi import Inner, Weights, psi_gradient, stationarity
 from hierax._problem.problem import Rows

@@ -7,9 +7,9 @@ import pytest
 from test_active_set import follower_of
 
 import hierax as hx
-from hierax._judge import columns
-from hierax._judge.columns import Columns, grouped
-from hierax._judge.units import _medians
+from hierax._engine import columns
+from hierax._engine.columns import Columns, grouped
+from hierax._engine.units import _medians
 
 N = 200
 

@@ -13,7 +13,7 @@ from hierax._auto.contradiction import contradiction
 from hierax._auto.space import Space
 from hierax._base.interrupt import Interrupt
 from hierax._base.known_curvature import curvatures
-from hierax._judge.setting import Setting
+from hierax._engine.float64_problem import Float64Problem
 
 MATRIX = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 3.0]])
 
@@ -49,7 +49,7 @@ def found_in(**parts):
         lower=lambda x, y, xi: jnp.sum((y - 2 * x) ** 2),
         **parts,
     )
-    setting = Setting.of(problem, np.full(3, 0.3), np.full(3, 0.3), 64, 0)
+    setting = Float64Problem.of(problem, np.full(3, 0.3), np.full(3, 0.3), 64, 0)
     return contradiction(Space.of(setting, 2, 0, Deadline(60.0, Interrupt(), time.perf_counter())))
 
 

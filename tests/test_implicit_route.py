@@ -7,16 +7,16 @@ import scipy.optimize as optimize
 from banded import matrix, planted
 
 import hierax as hx
-from hierax._judge.following import Follower
-from hierax._judge.matrix_free import FreeFollower
-from hierax._judge.programs import Programs
-from hierax._judge.setting import Setting
-from hierax._judge.table import Table
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.following import Follower
+from hierax._engine.matrix_free import FreeFollower
+from hierax._engine.programs import Programs
+from hierax._engine.table import Table
 from hierax._lower.krylov import KrylovSystem, OutOfTime, Sizes
 
 
 def follower_of(problem, nx, shape):
-    setting = Setting.of(problem, np.zeros(nx), np.zeros(shape), 4096, 0)
+    setting = Float64Problem.of(problem, np.zeros(nx), np.zeros(shape), 4096, 0)
     return FreeFollower(setting)
 
 
@@ -140,7 +140,7 @@ def curved_problem():
 
 def test_agreement_with_the_dense_follower():
     problem, x = curved_problem(), np.array([0.3, -0.2])
-    setting = Setting.of(problem, x, np.zeros(30), 4096, 0)
+    setting = Float64Problem.of(problem, x, np.zeros(30), 4096, 0)
     free, programs = FreeFollower(setting), Programs(setting)
     dense = Follower(programs, programs.raw, Table(programs, programs.raw))
     none = np.zeros(free.layout.rows)

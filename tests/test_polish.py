@@ -12,8 +12,8 @@ from hierax._auto.ends import Ends
 from hierax._auto.polish import Cuts, _KktSystem, kkt_polish
 from hierax._auto.space import Space
 from hierax._base.interrupt import Interrupt
-from hierax._judge.setting import Setting
-from hierax._judge.vectors import Point
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.vectors import Point
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def space():
         x_set=hx.Box(-np.ones(2), 2 * np.ones(2)),
         y_set=hx.Box(np.array([-2.0, -np.inf, -2.0]), np.array([2.0, np.inf, np.inf])),
     )
-    setting = Setting.of(problem, np.array([0.4, 0.3]), np.array([0.2, 0.1, 0.1]), 64, 0)
+    setting = Float64Problem.of(problem, np.array([0.4, 0.3]), np.array([0.2, 0.1, 0.1]), 64, 0)
     return Space.of(setting, 4, 0, Deadline(1000.0, Interrupt(), time.perf_counter()))
 
 

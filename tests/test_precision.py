@@ -8,8 +8,8 @@ from cases import METHOD, TOY
 
 import hierax as hx
 from hierax._compile.bound import Bound
+from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.point import judge_in, judge_point, relative_gap
-from hierax._judge.setting import Setting
 
 
 def dtypes(tree):
@@ -52,7 +52,7 @@ def test_a_setting_computes_in_double_precision_from_anywhere():
     )
     with jax.enable_x64(False):
         x, y = jnp.float32(0.1), jnp.float32(0.0)
-        setting = Setting.of(problem, x, y, 64, 0)
+        setting = Float64Problem.of(problem, x, y, 64, 0)
         found = setting.solve_lower(hx.Exact(), setting.x, setting.y)
         again = setting.ready("third", lambda problem, data, x: x / 3.0, setting.x)
         judged = judge_in(setting, setting.x, setting.y, found.y)
@@ -76,9 +76,9 @@ def test_a_setting_reuses_the_traces_of_a_run_in_double_precision():
     bound = Bound(problem, None, None)
     bound.trace("lower", (x, y, None))
     before = len(calls)
-    assert Setting.of(problem, x, y, 64, 0, bound).bound is bound
+    assert Float64Problem.of(problem, x, y, 64, 0, bound).bound is bound
     assert len(calls) == before
-    narrow = Setting.of(problem, x.astype(jnp.float32), y, 64, 0, bound)
+    narrow = Float64Problem.of(problem, x.astype(jnp.float32), y, 64, 0, bound)
     assert narrow.bound is not bound and narrow.x.dtype == np.float64
 
 

@@ -20,8 +20,8 @@ from hierax import report
 from hierax._auto.candidates import Candidate, SearchResult
 from hierax._auto.verdict import ends_of_starts
 from hierax._base.text import named_point
+from hierax._engine.vectors import Point
 from hierax._judge.point import Judgement
-from hierax._judge.vectors import Point
 from hierax._run.solution import changed
 from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Reason

@@ -11,8 +11,8 @@ import pytest
 
 import hierax as hx
 from hierax._auto.retrained_search import RetrainedSearch
+from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.retraining import COUNT, Retraining, is_trained
-from hierax._judge.setting import Setting
 from hierax._judge.trained import trained_fields
 from hierax._run.notes import NOTHING_KEPT, notes_in
 from hierax._run.prepare import prepare
@@ -70,12 +70,12 @@ def phi(bound: float) -> float:
 
 
 @pytest.fixture(scope="module")
-def setting() -> Setting:
-    return Setting.of(problem(), np.array(9.0), start(), 64, 0)
+def setting() -> Float64Problem:
+    return Float64Problem.of(problem(), np.array(9.0), start(), 64, 0)
 
 
 @pytest.fixture(scope="module")
-def training(setting: Setting) -> Retraining:
+def training(setting: Float64Problem) -> Retraining:
     why = is_trained(setting, 0)
     assert why is not None and "not convex" in why
     return Retraining.of(setting, setting.y, 0, lambda: False, why)
@@ -93,7 +93,7 @@ def test_trainings_find_the_solution_and_keep_its_bound(training: Retraining):
         assert best.gap == 0.0 and len(found.judged.upper) == COUNT
 
 
-def test_slopes_by_differences_are_those_of_the_closed_form(setting: Setting, training: Retraining):
+def test_slopes_by_differences_are_those_of_the_closed_form(setting: Float64Problem, training: Retraining):
     at = training.at(setting.x)
     fields = trained_fields(training, setting.at(setting.x, at.answer()[0]), None, 0).numbers
     seen = fields["retrained"]
@@ -128,7 +128,7 @@ def test_in_single_precision_no_array_of_double_precision_leaks():
 
 
 def test_a_bound_that_is_too_tight_is_refuted():
-    setting = Setting.of(problem(), np.array(3.0), start(), 64, 0)
+    setting = Float64Problem.of(problem(), np.array(3.0), start(), 64, 0)
     trained = Retraining.of(setting, setting.y, 0, lambda: False, "").at(setting.x)
     certificate = hx.certify(problem(), 3.0, jax.tree.map(jnp.asarray, trained.answer()[0]))
     assert certificate.verdict() == "no"
@@ -148,7 +148,7 @@ def test_small_or_convex_or_exact_levels_are_solved():
         x_set=hx.Box(1.0, 9.0),
         xi=hx.Finite(np.ones((4, 250))),
     )
-    assert is_trained(Setting.of(flat, np.array(2.0), np.zeros(250), 64, 0), 0) is None
+    assert is_trained(Float64Problem.of(flat, np.array(2.0), np.zeros(250), 64, 0), 0) is None
 
 
 def test_trainings_of_an_earlier_run_are_not_made_again(training: Retraining, tmp_path):

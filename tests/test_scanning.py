@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._judge.scanning import FEWEST, LOOKS, lowest_on_lines, scan_points
+from hierax._engine.scanning import FEWEST, LOOKS, lowest_on_lines, scan_points
 from hierax_lab.problems.smd import smd
 
 

@@ -24,9 +24,9 @@ from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.settings import is_number
 from hierax._base.trees import size
+from hierax._engine.segments import not_convex
 from hierax._judge.inspection import fits
 from hierax._judge.retraining import is_trained
-from hierax._judge.segments import not_convex
 from hierax._math.lower_level import layout_of
 from hierax._methods.salvf import SALVF
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream

@@ -22,9 +22,9 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import numbers_of
 from hierax._base.trees import size
+from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
-from hierax._judge.setting import Setting
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, Sampler
 from hierax._run.call import Call
@@ -134,7 +134,7 @@ class _Rounds:
     def _judged(self, samples: int) -> Certificate:
         """The certificate of the last answer on samples that it has not seen."""
         fresh = max(samples, FRESH_SAMPLES)
-        setting = Setting.of(self.prepared.problem, *self.point, fresh, self.seed + FRESH)
+        setting = Float64Problem.of(self.prepared.problem, *self.point, fresh, self.seed + FRESH)
         judged = certificate_in(setting, seed=self.seed, stop=lambda: self.interrupt.asked or self.left <= 0)
         self._compiling += setting.compile_seconds
         return judged

@@ -17,10 +17,10 @@ from hierax._auto.constants import (
     TIGHT,
     TIGHT_RESIDUAL,
 )
-from hierax._judge.branches import FEASIBLE
+from hierax._engine.branches import FEASIBLE
+from hierax._engine.units import Scale
+from hierax._engine.vectors import Point, VectorProblem, kkt_residual
 from hierax._judge.point import Judgement, relative_gap
-from hierax._judge.units import Scale
-from hierax._judge.vectors import Point, VectorProblem, kkt_residual
 from hierax._math.lower_level import SOLVED
 
 Way = Literal["kkt", "value", "penalty"]

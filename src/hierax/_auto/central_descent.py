@@ -12,7 +12,7 @@ from hierax._auto.implicit import ImplicitDescent, minimised, told_nothing, told
 from hierax._auto.kkt_route import solved_below
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Progress, Stop
-from hierax._judge.vectors import Point
+from hierax._engine.vectors import Point
 from hierax._lower.centred import Centre
 from hierax._math.lower_level import SOLVED
 

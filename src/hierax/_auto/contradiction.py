@@ -19,8 +19,8 @@ from hierax._auto.constants import BEYOND_REPAIR, TANGENTS
 from hierax._auto.space import Space
 from hierax._base.lazy import lazy
 from hierax._base.text import entries
-from hierax._judge.programs import Values, raveled
-from hierax._judge.vectors import VectorProblem
+from hierax._engine.programs import Values, raveled
+from hierax._engine.vectors import VectorProblem
 
 scipy_optimize, scipy_sparse = lazy("scipy.optimize"), lazy("scipy.sparse")
 

@@ -42,11 +42,11 @@ from hierax._auto.verdict import (
 from hierax._base.blas import one_blas_thread
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.programs import raveled, unraveled
+from hierax._engine.vectors import Point
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
-from hierax._judge.programs import raveled, unraveled
-from hierax._judge.setting import Setting
-from hierax._judge.vectors import Point
 from hierax._problem.problem import Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.prepare import Prepared
@@ -67,7 +67,7 @@ Place = tuple[np.ndarray, np.ndarray]
 class Search(NamedTuple):
     """A search that has ended: where, and what it found."""
 
-    setting: Setting
+    setting: Float64Problem
     space: Space
     found: SearchResult
 
@@ -178,7 +178,7 @@ class _Answer:
     """The point that a search returns, its certificate, its status, and what the log says of it."""
 
     def __init__(
-        self, prepared: Prepared, setting: Setting, space: Space, tol: float, seed: int, deadline: Deadline
+        self, prepared: Prepared, setting: Float64Problem, space: Space, tol: float, seed: int, deadline: Deadline
     ) -> None:
         self.prepared, self.setting, self.space = prepared, setting, space
         self.tol, self.seed, self.deadline = tol, seed, deadline

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._auto.constants import SAME_WAY
-from hierax._judge.vectors import Point
+from hierax._engine.vectors import Point
 
 
 class Passed(NamedTuple):

@@ -32,8 +32,8 @@ from hierax._auto.verdict import globality
 from hierax._base.blas import one_blas_thread
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import size
-from hierax._judge.programs import unraveled
-from hierax._judge.segments import not_convex
+from hierax._engine.programs import unraveled
+from hierax._engine.segments import not_convex
 from hierax._problem.samples import Finite
 from hierax._run.call import Call
 from hierax._run.prepare import Prepared, prepare

@@ -1,6 +1,6 @@
 """The implicit route: descent on F(x, y*(x)) for convex lower levels that are too large for matrices.
 
-y*(x) and the gradient through it come from products alone (`hierax._judge.matrix_free`); the search over x is the same
+y*(x) and the gradient through it come from products alone (`hierax._engine.matrix_free`); the search over x is the same
 as on the small and the penalty route, in lengths of x and units of F. What the certificate leads to further down is
 followed. Where the lower level is not solved at the start the route has no answer, and the large route takes over.
 """
@@ -32,14 +32,14 @@ from hierax._auto.sqp import Evaluated, LeftOff, Progress, Stop, nowhere, quasi_
 from hierax._auto.verdict import status_of
 from hierax._base.blas import one_blas_thread
 from hierax._base.interrupt import interruptible
-from hierax._judge.branches import FEASIBLE
+from hierax._engine.branches import FEASIBLE
+from hierax._engine.following import Total
+from hierax._engine.matrix_free import Answer, FreeFollower
+from hierax._engine.programs import raveled, unraveled
+from hierax._engine.vectors import Point
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
-from hierax._judge.following import Total
 from hierax._judge.free_above import x_lengths
-from hierax._judge.matrix_free import Answer, FreeFollower
-from hierax._judge.programs import raveled, unraveled
-from hierax._judge.vectors import Point
 from hierax._lower.krylov import OutOfTime
 from hierax._math.lower_level import MEANING
 from hierax._math.scatter import scattered, unit_cube

@@ -12,8 +12,8 @@ from hierax._auto.constants import IMPLICIT_STEPS, SQP_CHANGE
 from hierax._auto.pieces import PieceDescent
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Progress, Stop, nowhere, quasi_newton, slsqp
-from hierax._judge.following import Total
-from hierax._judge.vectors import Point
+from hierax._engine.following import Total
+from hierax._engine.vectors import Point
 from hierax._lower.active_set import Found
 from hierax._math.lower_level import SOLVED
 

@@ -43,8 +43,8 @@ from hierax._auto.phase_one import feasible_points
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.replay import Result
 from hierax._auto.space import Space
-from hierax._judge.scanning import lowest_on_lines, scan_points
-from hierax._judge.vectors import Point, VectorProblem
+from hierax._engine.scanning import lowest_on_lines, scan_points
+from hierax._engine.vectors import Point, VectorProblem
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.progress import Show
 

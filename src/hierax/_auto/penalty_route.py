@@ -45,11 +45,11 @@ from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.phase_one import feasible_points
 from hierax._auto.space import Space
 from hierax._base.constants import ARMIJO
-from hierax._judge.branches import FEASIBLE
-from hierax._judge.programs import Trees, Vector, upper_rows
-from hierax._judge.setting import Data
-from hierax._judge.units import Units, in_units
-from hierax._judge.vectors import Point
+from hierax._engine.branches import FEASIBLE
+from hierax._engine.float64_problem import Data
+from hierax._engine.programs import Trees, Vector, upper_rows
+from hierax._engine.units import Units, in_units
+from hierax._engine.vectors import Point
 from hierax._lower.exact import Branches, Exact
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED
 from hierax._problem.problem import Problem

@@ -10,7 +10,7 @@ import numpy as np
 from hierax._auto.constants import PHASE_ONE_MORE, PHASE_ONE_STARTS, SQP_CHANGE, SQP_ITERATIONS
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
-from hierax._judge.branches import FEASIBLE
+from hierax._engine.branches import FEASIBLE
 from hierax._math.scatter import unit_cube
 
 

@@ -23,8 +23,8 @@ from hierax._auto.constants import (
 )
 from hierax._auto.space import Space
 from hierax._auto.sqp import ALLOWED, Evaluated, LeftOff, Progress, Stop, slsqp
+from hierax._engine.vectors import Point
 from hierax._judge.local_model import Linearised, gain
-from hierax._judge.vectors import Point
 
 
 class PieceDescent:

@@ -21,7 +21,7 @@ from hierax._auto.constants import (
 )
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
-from hierax._judge.vectors import Point
+from hierax._engine.vectors import Point
 
 
 class Cuts(NamedTuple):

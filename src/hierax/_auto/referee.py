@@ -17,13 +17,13 @@ from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
 from hierax._base.trees import select, size
 from hierax._compile.checked import finite_values
 from hierax._compile.precision import doubled_on_host
+from hierax._engine.float64_problem import Data, Float64Problem
+from hierax._engine.segments import not_convex
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
 from hierax._judge.keeping import nearest_kept
 from hierax._judge.point import Judgement, point_values, relative_gap
 from hierax._judge.retraining import Retraining, is_trained
-from hierax._judge.segments import not_convex
-from hierax._judge.setting import Data, Setting
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, cover, unit_cube
@@ -134,7 +134,7 @@ class Referee:
         return certificate_in(there, seed=self.seed, stop=training.stop, training=training)
 
 
-def setting_of(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES) -> Setting:
+def setting_of(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES) -> Float64Problem:
     """The prepared problem in double precision.
 
     A problem without samples shares the traces of the run, where that is in double precision. With samples it would
@@ -143,7 +143,7 @@ def setting_of(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES) -> S
     """
     sampled = any(source is not None for source in (prepared.problem.zeta, prepared.problem.xi))
     x, y = prepared.whole(prepared.x, prepared.y)
-    return Setting.of(prepared.problem, x, y, samples, seed, None if sampled else prepared.bound)
+    return Float64Problem.of(prepared.problem, x, y, samples, seed, None if sampled else prepared.bound)
 
 
 def can_judge(problem: Problem) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate
 from hierax._auto.ends import Ends, Passed
+from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.point import Judgement
-from hierax._judge.vectors import Point, VectorProblem
 from hierax._run.notes import NOTHING_KEPT, Notes
 
 Result = TypeVar("Result")

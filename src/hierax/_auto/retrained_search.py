@@ -26,11 +26,11 @@ from hierax._auto.stage_runner import KEPT_TYPES, KeptStage, Stage, kept_stage, 
 from hierax._base.lazy import lazy
 from hierax._base.text import numbers_of, shown
 from hierax._compile.precision import doubled_on_host, float64
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.programs import raveled, unraveled
 from hierax._judge.certificate import SURE, Certificate
 from hierax._judge.point import Judgement
-from hierax._judge.programs import raveled, unraveled
 from hierax._judge.retraining import Retraining, Trained
-from hierax._judge.setting import Setting
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers
 from hierax._run.notes import NOTHING_KEPT, Notes
@@ -179,7 +179,7 @@ def few(x: PyTree) -> bool:
     return numbers_of(x).size <= FEW_X
 
 
-def _stage(setting: Setting, x: PyTree, found: Trained) -> Stage:
+def _stage(setting: Float64Problem, x: PyTree, found: Trained) -> Stage:
     """The point with the best of its trainings as y, and the mean of F over all of them as its F."""
     y, best = found.answer()
     upper = np.asarray(found.judged.upper)

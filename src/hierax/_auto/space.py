@@ -15,10 +15,10 @@ from hierax._auto.budget import Deadline
 from hierax._auto.candidates import Candidate
 from hierax._auto.ends import Ends
 from hierax._auto.replay import Pieces
-from hierax._judge.lengths import lengths_at, units_at
-from hierax._judge.programs import Programs, raveled, unraveled
-from hierax._judge.setting import Setting
-from hierax._judge.vectors import Structure, VectorProblem
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.lengths import lengths_at, units_at
+from hierax._engine.programs import Programs, raveled, unraveled
+from hierax._engine.vectors import Structure, VectorProblem
 from hierax._math.scatter import unit_cube
 
 
@@ -61,7 +61,7 @@ class Space:
     further: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
 
     @staticmethod
-    def of(setting: Setting, starts: int, seed: int, deadline: Deadline, further: int = 0) -> "Space":
+    def of(setting: Float64Problem, starts: int, seed: int, deadline: Deadline, further: int = 0) -> "Space":
         """The space around the setting's point."""
         programs = Programs(setting)
         x, y = programs.landed(raveled(setting.x), raveled(setting.y))

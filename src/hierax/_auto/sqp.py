@@ -11,7 +11,7 @@ from hierax._auto.budget import Deadline
 from hierax._auto.constants import NO_PROGRESS, RUN_OFF, UNIMPROVED
 from hierax._base.lazy import lazy
 from hierax._base.shared_context import SharedContext
-from hierax._judge.vectors import Point
+from hierax._engine.vectors import Point
 
 scipy_linalg, scipy_optimize = lazy("scipy.linalg"), lazy("scipy.optimize")
 

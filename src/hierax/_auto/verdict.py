@@ -20,9 +20,9 @@ from hierax._auto.constants import (
 )
 from hierax._auto.space import Space
 from hierax._base.text import entries
-from hierax._judge.branches import FEASIBLE
+from hierax._engine.branches import FEASIBLE
+from hierax._engine.vectors import VectorProblem
 from hierax._judge.certificate import Certificate
-from hierax._judge.vectors import VectorProblem
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.starts import lowest_of_starts
 from hierax._run.status import Kind, Reason, Status

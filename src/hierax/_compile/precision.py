@@ -2,7 +2,7 @@
 
 JAX computes in float32 unless it is told otherwise, and an array of float64 that is used outside of `float64()` is
 silently rounded. So what is computed inside leaves as NumPy arrays (`on_host`), which keep their precision wherever
-they go. Whoever judges points uses `hierax._judge.setting.Setting`, which does both by itself.
+they go. Whoever judges points uses `hierax._engine.float64_problem.Float64Problem`, which does both by itself.
 """
 
 from collections.abc import Iterator

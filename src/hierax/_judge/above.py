@@ -3,11 +3,11 @@
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._engine.programs import raveled, unraveled
 from hierax._judge.below import Reference, lower_solution
 from hierax._judge.descent import Around, look_around
 from hierax._judge.inspection import SIDEWAYS, Fields, Inspection, projected_norm
 from hierax._judge.local_model import Gain, Linearised, gain, with_cuts
-from hierax._judge.programs import raveled, unraveled
 from hierax._judge.sampling import SamplingErrors, sampling_errors
 from hierax._math.lower_level import row_names
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hierax._base.text import numbers_of
-from hierax._judge.branches import Branches
+from hierax._engine.branches import Branches
+from hierax._engine.programs import Values, raveled, unraveled
+from hierax._engine.vectors import Point, beyond, kkt_residual
 from hierax._judge.inspection import Fields, Inspection
-from hierax._judge.programs import Values, raveled, unraveled
-from hierax._judge.vectors import Point, beyond, kkt_residual
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
 from hierax._problem.problem import Multipliers

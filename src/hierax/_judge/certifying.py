@@ -13,6 +13,7 @@ from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.text import numbers_of
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
+from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.above import above
 from hierax._judge.below import below, lower_solution, reference
 from hierax._judge.certificate import Certificate
@@ -20,7 +21,6 @@ from hierax._judge.inspection import Fields, Inspection, Stop, fits
 from hierax._judge.large import without_matrices
 from hierax._judge.psi import RunState, of_psi
 from hierax._judge.retraining import Retraining, is_trained
-from hierax._judge.setting import Setting
 from hierax._judge.trained import trained_fields
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
@@ -86,7 +86,7 @@ def certify(
     """
     refuse_to_be_traced("certify", (x, y))
     _refuse(lower, multipliers, state)
-    setting = Setting.of(problem, x, y, samples, seed)
+    setting = Float64Problem.of(problem, x, y, samples, seed)
     for name, tree in (("x", setting.x), ("y", setting.y)):
         if not np.isfinite(numbers_of(tree)).all():
             raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
@@ -111,7 +111,7 @@ def _refuse(lower: object, multipliers: object, state: object) -> None:
 
 
 def certificate_in(
-    setting: Setting,
+    setting: Float64Problem,
     lower: AbstractLowerSolver | None = None,
     multipliers: Multipliers | None = None,
     state: RunState | None = None,
@@ -155,7 +155,7 @@ def certificate_in(
 
 
 def _inspected(
-    setting: Setting,
+    setting: Float64Problem,
     lower: AbstractLowerSolver | None,
     given: Multipliers | None,
     seed: int,
@@ -180,7 +180,7 @@ def _inspected(
     return parts
 
 
-def _fitting(setting: Setting, multipliers: Multipliers) -> Multipliers:
+def _fitting(setting: Float64Problem, multipliers: Multipliers) -> Multipliers:
     """The multipliers in double precision, refused where they do not belong to the problem's constraints."""
     names = ("constraints", "equalities", "upper_constraints")
     for name, given in zip(names, multipliers, strict=True):
@@ -191,7 +191,7 @@ def _fitting(setting: Setting, multipliers: Multipliers) -> Multipliers:
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), Multipliers(*multipliers))
 
 
-def _fitting_lengths(setting: Setting, lengths: tuple[PyTree, PyTree]) -> tuple[np.ndarray, np.ndarray]:
+def _fitting_lengths(setting: Float64Problem, lengths: tuple[PyTree, PyTree]) -> tuple[np.ndarray, np.ndarray]:
     """Given lengths as vectors, refused where they are not positive or do not fit x and y."""
     if not isinstance(lengths, tuple) or len(lengths) != 2:
         raise InputError(f"lengths={lengths!r}: needs a pair, lengths of x and lengths of y.")

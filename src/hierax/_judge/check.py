@@ -15,10 +15,10 @@ from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import shown
 from hierax._compile.checked import finite_values, refused
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
-from hierax._judge.findings import Finding, Findings
+from hierax._engine.findings import Finding, Findings
+from hierax._engine.float64_problem import Data, Float64Problem, refuse
+from hierax._engine.segments import convexity, finite_around, segments_around, strong_convexity
 from hierax._judge.qualification import at_the_solution, slater_point, solvable
-from hierax._judge.segments import convexity, finite_around, segments_around, strong_convexity
-from hierax._judge.setting import Data, Setting, refuse
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import SOLVED
@@ -81,13 +81,13 @@ def check(
     objection = refused(problem, x0, y0)
     if objection is not None:
         return Findings((Finding("values and shapes", False, objection),))
-    setting = Setting.of(problem, x0, y0, samples, seed)
+    setting = Float64Problem.of(problem, x0, y0, samples, seed)
     with interruptible() as interrupt:
         return Findings(tuple(_findings(setting, points, lower or Exact(), seed, interrupt)))
 
 
 def _findings(
-    setting: Setting, points: int, lower: AbstractLowerSolver, seed: int, interrupt: Interrupt
+    setting: Float64Problem, points: int, lower: AbstractLowerSolver, seed: int, interrupt: Interrupt
 ) -> Iterator[Finding]:
     """One after the other; after Ctrl-C those that are left are not looked at."""
     fine = _finite(setting)
@@ -114,7 +114,7 @@ def _findings(
         yield from [Finding(name, None, "not looked at: interrupted")] if interrupt.asked else look()
 
 
-def _finite(setting: Setting) -> Finding:
+def _finite(setting: Float64Problem) -> Finding:
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> dict[str, Array]:
         return finite_values(problem, x, y, *data)
 

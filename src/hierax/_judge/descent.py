@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
+from hierax._engine.programs import Values
+from hierax._engine.vectors import Point, VectorProblem, kkt_residual
 from hierax._judge.bending import bends_down
 from hierax._judge.local_model import Linearised
-from hierax._judge.programs import Values
-from hierax._judge.vectors import Point, VectorProblem, kkt_residual
 from hierax._math.lower_level import SOLVED
 
 STEPS = (0.1, 0.01, 0.001)  # distances, in lengths of x

@@ -18,15 +18,15 @@ from jaxtyping import PyTree
 
 from hierax._base.blas import one_blas_thread
 from hierax._base.lazy import lazy
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.following import Total
+from hierax._engine.matrix_free import Answer, FreeFollower
+from hierax._engine.programs import raveled, unraveled
+from hierax._engine.units import lengths_of
+from hierax._engine.vectors import Point
 from hierax._judge.above import KINKS, LEAST_SCALE, ROUNDING
 from hierax._judge.descent import COORDINATES, RANDOM, STEPS, Around, Look, weighed
-from hierax._judge.following import Total
 from hierax._judge.inspection import SIDEWAYS, Fields, projected_norm
-from hierax._judge.matrix_free import Answer, FreeFollower
-from hierax._judge.programs import raveled, unraveled
-from hierax._judge.setting import Setting
-from hierax._judge.units import lengths_of
-from hierax._judge.vectors import Point
 from hierax._lower.krylov import KrylovSystem, OutOfTime, Stop
 from hierax._math.lower_level import LowerSolution
 from hierax._problem import sets
@@ -63,7 +63,7 @@ def x_lengths(follower: FreeFollower, x: np.ndarray) -> np.ndarray:
     return lengths_of(x, follower.x_limits, nothing, groups, np.full(x.size, np.inf)).values
 
 
-def above_without_matrices(setting: Setting, found: LowerSolution, seed: int, stop: Stop) -> Fields:
+def above_without_matrices(setting: Float64Problem, found: LowerSolution, seed: int, stop: Stop) -> Fields:
     """Hyper-gradient, what a move of x can gain, and the descent test, as far as they can be had."""
     with one_blas_thread:
         try:
@@ -75,7 +75,7 @@ def above_without_matrices(setting: Setting, found: LowerSolution, seed: int, st
 class _FreeAbove:
     """A point whose lower level was solved."""
 
-    def __init__(self, setting: Setting, found: LowerSolution, stop: Stop) -> None:
+    def __init__(self, setting: Float64Problem, found: LowerSolution, stop: Stop) -> None:
         self.setting, self.stop = setting, stop
         self.follower = FreeFollower(setting, stop)
         self.x, _ = self.follower.landed(raveled(setting.x), raveled(setting.y))

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.text import entries
-from hierax._judge.lengths import lengths_at, units_at
-from hierax._judge.programs import Programs, raveled, unraveled
-from hierax._judge.setting import Setting
-from hierax._judge.vectors import VectorProblem, beyond
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.lengths import lengths_at, units_at
+from hierax._engine.programs import Programs, raveled, unraveled
+from hierax._engine.vectors import VectorProblem, beyond
 from hierax._math.hypergradient import MOST
 
 Stop = Callable[[], bool]
@@ -32,7 +32,7 @@ class Fields(NamedTuple):
     notes: dict[str, str]
 
 
-def fits(setting: Setting) -> bool:
+def fits(setting: Float64Problem) -> bool:
     """Whether the matrices of the problem are small enough to be formed."""
     rows = setting.layout().equal.size
     ny, nx = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (setting.y, setting.x))
@@ -56,7 +56,9 @@ def projected_norm(
 class Inspection:
     """A setting's point in units."""
 
-    def __init__(self, setting: Setting, seed: int, stop: Stop, most: tuple[np.ndarray, np.ndarray] | None) -> None:
+    def __init__(
+        self, setting: Float64Problem, seed: int, stop: Stop, most: tuple[np.ndarray, np.ndarray] | None
+    ) -> None:
         """`most`: lengths of x and y that are known from elsewhere, such as a run's (see `lengths_of`)."""
         self.setting, self.seed, self.stop = setting, seed, stop
         self.programs = programs = Programs(setting)

@@ -11,7 +11,7 @@ from jaxtyping import PyTree, Scalar
 
 from hierax._base import tree_math
 from hierax._base.trees import largest, select
-from hierax._judge.setting import Data
+from hierax._engine.float64_problem import Data
 from hierax._math.lagrangian import blockwise
 from hierax._math.spectrum import conjugate_gradients
 from hierax._problem import sets

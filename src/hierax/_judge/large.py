@@ -14,14 +14,14 @@ from jaxtyping import PyTree, Scalar
 
 from hierax._base import tree_math
 from hierax._base.text import entries, numbers_of
+from hierax._engine.float64_problem import Data, Float64Problem, standard_error
+from hierax._engine.matrix_free import FreeFollower
+from hierax._engine.programs import raveled, unraveled
+from hierax._engine.segments import not_convex
 from hierax._judge.below import GapRange
 from hierax._judge.free_above import above_without_matrices, x_lengths
 from hierax._judge.inspection import Fields, Stop
-from hierax._judge.matrix_free import FreeFollower
 from hierax._judge.point import violations
-from hierax._judge.programs import raveled, unraveled
-from hierax._judge.segments import not_convex
-from hierax._judge.setting import Data, Setting, standard_error
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math.hypergradient import MOST
@@ -54,7 +54,7 @@ class Comparison(NamedTuple):
 
 
 def without_matrices(
-    setting: Setting, solver: AbstractLowerSolver, given: Multipliers | None, seed: int, stop: Stop
+    setting: Float64Problem, solver: AbstractLowerSolver, given: Multipliers | None, seed: int, stop: Stop
 ) -> Fields:
     """The fields of a certificate that need no matrices."""
     found, why = _reference(setting, solver, seed)
@@ -91,7 +91,7 @@ def feasibility(compared: Comparison) -> dict[str, PyTree]:
     return {"max_violation": float(values[worst]), "violation": float(values[worst]), "worst": names[worst]}
 
 
-def _reference(setting: Setting, solver: AbstractLowerSolver, seed: int) -> tuple[LowerSolution, str | None]:
+def _reference(setting: Float64Problem, solver: AbstractLowerSolver, seed: int) -> tuple[LowerSolution, str | None]:
     """The lower level solved at x from y; where samples show that it is not convex, the best of several solves."""
     found = setting.solve_lower(solver, setting.x, setting.y)
     around = found.y if int(found.status) == SOLVED else setting.y
@@ -103,7 +103,7 @@ def _reference(setting: Setting, solver: AbstractLowerSolver, seed: int) -> tupl
     return best, f"{bent}: v(x) is the best of {1 + STARTS} solves"
 
 
-def compare(setting: Setting, found: LowerSolution, given: Multipliers | None) -> Comparison:
+def compare(setting: Float64Problem, found: LowerSolution, given: Multipliers | None) -> Comparison:
     """The setting's point beside the reference solution (which may be none)."""
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, own: Rows) -> Comparison:
@@ -125,7 +125,7 @@ def compare(setting: Setting, found: LowerSolution, given: Multipliers | None) -
     return setting.run("compare", program, setting.x, setting.y, found, own)
 
 
-def _gap_error(setting: Setting, found: LowerSolution) -> float:
+def _gap_error(setting: Float64Problem, found: LowerSolution) -> float:
     """The standard error of the gap."""
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution) -> Scalar:

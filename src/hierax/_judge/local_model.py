@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.lazy import lazy
-from hierax._judge.branches import Branches
-from hierax._judge.programs import Values
-from hierax._judge.vectors import Point, VectorProblem
+from hierax._engine.branches import Branches
+from hierax._engine.programs import Values
+from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.kkt_systems import Matrices, System
 from hierax._math.lower_level import SOLVED
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree, Scalar
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.trees import Number, dtype_of, largest
 from hierax._compile.configuration import in_own_configuration
-from hierax._judge.setting import Data, Setting
+from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._math.psi import all_constraints, violation
 from hierax._problem import sets
 from hierax._problem.problem import Problem
@@ -70,7 +70,7 @@ def point_values(problem: Problem, data: Data, x: PyTree, y: PyTree, value: Scal
     )
 
 
-def judge_in(setting: Setting, x: PyTree, y: PyTree, best: PyTree = None) -> Judgement:
+def judge_in(setting: Float64Problem, x: PyTree, y: PyTree, best: PyTree = None) -> Judgement:
     """The judgement of arrays (x, y) on all of the setting's data; `best` is a y whose G(x, best) counts as v(x)."""
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree, best: PyTree) -> Judgement:
@@ -90,7 +90,7 @@ def judge_points(
     problem: Problem, points: Sequence[tuple[PyTree, PyTree]], *, samples: int = FRESH_SAMPLES, seed: int = 0
 ) -> list[Judgement]:
     """`judge_point` of several points, with one program and the same samples."""
-    first = Setting.of(problem, *points[0], samples, seed)
+    first = Float64Problem.of(problem, *points[0], samples, seed)
     settings = (first.at(x, y) for x, y in points)
     return [judge_in(setting, setting.x, setting.y) for setting in settings]
 

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
 from hierax._compile.precision import doubled_on_host
+from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._judge.inspection import Fields
-from hierax._judge.setting import Data, Setting, standard_error
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.envelope import best_multiplier, eliminated_value
 from hierax._math.lower_level import MEANING, SOLVED
@@ -52,7 +52,7 @@ class RunState(Protocol):
         """What Psi was made of; None for methods without Psi."""
 
 
-def of_psi(setting: Setting, solver: AbstractLowerSolver, state: RunState | None) -> Fields:
+def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState | None) -> Fields:
     """||u - Proj_U(u - grad Psi(u) / L)|| L at u = (x, y, z), z and nu those that the run ended with."""
     if state is None:
         return Fields({}, {"stationarity": "belongs to a run: sol.certificate, or certify(..., state=sol.state)"})

@@ -12,9 +12,9 @@ from jaxtyping import Array, Int, PyTree, Scalar
 
 from hierax._base import tree_math
 from hierax._base.text import entries, numbers_of, shown
-from hierax._judge.findings import Finding
-from hierax._judge.segments import FLAT
-from hierax._judge.setting import WEAK, Data, Setting
+from hierax._engine.findings import Finding
+from hierax._engine.float64_problem import WEAK, Data, Float64Problem
+from hierax._engine.segments import FLAT
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.curvature import constraint_scales
 from hierax._math.hypergradient import System, fits, kkt_system
@@ -46,7 +46,7 @@ class _Inside(NamedTuple):
     weights: PyTree
 
 
-def slater_point(setting: Setting, lower: AbstractLowerSolver, y: PyTree, rng: np.random.Generator) -> Finding:
+def slater_point(setting: Float64Problem, lower: AbstractLowerSolver, y: PyTree, rng: np.random.Generator) -> Finding:
     """Minimise the largest row over Y and the equalities, near y: a Slater point is where it is negative.
 
     The objective t + t^2/2 + rho/2 ||v - y||^2 over h_i(v) / ||grad h_i|| <= t, t >= -1, is strongly convex, and at a
@@ -93,7 +93,7 @@ def slater_point(setting: Setting, lower: AbstractLowerSolver, y: PyTree, rng: n
     return Finding(name, True, f"at x0 and {ELSEWHERE} points around it")
 
 
-def solvable(setting: Setting, found: LowerSolution) -> Finding:
+def solvable(setting: Float64Problem, found: LowerSolution) -> Finding:
     """Whether the solver found y*(x0)."""
     status, where = int(found.status), f"at x = {shown(setting.x)}"
     if status == SOLVED:
@@ -101,7 +101,7 @@ def solvable(setting: Setting, found: LowerSolution) -> Finding:
     return Finding("solvable lower level", False, f"{MEANING[status]} ({where}, residual {float(found.residual):.2g})")
 
 
-def at_the_solution(setting: Setting, found: LowerSolution | None) -> list[Finding]:
+def at_the_solution(setting: Float64Problem, found: LowerSolution | None) -> list[Finding]:
     """Uniqueness, LICQ and strict complementarity at y*(x0); `found` is None where that is not known."""
     names = ("unique lower solution", "LICQ", "strict complementarity")
     if found is None:

@@ -21,10 +21,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import tree_math
 from hierax._base.trees import size
+from hierax._engine.float64_problem import Data, Float64Problem
+from hierax._engine.segments import not_convex
 from hierax._judge.keeping import nearer, nearest_kept
 from hierax._judge.point import Judgement, point_values
-from hierax._judge.segments import not_convex
-from hierax._judge.setting import Data, Setting
 from hierax._math.spectrum import hessian_product, power_iteration
 from hierax._problem.problem import Problem
 
@@ -37,7 +37,7 @@ UNTRAINED = 0.3  # size of the starts, where only a y is known that has been tra
 CHUNK = 250  # steps between two looks at the clock
 
 
-def is_trained(setting: Setting, seed: int) -> str | None:
+def is_trained(setting: Float64Problem, seed: int) -> str | None:
     """Why the lower level is trained rather than solved; None: it is solved.
 
     It is trained where it is a mean over data, large, and samples show that it is not convex.
@@ -89,7 +89,7 @@ class Retraining:
         rate: eta; None until `at` has tried several at its first x.
     """
 
-    setting: Setting
+    setting: Float64Problem
     starts: PyTree
     keys: Int[np.ndarray, " many"]
     stop: Callable[[], bool]
@@ -97,7 +97,7 @@ class Retraining:
     rate: float | None = None
 
     @staticmethod
-    def of(setting: Setting, y: PyTree, seed: int, stop: Callable[[], bool], why: str) -> "Retraining":
+    def of(setting: Float64Problem, y: PyTree, seed: int, stop: Callable[[], bool], why: str) -> "Retraining":
         """With y as the first start, and others made of it by exchanging the entries of each array at random.
 
         An array of independent random numbers, as networks begin with, is thereby drawn anew.
@@ -112,7 +112,7 @@ class Retraining:
         return Retraining(setting, jax.tree.map(several, y), keys, stop, why)
 
     @staticmethod
-    def before(setting: Setting, seed: int, stop: Callable[[], bool], why: str) -> "Retraining":
+    def before(setting: Float64Problem, seed: int, stop: Callable[[], bool], why: str) -> "Retraining":
         """For a setting whose y has been trained already: it is taken back to the size of an untrained one."""
         return Retraining.of(setting, jax.tree.map(lambda leaf: UNTRAINED * leaf, setting.y), seed, stop, why)
 

@@ -7,7 +7,7 @@ import jax.flatten_util
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._judge.setting import Data, Setting, standard_error
+from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._math import hypergradient as implicit
 from hierax._math.lower_level import LowerSolution, level_at
 from hierax._problem.problem import Problem
@@ -29,7 +29,7 @@ class SamplingErrors(NamedTuple):
     slope: np.ndarray | None = None
 
 
-def sampling_errors(setting: Setting, found: LowerSolution, active: np.ndarray) -> SamplingErrors:
+def sampling_errors(setting: Float64Problem, found: LowerSolution, active: np.ndarray) -> SamplingErrors:
     """What sampling puts into the numbers of a certificate; `active` are the rows that hold at y*(x).
 
     A group's y* is one Newton step on the KKT system of the active rows away from the whole sample's.

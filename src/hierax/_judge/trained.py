@@ -15,13 +15,13 @@ from jaxtyping import PyTree
 
 from hierax._base.text import entries, numbers_of, shown
 from hierax._compile.precision import float64
+from hierax._engine.float64_problem import Data, Float64Problem
+from hierax._engine.programs import raveled, unraveled
+from hierax._engine.units import lengths_of
 from hierax._judge.below import GapRange
 from hierax._judge.inspection import Fields
 from hierax._judge.large import compare, feasibility
-from hierax._judge.programs import raveled, unraveled
 from hierax._judge.retraining import Retraining, Trained
-from hierax._judge.setting import Data, Setting
-from hierax._judge.units import lengths_of
 from hierax._math.lagrangian import blockwise, nonnegative
 from hierax._math.lower_level import INACCURATE, LowerSolution
 from hierax._math.spectrum import conjugate_gradients
@@ -77,7 +77,7 @@ class Retrained(NamedTuple):
         return min(fine, key=lambda move: move.change, default=None)
 
 
-def trained_fields(retraining: Retraining, setting: Setting, given: Multipliers | None, seed: int) -> Fields:
+def trained_fields(retraining: Retraining, setting: Float64Problem, given: Multipliers | None, seed: int) -> Fields:
     """The fields of a certificate; where the time is up, as many as there are."""
     at = retraining.at(setting.x)
     own_y, own_lower = setting.y, float(setting.run("own G", _lower, setting.x, setting.y))
@@ -116,7 +116,7 @@ def _lower(problem: Problem, data: Data, x: PyTree, y: PyTree) -> jax.Array:
     return problem.lower(x, y, data.xi)
 
 
-def _reference(setting: Setting, y: PyTree, value: float) -> LowerSolution:
+def _reference(setting: Float64Problem, y: PyTree, value: float) -> LowerSolution:
     """The best training as a reference: its multipliers are the least-squares ones of the active rows."""
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree, value: jax.Array) -> LowerSolution:
@@ -144,7 +144,7 @@ def _first(rows: jax.Array, _: jax.Array) -> jax.Array:
 
 def _moved(
     retraining: Retraining,
-    setting: Setting,
+    setting: Float64Problem,
     at: Trained,
     lengths: np.ndarray,
     bounds: tuple[np.ndarray, ...],
@@ -192,7 +192,7 @@ def _slope(ends: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray | None, flo
     return (up - down) / (a - b), float(np.mean(2 * (up / a - down / b) / (a - b)))
 
 
-def _directions(setting: Setting, sizes: np.ndarray, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+def _directions(setting: Float64Problem, sizes: np.ndarray, seed: int) -> Iterator[tuple[str, np.ndarray]]:
     """Moves of x in the user's units."""
     if sizes.size <= COORDINATES:
         for i, name in enumerate(entries("x", setting.x)):

@@ -3,7 +3,7 @@ r"""Sampled tests of convexity: what random segments and curvatures say about G,
     excess of f on [a, b] = (f(m) - (f(a) + f(b)) / 2) / (|f(a)| + |f(b)| + |f(m)|),    m = (a + b) / 2
 
 is at most zero for a convex f, and zero for an affine one. Samples can refute convexity, never prove it. Pure functions
-of a problem; what they mean in words is said in `hierax._judge.segments` and by the methods that need convexity.
+of a problem; what they mean in words is said in `hierax._engine.segments` and by the methods that need convexity.
 """
 
 from typing import NamedTuple

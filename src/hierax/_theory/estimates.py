@@ -17,7 +17,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.trees import size
 from hierax._compile.precision import float64
-from hierax._judge.setting import Data, Setting
+from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import SOLVED
 from hierax._math.psi import violation
@@ -83,7 +83,7 @@ class Noise(NamedTuple):
     lipschitz: float
 
 
-def slopes(setting: Setting, looks: Looks) -> Slopes:
+def slopes(setting: Float64Problem, looks: Looks) -> Slopes:
     """First-order quantities at every point, on a leading axis."""
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> Slopes:
@@ -106,7 +106,7 @@ def slopes(setting: Setting, looks: Looks) -> Slopes:
     return setting.run("theory: slopes", program, looks.x, looks.y, quick=True)
 
 
-def curvatures(setting: Setting, looks: Looks) -> Curvatures:
+def curvatures(setting: Float64Problem, looks: Looks) -> Curvatures:
     """Extreme curvatures over as many points as dense Hessians are affordable at."""
     n, m = size(setting.x), size(setting.y)
     count = int(max(LEAST_POINTS, min(len(jax.tree.leaves(looks.x)[0]), DENSE_WORK // (n + m) ** 3)))
@@ -149,7 +149,7 @@ def _row_curvatures(problem: Problem, at: tuple[PyTree, PyTree]) -> Array:
     return jax.lax.map(one, jnp.eye(count)) if count else jnp.zeros((0, 2))
 
 
-def below(setting: Setting, looks: Looks, scale: np.ndarray) -> Below:
+def below(setting: Float64Problem, looks: Looks, scale: np.ndarray) -> Below:
     """Lower solves at a few x, from the start's y; `scale` of every row."""
     chosen = [jax.tree.map(lambda a, i=i: a[i], looks.x) for i in range(min(LOWER_SOLVES, _count(looks)))]
     sigma, largest, unsolved, on_faces, slater = np.inf, 0.0, 0, 0, 0
@@ -177,7 +177,7 @@ def _rows_and_jacobian(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tu
     return rows(x, y), rows_jacobian(lambda v: rows(x, v), (y,))
 
 
-def _strictly_feasible(setting: Setting, x: PyTree, y: PyTree, scale: np.ndarray) -> bool:
+def _strictly_feasible(setting: Float64Problem, x: PyTree, y: PyTree, scale: np.ndarray) -> bool:
     """Whether the lower level still has a point when every inequality is asked to be clearly negative."""
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree, room: Rows) -> tuple[Array, Array]:
@@ -196,7 +196,7 @@ def _strictly_feasible(setting: Setting, x: PyTree, y: PyTree, scale: np.ndarray
     return int(status) == SOLVED
 
 
-def noise(setting: Setting, looks: Looks, name: str, key: PRNGKeyArray) -> Noise | None:
+def noise(setting: Float64Problem, looks: Looks, name: str, key: PRNGKeyArray) -> Noise | None:
     """Of the samples of zeta ("upper") or xi ("lower"), one at a time; None where there is nothing to sample."""
     source = "zeta" if name == "upper" else "xi"
     if getattr(setting.bound.problem, source) is None:

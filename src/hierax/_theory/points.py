@@ -9,7 +9,7 @@ import jax.flatten_util
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._judge.setting import Data, Setting
+from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
@@ -26,13 +26,15 @@ class Looks(NamedTuple):
     y_bounded: bool
 
 
-def points_around(setting: Setting, count: int, radius: float, rng: np.random.Generator) -> Looks:
+def points_around(setting: Float64Problem, count: int, radius: float, rng: np.random.Generator) -> Looks:
     """`count` points of X x Y; a set without bounds is looked at as far as `radius` lengths of the start."""
     (x, y), bounded = zip(*(_block(setting, name, count, radius, rng) for name in ("x", "y")), strict=True)
     return Looks(x, y, *bounded)
 
 
-def _block(setting: Setting, name: str, count: int, radius: float, rng: np.random.Generator) -> tuple[PyTree, bool]:
+def _block(
+    setting: Float64Problem, name: str, count: int, radius: float, rng: np.random.Generator
+) -> tuple[PyTree, bool]:
     start = getattr(setting, name)
     flat = _flat(start)
     length = 1 + float(np.max(np.abs(flat)))
@@ -51,7 +53,7 @@ def _block(setting: Setting, name: str, count: int, radius: float, rng: np.rando
     return _trees(start, _projected(setting, name, drawn)), bounded
 
 
-def _projected(setting: Setting, name: str, rows: np.ndarray) -> np.ndarray:
+def _projected(setting: Float64Problem, name: str, rows: np.ndarray) -> np.ndarray:
     """Flat points, projected on X or Y."""
 
     def program(problem: Problem, data: Data, points: PyTree) -> PyTree:

@@ -14,7 +14,7 @@ from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_setting
 from hierax._base.text import text_table
 from hierax._compile.precision import float64
-from hierax._judge.setting import Setting
+from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.salm import SALM
 from hierax._methods.directions import Storm
 from hierax._methods.salvf import SALVF
@@ -247,7 +247,7 @@ def theory(
                 f"Problem({name}): theory draws samples of its own, which files do not give. Load some rows: "
                 f"dataclasses.replace(problem, {name}=hx.Finite(arrays))."
             )
-    setting = Setting.of(problem, x0, y0, FRESH, seed)
+    setting = Float64Problem.of(problem, x0, y0, FRESH, seed)
     looks = points_around(setting, points, float(radius), np.random.default_rng(seed))
     constants, seen = _constants(setting, looks, seed)
     natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
@@ -277,7 +277,7 @@ class _Seen(NamedTuple):
     noises: tuple[Noise | None, Noise | None]
 
 
-def _constants(setting: Setting, looks: Looks, seed: int) -> tuple[Constants, _Seen]:
+def _constants(setting: Float64Problem, looks: Looks, seed: int) -> tuple[Constants, _Seen]:
     """Suprema over the points, and what else was seen there."""
     first, second = slopes(setting, looks), curvatures(setting, looks)
     scale = 1 + np.max(np.abs(first.rows), axis=0, initial=0.0)
@@ -307,7 +307,7 @@ def _constants(setting: Setting, looks: Looks, seed: int) -> tuple[Constants, _S
     return constants, _Seen(second, under, (above, inner))
 
 
-def _assumptions(setting: Setting, looks: Looks, seen: _Seen) -> tuple[Assumption, ...]:
+def _assumptions(setting: Float64Problem, looks: Looks, seen: _Seen) -> tuple[Assumption, ...]:
     """Each assumption of the theorems, with what was seen of it."""
     bent, under, noises = seen
     solved = under.looked - under.unsolved

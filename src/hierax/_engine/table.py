@@ -1,14 +1,14 @@
 """The table of all functions and their Jacobians, in units: what the small route asks for thousands of times.
 
-One line per function, in the order of `hierax._judge.programs.Layout`: its value, then its derivatives in (x, y). x, y
+One line per function, in the order of `hierax._engine.programs.Layout`: its value, then its derivatives in (x, y). x, y
 and the multipliers come in one vector, and units stay on the device, because every array that is handed over takes as
 long as a small problem's functions.
 """
 
 import numpy as np
 
-from hierax._judge.programs import Programs, raveled
-from hierax._judge.units import Units
+from hierax._engine.programs import Programs, raveled
+from hierax._engine.units import Units
 
 
 class Table:

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.text import entries, shown
-from hierax._judge.findings import Finding
-from hierax._judge.setting import Data, Setting
+from hierax._engine.findings import Finding
+from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._math.convexity import SegmentPlan, Segments, along_segments, lower_curvatures, plan_segments
 from hierax._problem.problem import Problem
 
@@ -18,7 +18,9 @@ ROUNDING = 1e-9  # excess over a chord, relative to the values, that counts as r
 FLAT = 1e-8  # eigenvalues and singular values below this part of the largest count as zero
 
 
-def segments_around(setting: Setting, y: PyTree, points: int, rng: np.random.Generator, away: float = 0.0) -> Segments:
+def segments_around(
+    setting: Float64Problem, y: PyTree, points: int, rng: np.random.Generator, away: float = 0.0
+) -> Segments:
     """What random segments in Y show at the setting's x, and up to the relative distance `away` around it."""
 
     def program(problem: Problem, data: Data, y: PyTree, plan: SegmentPlan) -> Segments:
@@ -27,7 +29,7 @@ def segments_around(setting: Setting, y: PyTree, points: int, rng: np.random.Gen
     return setting.run("segments", program, y, plan_segments(setting.x, y, points, rng, away))
 
 
-def not_convex(setting: Setting, y: PyTree, seed: int | np.random.Generator) -> str | None:
+def not_convex(setting: Float64Problem, y: PyTree, seed: int | np.random.Generator) -> str | None:
     """Why the lower level at the setting's x is not convex, from samples around y; None where nothing was found."""
     return why_not_convex(segments_around(setting, y, SEGMENTS, np.random.default_rng(seed)))
 
@@ -56,7 +58,7 @@ def finite_around(segments: Segments) -> Finding:
     return Finding("finite around", False, text)
 
 
-def strong_convexity(setting: Setting, segments: Segments) -> tuple[Finding | None, Finding]:
+def strong_convexity(setting: Float64Problem, segments: Segments) -> tuple[Finding | None, Finding]:
     """Strong convexity of G from the extreme eigenvalues of G_yy at the middles; a negative one refutes convexity."""
 
     def program(problem: Problem, data: Data, xs: PyTree, ys: PyTree) -> tuple[Array, Array]:

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
-from hierax._judge.branches import FEASIBLE, Branches
-from hierax._judge.following import Follower
-from hierax._judge.programs import Layout, Limits, Programs, Values, raveled
-from hierax._judge.scanning import lowest_on_lines, scan_points
-from hierax._judge.setting import HostProgram
-from hierax._judge.table import Table
-from hierax._judge.units import Units
+from hierax._engine.branches import FEASIBLE, Branches
+from hierax._engine.float64_problem import HostProgram
+from hierax._engine.following import Follower
+from hierax._engine.programs import Layout, Limits, Programs, Values, raveled
+from hierax._engine.scanning import lowest_on_lines, scan_points
+from hierax._engine.table import Table
+from hierax._engine.units import Units
 from hierax._lower.active_set import Found
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube

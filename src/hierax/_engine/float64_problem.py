@@ -1,8 +1,8 @@
 """A problem and a point in double precision, on all of the data: what every judgement is computed on.
 
-A `Setting` enters float64 by itself, in each of its methods, and hands out NumPy arrays: it can be kept, and asked from
-anywhere, whatever the caller's configuration. Nothing else in `_judge` or above enters float64. Functions that close
-over float32 arrays promote: their results are float64, with the accuracy that those arrays leave.
+A `Float64Problem` enters float64 by itself, in each of its methods, and hands out NumPy arrays: it can be kept, and
+asked from anywhere, whatever the caller's configuration. Nothing else here or above enters float64. Functions that
+close over float32 arrays promote: their results are float64, with the accuracy that those arrays leave.
 """
 
 import dataclasses
@@ -49,11 +49,11 @@ class Expectation(NamedTuple):
 
 Made = TypeVar("Made")
 Program = Callable[..., PyTree]
-"""What a Setting compiles: program(problem, data, *args), determined by its name, `static` and its inputs."""
+"""What a Float64Problem compiles: program(problem, data, *args), determined by its name, `static` and its inputs."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class Float64Problem:
     """A problem and a point (x, y) in double precision.
 
     Attributes:
@@ -77,7 +77,9 @@ class Setting:
     _known: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # see `once`
 
     @staticmethod
-    def of(problem: Problem, x: PyTree, y: PyTree, samples: int, seed: int, bound: Bound | None = None) -> "Setting":
+    def of(
+        problem: Problem, x: PyTree, y: PyTree, samples: int, seed: int, bound: Bound | None = None
+    ) -> "Float64Problem":
         """The setting of a problem at a point; `samples` fresh ones stand for an expectation that is not known.
 
         `bound` is the problem as it was made ready for a run at variables like x and y: where everything is float64
@@ -91,7 +93,7 @@ class Setting:
                 bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
             above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
             x, y = doubled_on_host((x, y))
-            setting = Setting(x, y, x_rest, y_rest, above[0], below[0], bound, Data(above[1], below[1]))
+            setting = Float64Problem(x, y, x_rest, y_rest, above[0], below[0], bound, Data(above[1], below[1]))
             setting._trace()
         return setting
 
@@ -120,7 +122,7 @@ class Setting:
         """What compiling its programs has taken so far."""
         return self.bound.compile_seconds
 
-    def at(self, x: PyTree, y: PyTree) -> "Setting":
+    def at(self, x: PyTree, y: PyTree) -> "Float64Problem":
         """The same problem, data and programs at another point."""
         x, y = (doubled_on_host(split_variable(name, tree)[0]) for name, tree in (("x", x), ("y", y)))
         return dataclasses.replace(self, x=x, y=y)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hierax._judge.programs import Programs, Values, unraveled
-from hierax._judge.units import Lengths, RowUnits, Scale, Units, intrinsic_lengths, lengths_of
+from hierax._engine.programs import Programs, Values, unraveled
+from hierax._engine.units import Lengths, RowUnits, Scale, Units, intrinsic_lengths, lengths_of
 
 LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself are looked at, so many of them
 SHORTENINGS, LEAST_SHORTENING = 8, 1e-3  # how often, and to which share at least, such a length is shortened

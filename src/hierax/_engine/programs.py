@@ -18,8 +18,8 @@ from jaxtyping import Array, PyTree
 
 from hierax._base.constants import LITTLE_DATA, LOWER_STARTS
 from hierax._base.trees import size
-from hierax._judge.setting import Data, HostProgram, Setting
-from hierax._judge.units import RowUnits, Scale, Units, in_units
+from hierax._engine.float64_problem import Data, Float64Problem, HostProgram
+from hierax._engine.units import RowUnits, Scale, Units, in_units
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import level_at
 from hierax._problem import sets
@@ -114,7 +114,7 @@ class Layout(NamedTuple):
 class Programs:
     """The compiled problem in the user's units: what all `VectorProblem`s of a setting share."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Float64Problem) -> None:
         self.setting = setting
         self.layout = layout = setting.once("places", lambda: layout_in(setting))
         self.trees = Trees(setting.x, setting.y)
@@ -176,7 +176,7 @@ class Programs:
         return x, y
 
 
-def raw_units(setting: Setting) -> Units:
+def raw_units(setting: Float64Problem) -> Units:
     """Units of one: everything as the user measures it."""
     none = Scale(np.ones(()), np.zeros(()))
     rows = RowUnits(*(jax.tree.map(_ones, setting.shapes(name)) for name in RowUnits._fields))
@@ -184,7 +184,7 @@ def raw_units(setting: Setting) -> Units:
     return Units(x, y, none, none, rows)
 
 
-def layout_in(setting: Setting) -> Layout:
+def layout_in(setting: Float64Problem) -> Layout:
     """Where everything of a setting's problem stands in vectors."""
     x_set, rows = setting.bound.problem.x_set, setting.layout()
     faces = jax.eval_shape(lambda x: sets.faces(x_set, x), setting.x)

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._judge.following import Total, pulled_back, upper_table
-from hierax._judge.programs import Layout, Limits, Trees, boxes, land, layout_in, raveled, raw_units
-from hierax._judge.setting import Data, Setting
+from hierax._engine.float64_problem import Data, Float64Problem
+from hierax._engine.following import Total, pulled_back, upper_table
+from hierax._engine.programs import Layout, Limits, Trees, boxes, land, layout_in, raveled, raw_units
 from hierax._lower.exact import RUNNING, State, begun, continued
 from hierax._lower.krylov import KrylovSystem, OutOfTime, Product, Sizes, Stop
 from hierax._lower.newton import conjugate_gradients
@@ -73,7 +73,7 @@ class Answer(NamedTuple):
 class FreeFollower:
     """Follows y*(x) of a lower level that looks convex, without matrices."""
 
-    def __init__(self, setting: Setting, stop: Stop = lambda: False) -> None:
+    def __init__(self, setting: Float64Problem, stop: Stop = lambda: False) -> None:
         self.setting, self.stop = setting, stop
         self.layout: Layout = layout_in(setting)
         self.trees = Trees(setting.x, setting.y)
@@ -211,7 +211,7 @@ class FreeFollower:
         return float(self.setting.run("free curvature", _least_curvature, *at))
 
 
-def _product_at(setting: Setting, trees: Trees, x: np.ndarray, found: Answer) -> Product:
+def _product_at(setting: Float64Problem, trees: Trees, x: np.ndarray, found: Answer) -> Product:
     """Products with the KKT matrix at an answer."""
     at, entries = (trees, x, found.y, found.mu), found.y.size
     nothing = np.zeros(entries), np.zeros(found.mu.size)

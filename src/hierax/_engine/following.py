@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._judge.columns import Columns
-from hierax._judge.programs import Layout, Programs, Trees, Values, forward, joined, raveled, upper_rows
-from hierax._judge.setting import Data, HostProgram
-from hierax._judge.table import Table
-from hierax._judge.units import Units, in_units
+from hierax._engine.columns import Columns
+from hierax._engine.float64_problem import Data, HostProgram
+from hierax._engine.programs import Layout, Programs, Trees, Values, forward, joined, raveled, upper_rows
+from hierax._engine.table import Table
+from hierax._engine.units import Units, in_units
 from hierax._lower.active_set import Found, Level, Slopes, Tracker
 from hierax._lower.centred import Centre, centre
 from hierax._lower.kkt_systems import Matrices
