@@ -9,9 +9,9 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import Programs, raveled
 from hierax._engine.vectors import VectorProblem
-from hierax._lower import kkt_systems
+from hierax._lower import linear as kkt_systems
 from hierax._lower.active_set import Level, Slopes, Tracker, residual
-from hierax._lower.kkt_systems import Matrices
+from hierax._lower.linear import Matrices
 
 clarabel, sparse = lazy("clarabel"), lazy("scipy.sparse")
 

@@ -18,7 +18,7 @@ from hierax._base.interrupt import Interrupt
 from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.active_set import Level, Slopes
 from hierax._lower.centred import centre
-from hierax._lower.kkt_systems import Matrices
+from hierax._lower.linear import Matrices
 
 
 class Quadratic:

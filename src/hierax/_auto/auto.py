@@ -16,9 +16,9 @@ from hierax._auto.constants import (
 )
 from hierax._auto.deterministic import run_deterministic
 from hierax._auto.fewer_rows import FewerRows, fewer_rows, run_on_rows
-from hierax._auto.free_route import NoRoute, run_implicit
 from hierax._auto.kept_answer import GOES_ON, TYPES, add_up, answer_of, kept_answer
 from hierax._auto.large_route import run_large
+from hierax._auto.penalty_route import NoRoute
 from hierax._auto.referee import can_judge, setting_of
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
@@ -144,7 +144,7 @@ class Auto(AbstractSolver):
                 "Auto(route='implicit'): needs expectations that are known, no Stream and no bare Sampler."
             )
         try:
-            return run_implicit(prepared, filled, seed, first_line, call)
+            return run_deterministic(prepared, filled, seed, first_line, call)
         except NoRoute as why:
             fitting = size((prepared.x, prepared.y)) <= PENALTY_ROUTE_VARIABLES
             other: Route = "penalty" if fitting else "large"

@@ -15,6 +15,7 @@ from hierax._auto.constants import (
     DESCENT_SHARE,
     DESCENTS,
     FURTHER_STARTS,
+    IMPLICIT_ROUTE_SECONDS,
     NEARLY_AS_LOW,
     NO_GAP,
     OWED_TO_VIOLATION,
@@ -60,6 +61,12 @@ if TYPE_CHECKING:
     from hierax._auto.auto import Auto
 
 
+DEFAULT_STARTS: dict[str | None, int] = {"small": STARTS, "penalty": STARTS, "implicit": 1}
+DEFAULT_SECONDS: dict[str | None, float] = {
+    "small": SMALL_ROUTE_SECONDS,
+    "penalty": PENALTY_ROUTE_SECONDS,
+    "implicit": IMPLICIT_ROUTE_SECONDS,
+}
 Place = tuple[np.ndarray, np.ndarray]
 """x and y as vectors, in the user's units."""
 
@@ -84,7 +91,7 @@ def searched(
     """Search by `auto.route`; `others`: starts right after the given one, before those that cover X and Y."""
     setting, small = setting_of(prepared, seed), auto.route == "small"
     further = FURTHER_STARTS if small and auto.starts is None else 0
-    space = Space.of(setting, auto.starts or STARTS, seed, deadline, further)
+    space = Space.of(setting, auto.starts or DEFAULT_STARTS[auto.route], seed, deadline, further)
     if others:
         space = space.starting_at(others)
     space = dataclasses.replace(space, seen=_Watch(prepared, space, call).see, pieces=Pieces(call.notes))
@@ -106,8 +113,7 @@ def run_deterministic(
     `cut_short`: why there is no time for a search, only for an answer.
     """
     begin = call.clock.begin
-    limit = SMALL_ROUTE_SECONDS if auto.route == "small" else PENALTY_ROUTE_SECONDS
-    starts, seconds = auto.starts or STARTS, auto.seconds or limit
+    starts, seconds = auto.starts or DEFAULT_STARTS[auto.route], auto.seconds or DEFAULT_SECONDS[auto.route]
     with (
         progress_bar(call.progress, call.news, starts, "starts") as show,
         one_blas_thread,
@@ -293,10 +299,17 @@ def _starts_made(found: SearchResult, starts: int) -> str:
 def _refuse_nonfinite(space: Space) -> None:
     """Raise where a function or its gradient is not finite at the start."""
     vectors = space.vectors
-    values, slopes = vectors.at(space.xs[0], space.ys[0], np.zeros(vectors.layout.rows))
-    names = {"upper": "upper", "lower": "lower", "above": "upper_constraints", "rows": "constraints"}
-    for field, name in names.items():
-        for part, what in ((getattr(values, field), name), (getattr(slopes, field), f"the gradient of {name}")):
+    values = vectors.values(space.xs[0], space.ys[0], np.zeros(vectors.layout.rows))
+    upper, above, _ = vectors.upper_slopes(space.xs[0], space.ys[0])
+    lower = vectors.lower_slope(space.xs[0], space.ys[0])
+    parts = {
+        "upper": (values.upper, upper),
+        "lower": (values.lower, lower),
+        "upper_constraints": (values.above[: vectors.layout.own_above], above),
+        "constraints": (values.rows, values.stationarity),
+    }
+    for name, (found, slope) in parts.items():
+        for part, what in ((found, name), (slope, f"the gradient of {name}")):
             if not np.isfinite(part).all():
                 raise InputError(
                     f"{what} is not finite at (x0, y0); start from a point where every function is finite."

@@ -12,10 +12,9 @@ from hierax._auto.constants import IMPLICIT_STEPS, SQP_CHANGE
 from hierax._auto.pieces import PieceDescent
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Progress, Stop, nowhere, quasi_newton, slsqp
-from hierax._engine.following import Total
+from hierax._engine.follower import Total
 from hierax._engine.vectors import Point
 from hierax._lower.active_set import Found
-from hierax._math.lower_level import SOLVED
 
 FLAT, ROUNDING = 1e-11, 1e-16  # slopes, in units, at which a descent ends
 
@@ -55,13 +54,7 @@ class ImplicitDescent:
 
     def _solved(self, x: np.ndarray) -> Found | None:
         """The lower level's solution at x; None where there is none."""
-        found = self.follower.solve(x, self.warm.y, self.warm.mu)
-        if found is None:
-            solved = self.vectors.solved(x, self.warm.y[None], self.warm.mu[None])
-            if solved.status[0] != SOLVED:
-                return None
-            found = self.follower.solve(x, solved.y[0], solved.mu[0])
-        return found
+        return self.follower.solve_from_anywhere(x, self.warm.y, self.warm.mu)
 
     def _evaluated(self, x: np.ndarray) -> Evaluated:
         """phi, the upper constraints, and their gradients in x."""
@@ -69,8 +62,11 @@ class ImplicitDescent:
         found = self._solved(inside)
         if found is None:
             return told_nothing(self.space, x)
+        total = self.follower.total(inside, found)
+        if not total.finite:
+            return told_nothing(self.space, x)
         self.warm = Point(inside, found.y, found.mu)
-        return told_of(self.space, self.follower.total(inside, found), x - inside, self.progress, self.warm)
+        return told_of(self.space, total, x - inside, self.progress, self.warm)
 
 
 def minimised(

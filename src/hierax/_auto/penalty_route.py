@@ -92,6 +92,10 @@ class Starts(NamedTuple, Generic[Vector]):
     last: Below[Vector]
 
 
+class NoRoute(Exception):
+    """Why this route has no answer."""
+
+
 class Weights(NamedTuple):
     """c of the value function, and c2 of the augmented Lagrangian."""
 
@@ -124,6 +128,8 @@ class PenaltySearch:
             self._pass_kinks(firsts)
         done = any(candidate.accepted for candidate in self.candidates) or (self.deadline.passed and self.candidates)
         hopeless = firsts and SOLVED not in self.statuses
+        if not done and self.vectors.programs.by_products:
+            raise NoRoute("the lower level was not solved, or has no unique solution, at the start")
         if not done and not hopeless:
             _Penalised(self.space).run(self._add, show)
         return self._result()

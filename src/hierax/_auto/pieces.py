@@ -23,8 +23,9 @@ from hierax._auto.constants import (
 )
 from hierax._auto.space import Space
 from hierax._auto.sqp import ALLOWED, Evaluated, LeftOff, Progress, Stop, slsqp
+from hierax._engine.linearised import Linearised
 from hierax._engine.vectors import Point
-from hierax._judge.local_model import Linearised, gain
+from hierax._judge.gain import gain
 
 
 class PieceDescent:
@@ -39,7 +40,7 @@ class PieceDescent:
     def run(self, start: Point) -> Point:
         """The best point found; the start itself where no piece leads down."""
         best, lowest = start, float(self.vectors.values(*start).upper)
-        if start.x.size > PIECE_VARIABLES:
+        if start.x.size > PIECE_VARIABLES or self.vectors.programs.by_products:
             return best
         at = self._at(best)
         if not np.any(at.radii <= KINK_NEAR):
@@ -62,7 +63,7 @@ class PieceDescent:
         return best
 
     def _at(self, point: Point) -> Linearised:
-        return Linearised(self.vectors, point, *self.vectors.at(*point))
+        return Linearised.at(self.vectors, point)
 
     def _minimised(self, at: Linearised, active: np.ndarray) -> tuple[float, Point] | None:
         """F and the point at the end of one piece; None where the lower level does not have it there."""

@@ -74,7 +74,8 @@ class Space:
         ys = roughly.cover_y(y / roughly.y_unit, cubes[1])
         points = [(a * roughly.x_unit, b * roughly.y_unit) for a, b in zip(xs, ys, strict=True)]
         at = np.array([x for x, _ in points])
-        vectors = VectorProblem(programs, units_at(programs, lengths, points), y, seed, at)
+        units = units_at(programs, lengths, points)
+        vectors = VectorProblem(programs, units, y, seed, at, stop=lambda: deadline.passed)
         trees = unraveled(programs.trees.x, known[0]), unraveled(programs.trees.y, known[1])
         more: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
         if further:

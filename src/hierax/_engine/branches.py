@@ -34,6 +34,14 @@ class Branches(NamedTuple):
         """Those of several solves."""
         return Branches(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
+    @staticmethod
+    def none(entries: int, rows: int, parameters: int) -> "Branches":
+        """Those of no start."""
+        nothing = np.zeros(0)
+        return Branches(
+            np.zeros((0, entries)), np.zeros((0, rows)), nothing, nothing, nothing, np.zeros((0, parameters))
+        )
+
     @property
     def unbounded(self) -> bool:
         """Whether f falls without limit from some start."""

@@ -6,16 +6,24 @@ this module asks the compiled problem (`programs.py`) for what they need.
 
 from collections.abc import Callable
 
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from hierax._engine.programs import Programs, Values, unraveled
-from hierax._engine.units import Lengths, RowUnits, Scale, Units, intrinsic_lengths, lengths_of
+from hierax._engine.float64_problem import Data
+from hierax._engine.programs import Programs, Trees, Values, joined, unraveled
+from hierax._engine.units import Lengths, RowUnits, Scale, Units, in_units, intrinsic_lengths, lengths_of
+from hierax._math import kkt_residual
+from hierax._math.lower_level import level_at
+from hierax._problem.problem import Problem
 
-LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself are looked at, so many of them
+LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself are looked at: this many of them
 SHORTENINGS, LEAST_SHORTENING = 8, 1e-3  # how often, and to which share at least, such a length is shortened
-INCONSISTENT, BISECTIONS = 30.0, 8  # lengths so many times too long are looked for again, in so many steps
+INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
 NEARBY, PATTERNS, STRAIGHT = 1e-4, 3, 1e-9  # step and patterns of signs for curvatures; relative change that is none
-FEW = 4  # points from which the units of larger problems come
+FEW_POINTS = 4  # points from which the units of larger problems come
 
 Most = tuple[np.ndarray, np.ndarray]
 """Upper bounds of the lengths of x and of y."""
@@ -29,6 +37,8 @@ def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, *most: Most | N
 
     `most`: upper bounds of those of x and y where the sets give none; None: no such bounds.
     """
+    if programs.by_products:
+        return [_rough_lengths(programs, x, y, one) for one in most]
     here = values, slopes = programs.at(x, y)
     own, above = ~programs.layout.face, slice(programs.layout.own_above)  # bounds have widths, which say more
 
@@ -148,7 +158,9 @@ def _seen(programs: Programs, at: Here, x: np.ndarray, y: np.ndarray, of_y: np.n
 
 def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndarray, np.ndarray]]) -> Units:
     """Units from given lengths of (x, y); those of values come from points in the user's units."""
-    tables = [programs.at(x, y) for x, y in (points if programs.by_table else points[:FEW])]
+    if programs.by_products:
+        return _rough_units(programs, lengths, *points[0])
+    tables = [programs.at(x, y) for x, y in (points if programs.by_table else points[:FEW_POINTS])]
     nx = programs.layout.nx
     units = Units(
         unraveled(programs.trees.x, lengths[:nx]),
@@ -168,6 +180,57 @@ def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndar
             unraveled(programs.raw.rows.upper_constraints, above),
         )
     )
+
+
+def _rough_lengths(programs: Programs, x: np.ndarray, y: np.ndarray, most: Most | None) -> tuple[Lengths, Lengths]:
+    """By bounds and sizes alone, where matrices do not fit: entries of y share their typical size."""
+    most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
+    typical = np.full(y.size, np.sqrt(np.mean(y**2)) if y.size else 0.0)
+    of_x = lengths_of(x, programs.x_limits, np.zeros(x.size), programs.x_groups, most_x)
+    return of_x, lengths_of(y, programs.y_limits, typical, programs.y_groups, most_y)
+
+
+def _rough_units(programs: Programs, lengths: np.ndarray, x: np.ndarray, y: np.ndarray) -> Units:
+    """In which typical second derivatives of G, and gradients of rows, are of order one, where matrices do not fit."""
+    nx, layout = programs.layout.nx, programs.layout
+    plain = programs.raw._replace(
+        x=unraveled(programs.trees.x, lengths[:nx]), y=unraveled(programs.trees.y, lengths[nx:])
+    )
+    at = programs.trees, plain, x / lengths[:nx], y / lengths[nx:]
+    upper, lower, rows, above = programs.setting.run("sizes", _sizes_along, *at, quick=True)
+    own, equal = rows[~layout.face], layout.equal[~layout.face]
+    raw = programs.raw.rows
+    return plain._replace(
+        upper=Scale(np.asarray(_typical([float(upper[1])])), upper[0]),
+        lower=Scale(np.asarray(_typical([float(lower[1])])), lower[0]),
+        rows=RowUnits(
+            unraveled(raw.constraints, own[~equal]),
+            unraveled(raw.equalities, own[equal]),
+            unraveled(raw.upper_constraints, above),
+        ),
+    )
+
+
+def _sizes_along(
+    problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array
+) -> tuple[Array, Array, Array, Array]:
+    """F and the norm of its gradient; G and the typical size of its curvature; norms of the rows' gradients."""
+    problem = in_units(problem, units)
+    level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
+    gradient = jax.grad(level.objective)(level.start)
+    found = kkt_residual.units_at(level, level.start, level.rows(level.start), gradient, jnp.asarray(1e-8))
+
+    def upper(both: tuple[Array, Array]) -> Array:
+        return problem.upper(trees.x_of(both[0]), trees.y_of(both[1]), data.zeta)
+
+    def above(both: tuple[Array, Array]) -> Array:
+        return joined(problem.upper_constraints(trees.x_of(both[0]), trees.y_of(both[1])))
+
+    value, slope = jax.value_and_grad(upper)((x, y))
+    squares = sum(jnp.sum(part**2, axis=1) for part in jax.jacrev(above)((x, y)))
+    sizes = jnp.where(squares > 0, jnp.sqrt(squares), 1.0)
+    length = jnp.sqrt(sum(jnp.sum(part**2) for part in slope))
+    return jnp.stack([value, length]), jnp.stack([level.objective(level.start), found.curvature]), found.row, sizes
 
 
 def _downhill(programs: Programs, x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 Everything is in double precision and on all of the data. Three small programs are compiled, and shared by the routes of
 `Auto` and the certificate: the points that cover X and Y, all functions with their Jacobians, and the lower level
-solved from many starts. Not for problems whose matrices do not fit.
+solved from many starts. Where matrices do not fit (`by_products`) neither the table nor the last one is compiled.
 """
 
 import functools
@@ -21,6 +21,7 @@ from hierax._base.trees import size
 from hierax._engine.float64_problem import Data, Float64Problem, HostProgram
 from hierax._engine.units import RowUnits, Scale, Units, in_units
 from hierax._lower.exact import Exact
+from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import level_at
 from hierax._problem import sets
 from hierax._problem.problem import Problem
@@ -122,10 +123,6 @@ class Programs:
         x, y = raveled(setting.x), raveled(setting.y)
         self.numbers = setting.once("numbers", lambda: setting.numbers)
         self.little_data = self.numbers <= LITTLE_DATA
-        name, table = ("values", _table) if self.little_data else ("values by parts", _table_by_parts)
-        point = np.concatenate([x, y, np.zeros(layout.rows)])
-        self.table = setting.ready(name, table, self.trees, self.raw, point)
-        self._raw_table = self.table.given(self.trees, self.raw)
         self.lanes = LOWER_STARTS if self.little_data and layout.ny + layout.rows <= SIDE_BY_SIDE else 1
         problem = setting.bound.problem
         self.x_groups, self.y_groups = (
@@ -137,10 +134,33 @@ class Programs:
         self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
         self._land = None if self.entrywise else setting.ready("land", land, self.trees, x, y).given(self.trees)
 
+    @functools.cached_property
+    def table(self) -> HostProgram:
+        """The program of all functions and their Jacobians."""
+        name, table = ("values", _table) if self.little_data else ("values by parts", _table_by_parts)
+        point = np.concatenate([raveled(self.setting.x), raveled(self.setting.y), np.zeros(self.layout.rows)])
+        return self.setting.ready(name, table, self.trees, self.raw, point)
+
+    @functools.cached_property
+    def _raw_table(self) -> HostProgram:
+        return self.table.given(self.trees, self.raw)
+
     def at(self, x: np.ndarray, y: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
         """Values and Jacobians in the user's units, without multipliers."""
         table = self._raw_table(np.concatenate([x, y, np.zeros(self.layout.rows)]))
         return self.layout.cut(table[:, 0]), self.layout.cut(table[:, 1:])
+
+    def raw_values(self, x: np.ndarray, y: np.ndarray) -> Values[np.ndarray]:
+        """All functions in the user's units, without multipliers."""
+        if self.by_table:
+            return self.at(x, y)[0]
+        return self.layout.cut(self.values(self.trees, self.raw, x, y, np.zeros(self.layout.rows)))
+
+    @functools.cached_property
+    def by_products(self) -> bool:
+        """Whether the matrices of the problem are too large to be formed."""
+        ny, rows = self.layout.ny, self.layout.rows
+        return ny + min(rows, ny) > MAX_ORDER or self.layout.nx > MAX_ORDER
 
     @property
     def by_table(self) -> bool:

@@ -6,6 +6,7 @@ divided by their units, so that tolerances may be absolute.
 
 import functools
 import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,14 +14,16 @@ import numpy as np
 from hierax._base.constants import LOWER_STARTS
 from hierax._engine.branches import FEASIBLE, Branches
 from hierax._engine.float64_problem import HostProgram
-from hierax._engine.following import Follower
+from hierax._engine.follower import SOLVED_BY_PRODUCTS, Follower, FromProducts, FromPrograms, FromTable, Functions
 from hierax._engine.programs import Layout, Limits, Programs, Values, raveled
 from hierax._engine.scanning import lowest_on_lines, scan_points
-from hierax._engine.table import Table
+from hierax._engine.segments import not_convex
 from hierax._engine.units import Units
 from hierax._lower.active_set import Found
+from hierax._lower.linear import Matrices, Stop
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
+from hierax._problem import sets
 
 BENT = 1e-7  # curvature down, in units, beyond rounding
 OTHER_LOOKS = 6  # points of Y at which a small lower level is looked at for convexity, at other x than the given one
@@ -28,7 +31,8 @@ MANY_LOOKS = 300  # entries of y and rows up to which a lower level is looked at
 MANY_LOOKS_NUMBERS = 2_000_000  # ... and numbers that its functions go through: a look takes about 0.02 s there
 LARGE_LOOKS = 3  # points at which a larger lower level is looked at for convexity
 STRUCTURE_LOOKS = 3  # points at which Jacobians are looked at for entries that are always zero
-MODERATE, FEWER_STARTS = 100, 8  # larger lower levels than that are solved once, or from so many starts if not convex
+MODERATE, FEWER_STARTS = 100, 8  # larger lower levels are solved once, or from this many starts if not convex
+ROW_UNIT_ASIDE = (0.0, 0.7, -1.3)  # lengths beside a point at which rows are compared in both units
 
 
 class Structure(NamedTuple):
@@ -45,6 +49,41 @@ class Structure(NamedTuple):
     above: np.ndarray
 
 
+class Table:
+    """All functions and their Jacobians, in units: what the small route asks for thousands of times.
+
+    One line per function, in the order of `Layout`: its value, then its derivatives in (x, y). x, y and the multipliers
+    come in one vector, and units stay on the device, because every array that is handed over takes as long as a small
+    problem's functions.
+    """
+
+    def __init__(self, programs: Programs, units: Units) -> None:
+        self._programs, self._entries = programs, programs.layout.nx + programs.layout.ny
+        self.raw = programs.table.given(programs.trees, units)  # wherever it is asked for
+        free = np.full(programs.layout.rows, np.inf)
+        self._units = np.concatenate([raveled(units.x), raveled(units.y)])
+        x, y = programs.x_limits, programs.y_limits
+        self._low = np.concatenate([np.concatenate([x.low, y.low]) / self._units, -free])
+        self._high = np.concatenate([np.concatenate([x.high, y.high]) / self._units, free])
+
+    def __call__(self, point: np.ndarray) -> np.ndarray:
+        """The lines at x, y and mu, one after another.
+
+        Outside of X and Y those of the nearest point, continued along straight lines.
+        """
+        inside = np.minimum(np.maximum(point, self._low), self._high)
+        if not self._programs.entrywise:
+            n, nx = self._entries, self._programs.layout.nx
+            x, y = np.split(inside[:n] * self._units, [nx])
+            inside[:n] = np.concatenate(self._programs.landed(x, y)) / self._units
+        lines = self.raw(inside)
+        away = (point - inside)[: self._entries]
+        if away.any():
+            lines = lines.copy()
+            lines[:, 0] += lines[:, 1:] @ away
+        return lines
+
+
 class Point(NamedTuple):
     """A point in units: x, y and the multipliers of the lower level's rows."""
 
@@ -57,22 +96,37 @@ class VectorProblem:
     """The problem in units, with points that cover Y for its lower level."""
 
     def __init__(
-        self, programs: Programs, units: Units, y: np.ndarray, seed: int, xs: np.ndarray | None = None
+        self,
+        programs: Programs,
+        units: Units,
+        y: np.ndarray,
+        seed: int,
+        xs: np.ndarray | None = None,
+        stop: Stop = lambda: False,
     ) -> None:
         """`y` is the centre of the cover; at `xs` the lower level should be convex to count as that.
 
-        Both in the user's units; None: the setting's x alone.
+        Both in the user's units; None: the setting's x alone. Where `stop` says so, long solves raise `OutOfTime`.
         """
         self.programs, self.units, self.layout = programs, units, programs.layout
         self.x_unit, self.y_unit = raveled(units.x), raveled(units.y)
         self.x_limits = Limits(*(bound / self.x_unit for bound in programs.x_limits))
         self.y_limits = Limits(*(bound / self.y_unit for bound in programs.y_limits))
-        self.table = Table(programs, units)
-        self.lower_starts = self.cover_y(y / self.y_unit, unit_cube(self.layout.ny, LOWER_STARTS - 1, seed))
+        self._centre, self._seed, self._stop = y / self.y_unit, seed, stop
         xs = raveled(programs.setting.x)[None] if xs is None else xs
         self._looked_at = xs / self.x_unit
         self._branches: HostProgram | None = None  # compiled when it is needed
         self._convex_program: bool | None = None  # which one it is
+
+    @functools.cached_property
+    def table(self) -> Table:
+        """All functions and their Jacobians."""
+        return Table(self.programs, self.units)
+
+    @functools.cached_property
+    def lower_starts(self) -> np.ndarray:
+        """Points that cover Y."""
+        return self.cover_y(self._centre, unit_cube(self.layout.ny, LOWER_STARTS - 1, self._seed))
 
     def forget(self) -> None:
         """Drop what solves of the lower level leave to the next ones: these depend on their arguments alone."""
@@ -108,6 +162,9 @@ class VectorProblem:
     @functools.cached_property
     def bent(self) -> str | None:
         """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
+        if self.programs.by_products:
+            setting = self.programs.setting
+            return not_convex(setting, setting.y, self._seed)
         first, *others = self._looked_at
         few = OTHER_LOOKS if self.programs.lanes > 1 else 1
         many = self.layout.ny + self.layout.rows <= MANY_LOOKS and self.programs.numbers <= MANY_LOOKS_NUMBERS
@@ -120,7 +177,7 @@ class VectorProblem:
     def cover_x(self, x: np.ndarray, cube: Cube) -> np.ndarray:
         """Points that cover X, x first."""
         points = scattered(x, *self.x_limits, cube, np)
-        return np.array([self.landed(one, self.lower_starts[0])[0] for one in points])
+        return np.array([self.landed(one, self._centre)[0] for one in points])
 
     def cover_y(self, y: np.ndarray, cube: Cube) -> np.ndarray:
         """Points that cover Y, y first."""
@@ -131,6 +188,8 @@ class VectorProblem:
     @property
     def starts_below(self) -> int:
         """From how many points the lower level is solved: few are enough for a large one that looks convex."""
+        if self.programs.by_products:
+            return 1 if self.bent is None else FEWER_STARTS
         moderate = self.layout.ny + self.layout.rows <= MODERATE
         if self.programs.lanes > 1 or (moderate and self.bent is not None):
             return LOWER_STARTS
@@ -166,7 +225,8 @@ class VectorProblem:
             if found is not None and follower.unique(found) and self._convex_at(found):
                 return self._branch(found)
         scanned = [] if mu is not None else self._scanned(x, y)
-        points = np.concatenate([y[None], *scanned, self.lower_starts])[: self.starts_below]
+        several = [] if self.starts_below == 1 else [*scanned, self.lower_starts]
+        points = np.concatenate([y[None], *several])[: self.starts_below]
         every = np.zeros((len(points), self.layout.rows))
         every[0] = multipliers
         return self.followed(x, points, every)
@@ -194,16 +254,50 @@ class VectorProblem:
         """Follows y*(x) as x moves; None where the lower level is not convex."""
         return self._follower if self.bent is None else None
 
+    @property
+    def functions(self) -> Functions:
+        """The problem as the follower asks for it."""
+        return self._follower.functions
+
+    def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Derivatives in (x, y) of F, of the upper constraints and faces of X, and of the equalities of X."""
+        return self._follower.upper_slopes(x, y)
+
+    def lower_slope(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The gradient of G in (x, y), at the nearest point of X and Y."""
+        there = self.functions.slopes(*self.landed(x, y), np.zeros(self.layout.rows))
+        return np.concatenate([there.along_x, there.gradient])
+
     @functools.cached_property
     def _follower(self) -> Follower:
-        return Follower(self.programs, self.units, self.table)
+        functions: Functions
+        if self.programs.by_table:
+            functions = FromTable(self.layout, self.table.raw, self._from_afar)
+        elif self.programs.by_products:
+            functions = FromProducts(self.programs, self.units, self._stop)
+        else:
+            functions = FromPrograms(self.programs, self.units, self._from_afar)
+        solved = SOLVED_BY_PRODUCTS if self.programs.by_products else None
+        return Follower(functions, self.layout, self._landed_y, self.programs.by_table, solved)
+
+    def _from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
+        """The lower level from one point, by the compiled program."""
+        yield self.solved(x, y[None], mu[None])
+
+    def _landed_y(self, y: np.ndarray) -> np.ndarray:
+        """The nearest point of Y."""
+        if self.programs.entrywise:
+            return np.minimum(np.maximum(y, self.y_limits.low), self.y_limits.high)
+        return self.landed(raveled(self.programs.trees.x) / self.x_unit, y)[1]
 
     def _convex_at(self, found: Found) -> bool:
         """Whether L is convex in y at a solution; where it is not, the lower level never counts as convex again."""
-        hessian = found.system.matrices.hessian
-        if not _clearly_convex(hessian):
-            curvature = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))[0]
-            self.bent = f"not convex: the lower level has a negative curvature ({curvature:.2g} in units)"
+        matrices = found.system.matrices
+        if isinstance(matrices, Matrices) and not matrices.convex(0.5 * BENT):
+            self.bent = "not convex: the lower level has a negative curvature at a solution"
+            if isinstance(matrices.hessian, np.ndarray):
+                curvature = np.linalg.eigvalsh(0.5 * (matrices.hessian + matrices.hessian.T))[0]
+                self.bent = f"not convex: the lower level has a negative curvature ({curvature:.2g} in units)"
         return self.bent is None
 
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
@@ -214,7 +308,7 @@ class VectorProblem:
 
     def _followed(self, follower: Follower, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Branches:
         """From one point: by a few steps of the follower, or else by the program that always arrives."""
-        found = follower.solve(x, y, mu)
+        found = follower.solve_from_anywhere(x, y, mu) if self.programs.by_products else follower.solve(x, y, mu)
         return self.solved(x, y[None], mu[None]) if found is None else self._branch(found)
 
     def _branch(self, found: Found) -> Branches:
@@ -227,6 +321,9 @@ class VectorProblem:
 
     def solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers, by the compiled program."""
+        if self.programs.by_products:
+            ends = [list(self._follower.functions.from_afar(x, *one))[-1] for one in zip(points, mu, strict=True)]
+            return Branches.joined(ends)
         program = self._branches or self._choose_program(self.bent is None)
         lanes, found = self.programs.lanes, []
         for first in range(0, len(points), lanes):
@@ -251,16 +348,27 @@ class VectorProblem:
         return float(np.max(values.above[: self.layout.own_above], initial=0.0))
 
     def row_units(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The unit of every row of the lower level; 1 for rows that depend on nothing at this point."""
-        ours = self.at(x, y, np.zeros(self.layout.rows))[1].rows
-        theirs = self.programs.at(*self.programs.landed(x * self.x_unit, y * self.y_unit))[1].rows
-        theirs = theirs * np.concatenate([self.x_unit, self.y_unit])
-        largest = np.argmax(np.abs(ours), axis=1)[:, None]
-        ours, theirs = (np.take_along_axis(part, largest, axis=1)[:, 0] for part in (ours, theirs))
-        return np.where(ours != 0, theirs / np.where(ours != 0, ours, 1.0), 1.0)
+        """The unit of every row of the lower level, as its values in both units tell; 1 where they are always zero."""
+        none, found, largest = np.zeros(self.layout.rows), np.ones(self.layout.rows), np.zeros(self.layout.rows)
+        for aside in ROW_UNIT_ASIDE:
+            at = self.landed(x + aside, y + aside)
+            ours, theirs = (
+                self.values(*at, none).rows,
+                self.programs.raw_values(at[0] * self.x_unit, at[1] * self.y_unit).rows,
+            )
+            clearer = np.isfinite(ours) & np.isfinite(theirs) & (np.abs(ours) > largest)
+            found, largest = (
+                np.where(clearer, theirs / np.where(clearer, ours, 1.0), found),
+                np.where(clearer, np.abs(ours), largest),
+            )
+        return found
 
     def structure(self, xs: np.ndarray) -> Structure:
         """Which rows are mere bounds, and which are none at all, as far as Jacobians at a few points show."""
+        if self.programs.by_products:
+            problem, rows = self.programs.setting.bound.problem, np.ones(self.layout.rows, bool)
+            above = np.arange(self.layout.above) < self.layout.own_above
+            return Structure(rows, rows, above | (not sets.all_entrywise(problem.x_set)))
         layout, no_multipliers = self.layout, np.zeros(self.layout.rows)
         last = np.arange(-STRUCTURE_LOOKS, 0)
         ys = self.lower_starts[last % len(self.lower_starts)]
@@ -282,7 +390,7 @@ def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str 
     tables = [vectors.at(x, y, none) for y in looks]
     for _, slopes in tables:
         hessian = slopes.stationarity[:, nx:]
-        if not np.isfinite(hessian).all() or _clearly_convex(hessian):
+        if not np.isfinite(hessian).all() or Matrices(hessian[:0], hessian).convex(0.5 * BENT):
             continue
         curvatures = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
         if curvatures[0] < -BENT * max(np.abs(curvatures).max(), 1.0):
@@ -296,17 +404,6 @@ def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str 
         if wrong.any():
             return f"not convex: row {int(np.flatnonzero(wrong)[0])} of the lower level lies above its chord"
     return None
-
-
-def _clearly_convex(hessian: np.ndarray) -> bool:
-    """Whether the Hessian, with a little added, has a Cholesky factorisation: quicker than all eigenvalues."""
-    try:
-        np.linalg.cholesky(
-            0.5 * (hessian + hessian.T) + 0.5 * BENT * max(1.0, np.abs(np.diag(hessian)).max()) * np.eye(len(hessian))
-        )
-    except np.linalg.LinAlgError:
-        return False
-    return True
 
 
 def beyond(values: Values[np.ndarray], layout: Layout) -> np.ndarray:

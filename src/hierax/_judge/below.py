@@ -6,10 +6,11 @@ import numpy as np
 
 from hierax._base.text import numbers_of
 from hierax._engine.branches import Branches
-from hierax._engine.programs import Values, raveled, unraveled
+from hierax._engine.programs import raveled, unraveled
 from hierax._engine.vectors import Point, beyond, kkt_residual
 from hierax._judge.inspection import Fields, Inspection
 from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.linear import Matrices, OutOfTime, SecondDerivatives
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
 from hierax._problem.problem import Multipliers
 
@@ -55,13 +56,19 @@ class Reference(NamedTuple):
 def reference(look: Inspection, solver: AbstractLowerSolver | None) -> Reference:
     """The solutions of the lower level at x."""
     x, y = look.at
-    if solver is None:
-        found = look.vectors.branches(x, look.vectors.landed(x, y)[1])
-    else:
-        found = _by(look, solver)
+    try:
+        found = look.vectors.branches(x, look.vectors.landed(x, y)[1]) if solver is None else _by(look, solver)
+    except OutOfTime:
+        found = Branches.none(y.size, look.programs.layout.rows, x.size)
     best = found.best()
     if best is None or found.unbounded:
-        status = UNBOUNDED if found.unbounded else INFEASIBLE if (found.status == INFEASIBLE).all() else INACCURATE
+        status = (
+            UNBOUNDED
+            if found.unbounded
+            else INFEASIBLE
+            if found.status.size and (found.status == INFEASIBLE).all()
+            else INACCURATE
+        )
         none = Point(x, y, np.zeros(look.programs.layout.rows))
         return Reference(none, none, found, status)
     lowest = Point(x, found.y[best], found.mu[best])
@@ -76,9 +83,9 @@ def _near(look: Inspection, found: Branches, best: int) -> Point:
     """
     x, y = look.at
     near = 0 if found.status[0] == SOLVED and found.value[0] <= found.value[best] + CLOSE else best
-    values, slopes = look.vectors.at(x, y, found.mu[near])
+    values, slope = look.vectors.values(x, y, found.mu[near]), look.vectors.lower_slope(x, y)
     gap = abs(float(values.lower) - found.value[best])
-    first, tie = np.abs(slopes.lower[x.size :]).sum(), _tie(look, slopes, found.slope[best])
+    first, tie = np.abs(slope[x.size :]).sum(), _tie(slope, found.slope[best])
     residual = kkt_residual(values, found.mu[near], look.programs.layout)
     elsewhere = np.max(np.abs(y - found.y[near]), initial=0.0) > BESIDE
     if elsewhere and gap <= max(SAME * (first + tie), 1e-9) and residual <= SAME_RESIDUAL:
@@ -86,13 +93,13 @@ def _near(look: Inspection, found: Branches, best: int) -> Point:
     return Point(x, found.y[near], found.mu[near])
 
 
-def _tie(look: Inspection, slopes: Values[np.ndarray], of_value: np.ndarray) -> float:
-    """What G - v(x) changes over a length of x, at slopes of G in x and of v.
+def _tie(slope: np.ndarray, of_value: np.ndarray) -> float:
+    """What G - v(x) changes over a length of x, at the gradients of G in (x, y) and of v.
 
     Where two solutions of the lower level are equally good, y is one of them only on one side of x, and nobody
     hits such an x to the last digit.
     """
-    return float(np.abs(slopes.lower[: look.x.size] - of_value).sum())
+    return float(np.abs(slope[: of_value.size] - of_value).sum())
 
 
 def _by(look: Inspection, solver: AbstractLowerSolver) -> Branches:
@@ -101,7 +108,7 @@ def _by(look: Inspection, solver: AbstractLowerSolver) -> Branches:
     y = raveled(one.y) / look.vectors.y_unit
     x = look.at[0]
     mu = raveled(in_blocks(one.multipliers, one.faces)) * look.vectors.row_units(x, y) / look.vectors.lower_unit
-    values, _ = look.vectors.at(x, y, mu)
+    values = look.vectors.values(x, y, mu)
     most = float(np.max(beyond(values, look.programs.layout), initial=0.0))
     none = np.zeros((1, look.x.size))
     return Branches(
@@ -113,8 +120,8 @@ def lower_solution(look: Inspection, point: Point, status: int) -> LowerSolution
     """A solution of the lower level in the user's units."""
     mu = point.mu * look.vectors.lower_unit / look.vectors.row_units(point.x, point.y)
     own, faces = look.setting.layout().split(mu)
-    values, _ = look.vectors.at(*point)
-    raw, _ = look.programs.at(*look.programs.landed(look.x, point.y * look.vectors.y_unit))
+    values = look.vectors.values(*point)
+    raw = look.programs.raw_values(*look.programs.landed(look.x, point.y * look.vectors.y_unit))
     return LowerSolution(
         y=unraveled(look.setting.y, point.y * look.vectors.y_unit),
         multipliers=own,
@@ -128,15 +135,15 @@ def lower_solution(look: Inspection, point: Point, status: int) -> LowerSolution
 
 def below(look: Inspection, at: Reference, value: float, given: Multipliers | None) -> Fields:
     """Gap, distance and KKT residual of y; what the gap is judged by."""
-    raw, _ = look.programs.at(*look.programs.landed(look.x, look.y))
+    raw = look.programs.raw_values(*look.programs.landed(look.x, look.y))
     point, unit = at.local, look.vectors.lower_unit
     residuals = [_residual(look, mu) for mu in (point.mu, _in_units(look, point.mu, given))]
     best = at.branches.best()
     of_value = at.branches.slope[0 if best is None else best]
-    nx, slopes = look.x.size, look.vectors.at(*point)[1]
-    first, second = np.abs(slopes.lower[nx:]).sum(), 0.5 * np.abs(slopes.stationarity[:, nx:]).sum()
-    tie = _tie(look, look.slopes, of_value)
-    lowest = look.vectors.at(*at.best)[0].lower
+    first = np.abs(look.vectors.lower_slope(point.x, point.y)[look.x.size :]).sum()
+    second = 0.5 * _total_curvature(look.vectors.functions.matrices(*point))
+    tie = _tie(look.vectors.lower_slope(*look.at), of_value)
+    lowest = look.vectors.values(*at.best).lower
     distance = look.y - point.y * look.vectors.y_unit
     return Fields(
         {
@@ -144,13 +151,20 @@ def below(look: Inspection, at: Reference, value: float, given: Multipliers | No
             "distance": float(np.linalg.norm(distance)),
             "kkt_residual": min(residuals),
             "steepest": float(np.max(np.abs(point.mu), initial=0.0)),
-            "branch_gap": (float(look.vectors.at(*point)[0].lower) - float(lowest)) * unit,
+            "branch_gap": (float(look.vectors.values(*point).lower) - float(lowest)) * unit,
             "gap_range": GapRange(
                 float(first) * unit, float(second) * unit, tie * unit, 1e-12 * (abs(float(raw.lower)) + unit)
             ),
         },
         {},
     )
+
+
+def _total_curvature(matrices: SecondDerivatives) -> float:
+    """The sum of the sizes of all second derivatives of L in y; where they are not formed, one for every entry."""
+    if isinstance(matrices, Matrices):
+        return float(abs(matrices.hessian).sum())
+    return float(matrices.curvatures().sum())
 
 
 def _in_units(look: Inspection, mu: np.ndarray, given: Multipliers | None) -> np.ndarray:
@@ -166,7 +180,7 @@ def _in_units(look: Inspection, mu: np.ndarray, given: Multipliers | None) -> np
 
 
 def _residual(look: Inspection, mu: np.ndarray) -> float:
-    return kkt_residual(look.vectors.at(*look.at, mu)[0], mu, look.programs.layout)
+    return kkt_residual(look.vectors.values(*look.at, mu), mu, look.programs.layout)
 
 
 def _scalar(number: float) -> Any:

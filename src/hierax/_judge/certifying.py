@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.blas import one_blas_thread
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
@@ -17,13 +18,14 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.above import above
 from hierax._judge.below import below, lower_solution, reference
 from hierax._judge.certificate import Certificate
-from hierax._judge.inspection import Fields, Inspection, Stop, fits
-from hierax._judge.large import without_matrices
+from hierax._judge.inspection import Fields, Inspection, Stop
 from hierax._judge.psi import RunState, of_psi
 from hierax._judge.retraining import Retraining, is_trained
+from hierax._judge.sampling import gap_error
 from hierax._judge.trained import trained_fields
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
+from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED, row_names
 from hierax._problem.problem import Multipliers, Problem
 
@@ -129,12 +131,12 @@ def certificate_in(
     most = None if lengths is None else _fitting_lengths(setting, lengths)
     if training is not None:
         parts = [trained_fields(training, setting, given, seed)]
-    elif fits(setting):
-        parts = _inspected(setting, lower, given, seed, stop, most)
     else:
-        parts = [without_matrices(setting, lower or Exact(), given, seed, stop)]
-    if training is None:
-        parts.insert(0, of_psi(setting, lower or Exact(), state))
+        with one_blas_thread:
+            parts = [
+                of_psi(setting, lower or Exact(), state),
+                *_inspected(setting, lower, given, seed, stop, most),
+            ]
     numbers: dict[str, PyTree] = {}
     notes: dict[str, str] = {}
     for part in parts:
@@ -162,7 +164,7 @@ def _inspected(
     stop: Stop,
     most: tuple[np.ndarray, np.ndarray] | None,
 ) -> list[Fields]:
-    """Everything about a point whose matrices fit."""
+    """Everything about a point whose lower level is solved."""
     look = Inspection(setting, seed, stop, most)
     at = reference(look, lower)
     found, status, branches = lower_solution(look, at.best, at.status), at.status, at.branches
@@ -175,9 +177,13 @@ def _inspected(
         missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
         return [*parts, Fields({}, dict.fromkeys(missing, "there is no reference solution"))]
     parts.append(below(look, at, float(found.value), given))
-    if status == SOLVED:
-        parts.append(above(look, at))
-    return parts
+    if status != SOLVED:
+        return parts
+    if look.programs.by_products and (setting.sampled or look.vectors.bent is not None):
+        why = f"not computed: the KKT matrix of the lower level exceeds order {MAX_ORDER}"
+        numbers = {"lower_gap_se": gap_error(setting, found)} if setting.xi.fresh else {}
+        return [*parts, Fields(numbers, dict.fromkeys(("hypergradient_norm", "gains", "distance"), why))]
+    return [*parts, above(look, at)]
 
 
 def _fitting(setting: Float64Problem, multipliers: Multipliers) -> Multipliers:

@@ -11,20 +11,23 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
+from hierax._engine.linearised import Linearised
 from hierax._engine.programs import Values
 from hierax._engine.vectors import Point, VectorProblem, kkt_residual
 from hierax._judge.bending import bends_down
-from hierax._judge.local_model import Linearised
+from hierax._judge.gain import adjoint_slopes
+from hierax._lower.linear import Matrices, OutOfTime, gradients
 from hierax._math.lower_level import SOLVED
 
 STEPS = (0.1, 0.01, 0.001)  # distances, in lengths of x
 COORDINATES = 6  # entries of x up to which every one is moved by itself
 BENT = 10  # entries of x up to which the Hessian of F(x, y*(x)) is formed from differences of gradients
 PRODUCTS_UP_TO = (200, 600)  # entries of x, of y and rows, up to which it is told by products where x has more
+EVERY_ENTRY = 10_000  # entries of y up to which every one of few entries of x is moved by itself
 RANDOM = 2  # directions at random
 OPPOSITE = 1e-3  # share of a step by which two looks may miss being opposite to each other
 SAME_VALUE = 1e-7  # difference in f, in its unit, of solutions of the lower level that are equally good
-NEWTON_STEPS, NEWTON_SIZE = 8, 400  # on the KKT system of points that are compared, up to so many unknowns
+NEWTON_STEPS, NEWTON_SIZE = 8, 400  # on the KKT system of points that are compared, up to this many unknowns
 ROUNDED, RISE = 1e-14, 1e3  # residual at which they end, and how many times it may rise on the way
 BACK = 2  # Newton steps back to active upper constraints
 FLAT = 1e-12  # relative singular values of that system below this are directions along which nothing is told
@@ -63,23 +66,24 @@ class Around(NamedTuple):
 
 def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, stop: Callable[[], bool]) -> Around:
     """Solve the lower level on both sides of x along several directions; `towards` is the most promising."""
-    base = _Base(at, nu)
-    looks = [base.compared(0.0, found) for found in _other_solutions(at, nu)]
-    slope = curvature = 0.0
-    complete, gradients = True, dict[int, np.ndarray]()
-    for entry, direction in _directions(base, towards, seed, gradients, stop):
-        if stop():
-            complete = False
-            break
-        sides = [[_look(base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
-        looks += [one for side in sides for one in side if one is not None]
-        looks += [] if base.surface is None else _along_rows(base, direction)
-        steep, bent, pairs = weighed(sides, at.point.x)
-        slope, curvature = max(slope, steep), max(curvature, bent)
-        if entry is not None and at.vectors.layout.nx <= BENT and pairs:
-            first, second = pairs[-1]
-            gradients[entry] = _difference(at.vectors, first.point, second.point, 2 * first.step)
-    return Around(looks, slope, curvature, complete)
+    base, around = _Base(at, nu), Around([], 0.0, 0.0, True)
+    gradients_along = dict[int, np.ndarray]()
+    try:
+        around.looks.extend(base.compared(0.0, found) for found in _other_solutions(at, nu))
+        for entry, direction in _directions(base, towards, seed, gradients_along, stop):
+            if stop():
+                return around._replace(complete=False)
+            sides = [[_look(base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
+            around.looks.extend(one for side in sides for one in side if one is not None)
+            around.looks.extend([] if base.surface is None else _along_rows(base, direction))
+            steep, bent, pairs = weighed(sides, at.point.x)
+            around = around._replace(slope=max(around.slope, steep), curvature=max(around.curvature, bent))
+            if entry is not None and at.vectors.layout.nx <= BENT and pairs:
+                first, second = pairs[-1]
+                gradients_along[entry] = _difference(at.vectors, first.point, second.point, 2 * first.step)
+    except OutOfTime:
+        return around._replace(complete=False)
+    return around
 
 
 def weighed(sides: list[list[Look | None]], x: np.ndarray) -> tuple[float, float, list[tuple[Look, Look]]]:
@@ -134,7 +138,7 @@ def _directions(
     products tell it: with the Lagrangian, along the constraints.
     """
     nx, layout = base.at.vectors.layout.nx, base.at.vectors.layout
-    if nx <= COORDINATES:
+    if nx <= COORDINATES and (layout.ny <= EVERY_ENTRY or nx == 1):
         yield from ((i, np.eye(nx)[i]) for i in range(nx))
     longest = np.max(np.abs(towards), initial=0.0)
     if longest > 0 and nx > 1:
@@ -165,7 +169,10 @@ def _difference(vectors: VectorProblem, first: Point, second: Point, apart: floa
 
 def _gradient(vectors: VectorProblem, point: Point, nu: np.ndarray) -> np.ndarray | None:
     """The gradient of F(x, y*(x)) with multipliers of upper constraints, at a point; None where y* is not unique."""
-    there = Linearised(vectors, point, *vectors.at(*point))
+    there = Linearised.at(vectors, point)
+    if vectors.programs.by_products:
+        found = adjoint_slopes(there, there.active)
+        return None if found is None else found[0].upper + nu @ found[0].above
     return _total(there, there.slopes.upper + nu @ there.slopes.above)
 
 
@@ -241,33 +248,34 @@ def settled(vectors: VectorProblem, point: Point) -> Point:
     The residual may rise on the way, as it does where G is nearly flat. Along directions in which G is flat the steps
     do not move: there F chooses.
     """
-    layout = vectors.layout
     best, least, first = point, np.inf, np.inf
     for turn in range(NEWTON_STEPS + 1):
-        values, slopes = vectors.at(*point)
-        residual = kkt_residual(values, point.mu, layout)
+        values = vectors.values(*point)
+        residual = kkt_residual(values, point.mu, vectors.layout)
         first = residual if turn == 0 else first
         if residual < least:
             best, least = point, residual
         if not ROUNDED < residual <= RISE * first:
             break
-        moved = _newton(vectors, point, values, slopes)
+        moved = _newton(vectors, point, values)
         if moved is None:
             break
         point = moved
     return best
 
 
-def _newton(
-    vectors: VectorProblem, point: Point, values: Values[np.ndarray], slopes: Values[np.ndarray]
-) -> Point | None:
-    """One step from a point with its values and slopes; None where the system is too large or not finite."""
+def _newton(vectors: VectorProblem, point: Point, values: Values[np.ndarray]) -> Point | None:
+    """One step from a point with its values; None where the system is too large or not finite."""
     layout = vectors.layout
     active = layout.equal | (np.abs(point.mu) > np.abs(values.rows))
-    rows = slopes.rows[active][:, layout.nx :]
-    system = np.block([[slopes.stationarity[:, layout.nx :], rows.T], [rows, np.zeros((len(rows), len(rows)))]])
+    if layout.ny + active.sum() > NEWTON_SIZE or vectors.programs.by_products:
+        return None
+    matrices = vectors.functions.matrices(*point)
+    assert isinstance(matrices, Matrices)
+    rows, hessian = gradients(matrices, np.flatnonzero(active)), np.asarray(matrices.hessian)
+    system = np.block([[hessian, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
     wanted = -np.concatenate([values.stationarity, values.rows[active]])
-    if len(system) > NEWTON_SIZE or not (np.isfinite(system).all() and np.isfinite(wanted).all()):
+    if not (np.isfinite(system).all() and np.isfinite(wanted).all()):
         return None
     move = np.linalg.lstsq(system, wanted, rcond=FLAT)[0]
     mu = point.mu.copy()
@@ -336,10 +344,9 @@ def _other_solutions(at: Linearised, nu: np.ndarray) -> list[tuple[float, Point]
     """Other solutions of the lower level at x itself: its best, and along flat directions, where there are any."""
     best = best_response(at.vectors, at.point, nu)
     found = [] if best is None else [best]
-    if at.response(at.active).y is not None:
+    if not at.dense or at.response(at.active).y is not None:
         return found
-    nx = at.vectors.layout.nx
-    held = np.concatenate([at.slopes.rows[at.active][:, nx:], at.slopes.stationarity[:, nx:]])
+    held = np.concatenate([at.row_slopes(at.active)[:, at.point.x.size :], at.hessian])
     _, sizes, right = np.linalg.svd(held, full_matrices=True)
     flat = right[int(np.sum(sizes > 1e-9 * max(1.0, sizes.max(initial=0.0)))) :]
     starts = [

@@ -16,7 +16,7 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import Programs, raveled, unraveled
 from hierax._engine.vectors import VectorProblem, beyond
-from hierax._math.hypergradient import MOST
+from hierax._math.hypergradient import MOST as MAX_ORDER
 
 Stop = Callable[[], bool]
 """Whether the time is up, or Ctrl-C was pressed."""
@@ -36,7 +36,7 @@ def fits(setting: Float64Problem) -> bool:
     """Whether the matrices of the problem are small enough to be formed."""
     rows = setting.layout().equal.size
     ny, nx = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (setting.y, setting.x))
-    return ny + min(rows, ny) <= MOST and nx <= MOST
+    return ny + min(rows, ny) <= MAX_ORDER and nx <= MAX_ORDER
 
 
 def projected_norm(
@@ -68,10 +68,9 @@ class Inspection:
         both = np.concatenate([part.values for part in self.lengths])
         sides = [self._moved(inside, side * SIDEWAYS * both) for side in (1.0, -1.0)]
         units = units_at(programs, both, [inside, *sides])
-        self.vectors = VectorProblem(programs, units, inside[1], seed)
+        self.vectors = VectorProblem(programs, units, inside[1], seed, stop=stop)
         self.at = self.x / self.vectors.x_unit, self.y / self.vectors.y_unit
-        none = np.zeros(programs.layout.rows)
-        self.values, self.slopes = self.vectors.at(*self.at, none)
+        self.values = self.vectors.values(*self.at, np.zeros(programs.layout.rows))
 
     def _moved(self, inside: tuple[np.ndarray, np.ndarray], by: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.programs.landed(inside[0] + by[: self.x.size], inside[1] + by[self.x.size :])
@@ -103,7 +102,7 @@ class Inspection:
     def feasibility(self, names: list[str]) -> Fields:
         """The largest violation in the user's units and in units; `names` are those of the lower level's rows."""
         layout, setting = self.programs.layout, self.setting
-        raw, _ = self.programs.at(*self.programs.landed(self.x, self.y))
+        raw = self.programs.raw_values(*self.programs.landed(self.x, self.y))
         away = (
             np.abs(self.x - self.programs.landed(self.x, self.y)[0]),
             np.abs(self.y - self.programs.landed(self.x, self.y)[1]),

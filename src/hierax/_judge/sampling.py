@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.flatten_util
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, PyTree, Scalar
 
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._math import hypergradient as implicit
@@ -61,3 +61,12 @@ def sampling_errors(setting: Float64Problem, found: LowerSolution, active: np.nd
         point=standard_error(points) if below else None,
         slope=standard_error(slopes),
     )
+
+
+def gap_error(setting: Float64Problem, found: LowerSolution) -> float:
+    """The standard error of the gap."""
+
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution) -> Scalar:
+        return problem.lower(x, y, data.xi) - problem.lower(x, found.y, data.xi)
+
+    return float(standard_error(setting.run_on_groups("groups below", program, setting.x, setting.y, found)))

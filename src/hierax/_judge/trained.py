@@ -11,8 +11,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import PyTree, Scalar
 
+from hierax._base import tree_math
 from hierax._base.text import entries, numbers_of, shown
 from hierax._compile.precision import float64
 from hierax._engine.float64_problem import Data, Float64Problem
@@ -20,14 +21,16 @@ from hierax._engine.programs import raveled, unraveled
 from hierax._engine.units import lengths_of
 from hierax._judge.below import GapRange
 from hierax._judge.inspection import Fields
-from hierax._judge.large import compare, feasibility
+from hierax._judge.point import violations
 from hierax._judge.retraining import Retraining, Trained
+from hierax._math.kkt_residual import residual_at, units_at
 from hierax._math.lagrangian import blockwise, nonnegative
-from hierax._math.lower_level import INACCURATE, LowerSolution
+from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector
 from hierax._math.spectrum import conjugate_gradients
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 
+ACCURATE = 1e-8  # what the KKT residual calls zero
 COORDINATES = 4  # entries of x up to which each of them is moved by itself
 RANDOM = 3  # else so many directions at random
 STEP = 0.1  # how far x is moved, as a share of its size
@@ -77,6 +80,26 @@ class Retrained(NamedTuple):
         return min(fine, key=lambda move: move.change, default=None)
 
 
+class _Comparison(NamedTuple):
+    """(x, y) beside the reference solution.
+
+    Attributes:
+        violations: how much each constraint is violated, by block.
+        lower_gap: G(x, y) - v(x).
+        distance: ||y - y*(x)||.
+        kkt_residual: of y, relative.
+        slope: size of G's gradient.
+        curvature: typical size of G's second derivatives.
+    """
+
+    violations: dict[str, PyTree]
+    lower_gap: Scalar
+    distance: Scalar
+    kkt_residual: Scalar
+    slope: Scalar
+    curvature: Scalar
+
+
 def trained_fields(retraining: Retraining, setting: Float64Problem, given: Multipliers | None, seed: int) -> Fields:
     """The fields of a certificate; where the time is up, as many as there are."""
     at = retraining.at(setting.x)
@@ -84,7 +107,7 @@ def trained_fields(retraining: Retraining, setting: Float64Problem, given: Multi
     y, lower = (own_y, own_lower) if at is None else (at.answer()[0], float(at.answer()[1].lower))
     best = y if lower < own_lower else own_y
     found = _reference(setting, best, min(lower, own_lower))
-    compared = compare(setting, found, given)
+    compared = _compared(setting, found, given)
     with float64():
         low, high = map(np.asarray, sets.bounds(setting.bound.problem.x_set, setting.x))
     bounds = low, high
@@ -106,10 +129,40 @@ def trained_fields(retraining: Retraining, setting: Float64Problem, given: Multi
     notes = {"distance": "y*(x) is not known: the lower level is trained, not solved"}
     if at is None:
         why = "the time was up before the lower level was trained once"
-        return Fields(numbers | feasibility(compared), notes | dict.fromkeys(("hypergradient_norm", "gains"), why))
+        return Fields(numbers | _feasibility(compared), notes | dict.fromkeys(("hypergradient_norm", "gains"), why))
     seen, scale = _moved(retraining, setting, at, lengths, bounds, seed)
     notes |= dict.fromkeys(("hypergradient_norm", "gains"), "by differences of retrained lower levels, see below")
-    return Fields(numbers | feasibility(compared) | {"retrained": seen, "upper_scale": scale}, notes)
+    return Fields(numbers | _feasibility(compared) | {"retrained": seen, "upper_scale": scale}, notes)
+
+
+def _feasibility(compared: _Comparison) -> dict[str, PyTree]:
+    """The largest violation, and of what."""
+    names = [name for block, tree in compared.violations.items() for name in entries(block, tree)]
+    values = np.concatenate([numbers_of(tree) for tree in compared.violations.values()])
+    worst = int(np.argmax(np.where(np.isnan(values), np.inf, values)))
+    return {"max_violation": float(values[worst]), "violation": float(values[worst]), "worst": names[worst]}
+
+
+def _compared(setting: Float64Problem, found: LowerSolution, given: Multipliers | None) -> _Comparison:
+    """The setting's point beside the reference solution (which may be none)."""
+
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, own: Rows) -> _Comparison:
+        xi, accurate = data.xi, jnp.asarray(ACCURATE)
+        level = level_at(problem, x, y, xi)
+        mu = multiplier_vector(found._replace(multipliers=own), level.start.dtype)
+        slope = jax.grad(level.objective)(level.start)
+        units = units_at(level, level.start, level.rows(level.start), slope, accurate)
+        return _Comparison(
+            violations=violations(problem, x, y),
+            lower_gap=problem.lower(x, y, xi) - problem.lower(x, found.y, xi),
+            distance=tree_math.norm(tree_math.sub(y, found.y)),
+            kkt_residual=residual_at(level, level.start, mu, accurate),
+            slope=jnp.linalg.norm(slope),
+            curvature=units.curvature,
+        )
+
+    own = found.multipliers if given is None else Rows(given.inequalities, given.equalities)
+    return setting.run("compare", program, setting.x, setting.y, found, own)
 
 
 def _lower(problem: Problem, data: Data, x: PyTree, y: PyTree) -> jax.Array:

@@ -15,19 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._lower.kkt_systems import Matrices, System
+from hierax._lower.linear import KKTSystem, SecondDerivatives
 
-STEPS = 40  # at most
-HELD_STEPS = 12  # at most, where the active rows are given
+MAX_STEPS = 40
+MAX_HELD_STEPS = 12  # where the active rows are given
 SOLVED = 1e-9  # KKT residual, in units
-SHARPER = 1e-11  # what one step more is worth making for
+SHARPER = 1e-2  # share of the residual that counts as solved, for which one step more is worth making
 QUADRATIC = 1e-6  # what a step with the right active rows leaves of the residual of a quadratic program, at most
-IN_VAIN, LESS = 8, 0.9  # so many steps that do not make the residual less than this share of the least so far end it
+MAX_STALLED_STEPS, LESS = 8, 0.9  # steps in a row that leave more than this share of the least residual so far
 SHORTEST = 1e-2  # share of a step that is tried, at least
 STILL = 1e-9  # relative change of the residual by a step with the same active rows that leads nowhere
-REPEATED = 3  # active sets that come back so often will come back for ever
+MAX_RETURNS = 3  # times that an active set may come back: more will come back for ever
 CHORD = 0.1  # what a step by the last system must leave of the residual, at most, for another one
-HOPELESS = 1e6  # a residual that grows by so much, in units, will not come back
+HOPELESS = 1e6  # growth of the residual, in units, from which no step comes back
 
 
 class Slopes(NamedTuple):
@@ -52,16 +52,23 @@ class Level(NamedTuple):
     Attributes:
         equal: which rows are equalities.
         slopes: (y, mu) -> Slopes.
-        matrices: (y, mu) -> Matrices.
+        matrices: (y, mu) -> second derivatives.
         landed: y -> the nearest point of Y, where functions are evaluated.
-        by_last_system: whether slopes take so much less time than matrices that it pays to try the last system first.
+        by_last_system: whether slopes are so much quicker than matrices that it pays to try the last system first.
+        solved: KKT residual, in units, that counts as solved.
     """
 
     equal: np.ndarray
     slopes: Callable[[np.ndarray, np.ndarray], Slopes]
-    matrices: Callable[[np.ndarray, np.ndarray], Matrices]
+    matrices: Callable[[np.ndarray, np.ndarray], SecondDerivatives]
     landed: Callable[[np.ndarray], np.ndarray]
     by_last_system: bool = False
+    solved: float = SOLVED
+
+    @property
+    def sharper(self) -> float:
+        """The residual below which no step more is worth making."""
+        return SHARPER * self.solved
 
 
 class Found(NamedTuple):
@@ -77,7 +84,7 @@ class Found(NamedTuple):
     y: np.ndarray
     mu: np.ndarray
     slopes: Slopes
-    system: System
+    system: KKTSystem
 
 
 def residual(slopes: Slopes, mu: np.ndarray, equal: np.ndarray) -> float:
@@ -92,8 +99,10 @@ class Tracker:
     """Solves one lower level after another, each from where the last one ended, and keeps what can be used again."""
 
     def __init__(self) -> None:
-        self._system: System | None = None
-        self._known: tuple[Level, Matrices] | None = None  # the derivatives of second order, and where they belong
+        self._system: KKTSystem | None = None
+        self._known: tuple[Level, SecondDerivatives] | None = (
+            None  # the derivatives of second order, and where they belong
+        )
         self._quadratic = False  # whether they were the same at two points of one level ...
         self._constant = False  # ... and of two levels
         self._never: set[str] = set()  # which of these turned out to be a coincidence
@@ -107,18 +116,21 @@ class Tracker:
         if level.by_last_system and not self._quadratic:
             y, mu, slopes, left = self._by_last_system(level, _There(y, mu, slopes, left), active)
         seen, again, sharpened = {active.tobytes()}, 0, False
-        least, in_vain = left, 0
-        for _ in range(STEPS):
-            if not np.isfinite(left) or left > HOPELESS * (1 + first) or again > REPEATED or in_vain > IN_VAIN:
+        least, stalled = left, 0
+        for _ in range(MAX_STEPS):
+            hopeless = not np.isfinite(left) or left > HOPELESS * (1 + first)
+            if hopeless or again > MAX_RETURNS or stalled > MAX_STALLED_STEPS:
                 return None
-            if left <= SOLVED and (left <= SHARPER or sharpened):
+            if left <= level.solved and (left <= level.sharper or sharpened):
                 return Found(y, mu, slopes, self._system_at(level, y, mu, active))
-            sharpened = left <= SOLVED
+            sharpened = left <= level.solved
             step = _step(level, self._system_at(level, y, mu, active), mu, slopes)
+            if not np.isfinite(step.dy).all():
+                return None
             there, before = _after(level, step, y, mu, 1.0), left
             if np.array_equal(step.active, active):
                 there = _shortened(level, step, y, mu, there, before)
-                self._doubt(there.left <= max(QUADRATIC * before, SHARPER))
+                self._doubt(there.left <= max(QUADRATIC * before, level.sharper))
                 if abs(there.left - before) <= STILL * before:  # the next step would be the same one again
                     return None
             else:
@@ -126,7 +138,7 @@ class Tracker:
                 seen.add(step.active.tobytes())
             y, mu, slopes, left = there
             active = step.active
-            in_vain = 0 if left < LESS * least else in_vain + 1
+            stalled = 0 if left < LESS * least else stalled + 1
             least = min(least, left)
         return None
 
@@ -135,7 +147,7 @@ class Tracker:
         system = self._system
         if system is None or not np.array_equal(system.active, active):
             return at
-        while SHARPER < at.left < np.inf:
+        while level.sharper < at.left < np.inf:
             step = _step(level, system, at.mu, at.slopes)
             there = _after(level, step, at.y, at.mu, 1.0)
             if not np.array_equal(step.active, active) or not there.left <= CHORD * at.left:
@@ -147,14 +159,14 @@ class Tracker:
         """The point at which the given rows are zero and L is stationary, without a look at signs."""
         mu = np.where(active, mu, 0.0)
         slopes, sharpened = level.slopes(y, mu), False
-        for _ in range(HELD_STEPS):
+        for _ in range(MAX_HELD_STEPS):
             left = max(np.max(np.abs(slopes.gradient)), np.max(np.abs(slopes.rows[active]), initial=0.0))
             if not np.isfinite(left):
                 return None
             system = self._system_at(level, y, mu, active)
-            if left <= SOLVED and (left <= SHARPER or sharpened):
+            if left <= level.solved and (left <= level.sharper or sharpened):
                 return Found(y, mu, slopes, system)
-            sharpened = left <= SOLVED
+            sharpened = left <= level.solved
             dy, dmu = system.solve(-slopes.gradient, np.where(active, -slopes.rows, 0.0))
             y, mu = y + dy, mu + dmu
             slopes = level.slopes(y, mu)
@@ -169,7 +181,7 @@ class Tracker:
             self._quadratic = False
             self._never.add("quadratic")
 
-    def _matrices_at(self, level: Level, y: np.ndarray, mu: np.ndarray) -> Matrices:
+    def _matrices_at(self, level: Level, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
         """Derivatives of second order; the last ones where they are known to be the same."""
         if self._known is None:
             matrices = level.matrices(y, mu)
@@ -185,11 +197,11 @@ class Tracker:
         self._known = level, matrices
         return matrices
 
-    def _system_at(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> System:
+    def _system_at(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> KKTSystem:
         """The KKT system on the active rows; the last one where nothing has changed."""
         matrices, last = self._matrices_at(level, y, mu), self._system
         if last is None or matrices is not last.matrices or not np.array_equal(active, last.active):
-            self._system = System(matrices, active)
+            self._system = matrices.system(active)
         assert self._system is not None
         return self._system
 
@@ -211,12 +223,13 @@ class _There(NamedTuple):
     left: float
 
 
-def _step(level: Level, system: System, mu: np.ndarray, slopes: Slopes) -> _Step:
-    active, jacobian = system.active, system.matrices.jacobian
-    gradient = slopes.gradient - mu[~active] @ jacobian[~active]
+def _step(level: Level, system: KKTSystem, mu: np.ndarray, slopes: Slopes) -> _Step:
+    active, matrices = system.active, system.matrices
+    left_out = np.where(active, 0.0, mu)
+    gradient = slopes.gradient - matrices.back(left_out) if left_out.any() else slopes.gradient
     dy, dmu = system.solve(-gradient, np.where(active, -slopes.rows, 0.0))
     dmu = np.where(active, dmu, -mu)
-    ahead = slopes.rows + jacobian @ dy
+    ahead = slopes.rows + matrices.along(dy)
     return _Step(dy, dmu, level.equal | (np.where(active, mu + dmu, ahead) > 0))
 
 

@@ -6,7 +6,7 @@ With the rows r of inequalities, slacks s > 0 and multipliers mu > 0, y_t(x) sol
 
 so it lies inside, moves smoothly with x whichever rows are active, and tends to y*(x) as t falls. A Newton step
 eliminates ds and dmu; what is left is a system of the order of y and the equalities. `System` solves with the same
-matrix for derivatives through y_t, in the form that `hierax._lower.kkt_systems.System` has for those through y*.
+matrix for derivatives through y_t, in the form that `hierax._lower.linear.System` has for those through y*.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ import numpy as np
 
 from hierax._base.lazy import lazy
 from hierax._lower.active_set import Level, Slopes
-from hierax._lower.kkt_systems import Matrices
+from hierax._lower.linear import Matrices, SecondDerivatives
 
 scipy_linalg = lazy("scipy.linalg")
 
@@ -32,8 +32,9 @@ SHIFT = 1e-12  # keeps systems of lower levels without curvature regular
 class System:
     """[[L_yy, r_y'], [r_y, -s/mu]] (zero instead of s/mu for equalities), factorised after elimination of dmu."""
 
-    def __init__(self, matrices: Matrices, equal: np.ndarray, ratio: np.ndarray) -> None:
+    def __init__(self, matrices: SecondDerivatives, equal: np.ndarray, ratio: np.ndarray) -> None:
         """`ratio`: mu / s of the inequalities, in the order of all rows; anything for equalities."""
+        assert isinstance(matrices, Matrices)
         self.matrices, self.equal, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
         ny, jacobian = len(matrices.hessian), matrices.jacobian
         self._held = jacobian[equal]

@@ -32,7 +32,7 @@ from hierax._compile.precision import doubled, float64, on_host
 from hierax._lower.active_set import Found, Level, Slopes, Tracker
 from hierax._lower.base import bound_at
 from hierax._lower.face_multipliers import with_faces
-from hierax._lower.kkt_systems import Matrices
+from hierax._lower.linear import Matrices, SecondDerivatives
 from hierax._math import lower_level
 from hierax._math.kkt_residual import Units, residual_at, units_at
 from hierax._math.lower_level import SOLVED, LowerSolution, RowVector, Vector, level_at
@@ -222,11 +222,11 @@ class _Same(Matrices):
     """Matrices of which another one is the same only if it is this one: `_Known` has looked."""
 
     @functools.cached_property
-    def convex(self) -> bool:
+    def looks_convex(self) -> bool:
         """Whether L is convex as far as the Hessian tells."""
         return _is_convex(self.hessian, self.pattern.hessian.counts)
 
-    def same(self, other: Matrices) -> bool:
+    def same(self, other: SecondDerivatives) -> bool:
         """Whether both are one."""
         return other is self
 
@@ -294,7 +294,12 @@ class _Source:
         except (ValueError, RuntimeError, np.linalg.LinAlgError):  # a system that is singular
             return None
         known = self._known
-        if found is None or known is None or found.system.matrices is not known.matrices or not known.matrices.convex:
+        if (
+            found is None
+            or known is None
+            or found.system.matrices is not known.matrices
+            or not known.matrices.looks_convex
+        ):
             return None
         if known.matrices.jacobian.size + known.matrices.hessian.size <= KEPT:
             _last[:] = [_Kept(self.scale, known, self._tracker)]

@@ -10,124 +10,37 @@ of the lower level to first order where
 
 The least F_x dx + F_y dy over these directions, the linearised upper constraints and |dx| <= 1 (lengths of x) is a
 linear program for each choice of "either, or". Only pieces that some direction realises can be chosen, and y*(x) need
-not be unique. Everything is in units (`units.py`).
+not be unique. Everything is in units.
+
+A large lower level has many rows D that change sides within any distance. Their choices are not tried one by one but
+bounded: let D be held active, b its adjoint multipliers, S dx the change of its multipliers when x moves, and N the
+Schur complement that answers to a slack s in D by multipliers -N s. Rows D' that let go move by s = N_D'D'^-1 S_D' dx
+and change F by b_D's more than the gradient with D held says. So for every choice
+
+    |b_D' s| <= |b_D| |S_D dx| / lambda_min(N),    lambda_min(N) >= lambda_min(L_yy) / ||J_D||^2.
+
+lambda_min is half of what Lanczos finds on the entries that no bound holds. A bound refutes nothing.
 """
 
-import dataclasses
 import itertools
 from typing import NamedTuple
 
 import numpy as np
 
 from hierax._base.lazy import lazy
-from hierax._engine.branches import Branches
-from hierax._engine.programs import Values
-from hierax._engine.vectors import Point, VectorProblem
-from hierax._lower.kkt_systems import Matrices, System
-from hierax._math.lower_level import SOLVED
+from hierax._engine.follower import FromProducts
+from hierax._engine.linearised import STIFF, Linearised
+from hierax._lower.linear import KrylovSystem, gradients
 
 scipy_optimize = lazy("scipy.optimize")
-scipy_linalg = lazy("scipy.linalg")
 
-MOST_WEAK = 7  # rows whose choices are all tried
-MOST_UNKNOWNS = 600  # of a linear program with choices
-FEW = 10  # entries of y up to which everything is decided by singular values
-STIFF = 1e6  # in units: answers of y and mu to a push beyond this are not trusted
-DEPENDENT = 1e-9  # relative singular values, and curvatures, below this count as zero
+MAX_WEAK = 7  # rows whose choices are all tried
+MAX_UNKNOWNS = 600  # of a linear program with choices
+MAX_LINEAR = 2000  # entries of x of a linear program
 ROOM = 1e-9  # rows and multipliers, in units, that rounding may put on the wrong side
-CUT = 0.05  # difference in G, in units, up to which other local solutions of the lower level are in the way
-APART = 1e-3  # distance, in lengths, of different solutions
 ACTIVE_ABOVE = 3.0  # upper constraints whose slack is below this many tolerances are active
-
-
-@dataclasses.dataclass(frozen=True)
-class Linearised:
-    """The problem near a solution of the lower level.
-
-    Attributes:
-        vectors: the problem.
-        point: x, y*(x) and the multipliers.
-        values: all functions there.
-        slopes: and their Jacobians.
-    """
-
-    vectors: VectorProblem
-    point: Point
-    values: Values[np.ndarray]
-    slopes: Values[np.ndarray]
-    _responses: "dict[bytes, Response]" = dataclasses.field(default_factory=dict, repr=False)
-
-    def response(self, active: np.ndarray) -> "Response":
-        """dy*/dx and dmu/dx on one active set, dependent rows counted once."""
-        key = active.tobytes()
-        if key not in self._responses:
-            self._responses[key] = _response(self, active)
-        return self._responses[key]
-
-    @property
-    def slack(self) -> np.ndarray:
-        """How far every row is from zero, as a share of the length of y."""
-        return np.abs(self.values.rows)
-
-    @property
-    def force(self) -> np.ndarray:
-        """The size of every multiplier."""
-        return np.abs(self.point.mu)
-
-    @property
-    def margins(self) -> np.ndarray:
-        """How clearly every row is active or not: zero where it is weakly active; infinite for equalities."""
-        moves = self.slopes.rows.any(axis=1)
-        return np.where(self.vectors.layout.equal | ~moves, np.inf, np.maximum(self.slack, self.force))
-
-    @property
-    def radii(self) -> np.ndarray:
-        """Lengths that x may move until, to first order, every row changes sides; infinite for those that never do.
-
-        Where y* is not unique, the rows' margins.
-        """
-        active, equal = self.active, self.vectors.layout.equal
-        answer = self.response(active)
-        if answer.y is None:
-            return self.margins
-        nx = self.vectors.layout.nx
-        moves = np.abs(self.slopes.rows[:, :nx] + self.slopes.rows[:, nx:] @ answer.y).sum(axis=1)
-        moves[active] = np.abs(answer.mu).sum(axis=1)
-        distance = np.where(active, self.force, self.slack)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(equal | (moves <= DEPENDENT), np.inf, distance / moves)
-
-    @property
-    def active(self) -> np.ndarray:
-        """Equalities, and rows whose multiplier is larger than their slack."""
-        return self.vectors.layout.equal | (self.force > self.slack)
-
-
-def with_cuts(at: Linearised, branches: Branches) -> Linearised:
-    """The same with a further upper constraint, G(x, y) <= v_j(x), for every other local solution that is as good.
-
-    Where x moves so that such a solution becomes better, y stops being one.
-    """
-    value = float(at.values.lower)
-    others = [
-        j
-        for j in np.flatnonzero((branches.status == SOLVED) & (np.abs(branches.value - value) <= CUT))
-        if np.max(np.abs(branches.y[j] - at.point.y), initial=0.0) > APART
-    ]
-    if not others:
-        return at
-    kept: list[int] = []
-    for j in others:
-        if all(np.max(np.abs(branches.y[j] - branches.y[k])) > APART for k in kept):
-            kept.append(int(j))
-    nx = at.vectors.layout.nx
-    slopes = np.tile(at.slopes.lower, (len(kept), 1))
-    slopes[:, :nx] -= branches.slope[kept]
-    return dataclasses.replace(
-        at,
-        values=at.values._replace(above=np.concatenate([at.values.above, value - branches.value[kept]])),
-        slopes=at.slopes._replace(above=np.concatenate([at.slopes.above, slopes])),
-    )
+FLAT = 1e-6  # curvature, in units, below which y* may not be unique
+SAFE = 0.5  # share of the least curvature that Lanczos finds
 
 
 class Gain(NamedTuple):
@@ -139,6 +52,7 @@ class Gain(NamedTuple):
         uphill: what F rises, to first order, over a length of x in the opposite directions; NaN where not known.
         nu: multipliers of the upper constraints and the faces of X.
         active: rows of the lower level that stay active on the way, where every choice was tried.
+        bound: whether the decrease is only known not to be exceeded.
     """
 
     decrease: float
@@ -146,65 +60,7 @@ class Gain(NamedTuple):
     uphill: float
     nu: np.ndarray
     active: np.ndarray | None = None
-
-
-class Response(NamedTuple):
-    """How y* answers to x where nothing is weakly active.
-
-    Attributes:
-        y: dy/dx; None where the lower level is flat along its active rows: y* is not unique.
-        mu: dmu/dx.
-        dependent: whether active rows depend on each other as functions of y, but not of (x, y): only some of them stay
-            active when x moves.
-    """
-
-    y: np.ndarray | None
-    mu: np.ndarray
-    dependent: bool
-
-
-def _response(at: Linearised, active: np.ndarray) -> Response:
-    nx, ny = at.vectors.layout.nx, at.vectors.layout.ny
-    if ny > FEW:
-        system = _regular_system(at, active)
-        if system is not None:
-            dy, dmu = system.solve(-at.slopes.stationarity[:, :nx], -at.slopes.rows[:, :nx])
-            return Response(dy, dmu[active], False)
-    rows, hessian, mixed = at.slopes.rows[active], at.slopes.stationarity[:, nx:], at.slopes.stationarity[:, :nx]
-    rows_x, rows_y = rows[:, :nx], rows[:, nx:]
-    if len(rows):
-        left, sizes, right = np.linalg.svd(rows_y, full_matrices=True)
-        rank = _rank(rows_y)
-        inverse = (right[:rank].T / sizes[:rank]) @ left[:, :rank].T
-        free = right[rank:].T
-    else:
-        rank, inverse, free = 0, np.zeros((ny, 0)), np.eye(ny)
-    dependent = rank < len(rows) and rank < _rank(rows)  # else a row follows from the others, whatever x does
-    moved = -inverse @ rows_x
-    reduced = free.T @ hessian @ free
-    curvatures = np.abs(np.linalg.eigvalsh(0.5 * (reduced + reduced.T))) if reduced.size else np.ones(1)
-    if curvatures.min() <= DEPENDENT * max(1.0, np.abs(hessian).max()):
-        return Response(None, np.zeros((len(rows), nx)), dependent)
-    along = free @ np.linalg.solve(reduced, -free.T @ (mixed + hessian @ moved)) if reduced.size else 0.0
-    dy = moved + along
-    dmu = -inverse.T @ (mixed + hessian @ dy)
-    return Response(dy, dmu, dependent)
-
-
-def _regular_system(at: Linearised, active: np.ndarray) -> System | None:
-    """The KKT system on the active rows; None where y* or the multipliers are not unique, or nearly so."""
-    nx = at.vectors.layout.nx
-    if not (np.isfinite(at.slopes.rows).all() and np.isfinite(at.slopes.stationarity).all()):
-        return None
-    system = System(Matrices(at.slopes.rows[:, nx:], at.slopes.stationarity[:, nx:]), active)
-    if system.doubled:
-        return None
-    return system if system.stiffness(push_rows=True) <= STIFF else None
-
-
-def _rank(rows: np.ndarray) -> int:
-    sizes = np.linalg.svd(rows, compute_uv=False)
-    return int(np.sum(sizes > DEPENDENT * max(1.0, np.max(sizes, initial=0.0))))
+    bound: bool = False
 
 
 def reach(at: Linearised) -> tuple[np.ndarray, np.ndarray]:
@@ -215,18 +71,94 @@ def reach(at: Linearised) -> tuple[np.ndarray, np.ndarray]:
 
 def gain(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
     """The largest decrease of F over a length of x, to first order; `weak` are rows with a choice."""
+    if at.vectors.programs.by_products:
+        return _gain_by_products(at, tol, weak)
     answer = at.response(at.active & ~weak)
     if not weak.any() and answer.y is not None and not answer.dependent:
-        return _smooth_gain(at, tol, answer.y)
-    if weak.any() and not answer.dependent and answer.y is not None and weak.sum() <= MOST_WEAK:
+        return _smooth_gain(at, tol, _through(at, answer.y))
+    if weak.any() and not answer.dependent and answer.y is not None and weak.sum() <= MAX_WEAK:
         found = _gain_by_sides(at, tol, weak)
         if found is not None:
             return found
     chosen = weak | (at.active & ~at.vectors.layout.equal if answer.dependent else np.zeros_like(weak))
     unknowns = at.vectors.layout.nx + at.vectors.layout.ny + int((chosen | at.active).sum())
-    if chosen.sum() > MOST_WEAK or unknowns > MOST_UNKNOWNS:
-        return Gain(np.nan, np.zeros(at.vectors.layout.nx), np.nan, np.zeros(len(at.values.above)))
+    if chosen.sum() > MAX_WEAK or unknowns > MAX_UNKNOWNS:
+        return _unknown(at)
     return _gain_with_choices(at, tol, chosen, 3.0 if answer.y is None else np.inf)
+
+
+def _unknown(at: Linearised) -> Gain:
+    return Gain(np.nan, np.zeros(at.vectors.layout.nx), np.nan, np.zeros(len(at.values.above)))
+
+
+class _Slopes(NamedTuple):
+    """Total derivatives in x of the upper level's functions: F, upper constraints with faces of X, equalities of X."""
+
+    upper: np.ndarray
+    above: np.ndarray
+    equal: np.ndarray
+
+
+def _through(at: Linearised, dy: np.ndarray) -> _Slopes:
+    """Total derivatives by the response dy/dx."""
+    nx = at.vectors.layout.nx
+
+    def total(slopes: np.ndarray) -> np.ndarray:
+        return slopes[..., :nx] + slopes[..., nx:] @ dy
+
+    return _Slopes(total(at.slopes.upper), total(at.slopes.above), total(at.slopes.above_equal))
+
+
+def adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[_Slopes, np.ndarray] | None:
+    """Total derivatives by adjoint systems, one per function of the upper level, and the adjoint multipliers of F.
+
+    None where the system is not solved, or its solution not unique.
+    """
+    system, functions, (x, y, mu) = at.matrices.system(active), at.vectors.functions, at.point
+    _, in_y = functions.upper(x, y)
+    pushed = np.flatnonzero(in_y.any(axis=1))
+    adjoints = np.zeros((len(in_y), y.size + mu.size))
+    if pushed.size:
+        adjoints[pushed] = np.concatenate(system.solve(in_y[pushed].T.copy(), np.zeros((mu.size, pushed.size)))).T
+    slopes = functions.pulled(x, y, mu, np.eye(len(in_y)), adjoints)
+    if not np.isfinite(slopes).all():
+        return None
+    layout, above = at.vectors.layout, np.zeros((at.vectors.layout.above, x.size))
+    rows = layout.above if functions.with_faces else layout.own_above
+    above[:rows] = slopes[1 : 1 + rows]
+    return _Slopes(slopes[0], above, slopes[1 + rows :]), adjoints[0, y.size :]
+
+
+def _gain_by_products(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
+    """The gain without choices; with them its upper bound, of which the direction is that without."""
+    found = adjoint_slopes(at, at.active)
+    if found is None:
+        return _unknown(at)
+    smooth = _smooth_gain(at, tol, found[0])
+    if at.regular_system(at.active) is None:
+        return smooth._replace(decrease=np.nan)
+    return smooth._replace(decrease=_bound(at, tol, weak), bound=True) if weak.any() else smooth
+
+
+def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
+    """What a length of x can gain whatever the rows with a choice do; NaN: not known."""
+    held = at.regular_system(at.active | weak)
+    if at.mixed is None or held is None or _upper_rows(at, tol).any() or len(at.values.above_equal):
+        return np.nan
+    found, functions = adjoint_slopes(at, at.active | weak), at.vectors.functions
+    loose = at.matrices.system(at.active & ~weak)
+    assert isinstance(functions, FromProducts) and isinstance(held, KrylovSystem) and isinstance(loose, KrylovSystem)
+    least = SAFE * functions.least_curvature(*at.point, ~loose.bounded)
+    _, moves = held.solve(-at.mixed[: at.point.y.size], -at.mixed[at.point.y.size :])
+    if found is None or not least > FLAT or not np.isfinite(moves).all():
+        return np.nan
+    slopes, multipliers = found
+    which = np.flatnonzero(weak)
+    norms = np.linalg.norm(gradients(at.matrices, which), axis=1)
+    coupled = 1 + int(np.sum(held.coupled[which]))
+    moved = np.linalg.norm(moves[which] * norms[:, None], axis=0).sum()
+    released = np.linalg.norm(multipliers[which] * norms) * moved * coupled / least
+    return float(released + _smooth_gain(at, tol, slopes).decrease)
 
 
 def _upper_rows(at: Linearised, tol: float) -> np.ndarray:
@@ -238,29 +170,26 @@ def _upper_rows(at: Linearised, tol: float) -> np.ndarray:
     return ~bound & (at.values.above >= -ACTIVE_ABOVE * tol)
 
 
-def _smooth_gain(at: Linearised, tol: float, dy: np.ndarray) -> Gain:
+def _smooth_gain(at: Linearised, tol: float, slopes: _Slopes) -> Gain:
     """Where F(x, y*(x)) is differentiable."""
-    nx = at.vectors.layout.nx
-
-    def total(slopes: np.ndarray) -> np.ndarray:
-        return slopes[..., :nx] + slopes[..., nx:] @ dy
-
-    gradient, nu = total(at.slopes.upper), np.zeros(len(at.values.above))
+    gradient, nu = slopes.upper, np.zeros(len(at.values.above))
     low, high = reach(at)
     held = _upper_rows(at, tol)
     if not held.any() and not len(at.values.above_equal):
         direction = np.where(gradient > 0, low, high)
         return Gain(float(-gradient @ direction), direction, float(np.abs(gradient).sum()), nu)
+    if gradient.size > MAX_LINEAR:
+        return _unknown(at)
     found = scipy_optimize.linprog(
         gradient,
-        A_ub=total(at.slopes.above[held]),
+        A_ub=slopes.above[held],
         b_ub=np.maximum(-at.values.above[held], 0.0),
-        A_eq=total(at.slopes.above_equal),
+        A_eq=slopes.equal,
         b_eq=np.zeros(len(at.values.above_equal)),
         bounds=np.stack([low, high], axis=1),
     )
     if found.x is None:
-        return Gain(np.nan, np.zeros(nx), np.nan, nu)
+        return _unknown(at)
     nu[held] = np.maximum(-found.ineqlin.marginals, 0.0)
     return Gain(max(0.0, -float(found.fun)), found.x, float(np.abs(gradient).sum()), nu)
 
@@ -283,10 +212,10 @@ class _Sides(NamedTuple):
 def _sides(at: Linearised, weak: np.ndarray, uppers: np.ndarray) -> _Sides | None:
     """None where y* without the weakly active rows is not unique, or they depend on each other or on active ones."""
     nx = at.vectors.layout.nx
-    system = _regular_system(at, at.active & ~weak)
+    system = at.regular_system(at.active & ~weak)
     if system is None:
         return None
-    rows, none = at.slopes.rows[weak], np.zeros((len(weak), int(weak.sum())))
+    rows, none = at.row_slopes(weak), np.zeros((len(weak), int(weak.sum())))
     pushed, _ = system.solve(rows[:, nx:].T.copy(), none)
     yielding = rows[:, nx:] @ pushed
     sizes = np.linalg.norm(rows[:, nx:], axis=1)
@@ -314,7 +243,7 @@ def _gain_by_sides(at: Linearised, tol: float, weak: np.ndarray) -> Gain | None:
     if sides is None:
         return None
     free = at.vectors.layout.equal[weak]
-    best = Gain(np.nan, np.zeros(at.vectors.layout.nx), np.nan, np.zeros(len(at.values.above)))
+    best = _unknown(at)
     for choice in itertools.product([True, False], repeat=int(weak.sum())):
         chosen = np.array(choice, bool)
         if np.any(free & ~chosen):
@@ -353,8 +282,7 @@ def _on_side(at: Linearised, sides: _Sides, active: np.ndarray, held: np.ndarray
 
 def _gain_with_choices(at: Linearised, tol: float, chosen: np.ndarray, longest: float) -> Gain:
     """The best over all choices; `longest` bounds the entries of dy where y*(x) is not unique."""
-    layout = at.vectors.layout
-    best = Gain(np.nan, np.zeros(layout.nx), np.nan, np.zeros(len(at.values.above)))
+    best = _unknown(at)
     places = np.flatnonzero(chosen)
     for choice in itertools.product([True, False], repeat=len(places)):
         active = at.active & ~chosen
@@ -375,16 +303,16 @@ def _linear_program(at: Linearised, tol: float, active: np.ndarray, left: np.nda
     def wide(slopes: np.ndarray) -> np.ndarray:
         return np.concatenate([slopes, np.zeros((len(slopes), count))], axis=1)
 
-    stationary = np.concatenate([at.slopes.stationarity, at.slopes.rows[moving][:, nx:].T], axis=1)
+    stationary = np.concatenate([at.stationarity_slopes, at.row_slopes(moving)[:, nx:].T], axis=1)
     values = np.where(layout.equal, 0.0, at.values.rows)
     least = np.where(layout.equal, -np.inf, -at.point.mu)[moving]
     most = np.where(active, np.inf, -at.point.mu)[moving]
     box = np.full(ny, longest)
     found = scipy_optimize.linprog(
         np.concatenate([at.slopes.upper, np.zeros(count)]),
-        A_ub=wide(np.concatenate([at.slopes.above[held], at.slopes.rows[left]])),
+        A_ub=wide(np.concatenate([at.slopes.above[held], at.row_slopes(left)])),
         b_ub=np.concatenate([np.maximum(-at.values.above[held], 0.0), np.maximum(-values[left], 0.0)]),
-        A_eq=np.concatenate([stationary, wide(at.slopes.rows[active]), wide(at.slopes.above_equal)]),
+        A_eq=np.concatenate([stationary, wide(at.row_slopes(active)), wide(at.slopes.above_equal)]),
         b_eq=np.concatenate([np.zeros(ny), -values[active], np.zeros(len(at.values.above_equal))]),
         bounds=np.stack([np.concatenate([low, -box, least]), np.concatenate([high, box, most])], axis=1),
     )

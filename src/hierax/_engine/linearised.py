@@ -1,0 +1,261 @@
+r"""The problem linearised at a solution of its lower level: how y*, its multipliers and its rows answer to x.
+
+With the rows r of the lower level, their multipliers mu and L = G + mu.r, the response on active rows A solves
+
+    L_yy dy + r_A' dmu = -L_yx dx,     r_A dy = -r_x dx.
+
+Everything is in units (`units.py`), whichever linear solver there is: matrices are formed only where they fit.
+"""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from hierax._engine.branches import Branches
+from hierax._engine.programs import Values
+from hierax._engine.vectors import Point, VectorProblem
+from hierax._lower.active_set import Found
+from hierax._lower.linear import KKTSystem, KrylovSystem, Matrices, SecondDerivatives, gradients, stiffness
+from hierax._math.lower_level import SOLVED
+
+FEW_ENTRIES = 10  # entries of y up to which everything is decided by singular values
+STIFF = 1e6  # in units: answers of y and mu to a push beyond this are not trusted
+DEPENDENT = 1e-9  # relative singular values, and curvatures, below this count as zero
+MAX_DENSE = 600  # entries of y, up to which singular values of its matrices are computed
+CUT = 0.05  # difference in G, in units, up to which other local solutions of the lower level are in the way
+APART = 1e-3  # distance, in lengths, of different solutions
+MAX_SYSTEMS = 50  # systems by products for the response to x: entries of x, or rows, whichever are fewer
+MAX_COUPLED, MAX_NUMBERS = (
+    1000,
+    20_000_000,
+)  # active rows that are no bounds whose independence is looked at by products
+
+
+class Slopes(NamedTuple):
+    """Jacobians in (x, y): of F, of G, of the upper constraints with the faces of X, and of the equalities of X."""
+
+    upper: np.ndarray
+    lower: np.ndarray
+    above: np.ndarray
+    above_equal: np.ndarray
+
+
+class Response(NamedTuple):
+    """How y* answers to x where nothing is weakly active.
+
+    Attributes:
+        y: dy/dx; None where the lower level is flat along its active rows, so that y* is not unique, or not known.
+        mu: dmu/dx, of the active rows.
+        dependent: whether active rows depend on each other as functions of y, but not of (x, y): only some of them stay
+            active when x moves.
+    """
+
+    y: np.ndarray | None
+    mu: np.ndarray
+    dependent: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Linearised:
+    """The problem near a solution of the lower level.
+
+    Attributes:
+        vectors: the problem.
+        point: x, y*(x) and the multipliers.
+        values: all functions there; upper constraints may be followed by cuts (`with_cuts`).
+        slopes: Jacobians of the upper level's functions and of G.
+    """
+
+    vectors: VectorProblem
+    point: Point
+    values: Values[np.ndarray]
+    slopes: Slopes
+    _kept: dict[bytes, Response] = dataclasses.field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def at(vectors: VectorProblem, point: Point) -> "Linearised":
+        """At a point inside of X and Y."""
+        functions, (x, y, mu) = vectors.functions, point
+        upper, above, equal = vectors.upper_slopes(x, y)
+        there = functions.slopes(x, y, np.zeros_like(mu))
+        slopes = Slopes(upper, np.concatenate([there.along_x, there.gradient]), above, equal)
+        return Linearised(vectors, point, vectors.values(*point), slopes)
+
+    @functools.cached_property
+    def matrices(self) -> SecondDerivatives:
+        """Of second order, in y."""
+        return self.vectors.functions.matrices(*self.point)
+
+    @functools.cached_property
+    def mixed(self) -> np.ndarray | None:
+        """The derivatives in x of the gradient of L in y, then of the rows; None where x has too many entries."""
+        if self.vectors.programs.by_products and self.vectors.layout.nx > MAX_SYSTEMS:
+            return None
+        return self.vectors.functions.mixed(*self.point)
+
+    def row_slopes(self, which: np.ndarray) -> np.ndarray:
+        """The Jacobian in (x, y) of some rows (a mask)."""
+        from_y = gradients(self.matrices, np.flatnonzero(which))
+        of_x = (
+            np.zeros((len(from_y), self.point.x.size)) if self.mixed is None else self.mixed[self.point.y.size :][which]
+        )
+        return np.concatenate([of_x, from_y], axis=1)
+
+    @functools.cached_property
+    def stationarity_slopes(self) -> np.ndarray:
+        """The Jacobian in (x, y) of the gradient of L in y, formed."""
+        assert self.mixed is not None
+        return np.concatenate([self.mixed[: self.point.y.size], self.hessian], axis=1)
+
+    @property
+    def hessian(self) -> np.ndarray:
+        """Of L in y, formed."""
+        assert isinstance(self.matrices, Matrices)
+        found = self.matrices.hessian
+        return found if isinstance(found, np.ndarray) else found.toarray()
+
+    @property
+    def dense(self) -> bool:
+        """Whether singular values of the matrices may be computed."""
+        return isinstance(self.matrices, Matrices) and self.point.y.size <= MAX_DENSE
+
+    @property
+    def slack(self) -> np.ndarray:
+        """How far every row is from zero, as a share of the length of y."""
+        return np.abs(self.values.rows)
+
+    @property
+    def force(self) -> np.ndarray:
+        """The size of every multiplier."""
+        return np.abs(self.point.mu)
+
+    @property
+    def active(self) -> np.ndarray:
+        """Equalities, and rows whose multiplier is larger than their slack."""
+        return self.vectors.layout.equal | (self.force > self.slack)
+
+    @functools.cached_property
+    def margins(self) -> np.ndarray:
+        """How clearly every row is active or not: zero where it is weakly active; infinite for equalities."""
+        moves = self.matrices.along(np.random.default_rng(0).normal(size=self.point.y.size)) != 0
+        if self.mixed is not None:
+            moves |= self.mixed[self.point.y.size :].any(axis=1)
+        return np.where(self.vectors.layout.equal | ~moves, np.inf, np.maximum(self.slack, self.force))
+
+    @functools.cached_property
+    def radii(self) -> np.ndarray:
+        """Lengths that x may move until, to first order, every row changes sides; infinite for those that never do.
+
+        Where the response of y* to x is not known, the rows' margins.
+        """
+        active, equal = self.active, self.vectors.layout.equal
+        moves = self._row_moves(active)
+        if moves is None:
+            return self.margins
+        distance = np.where(active, self.force, self.slack)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(equal | (moves <= DEPENDENT), np.inf, distance / moves)
+
+    def _row_moves(self, active: np.ndarray) -> np.ndarray | None:
+        """What every row (its multiplier, where it is active) changes over a length of x; None: not known."""
+        answer = self.response(active)
+        if answer.y is not None and self.mixed is not None:
+            moves = np.abs(self.mixed[self.point.y.size :] + self.matrices.along(answer.y)).sum(axis=1)
+            moves[active] = np.abs(answer.mu).sum(axis=1)
+            return moves
+        if self.mixed is not None or active.size > MAX_SYSTEMS:
+            return None
+        system = self.regular_system(active)
+        follower = self.vectors.follower
+        if system is None or follower is None:
+            return None
+        slopes = self.vectors.functions.slopes(*self.point)
+        _, moved = follower.sides(
+            self.point.x, Found(self.point.y, self.point.mu, slopes, system), np.arange(active.size)
+        )
+        return np.abs(moved).sum(axis=1)
+
+    def response(self, active: np.ndarray) -> Response:
+        """dy*/dx and dmu/dx on one active set, dependent rows counted once."""
+        key = active.tobytes()
+        if key not in self._kept:
+            self._kept[key] = self._response(active)
+        return self._kept[key]
+
+    def _response(self, active: np.ndarray) -> Response:
+        ny, unknown = self.point.y.size, Response(None, np.zeros((int(active.sum()), self.point.x.size)), False)
+        if self.mixed is None:
+            return unknown
+        if ny > FEW_ENTRIES or not self.dense:
+            system = self.regular_system(active)
+            if system is not None:
+                dy, dmu = system.solve(-self.mixed[:ny], -self.mixed[ny:])
+                if np.isfinite(dy).all():
+                    return Response(dy, dmu[active], False)
+        return self._response_by_singular_values(active) if self.dense else unknown
+
+    def _response_by_singular_values(self, active: np.ndarray) -> Response:
+        assert self.mixed is not None
+        nx, ny, hessian, mixed = self.point.x.size, self.point.y.size, self.hessian, self.mixed[: self.point.y.size]
+        rows = self.row_slopes(active)
+        rows_x, rows_y = rows[:, :nx], rows[:, nx:]
+        if len(rows):
+            left, sizes, right = np.linalg.svd(rows_y, full_matrices=True)
+            rank = _rank(rows_y)
+            inverse = (right[:rank].T / sizes[:rank]) @ left[:, :rank].T
+            free = right[rank:].T
+        else:
+            rank, inverse, free = 0, np.zeros((ny, 0)), np.eye(ny)
+        dependent = rank < len(rows) and rank < _rank(rows)  # else a row follows from the others, whatever x does
+        moved = -inverse @ rows_x
+        reduced = free.T @ hessian @ free
+        curvatures = np.abs(np.linalg.eigvalsh(0.5 * (reduced + reduced.T))) if reduced.size else np.ones(1)
+        if curvatures.min() <= DEPENDENT * max(1.0, np.abs(hessian).max()):
+            return Response(None, np.zeros((len(rows), nx)), dependent)
+        along = free @ np.linalg.solve(reduced, -free.T @ (mixed + hessian @ moved)) if reduced.size else 0.0
+        dy = moved + along
+        dmu = -inverse.T @ (mixed + hessian @ dy)
+        return Response(dy, dmu, dependent)
+
+    def regular_system(self, active: np.ndarray) -> KKTSystem | None:
+        """The KKT system on some rows; None where y* or the multipliers are not unique, or nearly so."""
+        if isinstance(self.matrices, Matrices) and not self.matrices.finite:
+            return None
+        system = self.matrices.system(active)
+        if system.doubled:
+            return None
+        if isinstance(system, KrylovSystem) and system.independent(MAX_COUPLED, MAX_NUMBERS) is not True:
+            return None
+        return system if stiffness(system, push_rows=True) <= STIFF else None
+
+    def with_cuts(self, branches: Branches) -> "Linearised":
+        """The same with a further upper constraint, G(x, y) <= v_j(x), for every other local solution that is as good.
+
+        Where x moves so that such a solution becomes better, y stops being one.
+        """
+        value = float(self.values.lower)
+        others = [
+            j
+            for j in np.flatnonzero((branches.status == SOLVED) & (np.abs(branches.value - value) <= CUT))
+            if np.max(np.abs(branches.y[j] - self.point.y), initial=0.0) > APART
+        ]
+        kept: list[int] = []
+        for j in others:
+            if all(np.max(np.abs(branches.y[j] - branches.y[k])) > APART for k in kept):
+                kept.append(int(j))
+        if not kept:
+            return self
+        slopes = np.tile(self.slopes.lower, (len(kept), 1))
+        slopes[:, : self.point.x.size] -= branches.slope[kept]
+        return dataclasses.replace(
+            self,
+            values=self.values._replace(above=np.concatenate([self.values.above, value - branches.value[kept]])),
+            slopes=self.slopes._replace(above=np.concatenate([self.slopes.above, slopes])),
+        )
+
+
+def _rank(rows: np.ndarray) -> int:
+    sizes = np.linalg.svd(rows, compute_uv=False)
+    return int(np.sum(sizes > DEPENDENT * max(1.0, np.max(sizes, initial=0.0))))
