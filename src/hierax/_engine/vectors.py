@@ -351,7 +351,7 @@ class VectorProblem:
         """The unit of every row of the lower level, as its values in both units tell; 1 where they are always zero."""
         none, found, largest = np.zeros(self.layout.rows), np.ones(self.layout.rows), np.zeros(self.layout.rows)
         for aside in ROW_UNIT_ASIDE:
-            at = self.landed(x + aside, y + aside)
+            at = self.landed(x + aside, y - 0.6 * aside)
             ours, theirs = (
                 self.values(*at, none).rows,
                 self.programs.raw_values(at[0] * self.x_unit, at[1] * self.y_unit).rows,

@@ -465,7 +465,9 @@ class Products:
 
     def along(self, dy: np.ndarray) -> np.ndarray:
         """J dy."""
-        return self.product(dy, np.zeros(self.rows))[1]
+        if dy.ndim == 1:
+            return self.product(dy, np.zeros(self.rows))[1]
+        return np.array([self.along(column) for column in dy.T]).T.reshape(self.rows, dy.shape[1])
 
     def back(self, mu: np.ndarray) -> np.ndarray:
         """J' mu."""
