@@ -174,9 +174,8 @@ def test_the_linear_solvers_agree():
         np.testing.assert_allclose(*(way.total(at)[1] for way in ways), atol=1e-6)
     points = [Point(at / way.vectors.x_unit, way.last.y, way.last.mu) for way in ways]
     linear = [Linearised.at(way.vectors, point) for way, point in zip(ways, points, strict=True)]
-    radii = [one.radii * way.vectors.x_unit[0] for one, way in zip(linear, ways, strict=True)]
-    closest = np.argsort(radii[0])[:3]
-    np.testing.assert_array_equal(closest, np.argsort(radii[1])[:3])
+    answers = [one.response(one.active).y * way.vectors.y_unit[:, None] for one, way in zip(linear, ways, strict=True)]
+    np.testing.assert_allclose(*(a / way.vectors.x_unit for a, way in zip(answers, ways, strict=True)), atol=1e-5)
 
 
 def test_the_time_is_looked_at_in_every_step(banded):
@@ -277,7 +276,7 @@ def test_upper_constraints_through_y():
 
 
 @pytest.mark.slow
-def test_no_answer_leads_to_another_route():
+def test_a_lower_level_without_a_minimum_is_named():
     """A lower level without a minimum at the start."""
     problem = hx.Problem(
         upper=lambda x, y, zeta: x**2 + y @ y,
@@ -285,7 +284,6 @@ def test_no_answer_leads_to_another_route():
         x_set=hx.Box(-0.5, 0.5),
     )
     sol = hx.solve(problem, 0.0, np.zeros(10), hx.Auto(route="implicit", seconds=10.0), throw=False)
-    assert "It has no answer" in sol.log[0]
     assert sol.status.name == "unbounded_lower"
 
 
