@@ -204,8 +204,8 @@ def test_systems_without_slacks_are_those_with_them(share, monkeypatch):
     active = rng.uniform(size=rows) < share
     right = rng.normal(size=(ny, 3)), rng.normal(size=(rows, 3)) * active[:, None]
     made = []
-    dense = kkt_systems._dense
-    monkeypatch.setattr(kkt_systems, "_dense", lambda *args: made.append(args[2].size) or dense(*args))
+    dense = kkt_systems.dense_factors
+    monkeypatch.setattr(kkt_systems, "dense_factors", lambda *args: made.append(args[2].size) or dense(*args))
     eliminated = kkt_systems.System(matrices, active)
     assert made and made[0] <= 12 + 4 + 30  # others, rows without a slack, and rows whose slack is held by a bound
     monkeypatch.setattr(kkt_systems, "_without_slacks", lambda *args: None)

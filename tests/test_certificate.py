@@ -318,7 +318,7 @@ def test_a_saddle_along_an_upper_constraint_is_no_minimum():
 def test_too_large(monkeypatch):
     """Without matrices a convex lower level leaves nothing open here, one that is not convex leaves the upper level."""
     dense = certify(TOY.problem, 1.5, 1.5)
-    monkeypatch.setattr(Programs, "by_products", True)
+    monkeypatch.setattr(Programs, "large", True)
     monkeypatch.setattr(Programs, "by_table", False)
     free = certify(TOY.problem, 1.5, 1.5)
     assert free.hypergradient_norm == pytest.approx(dense.hypergradient_norm, rel=1e-6)

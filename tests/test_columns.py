@@ -18,7 +18,7 @@ N = 200
 @pytest.mark.parametrize("seed", range(3))
 def test_columns_of_a_group_share_no_row(share, seed):
     filled = np.random.default_rng(seed).random((300, N)) < share
-    groups = grouped(filled, N)
+    groups = grouped(*np.nonzero(filled), filled.shape, N)
     assert groups is not None
     for group in range(groups.max() + 1):
         assert filled[:, groups == group].sum(axis=1).max() <= 1
@@ -26,13 +26,13 @@ def test_columns_of_a_group_share_no_row(share, seed):
 
 def test_a_band_needs_as_many_groups_as_it_is_wide():
     places = np.arange(N)
-    assert grouped(np.abs(places[:, None] - places) <= 1, N).max() + 1 == 3
+    assert grouped(*np.nonzero(np.abs(places[:, None] - places) <= 1), (N, N), N).max() + 1 == 3
 
 
 def test_full_rows_need_all_columns():
     filled = np.eye(N, dtype=bool)
     filled[0] = True
-    assert grouped(filled, N - 1) is None
+    assert grouped(*np.nonzero(filled), filled.shape, N - 1) is None
 
 
 class Recorded:

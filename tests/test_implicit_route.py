@@ -7,6 +7,7 @@ import scipy.optimize as optimize
 from banded import matrix, planted
 
 import hierax as hx
+from hierax._engine.columns import Places
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.linearised import Linearised
@@ -15,12 +16,14 @@ from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.linear import OutOfTime, Products
 
 
-def vectors_of(problem, x, y, by_products=True, stop=lambda: False):
+def vectors_of(problem, x, y, linear="products", stop=lambda: False):
     programs = Programs(Float64Problem.of(problem, x, y, 4096, 0))
-    programs.by_products = by_products
+    programs.large = linear != "dense"
     lengths = np.concatenate([part.values for part in lengths_at(programs, x, y, None)[0]])
     vectors = VectorProblem(programs, units_at(programs, lengths, [(x, y)]), y, 0, stop=stop)
     assert vectors.follower is not None
+    if linear == "products":
+        vectors.programs.setting.once("places of entries", Places).too_dense = True
     return vectors
 
 
@@ -162,10 +165,12 @@ def curved_problem():
     )
 
 
-def test_the_linear_solvers_agree():
-    """Factors and MINRES: solutions, multipliers, active rows, gradients, and how rows answer to x."""
+@pytest.mark.parametrize("other", ["sparse", "products"])
+def test_the_linear_solvers_agree(other):
+    """Dense factors, sparse ones and MINRES: solutions, multipliers, active rows, gradients, responses."""
     problem, x = curved_problem(), np.array([0.3, -0.2])
-    ways = [Followed(vectors_of(problem, x, np.zeros(30), by_products)) for by_products in (True, False)]
+    solvers = ("dense", other)
+    ways = [Followed(vectors_of(problem, x, np.zeros(30), solver)) for solver in solvers]
     for at in (x, x + 0.01):
         ys = [way.solve(at, np.zeros(30)) if way.last is None else way.solve(at) for way in ways]
         np.testing.assert_allclose(*ys, atol=1e-7)

@@ -165,7 +165,7 @@ class SmallSearch:
         self._add(point, number, "kkt")
         if self.vectors.bent is None and not self.deadline.passed:
             found = ImplicitDescent(self.space, point, to_rounding=True).run()
-            if (found is not None and self._add(found, number, "kkt").tight) or self.vectors.programs.by_products:
+            if (found is not None and self._add(found, number, "kkt").tight) or self.vectors.programs.large:
                 return
         self._search_kkt_points(point, number, LAST_RELAXATIONS)
         if not self.deadline.passed:

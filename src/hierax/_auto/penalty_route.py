@@ -51,6 +51,7 @@ from hierax._engine.programs import Trees, Vector, upper_rows
 from hierax._engine.units import Units, in_units
 from hierax._engine.vectors import Point
 from hierax._lower.exact import Branches, Exact
+from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED
 from hierax._problem.problem import Problem
 from hierax._run.progress import Show
@@ -128,7 +129,7 @@ class PenaltySearch:
             self._pass_kinks(firsts)
         done = any(candidate.accepted for candidate in self.candidates) or (self.deadline.passed and self.candidates)
         hopeless = firsts and SOLVED not in self.statuses
-        if not done and self.vectors.programs.by_products:
+        if not done and self.vectors.programs.large:
             raise NoRoute("the lower level was not solved, or has no unique solution, at the start")
         if not done and not hopeless:
             _Penalised(self.space).run(self._add, show)
@@ -183,7 +184,11 @@ class PenaltySearch:
 
     def _descent(self, x: np.ndarray, y: np.ndarray, number: int) -> tuple[Point, int, bool]:
         """From one start; its point below, how the lower level ended there, and whether it ended at a kink."""
-        found = self.vectors.branches(x, y)
+        try:
+            found = self.vectors.branches(x, y)
+        except OutOfTime:
+            first = Point(x, y, np.zeros(self.vectors.layout.rows))
+            return first, INACCURATE, False
         best = found.best()
         first, status = Point(x, y, np.zeros(self.vectors.layout.rows)), int(found.status[0 if best is None else best])
         if best is not None and not found.unbounded and self.vectors.follower is not None:

@@ -40,7 +40,7 @@ class PieceDescent:
     def run(self, start: Point) -> Point:
         """The best point found; the start itself where no piece leads down."""
         best, lowest = start, float(self.vectors.values(*start).upper)
-        if start.x.size > PIECE_VARIABLES or self.vectors.programs.by_products:
+        if start.x.size > PIECE_VARIABLES or self.vectors.programs.large:
             return best
         at = self._at(best)
         if not np.any(at.radii <= KINK_NEAR):

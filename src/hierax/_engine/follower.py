@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from hierax._base.lazy import lazy
 from hierax._engine.branches import Branches
-from hierax._engine.columns import Columns
+from hierax._engine.columns import Columns, Places, SparseColumns
 from hierax._engine.float64_problem import Data, HostProgram
 from hierax._engine.programs import Layout, Programs, Trees, Values, forward, joined, raveled, upper_rows
 from hierax._engine.units import Units, in_units
@@ -34,10 +35,13 @@ from hierax._math.spectrum import extreme_eigenvalues
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
+sparse = lazy("scipy.sparse")
+
 BATCHED_DIRECTIONS = 64  # directions at a time
 FLAT = 1e7  # in units: where y answers to a push by more than this, it is not unique
 SOLVED_BY_PRODUCTS = 1e-8  # KKT residual, in units, that MINRES reaches
 STEPS_AT_ONCE, MAX_LOOP_STEPS = 5, 200  # Newton steps from afar between two looks at the clock, and of one solve
+CENTRAL_PATH_ENDS = (1e-9, 1e-12, 1e-14)  # in units: until the active rows are clear from one of them
 CLOSE = 1e-3  # residual from afar at which the active set method is tried
 
 
@@ -325,25 +329,25 @@ class FromPrograms:
         name, jacobian = ("matrices", jax.jacfwd) if self._programs.little_data else ("matrices in blocks", _in_blocks)
         every = self._ready(name, functools.partial(_matrices, which, jacobian), self._multipliers)
 
-        def along(directions: np.ndarray) -> HostProgram:
-            return self._ready("columns", functools.partial(_along, which), self._multipliers, directions)
+        return Columns(every, self._along)
 
-        return Columns(every, along)
+    def _along(self, directions: np.ndarray) -> HostProgram:
+        """The program for the Jacobian of these rows and the Hessian of L along as many directions."""
+        which = tuple(self._rows.tolist())
+        return self._ready("columns", functools.partial(_along, which), self._multipliers, directions)
 
     @functools.cached_property
-    def _of_faces(self) -> np.ndarray:
-        """The Jacobian of the faces of Y, each of which bounds one entry: from three points that tell the entries."""
+    def _of_faces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The faces of Y that bound one entry each: rows, entries and slopes, from three points that tell them."""
         layout = self._programs.layout
-        found = np.zeros((layout.rows, layout.ny))
         if self._rows.size == layout.rows:
-            return found
+            return np.zeros(0, int), np.zeros(0, int), np.zeros(0)
         numbers, x = 1.0 + np.arange(layout.ny), raveled(self._programs.setting.x)
         points = 0 * numbers, 0 * numbers + 1, numbers
         here, ones, counted = (self.slopes(x, y, self._multipliers).rows for y in points)
-        for row in np.flatnonzero(layout.face & (ones != here)):
-            slope = ones[row] - here[row]
-            found[row, round((counted[row] - here[row]) / slope) - 1] = slope
-        return found
+        rows = np.flatnonzero(layout.face & (ones != here))
+        slopes = (ones - here)[rows]
+        return rows, np.round((counted - here)[rows] / slopes).astype(int) - 1, slopes
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
         numbers = self._slopes(x, y, mu)
@@ -351,7 +355,9 @@ class FromPrograms:
         return Slopes(float(numbers[0]), along_x, gradient, rows)
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
-        table, jacobian = self._columns.at(x, y, mu), self._of_faces.copy()
+        table, (faces, entries, slopes) = self._columns.at(x, y, mu), self._of_faces
+        jacobian = np.zeros((mu.size, y.size))
+        jacobian[faces, entries] = slopes
         jacobian[self._rows] = table[: self._rows.size]
         return Matrices(jacobian, table[self._rows.size :])
 
@@ -368,12 +374,18 @@ class FromPrograms:
         return self._pulled(x, y, mu, weights, adjoints)
 
 
-class FromProducts(FromPrograms):
-    """The same for matrices that do not fit: known by their products."""
+class FromLarge(FromPrograms):
+    """The same for matrices that do not fit as dense ones: sparse, where they have few entries, else by products."""
 
     def __init__(self, programs: Programs, units: Units, stop: Stop) -> None:
-        super().__init__(programs, units, self._by_loop)
+        super().__init__(programs, units, self._approached)
         self._stop = stop
+        self._sparse = SparseColumns(
+            self._along, programs.layout.ny, programs.setting.once("places of entries", Places)
+        )
+
+    def forget(self) -> None:
+        """Nothing is kept but the places of entries, which every matrix is compared with."""
 
     @functools.cached_property
     def _product(self) -> HostProgram:
@@ -386,6 +398,16 @@ class FromProducts(FromPrograms):
         return self._ready("steps from afar", _advance, state, np.zeros(()), np.zeros((), np.int32))
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
+        if self._stop():
+            raise OutOfTime
+        table = self._sparse.at(x, y, mu)
+        if table is not None:
+            faces, entries, slopes = self._of_faces
+            own = table[: self._rows.size].tocoo()
+            places = np.concatenate([self._rows[own.row], faces]), np.concatenate([own.col, entries])
+            jacobian = sparse.csr_array((np.concatenate([own.data, slopes]), places), shape=(mu.size, y.size))
+            return Matrices(jacobian, table[self._rows.size :])
+
         def product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             both = self._product(x, y, mu, a, b)
             return both[: y.size], both[y.size :]
@@ -395,6 +417,23 @@ class FromProducts(FromPrograms):
     def _begun(self, y: np.ndarray, mu: np.ndarray) -> State:
         programs = self._programs
         return programs.setting.run("begin from afar", _begin, programs.trees, self._units, y, mu, quick=True)
+
+    def _approached(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
+        """By an interior point method where matrices are sparse, else (and where that fails) by the loop of `Exact`."""
+        if isinstance(self.matrices(x, y, mu), Matrices):
+            parts = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
+            level = Level(self._programs.layout.equal, *parts, lambda y: y, solved=SOLVED_BY_PRODUCTS)
+            at, weights = y, np.ones_like(mu)
+            for t in CENTRAL_PATH_ENDS:
+                try:
+                    found = centre(level, at, weights, t)
+                except RuntimeError:  # a singular system
+                    found = None
+                if found is None:
+                    break
+                at, weights = found.y, found.mu
+                yield self._branch(x, at, weights, SOLVED)
+        yield from self._by_loop(x, y, mu)
 
     def _by_loop(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
         """The loop of `Exact`, a few steps at a time so that the clock is looked at: where it is close, and its end."""
@@ -406,11 +445,10 @@ class FromProducts(FromPrograms):
             state = self._advance(x, y, state, np.asarray(0.1 * SOLVED_BY_PRODUCTS), until)
             if not shown and float(state.residual) <= CLOSE:
                 shown = True
-                yield self._branch(x, state, SOLVED)
-        yield self._branch(x, state, int(state.status))
+                yield self._branch(x, np.asarray(state.v), np.asarray(state.mu), SOLVED)
+        yield self._branch(x, np.asarray(state.v), np.asarray(state.mu), int(state.status))
 
-    def _branch(self, x: np.ndarray, state: State, status: int) -> Branches:
-        y, mu = (np.asarray(part) for part in (state.v, state.mu))
+    def _branch(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, status: int) -> Branches:
         there = self.slopes(x, y, mu)
         beyond = np.where(self._programs.layout.equal, np.abs(there.rows), np.maximum(there.rows, 0.0))
         parts = y, mu, there.value, np.max(beyond, initial=0.0), status, there.along_x

@@ -37,7 +37,7 @@ def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, *most: Most | N
 
     `most`: upper bounds of those of x and y where the sets give none; None: no such bounds.
     """
-    if programs.by_products:
+    if programs.large:
         return [_rough_lengths(programs, x, y, one) for one in most]
     here = values, slopes = programs.at(x, y)
     own, above = ~programs.layout.face, slice(programs.layout.own_above)  # bounds have widths, which say more
@@ -158,7 +158,7 @@ def _seen(programs: Programs, at: Here, x: np.ndarray, y: np.ndarray, of_y: np.n
 
 def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndarray, np.ndarray]]) -> Units:
     """Units from given lengths of (x, y); those of values come from points in the user's units."""
-    if programs.by_products:
+    if programs.large:
         return _rough_units(programs, lengths, *points[0])
     tables = [programs.at(x, y) for x, y in (points if programs.by_table else points[:FEW_POINTS])]
     nx = programs.layout.nx

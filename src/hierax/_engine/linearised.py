@@ -91,7 +91,9 @@ class Linearised:
     @functools.cached_property
     def mixed(self) -> np.ndarray | None:
         """The derivatives in x of the gradient of L in y, then of the rows; None where x has too many entries."""
-        if self.vectors.programs.by_products and self.vectors.layout.nx > MAX_SYSTEMS:
+        by_factors = isinstance(self.matrices, Matrices)
+        most = MAX_NUMBERS // max(self.point.y.size, 1) if by_factors else MAX_SYSTEMS
+        if self.vectors.programs.large and self.vectors.layout.nx > most:
             return None
         return self.vectors.functions.mixed(*self.point)
 

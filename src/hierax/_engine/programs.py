@@ -2,7 +2,7 @@
 
 Everything is in double precision and on all of the data. Three small programs are compiled, and shared by the routes of
 `Auto` and the certificate: the points that cover X and Y, all functions with their Jacobians, and the lower level
-solved from many starts. Where matrices do not fit (`by_products`) neither the table nor the last one is compiled.
+solved from many starts. Where matrices do not fit (`large`) neither the table nor the last one is compiled.
 """
 
 import functools
@@ -157,7 +157,7 @@ class Programs:
         return self.layout.cut(self.values(self.trees, self.raw, x, y, np.zeros(self.layout.rows)))
 
     @functools.cached_property
-    def by_products(self) -> bool:
+    def large(self) -> bool:
         """Whether the matrices of the problem are too large to be formed."""
         ny, rows = self.layout.ny, self.layout.rows
         return ny + min(rows, ny) > MAX_ORDER or self.layout.nx > MAX_ORDER

@@ -14,7 +14,7 @@ import numpy as np
 from hierax._base.constants import LOWER_STARTS
 from hierax._engine.branches import FEASIBLE, Branches
 from hierax._engine.float64_problem import HostProgram
-from hierax._engine.follower import SOLVED_BY_PRODUCTS, Follower, FromProducts, FromPrograms, FromTable, Functions
+from hierax._engine.follower import SOLVED_BY_PRODUCTS, Follower, FromLarge, FromPrograms, FromTable, Functions
 from hierax._engine.programs import Layout, Limits, Programs, Values, raveled
 from hierax._engine.scanning import lowest_on_lines, scan_points
 from hierax._engine.segments import not_convex
@@ -162,7 +162,7 @@ class VectorProblem:
     @functools.cached_property
     def bent(self) -> str | None:
         """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
-        if self.programs.by_products:
+        if self.programs.large:
             setting = self.programs.setting
             return not_convex(setting, setting.y, self._seed)
         first, *others = self._looked_at
@@ -188,7 +188,7 @@ class VectorProblem:
     @property
     def starts_below(self) -> int:
         """From how many points the lower level is solved: few are enough for a large one that looks convex."""
-        if self.programs.by_products:
+        if self.programs.large:
             return 1 if self.bent is None else FEWER_STARTS
         moderate = self.layout.ny + self.layout.rows <= MODERATE
         if self.programs.lanes > 1 or (moderate and self.bent is not None):
@@ -273,11 +273,11 @@ class VectorProblem:
         functions: Functions
         if self.programs.by_table:
             functions = FromTable(self.layout, self.table.raw, self._from_afar)
-        elif self.programs.by_products:
-            functions = FromProducts(self.programs, self.units, self._stop)
+        elif self.programs.large:
+            functions = FromLarge(self.programs, self.units, self._stop)
         else:
             functions = FromPrograms(self.programs, self.units, self._from_afar)
-        solved = SOLVED_BY_PRODUCTS if self.programs.by_products else None
+        solved = SOLVED_BY_PRODUCTS if self.programs.large else None
         return Follower(functions, self.layout, self._landed_y, self.programs.by_table, solved)
 
     def _from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
@@ -308,7 +308,7 @@ class VectorProblem:
 
     def _followed(self, follower: Follower, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Branches:
         """From one point: by a few steps of the follower, or else by the program that always arrives."""
-        found = follower.solve_from_anywhere(x, y, mu) if self.programs.by_products else follower.solve(x, y, mu)
+        found = follower.solve_from_anywhere(x, y, mu) if self.programs.large else follower.solve(x, y, mu)
         return self.solved(x, y[None], mu[None]) if found is None else self._branch(found)
 
     def _branch(self, found: Found) -> Branches:
@@ -321,7 +321,7 @@ class VectorProblem:
 
     def solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers, by the compiled program."""
-        if self.programs.by_products:
+        if self.programs.large:
             ends = [list(self._follower.functions.from_afar(x, *one))[-1] for one in zip(points, mu, strict=True)]
             return Branches.joined(ends)
         program = self._branches or self._choose_program(self.bent is None)
@@ -365,7 +365,7 @@ class VectorProblem:
 
     def structure(self, xs: np.ndarray) -> Structure:
         """Which rows are mere bounds, and which are none at all, as far as Jacobians at a few points show."""
-        if self.programs.by_products:
+        if self.programs.large:
             problem, rows = self.programs.setting.bound.problem, np.ones(self.layout.rows, bool)
             above = np.arange(self.layout.above) < self.layout.own_above
             return Structure(rows, rows, above | (not sets.all_entrywise(problem.x_set)))

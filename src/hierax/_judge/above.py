@@ -66,7 +66,7 @@ def _gains(at: Linearised) -> list[tuple[float, Gain]]:
         if last is not None and np.array_equal(weak, last):
             continue
         last = weak
-        costly = at.vectors.programs.by_products and kink > WIDEST_BOUNDED and weak.any()
+        costly = at.vectors.programs.large and kink > WIDEST_BOUNDED and weak.any()
         if found and (costly or (found[-1][1].bound and np.isnan(found[-1][1].decrease))):
             found.append((kink, found[0][1]._replace(decrease=np.nan)))
         else:
@@ -91,7 +91,7 @@ def _gradient(look: Inspection, at: Linearised, found: Gain) -> dict[str, PyTree
     nu = found.nu.copy()
     nu[layout.own_above : layout.above] = 0.0  # what X takes away is what its projection says
     along = at.slopes.upper + nu @ at.slopes.above
-    if at.vectors.programs.by_products:
+    if at.vectors.programs.large:
         by_adjoints = adjoint_slopes(at, at.active)
         total = None if by_adjoints is None else by_adjoints[0].upper + nu @ by_adjoints[0].above
     else:
@@ -155,8 +155,8 @@ def _notes(at: Linearised, gains: list[tuple[float, Gain]], scale: float, names:
     if len(weak):
         listed = ", ".join(names[i] for i in weak[:4]) + (", ..." if len(weak) > 4 else "")
         notes["hypergradient_norm"] = f"not differentiable here: {listed} weakly active; the gain counts every side"
-    if at.vectors.programs.by_products:
-        return notes | _notes_by_products(at, gains, scale)
+    if at.vectors.programs.large:
+        return notes | _notes_of_large(at, gains, scale)
     if at.response(at.active).y is None:
         text = "y*(x) is not unique: G is flat along the active constraints"
         notes |= {"distance": text, "hypergradient_norm": text}
@@ -165,7 +165,7 @@ def _notes(at: Linearised, gains: list[tuple[float, Gain]], scale: float, names:
     return notes
 
 
-def _notes_by_products(at: Linearised, gains: list[tuple[float, Gain]], scale: float) -> dict[str, str]:
+def _notes_of_large(at: Linearised, gains: list[tuple[float, Gain]], scale: float) -> dict[str, str]:
     """Why the gain is not known where matrices do not fit."""
     first = gains[0][1]
     if np.isnan(first.uphill):

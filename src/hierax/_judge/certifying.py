@@ -179,7 +179,7 @@ def _inspected(
     parts.append(below(look, at, float(found.value), given))
     if status != SOLVED:
         return parts
-    if look.programs.by_products and (setting.sampled or look.vectors.bent is not None):
+    if look.programs.large and (setting.sampled or look.vectors.bent is not None):
         why = f"not computed: the KKT matrix of the lower level exceeds order {MAX_ORDER}"
         numbers = {"lower_gap_se": gap_error(setting, found)} if setting.xi.fresh else {}
         return [*parts, Fields(numbers, dict.fromkeys(("hypergradient_norm", "gains", "distance"), why))]

@@ -170,7 +170,7 @@ def _difference(vectors: VectorProblem, first: Point, second: Point, apart: floa
 def _gradient(vectors: VectorProblem, point: Point, nu: np.ndarray) -> np.ndarray | None:
     """The gradient of F(x, y*(x)) with multipliers of upper constraints, at a point; None where y* is not unique."""
     there = Linearised.at(vectors, point)
-    if vectors.programs.by_products:
+    if vectors.programs.large:
         found = adjoint_slopes(there, there.active)
         return None if found is None else found[0].upper + nu @ found[0].above
     return _total(there, there.slopes.upper + nu @ there.slopes.above)
@@ -268,7 +268,7 @@ def _newton(vectors: VectorProblem, point: Point, values: Values[np.ndarray]) ->
     """One step from a point with its values; None where the system is too large or not finite."""
     layout = vectors.layout
     active = layout.equal | (np.abs(point.mu) > np.abs(values.rows))
-    if layout.ny + active.sum() > NEWTON_SIZE or vectors.programs.by_products:
+    if layout.ny + active.sum() > NEWTON_SIZE or vectors.programs.large:
         return None
     matrices = vectors.functions.matrices(*point)
     assert isinstance(matrices, Matrices)

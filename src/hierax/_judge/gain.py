@@ -28,9 +28,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.lazy import lazy
-from hierax._engine.follower import FromProducts
+from hierax._engine.follower import FromLarge
 from hierax._engine.linearised import STIFF, Linearised
-from hierax._lower.linear import KrylovSystem, gradients
+from hierax._lower.linear import Matrices, gradients
 
 scipy_optimize = lazy("scipy.optimize")
 
@@ -71,8 +71,8 @@ def reach(at: Linearised) -> tuple[np.ndarray, np.ndarray]:
 
 def gain(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
     """The largest decrease of F over a length of x, to first order; `weak` are rows with a choice."""
-    if at.vectors.programs.by_products:
-        return _gain_by_products(at, tol, weak)
+    if at.vectors.programs.large:
+        return _gain_of_large(at, tol, weak)
     answer = at.response(at.active & ~weak)
     if not weak.any() and answer.y is not None and not answer.dependent:
         return _smooth_gain(at, tol, _through(at, answer.y))
@@ -129,12 +129,16 @@ def adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[_Slopes, np.ndar
     return _Slopes(slopes[0], above, slopes[1 + rows :]), adjoints[0, y.size :]
 
 
-def _gain_by_products(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
-    """The gain without choices; with them its upper bound, of which the direction is that without."""
+def _gain_of_large(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
+    """The gain without choices; of few choices with sparse matrices the best, of others an upper bound."""
     found = adjoint_slopes(at, at.active)
     if found is None:
         return _unknown(at)
     smooth = _smooth_gain(at, tol, found[0])
+    if isinstance(at.matrices, Matrices) and at.mixed is not None and 0 < weak.sum() <= MAX_WEAK:
+        by_sides = _gain_by_sides(at, tol, weak)
+        if by_sides is not None:
+            return by_sides
     if at.regular_system(at.active) is None:
         return smooth._replace(decrease=np.nan)
     return smooth._replace(decrease=_bound(at, tol, weak), bound=True) if weak.any() else smooth
@@ -147,7 +151,7 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
         return np.nan
     found, functions = adjoint_slopes(at, at.active | weak), at.vectors.functions
     loose = at.matrices.system(at.active & ~weak)
-    assert isinstance(functions, FromProducts) and isinstance(held, KrylovSystem) and isinstance(loose, KrylovSystem)
+    assert isinstance(functions, FromLarge)
     least = SAFE * functions.least_curvature(*at.point, ~loose.bounded)
     _, moves = held.solve(-at.mixed[: at.point.y.size], -at.mixed[at.point.y.size :])
     if found is None or not least > FLAT or not np.isfinite(moves).all():

@@ -9,18 +9,20 @@ eliminates ds and dmu; what is left is a system of the order of y and the equali
 matrix for derivatives through y_t, in the form that `hierax._lower.linear.System` has for those through y*.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hierax._base.lazy import lazy
 from hierax._lower.active_set import Level, Slopes
-from hierax._lower.linear import Matrices, SecondDerivatives
+from hierax._lower.linear import Matrices, SecondDerivatives, Solve, dense_factors, sparse_factors
 
-scipy_linalg = lazy("scipy.linalg")
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
-STEPS = 60  # Newton steps at most
+sparse = lazy("scipy.sparse")
+
+MAX_STEPS = 60  # Newton steps
 SOLVED = 1e-9  # largest entry of the three conditions, in units, over 1 + t
 INSIDE = 0.995  # share of the way to s = 0 or mu = 0 that a step may go
 GROWTH = 10.0  # by which a step may make the conditions worse
@@ -36,31 +38,30 @@ class System:
         """`ratio`: mu / s of the inequalities, in the order of all rows; anything for equalities."""
         assert isinstance(matrices, Matrices)
         self.matrices, self.equal, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
-        ny, jacobian = len(matrices.hessian), matrices.jacobian
-        self._held = jacobian[equal]
-        matrix = np.zeros((ny + len(self._held),) * 2)
-        matrix[:ny, :ny] = matrices.hessian + (jacobian.T * self.ratio) @ jacobian
-        matrix[ny:, :ny], matrix[:ny, ny:] = self._held, self._held.T
-        size = 1.0 + np.abs(np.diag(matrix)[:ny])
-        matrix[np.arange(len(matrix)), np.arange(len(matrix))] += SHIFT * np.concatenate(
-            [size, -np.ones(len(self._held))]
-        )
-        self._solve: Callable[[np.ndarray], np.ndarray]
-        if not np.isfinite(matrix).all():
-            self._solve = lambda right: np.full_like(right, np.nan)
+        held = matrices.jacobian[equal]
+        if not (matrices.finite and np.isfinite(self.ratio).all()):
+            self._solve: Solve = lambda right: np.full_like(right, np.nan)
+        elif isinstance(matrices.jacobian, np.ndarray):
+            pushed = matrices.hessian + (matrices.jacobian.T * self.ratio) @ matrices.jacobian
+            self._solve = dense_factors(pushed, held, _shift(pushed, len(held)))
         else:
-            factor = scipy_linalg.lu_factor(matrix, check_finite=False)
-            self._solve = lambda right: scipy_linalg.lu_solve(factor, right, check_finite=False)
+            pushed = matrices.hessian + matrices.jacobian.T @ (sparse.diags_array(self.ratio) @ matrices.jacobian)
+            self._solve = sparse_factors(pushed, held, _shift(pushed, held.shape[0]))
 
     def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(dy, dmu) for right-hand sides in the last axis's place."""
-        jacobian, ny = self.matrices.jacobian, len(self.matrices.hessian)
+        jacobian, ny = self.matrices.jacobian, self.matrices.hessian.shape[0]
         pushed = (of_rows.T * self.ratio).T
         solved = self._solve(np.concatenate([of_y + jacobian.T @ pushed, of_rows[self.equal]]))
         dy = solved[:ny]
         dmu = ((jacobian @ dy).T * self.ratio).T - pushed
         dmu[self.equal] = solved[ny:]
         return dy, dmu
+
+
+def _shift(matrix: "np.ndarray | csr_array", held: int) -> np.ndarray:
+    """What keeps the system regular."""
+    return SHIFT * np.concatenate([1.0 + np.abs(matrix.diagonal()), -np.ones(held)])
 
 
 class Centre(NamedTuple):
@@ -88,11 +89,11 @@ def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | No
     s = np.where(level.equal, 1.0, np.maximum(-slopes.rows, np.sqrt(t) * 0.1))
     mu = np.where(level.equal, mu, np.maximum(mu, t / np.maximum(s, 1.0)))
     here = _iterate(level, y, s, mu, t)
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         if not np.isfinite(here.left):
             return None
         system = System(level.matrices(here.y, here.mu), level.equal, here.mu / here.s)
-        if here.left <= SOLVED * (1 + t):
+        if here.left <= min(SOLVED * (1 + t), 10 * t):
             return Centre(here.y, here.mu, here.slopes, system)
         pairs = (here.mu * here.s)[~level.equal]
         there = _after_step(level, here, system, t, max(t, CLOSER * float(np.mean(pairs)) if pairs.size else t))

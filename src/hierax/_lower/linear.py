@@ -53,10 +53,14 @@ class KKTSystem(Protocol):
 
     Attributes:
         active: the rows A.
+        bounded: which entries of y an active row holds.
+        coupled: active rows that hold no single entry.
         doubled: whether several active rows hold the same entry of y.
     """
 
     active: np.ndarray
+    bounded: np.ndarray
+    coupled: np.ndarray
     doubled: bool
 
     @property
@@ -132,7 +136,9 @@ class Entries(NamedTuple):
     def fit(self, matrix: Matrix) -> bool:
         """Whether another matrix is not zero at the same places."""
         if not isinstance(matrix, np.ndarray):
-            return bool(np.array_equal(matrix.indices, self.columns) and np.all(matrix.data != 0))
+            ends = np.diff(matrix.indptr)
+            same = np.array_equal(ends, self.counts) and np.array_equal(matrix.indices, self.columns)
+            return bool(same and np.all(matrix.data != 0))
         if len(matrix) != self.counts.size or np.count_nonzero(matrix) != self.rows.size:
             return False
         return self.rows.size == matrix.size or bool(np.all(matrix[self.rows, self.columns] != 0))
@@ -297,9 +303,10 @@ class System:
         self.holding = places[first]
         self.doubled = len(places) > len(first)
         self.pivots = _entries_at(jacobian, self.holding, self.held)
-        free = np.ones(jacobian.shape[1], bool)
-        free[self.held] = False
-        self.free, self.own = np.flatnonzero(free), np.flatnonzero(active & ~single)
+        self.bounded = np.zeros(jacobian.shape[1], bool)
+        self.bounded[self.held] = True
+        self.coupled = active & ~single
+        self.free, self.own = np.flatnonzero(~self.bounded), np.flatnonzero(self.coupled)
         self._solve = _factorised(matrices, self.free, self.own)
 
     @property
@@ -334,13 +341,17 @@ def _factorised(matrices: Matrices, free: np.ndarray, own: np.ndarray) -> Solve:
     shift = np.concatenate([shift, np.full(own.size, -SHIFT)])
     if matrices.pattern.few or not isinstance(matrices.jacobian, np.ndarray):
         jacobian, hessian = matrices.sparse
-        within = jacobian[own][:, free]
-        blocks = sparse.block_array([[hessian[free][:, free], within.T], [within, None]], format="csc")
-        return sparse_linalg.splu((blocks + sparse.diags_array(shift)).tocsc()).solve
-    return _dense(_dense_part(matrices.hessian, free, free), _dense_part(matrices.jacobian, own, free), shift)
+        return sparse_factors(hessian[free][:, free], jacobian[own][:, free], shift)
+    return dense_factors(_dense_part(matrices.hessian, free, free), _dense_part(matrices.jacobian, own, free), shift)
 
 
-def _dense(hessian: np.ndarray, rows: np.ndarray, shift: np.ndarray) -> Solve:
+def sparse_factors(hessian: "csr_array", rows: "csr_array", shift: np.ndarray) -> Solve:
+    """[[hessian, rows'], [rows, 0]] with a shift of its diagonal."""
+    blocks = sparse.block_array([[hessian, rows.T], [rows, None]], format="csc")
+    return sparse_linalg.splu((blocks + sparse.diags_array(shift)).tocsc()).solve
+
+
+def dense_factors(hessian: np.ndarray, rows: np.ndarray, shift: np.ndarray) -> Solve:
     """[[hessian, rows'], [rows, 0]] with a shift of its diagonal."""
     ny = len(hessian)
     matrix = np.zeros((shift.size,) * 2)
@@ -386,7 +397,7 @@ def _without_slacks(matrices: Matrices, free: np.ndarray, own: np.ndarray, shift
     )
     hessian[np.arange(rest.size), np.arange(rest.size)] += shift[~alone]
     left = np.concatenate([np.zeros(rest.size), np.full(np.count_nonzero(~tied), -SHIFT)])
-    solve = _dense(hessian + (rows[tied].T / weight[tied]) @ rows[tied], rows[~tied], left)
+    solve = dense_factors(hessian + (rows[tied].T / weight[tied]) @ rows[tied], rows[~tied], left)
 
     def of_rows(numbers: np.ndarray) -> np.ndarray:
         """Numbers of slacks added up by their rows."""
@@ -490,10 +501,6 @@ class KrylovSystem:
 
     Eliminating the rows that hold single entries leaves the few coupled ones: then it has as many negative eigenvalues
     as there are of those, and takes about as many products as the Hessian alone.
-
-    Attributes:
-        bounded: which entries of y an active row holds.
-        coupled: active rows that hold no single entry.
     """
 
     def __init__(self, products: Products, active: np.ndarray) -> None:
