@@ -26,8 +26,9 @@ MAX_MISSES = 3  # Jacobians with entries at new places, after which all columns 
 SHARE = 0.25  # of the columns: with more tangents than this share all columns are computed
 BLOCK = 16  # tangents come in multiples of it: a few more of them need no new program
 ROUNDING = 1e-9  # relative to the sizes of what is added up
-MAX_GROUPS, MAX_ENTRIES = 127, 5_000_000  # tangents and entries, up to which a large Jacobian is formed as a sparse one
-COLUMNS_AT_ONCE = 64  # of a large Jacobian, when its entries are looked for
+MAX_GROUPS = 127  # tangents, up to which a large Jacobian is formed as a sparse one
+BINS, THROWS, CROWDED = 128, 8, 0.5  # by which its entries are looked for, and the share of bins that are too many
+COLUMNS_AT_ONCE = 64  # tangents of one call
 
 Every = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """The Jacobian in y at (x, y, mu)."""
@@ -118,24 +119,40 @@ class SparseColumns:
         return None
 
     def _look(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> None:
-        """Find the entries, some columns at a time, at a point beside y where few of them vanish by accident."""
-        rng, places, height = np.random.default_rng(0), list[np.ndarray](), 0
+        """Find the entries at a point beside y where few of them vanish by accident.
+
+        Columns are thrown at random into a few bins, several times, and the columns of a bin are added up with weights.
+        An entry can be only where its bin is not zero each time; the few places that pass without being one do no harm.
+        """
+        rng = np.random.default_rng(0)
         beside, weights = y + 0.01 * rng.uniform(0.5, 1.0, y.size), mu + rng.uniform(0.5, 1.0, mu.size)
-        count = 0
-        for first in range(0, self._entries, COLUMNS_AT_ONCE):
-            directions = np.zeros((COLUMNS_AT_ONCE, self._entries))
-            width = min(COLUMNS_AT_ONCE, self._entries - first)
-            directions[np.arange(width), first + np.arange(width)] = 1.0
-            lines = self._one_block(x, beside, weights, directions)
-            columns, rows = np.nonzero(lines)
-            places.append(np.stack([rows, first + columns]))
-            height, count = lines.shape[1], count + rows.size
-            if count > MAX_ENTRIES:
+        throws = list[tuple[np.ndarray, np.ndarray]]()
+        for _ in range(THROWS):
+            bins = rng.integers(0, BINS, self._entries)
+            directions = np.zeros((BINS, self._entries))
+            directions[bins, np.arange(self._entries)] = rng.uniform(0.5, 1.5, self._entries)
+            parts = np.split(directions, BINS // COLUMNS_AT_ONCE)
+            filled = np.concatenate([self._one_block(x, beside, weights, part) for part in parts]) != 0
+            if np.count_nonzero(filled) > CROWDED * filled.size:
                 self._known.too_dense = True
                 return
+            throws.append((bins, filled))
+        self._group(throws)
+
+    def _group(self, throws: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        (first, filled), *others = throws
+        places = [np.zeros((2, 0), int)]
+        for one in range(BINS):
+            columns, rows = np.flatnonzero(first == one), np.flatnonzero(filled[one])
+            passed = np.ones((columns.size, rows.size), bool)
+            for bins, full in others:
+                passed &= full[np.ix_(bins[columns], rows)]
+            which, where = np.nonzero(passed)
+            places.append(np.stack([rows[where], columns[which]]))
         rows, columns = np.concatenate(places, axis=1)
         order = np.lexsort((columns, rows))
-        self._known.groups = _Groups.of(rows[order], columns[order], (height, self._entries), MAX_GROUPS)
+        shape = filled.shape[1], self._entries
+        self._known.groups = _Groups.of(rows[order], columns[order], shape, MAX_GROUPS)
         self._known.too_dense = self._known.groups is None
 
 
