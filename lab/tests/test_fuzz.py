@@ -78,9 +78,9 @@ def slsqp(case, x, rng):
     """The least G of a few runs that end feasible."""
     form, c = case.form, case.numbers
     rows = []
-    if form.constraints.rows or form.constraints.balls:
+    if form.rows or form.balls:
         rows.append({"type": "ineq", "fun": lambda y: -rows_value(form, c, x, y)})
-    if form.constraints.equalities:  # dependent rows stop SLSQP: two inequalities instead
+    if form.equalities:  # dependent rows stop SLSQP: two inequalities instead
         rows.append({"type": "ineq", "fun": lambda y: 1e-9 - np.abs(equalities_value(form, c, x, y))})
     if form.y_set == "simplex":
         rows.append({"type": "eq", "fun": lambda y: y.sum() - 1.0})

@@ -49,7 +49,7 @@ def _phi(case: Case, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     found = solve_lower(case, x)
     wide = np.broadcast_to(x[:, None, :], (*found.y.shape[:2], x.shape[1]))
     allowed = found.optimal
-    if case.form.constraints.upper_rows:
+    if case.form.upper_rows:
         rows = upper_rows_value(case.form, case.numbers, wide, found.y)
         allowed = allowed & (rows <= UPPER_SLACK).all(-1)
     values = np.where(allowed, upper_value(case.form, case.numbers, wide, found.y), np.inf)

@@ -84,9 +84,9 @@ def reduce(case: Case, x: np.ndarray, relax: float) -> Reduced:
     possible = possible & (rhs[:, flat] >= -FEASIBLE).all(1)
     lines, rhs = matrix[~flat] / norms[~flat, None], rhs[:, ~flat] / norms[~flat]
     disc = None
-    if form.constraints.balls or form.y_set == "ball":
-        centre = c["centre"] + x @ c["C"].T if form.constraints.balls else np.zeros((len(x), form.m))
-        square = c["square"][0] if form.constraints.balls else 1.0
+    if form.balls or form.y_set == "ball":
+        centre = c["centre"] + x @ c["C"].T if form.balls else np.zeros((len(x), form.m))
+        square = c["square"][0] if form.balls else 1.0
         away = centre - base
         inner = away @ null
         squares = square + relax - ((away - inner @ null.T) ** 2).sum(1)
@@ -111,7 +111,7 @@ def _eliminated(case: Case, x: np.ndarray, relax: float) -> tuple[np.ndarray, np
     """y_p(x), Z, and whether the equalities can hold at all."""
     form, c = case.form, case.numbers
     matrix, rhs = np.zeros((0, form.m)), np.zeros((len(x), 0))
-    if form.constraints.equalities:
+    if form.equalities:
         matrix, rhs = c["E"], c["e"] - x @ c["D"].T
     if form.y_set == "simplex":
         matrix, rhs = np.vstack([matrix, np.ones(form.m)]), np.hstack([rhs, np.ones((len(x), 1))])
@@ -132,7 +132,7 @@ def _affine(case: Case, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     below, above = np.isfinite(low), np.isfinite(high)
     matrix = np.vstack([-one[below], one[above]])
     fixed = np.broadcast_to(np.concatenate([-low[below], high[above]]), (len(x), int(below.sum() + above.sum())))
-    if not form.constraints.rows:
+    if not form.rows:
         return matrix, fixed
     return np.vstack([c["A"], matrix]), np.hstack([c["b"] - x @ c["B"].T, fixed])
 
