@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rich.console import Console
 
 from hierax_lab import datasets
 
 Part = tuple[np.ndarray, np.ndarray]  # features and labels in {-1, +1}
 
-TRAIN, VALIDATION = 500, 150
+TRAIN, VALIDATION = 500, 150  # rows
 SIZES = {"breast-cancer": (300, 100)}  # 569 rows are not enough for 500 and 150
 PAPER_SETS, SUBSTITUTE = ("diabetes", "fourclass"), "breast-cancer"
 QUADRATIC = ("diabetes",)  # with product features, as in the comparisons of the earlier papers
@@ -36,6 +37,14 @@ def names(data_dir: Path | None) -> tuple[list[str], str]:
     missing = [f"{name} is not here ({found[name].text})" for name in PAPER_SETS if name not in here]
     place = "its place" if len(missing) == 1 else "their place"
     return [*here, SUBSTITUTE], f"{'; '.join(missing)}; {SUBSTITUTE} takes {place}."
+
+
+def announced_names(data_dir: Path | None, console: Console) -> list[str]:
+    """The sets to run on; a replacement is announced."""
+    chosen, note = names(data_dir)
+    if note:
+        console.print(note, soft_wrap=True)
+    return chosen
 
 
 def split(name: str, seed: int, data_dir: Path | None) -> Split:
