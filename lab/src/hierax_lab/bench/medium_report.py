@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 from rich.console import Console
 from rich.table import Table
 
-from hierax_lab.reproduce.comparison import FAILED, headed, shown_statuses
+from hierax_lab.reproduce.comparison import FAILED, headed, shown_statuses, target_table
 from hierax_lab.reproduce.workers import Name
 
 FEASIBLE = 1e-5  # violation of an answer that may count as the best known
@@ -96,11 +96,8 @@ def print_report(console: Console, found: Found) -> bool:
         if rows[0]["not_run"]:
             console.print(f"{problem}, {solver}: not run: {rows[0]['not_run']}", style="dim", soft_wrap=True)
     targets = _targets(found)
-    table = headed("targets (Auto)", "measured", "")
-    for text, measured, met in targets:
-        table.add_row(text, measured, "[green]met[/green]" if met else "[red]not met[/red]")
     if targets:
-        console.print(table)
+        console.print(target_table("targets (Auto)", ("measured",), targets))
     return all(met for _, _, met in targets)
 
 

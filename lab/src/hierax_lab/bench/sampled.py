@@ -5,7 +5,6 @@ SciPy's SLSQP (toy, synthetic), the value of the lower level by the SVM's own re
 network in the usual way.
 """
 
-import json
 import math
 import time
 from pathlib import Path
@@ -24,8 +23,9 @@ from hierax.problems import svm, synthetic, toy
 from hierax.problems.example import Example
 from hierax.problems.toy import SIDE, local_minimisers
 from hierax.problems.weight_decay import cross_entropy, group_norms, perceptron, weight_decay
-from hierax_lab.reproduce import decay_runs, decay_training, svm_runs
-from hierax_lab.reproduce.comparison import headed, shown_statuses
+from hierax_lab.output import write_results
+from hierax_lab.reproduce import decay_run, decay_runs, decay_training, svm_runs
+from hierax_lab.reproduce.comparison import headed, mark, shown_statuses
 from hierax_lab.reproduce.decay_data import CLASSES
 from hierax_lab.reproduce.decay_data import split as digits_split
 from hierax_lab.reproduce.decay_methods import START
@@ -37,10 +37,9 @@ from hierax_lab.reproduce.workers import Name, Task, run_tasks
 
 optimize = lazy("scipy.optimize")
 
+NOISE = decay_run.NOISE["noisy"]  # share of wrong labels
 TOY_STARTS, TOGETHER = 200, 10  # starts of the toy, and how many one task takes
 STEP = 1e-4  # of the central differences
-NOISE = 0.2  # share of wrong labels
-NETWORKS = ("digits", "pendigits")  # data sets of the weight-decay problem
 NEAR_TUNED, NEAR_GRID = 0.02, 0.015  # how far the accuracy may stay below tuned SALVF's, and below a grid search's
 GRID_RANGE = 1.05  # bounds whose validation loss is within this factor of the best one's are the grid's best range
 EXCESS = 1e-4  # of the norm over its bound
@@ -72,12 +71,15 @@ def run(console: Console, seeds: int, starts: int, data_dir: Path | None, out: P
     for name in sets:
         tasks |= {(f"SVM, {name}", f"seed {seed}"): (_svm, (name, seed, data_dir)) for seed in range(seeds)}
         tasks[(f"SVM, {name}", "tuned")] = (_tuned_svm, (name, seeds, data_dir))
-    for name in NETWORKS:
+    for name in decay_run.DATA_SETS:
         key = f"weight decay, {name}"
         tasks |= {(key, f"seed {seed}"): (_weight_decay, (name, seed)) for seed in range(seeds)}
         tasks[(key, "tuned")] = (_least_accuracy, (name, seeds))
-    out.mkdir(parents=True, exist_ok=True)
-    found = run_tasks(tasks, console, parallel, lambda found: _write(found, out))
+
+    def keep(found: dict[Name, list[Row] | list[float]]) -> None:
+        write_results(out, {", ".join(name): result for name, result in found.items()})
+
+    found = run_tasks(tasks, console, parallel, keep)
     rows: dict[str, list[Row]] = {problem: [] for problem, _ in tasks}
     tuned = {problem: cast(list[float], found[(problem, "tuned")]) for problem, part in tasks if part == "tuned"}
     for (problem, part), result in found.items():
@@ -86,11 +88,6 @@ def run(console: Console, seeds: int, starts: int, data_dir: Path | None, out: P
     if note:
         console.print(note)
     return _report(console, rows, tuned)
-
-
-def _write(found: dict[Name, list[Row] | list[float]], out: Path) -> None:
-    rows = {", ".join(name): result for name, result in found.items()}
-    (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def _report(console: Console, rows: dict[str, list[Row]], tuned: dict[str, list[float]]) -> bool:
@@ -121,7 +118,7 @@ def _report(console: Console, rows: dict[str, list[Row]], tuned: dict[str, list[
             f"{problem} ({len(runs)})",
             f"{value:.4g}",
             target,
-            "[green]met[/green]" if fine else "[red]not met[/red]",
+            mark(fine),
             shown_statuses(row["status"] for row in runs),
             f"{np.median([row['seconds'] for row in runs]):.1f}",
             f"{sum(row['true'] for row in runs)} of {len(runs)}",

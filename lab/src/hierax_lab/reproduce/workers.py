@@ -177,11 +177,16 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def one_core_variables() -> dict[str, str]:
+    """Environment variables that keep a process to one core."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_CORE}".strip()
+    return {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
+
+
 @contextmanager
 def _one_core() -> Iterator[None]:
     """Processes started inside keep to one core each: they read these variables when they load their libraries."""
-    wanted = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    wanted["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_CORE}".strip()
+    wanted = one_core_variables()
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
