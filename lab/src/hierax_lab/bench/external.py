@@ -25,10 +25,6 @@ from hierax_lab.reproduce.workers import Name, Task, run_tasks
 SMD = {f"SMD{number}": number for number in NUMBERS}
 MIN_SMD, MIN_BOLIB = 9, 68  # problems that Auto should solve
 MIN_BOLIB_PENALTY = 57  # problems that its penalty route should solve
-    9,
-    68,
-    57,
-)  # problems that Auto and the penalty route should solve
 NAMES = {"bolib": list(bolib.CASES), "smd": list(SMD)}  # of the problems, by suite
 CLASSES = {
     "strongly convex": ("strongly convex",),
