@@ -65,10 +65,10 @@ def measure(name: str, environment: dict[str, str] | None = None) -> Row:
             np.savez(file, allow_pickle=False, **data)
         command = [sys.executable, "-c", BEGIN + CALLS[name].script + END, "64" if data else "32"]
         output, seconds = _run_alone([*command, str(file) if data else ""], environment or {})
-    told = json.loads(output.splitlines()[-1])
-    row: Row = {"call": name, "seconds": seconds, "status": told["status"], "imported": told["import"]}
-    if told["alone"] is not None:
-        row = {"call": name, "seconds": told["alone"], "status": told["status"]}
+    report = json.loads(output.splitlines()[-1])
+    row: Row = {"call": name, "seconds": seconds, "status": report["status"], "imported": report["import"]}
+    if report["alone"] is not None:
+        row = {"call": name, "seconds": report["alone"], "status": report["status"]}
     then = CALLS[name].then
     return row if then is None else {**row, "then": then}
 

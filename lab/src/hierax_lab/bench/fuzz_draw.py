@@ -14,7 +14,7 @@ from hierax_lab.bench.fuzz_lower import solve_lower
 from hierax_lab.bench.fuzz_planted import definite, plant
 
 Decades = float  # units are 10^uniform(-decades, decades)
-DECADES: tuple[Decades, ...] = (0.0, 2.0, 6.0, 6.0)
+DECADES: tuple[Decades, ...] = (0.0, 2.0, 6.0, 6.0)  # one of them is drawn for each problem
 
 
 def draw(seed: int, number: int) -> Case:

@@ -56,7 +56,7 @@ def run_own(
     others = [run for run in stored(beside) if run["problem"] in problems]
 
     def report(own: list[Run]) -> None:
-        print_report(console, [*others, *own], told=[called(target)])
+        print_report(console, [*others, *own], detailed=[called(target)])
         console.print("Seconds compare on one and the same machine only; gradients and runs solved on all.")
 
     return _reported(console, problems, [target], out, parallel, report, others)

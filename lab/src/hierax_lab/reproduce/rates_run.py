@@ -13,7 +13,7 @@ import jax
 from hierax_lab.reproduce import rates_figures, rates_floors, rates_inner, rates_vr
 from hierax_lab.reproduce.comparison import print_verdicts, target_table
 from hierax_lab.reproduce.experiment import Content, Run, experiment
-from hierax_lab.reproduce.rates_claims import ANY, Target, statements, targets
+from hierax_lab.reproduce.rates_claims import UNBOUNDED, Target, statements, targets
 from hierax_lab.reproduce.rates_sizes import Sizes, choose
 from hierax_lab.reproduce.verdict import Verdict
 from hierax_lab.reproduce.workers import Name, Task
@@ -59,4 +59,4 @@ def _timed(measure: Callable[[Sizes], dict], sizes: Sizes) -> tuple[dict, float]
 
 
 def _range(goal: Target) -> str:
-    return f">= {goal.low:g}" if goal.high == ANY else f"{goal.low:g} to {goal.high:g}"
+    return f">= {goal.low:g}" if goal.high == UNBOUNDED else f"{goal.low:g} to {goal.high:g}"

@@ -17,7 +17,7 @@ Part = tuple[np.ndarray, np.ndarray]  # features and labels in {-1, +1}
 TRAIN, VALIDATION = 500, 150  # rows
 SIZES = {"breast-cancer": (300, 100)}  # 569 rows are not enough for 500 and 150
 PAPER_SETS, SUBSTITUTE = ("diabetes", "fourclass"), "breast-cancer"
-QUADRATIC = ("diabetes",)  # with product features, as in the comparisons of the earlier papers
+QUADRATIC_SETS = ("diabetes",)  # with product features, as in the comparisons of the earlier papers
 
 
 class Split(NamedTuple):
@@ -52,7 +52,7 @@ def split(name: str, seed: int, data_dir: Path | None) -> Split:
     scaled = name in PAPER_SETS
     data = datasets.load(name, scaled=scaled, data_dir=data_dir)
     features = data.features if scaled else datasets.scale(data.features)
-    if name in QUADRATIC:
+    if name in QUADRATIC_SETS:
         features = datasets.quadratic_features(features)
     sizes = SIZES.get(name, (TRAIN, VALIDATION))
     rows = datasets.splits(data, (*sizes, len(features) - sum(sizes)), seed)
