@@ -24,10 +24,10 @@ def test_fit_recovers_slope_and_its_error() -> None:
     at = np.geomspace(1.0, 100.0, 6)
     found = fit(at, 3.0 / at * rng.gamma(4.0, 0.25, (400, 6)))
     assert abs(found["slope"] + 1.0) < 3 * found["error"]
-    assert abs(found.factor - 3.0) < 0.2
+    assert abs(found["factor"] - 3.0) < 0.2
     # Var(slope) = Var(log mean) / sum (log at - mean)^2; a gamma(4) mean of 400 has relative variance 1/1600.
     spread = np.sum((np.log(at) - np.log(at).mean()) ** 2)
-    np.testing.assert_allclose(found.error, np.sqrt(1 / 1600 / spread), rtol=0.25)
+    np.testing.assert_allclose(found["error"], np.sqrt(1 / 1600 / spread), rtol=0.25)
 
 
 @pytest.mark.parametrize("solver", [SALM(warm=False), SALM(warm=False, dual_free=True)])
