@@ -24,7 +24,7 @@ from hierax_lab.bench.fuzz_case import (
     upper_value,
 )
 from hierax_lab.bench.fuzz_draw import draw, draw_case, draw_units
-from hierax_lab.bench.fuzz_forms import FORMS, Constraints, Form, truth_of
+from hierax_lab.bench.fuzz_forms import FORMS, Form, truth_of
 from hierax_lab.bench.fuzz_grid import landscape, phi
 from hierax_lab.bench.fuzz_judge import judge, worst_violation
 from hierax_lab.bench.fuzz_lower import solve_lower
@@ -78,9 +78,9 @@ def slsqp(case, x, rng):
     """The least G of a few runs that end feasible."""
     form, c = case.form, case.numbers
     rows = []
-    if form.constraints.rows or form.constraints.balls:
+    if form.rows or form.balls:
         rows.append({"type": "ineq", "fun": lambda y: -rows_value(form, c, x, y)})
-    if form.constraints.equalities:  # dependent rows stop SLSQP: two inequalities instead
+    if form.equalities:  # dependent rows stop SLSQP: two inequalities instead
         rows.append({"type": "ineq", "fun": lambda y: 1e-9 - np.abs(equalities_value(form, c, x, y))})
     if form.y_set == "simplex":
         rows.append({"type": "eq", "fun": lambda y: y.sum() - 1.0})
@@ -123,7 +123,7 @@ def test_an_infeasible_quadratic_program_is_recognised():
 def test_the_readme_problem():
     """(y-1)^2 + x^2/10 with y = min(x, 2x): x = y = 1/1.1."""
     case = stated(
-        Form("toy", 1, 1, constraints=Constraints(rows=1)), f0=[1.0], f=[0.0, -2.0], Q=np.diag([0.2, 2.0]), M=[[2.0]],
+        Form("toy", 1, 1, rows=1), f0=[1.0], f=[0.0, -2.0], Q=np.diag([0.2, 2.0]), M=[[2.0]],
         q=[0.0], N=[[-4.0]], A=[[1.0]], B=[[-1.0]], b=[0.0],
     )  # fmt: skip
     best = landscape(case).best

@@ -15,7 +15,7 @@ from hierax import SALM
 from hierax.extend import Rows
 from hierax_lab.reproduce import rates_floors, rates_inner, rates_outer, rates_vr
 from hierax_lab.reproduce import rates_run as rates
-from hierax_lab.reproduce.rates_fit import as_json, fit
+from hierax_lab.reproduce.rates_fit import fit
 from hierax_lab.reproduce.rates_sizes import Sizes, choose
 
 
@@ -23,11 +23,11 @@ def test_fit_recovers_slope_and_its_error() -> None:
     rng = np.random.default_rng(0)
     at = np.geomspace(1.0, 100.0, 6)
     found = fit(at, 3.0 / at * rng.gamma(4.0, 0.25, (400, 6)))
-    assert abs(found.slope + 1.0) < 3 * found.error
-    assert abs(found.factor - 3.0) < 0.2
+    assert abs(found["slope"] + 1.0) < 3 * found["error"]
+    assert abs(found["factor"] - 3.0) < 0.2
     # Var(slope) = Var(log mean) / sum (log at - mean)^2; a gamma(4) mean of 400 has relative variance 1/1600.
     spread = np.sum((np.log(at) - np.log(at).mean()) ** 2)
-    np.testing.assert_allclose(found.error, np.sqrt(1 / 1600 / spread), rtol=0.25)
+    np.testing.assert_allclose(found["error"], np.sqrt(1 / 1600 / spread), rtol=0.25)
 
 
 @pytest.mark.parametrize("solver", [SALM(warm=False), SALM(warm=False, dual_free=True)])
@@ -108,7 +108,7 @@ def test_sizes() -> None:
 
 def slope(value: float) -> dict[str, Any]:
     at = np.geomspace(100.0, 1000.0, 4)
-    return as_json(fit(at, np.random.default_rng(1).uniform(0.9, 1.1, (8, 4)) * at**value))
+    return fit(at, np.random.default_rng(1).uniform(0.9, 1.1, (8, 4)) * at**value)
 
 
 def long_run(values: list[float], corner: float = 0.0) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 """Tasks of an experiment: Ctrl-C keeps what is done, and ends the processes under way."""
 
+import io
+import json
 import os
 import signal
 import threading
 import time
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from hierax.extend import interruptible
-from hierax_lab.reproduce import toy_run
+from hierax import SALVF
+from hierax_lab.reproduce import toy_rows, toy_run
 from hierax_lab.reproduce.workers import run_tasks
 
 
@@ -40,12 +41,18 @@ def test_experiments_in_processes_end_at_once():
     assert time.perf_counter() - begin < 30.0
 
 
-def test_the_toy_experiment_keeps_its_rows(monkeypatch):
-    def measure(row, starts, steps):
-        if row == "second":
-            press()
-        return row
+def test_the_toy_experiment_keeps_its_rows(monkeypatch, tmp_path):
+    rows = [toy_rows.Row(key, "group", key, SALVF()) for key in ("first", "second", "third")]
 
+    def measure(row, starts, steps):
+        if row.key == "second":
+            press()
+        return toy_rows.Result(row, starts[:, 0], starts[:, 1], {"mean_gap": 0.0})
+
+    monkeypatch.setattr(toy_run, "all_rows", lambda steps: rows)
     monkeypatch.setattr(toy_run, "measure", measure)
-    with interruptible() as interrupt:
-        assert toy_run._measured(["first", "second", "third"], np.zeros((1, 2)), 1, interrupt) == ["first"]
+    printed = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        toy_run.run(tmp_path, quick=True, console=Console(file=printed, width=200))
+    assert list(json.loads((tmp_path / "metrics.json").read_text())["rows"]) == ["first"]
+    assert "Interrupted: 1 of 3" in printed.getvalue() and "metrics.json, points.npz" in printed.getvalue()

@@ -7,6 +7,7 @@ third-party modules only through `lazy`.
 
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -14,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from hierax import InputError
-from hierax.problems.svm import Weights
 from hierax_lab import datasets
 from hierax_lab.bench import cold, external, fuzz, fuzz_guard, leaderboard, medium, methods, sampled, suites
 from hierax_lab.bench.cold_calls import CALLS as COLD_CALLS
@@ -36,12 +36,16 @@ BENCH_WIDTH = 140  # characters that the tables of the benchmarks need, also whe
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
 DataDir = Annotated[Path | None, typer.Option(help="Folder with data sets; unset: HIERAX_DATA.")]
 
-TableProblems = Annotated[
+Problems = Annotated[
     list[str] | None, typer.Option("--problem", help="A problem, may be given again; unset: all.", show_default=False)
 ]
-TableMethods = Annotated[
+Methods = Annotated[
     list[str] | None, typer.Option("--method", help="A method, may be given again; unset: all.", show_default=False)
 ]
+Solvers = Annotated[
+    list[str] | None, typer.Option("--solver", help="A solver, may be given again; unset: all.", show_default=False)
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")]
 
 
 class Experiment(StrEnum):
@@ -52,6 +56,19 @@ class Experiment(StrEnum):
     svm = "svm"
     weight_decay = "weight-decay"
     all = "all"
+
+
+OURS: dict[Experiment, ModuleType] = {
+    Experiment.toy: toy_run,
+    Experiment.rates: rates_run,
+    Experiment.svm: svm_run,
+    Experiment.weight_decay: decay_run,
+}
+PUBLISHED: dict[Experiment, ModuleType] = {
+    Experiment.toy: toy_published,
+    Experiment.svm: svm_published,
+    Experiment.weight_decay: decay_published,
+}
 
 
 class ExperimentSetting(StrEnum):
@@ -87,47 +104,19 @@ def reproduce(
     ] = ExperimentSetting.ours,
 ) -> None:
     """Run an experiment of the paper and say which of its statements hold."""
-    every = [name for name in Experiment if name is not Experiment.all]
-    names = every if experiment is Experiment.all else [experiment]
+    published = setting is ExperimentSetting.published
+    modules = PUBLISHED if published else OURS
+    names = list(modules) if experiment is Experiment.all else [experiment]
+    if weights and published:
+        raise InputError("--weights belongs to --setting ours: the published weights are softmax(c).")
     if weights and Experiment.svm not in names:
         raise InputError(f"--weights belongs to the experiment svm, not to {experiment}.")
-    if setting is ExperimentSetting.published:
-        _reproduce_published(experiment, quick, seeds, out, data_dir, weights)
-        return
-    chosen: Weights = "exp" if weights is SampleWeights.exp else "softmax"
+    if names[0] not in modules:
+        raise InputError(f"--setting published: there is none of {experiment}, only of {', '.join(modules)}.")
     for name in names:
-        folder = out / name
-        match name:
-            case Experiment.toy:
-                toy_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
-            case Experiment.rates:
-                rates_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
-            case Experiment.svm:
-                svm_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir, weights=chosen)
-            case Experiment.weight_decay:
-                decay_run.run(folder, quick=quick, seeds=seeds, data_dir=data_dir)
-
-
-def _reproduce_published(
-    experiment: Experiment,
-    quick: bool,
-    seeds: int | None,
-    out: Path,
-    data_dir: Path | None,
-    weights: SampleWeights | None,
-) -> None:
-    """`reproduce --setting published`; the theory's rates have no published run."""
-    runs = {
-        Experiment.toy: toy_published.run,
-        Experiment.svm: svm_published.run,
-        Experiment.weight_decay: decay_published.run,
-    }
-    if weights is not None:
-        raise InputError("--weights belongs to --setting ours: the published weights are softmax(c).")
-    if experiment is not Experiment.all and experiment not in runs:
-        raise InputError(f"--setting published: there is none of {experiment}, only of {', '.join(runs)}.")
-    for name in runs if experiment is Experiment.all else [experiment]:
-        runs[name](out / f"{name}-published", quick=quick, seeds=seeds, data_dir=data_dir)
+        options = {"weights": weights.value} if weights and name is Experiment.svm else {}
+        folder = out / (f"{name}-published" if published else name)
+        modules[name].run(folder, quick=quick, seeds=seeds, data_dir=data_dir, **options)
 
 
 @datasets_app.command("datasets", epilog="Example: hierax datasets --download fourclass")
@@ -156,13 +145,9 @@ def list_datasets(
 
 @bench_app.command("bolib", epilog="Example: hierax bench bolib --problem Bard1988Ex1")
 def bench_bolib(
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
-    solver: Annotated[
-        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
-    ] = None,
-    problem: Annotated[
-        list[str] | None, typer.Option(help="A problem, may be given again; unset: all 71.", show_default=False)
-    ] = None,
+    seeds: Seeds = 1,
+    solver: Solvers = None,
+    problem: Problems = None,
     out: Out = None,
 ) -> None:
     """Solve the 71 problems of BOLIB with Auto and the other solvers; every answer is judged by SciPy's SLSQP."""
@@ -230,17 +215,13 @@ def bench_fuzz(
 
 @bench_app.command("medium", epilog="Example: hierax bench medium --seconds 30")
 def bench_medium(
-    problem: Annotated[
-        list[str] | None, typer.Option(help="A problem, may be given again; unset: all.", show_default=False)
-    ] = None,
-    solver: Annotated[
-        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
-    ] = None,
+    problem: Problems = None,
+    solver: Solvers = None,
     seconds: Annotated[
         float | None,
         typer.Option(min=0.1, help="Limit of each run; unset: none for Auto, 30 for the others.", show_default=False),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
+    seeds: Seeds = 1,
     data_dir: DataDir = None,
     out: Out = None,
 ) -> None:
@@ -251,7 +232,7 @@ def bench_medium(
 
 
 @bench_app.command("methods", epilog="Example: hierax bench methods --method salvf")
-def bench_methods(problem: TableProblems = None, method: TableMethods = None, out: Out = None) -> None:
+def bench_methods(problem: Problems = None, method: Methods = None, out: Out = None) -> None:
     """Run every method with nothing set on known-answer problems of six kinds, judged from outside; one table."""
     problems = _known("--problem", problem, list(METHOD_PROBLEMS))
     chosen = _known("--method", method, methods.NAMES)
@@ -267,7 +248,7 @@ def bench_run(
             help="A subclass of hx.AbstractMethod in a Python file. The file is executed: run only what you trust.",
         ),
     ],
-    problem: TableProblems = None,
+    problem: Problems = None,
     beside: Annotated[
         Path | None,
         typer.Option(
@@ -285,10 +266,8 @@ def bench_run(
 @bench_app.command("suite", epilog="Example: hierax bench suite smd --solver Auto")
 def bench_suite(
     name: Annotated[str, typer.Argument(metavar=f"[{'|'.join(suites.PROBLEMS)}]", help="Which collection.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of Auto; the other solvers run once.")] = 1,
-    solver: Annotated[
-        list[str] | None, typer.Option(help="A solver, may be given again; unset: all.", show_default=False)
-    ] = None,
+    seeds: Seeds = 1,
+    solver: Solvers = None,
     data_dir: DataDir = None,
     out: Out = None,
 ) -> None:

@@ -59,6 +59,12 @@ def write_json(path: Path, content: object) -> Path:
     return path
 
 
+def write_results(folder: Path, rows: object) -> None:
+    """Write results.json into the folder of a benchmark; makes the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
 def plain(value: object) -> object:
     """The value as JSON knows it: arrays become lists, modules and named tuples dictionaries, anything else text."""
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Signs of life of an experiment: a bar where stderr is a terminal, a line now and then elsewhere."""
+"""Progress of an experiment on stderr, where it is no terminal."""
 
 import sys
 import threading
@@ -6,13 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 
 @contextmanager
 def lines_on_stderr(every: float) -> Iterator[Callable[[str], None]]:
-    """A function that takes what is under way; a thread writes the latest of it to stderr every so many seconds."""
+    """A function that takes what is under way; every `every` seconds a thread writes the latest of it to stderr."""
     begin, ended, latest = time.perf_counter(), threading.Event(), [""]
 
     def tell() -> None:
@@ -33,16 +30,3 @@ def lines_on_stderr(every: float) -> Iterator[Callable[[str], None]]:
     finally:
         ended.set()
         thread.join()
-
-
-@contextmanager
-def shown_progress(total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """A function that takes how many of `total` are done, and draws a bar where stderr is a terminal."""
-    console = Console(stderr=True)
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    columns = TextColumn(f"hierax, {unit}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done: bar.update(task, completed=done)

@@ -18,8 +18,9 @@ import numpy as np
 from rich.console import Console
 
 from hierax_lab.bench.cold_calls import CALLS, cold_data
-from hierax_lab.reproduce.comparison import headed
-from hierax_lab.reproduce.workers import ONE_CORE
+from hierax_lab.output import write_results
+from hierax_lab.reproduce.comparison import headed, mark
+from hierax_lab.reproduce.workers import one_core_variables
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 BEGIN = """
@@ -64,10 +65,10 @@ def measure(name: str, environment: dict[str, str] | None = None) -> Row:
             np.savez(file, allow_pickle=False, **data)
         command = [sys.executable, "-c", BEGIN + CALLS[name].script + END, "64" if data else "32"]
         output, seconds = _run_alone([*command, str(file) if data else ""], environment or {})
-    told = json.loads(output.splitlines()[-1])
-    row: Row = {"call": name, "seconds": seconds, "status": told["status"], "imported": told["import"]}
-    if told["alone"] is not None:
-        row = {"call": name, "seconds": told["alone"], "status": told["status"]}
+    report = json.loads(output.splitlines()[-1])
+    row: Row = {"call": name, "seconds": seconds, "status": report["status"], "imported": report["import"]}
+    if report["alone"] is not None:
+        row = {"call": name, "seconds": report["alone"], "status": report["status"]}
     then = CALLS[name].then
     return row if then is None else {**row, "then": then}
 
@@ -75,8 +76,7 @@ def measure(name: str, environment: dict[str, str] | None = None) -> Row:
 def _run_alone(command: list[str], environment: dict[str, str]) -> tuple[str, float]:
     """What the process writes, and its user and system time."""
     variables = {name: value for name, value in os.environ.items() if name != CACHE} | environment
-    variables |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    variables["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_CORE}".strip()
+    variables |= one_core_variables()
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, env=variables, stdout=output, stderr=errors)
         try:
@@ -95,13 +95,12 @@ def _run_alone(command: list[str], environment: dict[str, str]) -> tuple[str, fl
 
 def run(console: Console, names: list[str], out: Path) -> bool:
     """Measure one call after another, print the table, write results.json; whether every target is met."""
-    out.mkdir(parents=True, exist_ok=True)
     compileall.compile_dir(Path(__file__).parents[2], quiet=2)
     rows: list[Row] = []
     try:
         for name in names:
             rows.append(measure(name))
-            (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+            write_results(out, rows)
             console.print(f"{name}: {rows[-1]['seconds']:.2f} s", style="dim", highlight=False)
     except KeyboardInterrupt:
         _report(console, rows)
@@ -122,18 +121,14 @@ def _report(console: Console, rows: list[Row]) -> bool:
             f"{row['imported']:.2f}" if "imported" in row else "-",
             row["status"],
             "" if target is None else f"<= {target:g}",
-            "" if target is None else _verdict(row["seconds"] <= target),
+            "" if target is None else mark(row["seconds"] <= target),
         )
     both = [row for row in rows if "then" in row]
     then, now = sum(row["then"] for row in both), sum(row["seconds"] for row in both)
     if len(rows) == len(CALLS):
         met.append(now <= 0.5 * then)
         table.add_row(
-            "sum of what ran then", f"{then:.1f}", f"{now:.2f}", "", "", f"<= {0.5 * then:.1f}", _verdict(met[-1])
+            "sum of what ran then", f"{then:.1f}", f"{now:.2f}", "", "", f"<= {0.5 * then:.1f}", mark(met[-1])
         )
     console.print(table)
     return all(met)
-
-
-def _verdict(met: bool) -> str:
-    return "[green]met[/green]" if met else "[red]not met[/red]"

@@ -4,10 +4,9 @@ Every answer is judged by `outside_judge`, which uses a solver that is not hiera
 are in `solvers`. The tables, the targets and results.json are made here.
 """
 
-import json
 import time
 from pathlib import Path
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict, cast
 
 import jax
 import numpy as np
@@ -16,14 +15,16 @@ from rich.table import Table
 
 from hierax_lab.bench.outside_judge import Judge
 from hierax_lab.bench.solvers import SOLVERS, clear_programs
+from hierax_lab.output import write_results
 from hierax_lab.problems import bolib
 from hierax_lab.problems.bolib.case import Case
 from hierax_lab.problems.smd import NUMBERS, smd_case
-from hierax_lab.reproduce.comparison import FAILED, headed, shown_statuses
+from hierax_lab.reproduce.comparison import FAILED, headed, shown_statuses, target_table
 from hierax_lab.reproduce.workers import Name, Task, run_tasks
 
 SMD = {f"SMD{number}": number for number in NUMBERS}
-SMD_WANTED = 9  # of them that Auto should solve
+MIN_SMD, MIN_BOLIB = 9, 68  # problems that Auto should solve
+MIN_BOLIB_PENALTY = 57  # problems that its penalty route should solve
 NAMES = {"bolib": list(bolib.CASES), "smd": list(SMD)}  # of the problems, by suite
 CLASSES = {
     "strongly convex": ("strongly convex",),
@@ -54,6 +55,10 @@ class Record(TypedDict):
 
 
 Timing = Literal["seconds", "compiled"]
+TIME_LIMITS: tuple[tuple[str, Timing, float], ...] = (  # median CPU seconds of Auto on BOLIB
+    ("cold", "seconds", 3.5),
+    ("compiled", "compiled", 0.7),
+)
 Found = dict[Name, list[Record]]  # by solver and problem, one record per seed
 
 
@@ -78,23 +83,11 @@ def measure(name: str, solver: str, seeds: int) -> list[Record]:
         if len(records) == seeds:
             records[0]["compiled"] = seconds
             break
-        found = judge(x, y, seed)
-        upper, violation, gap, solved, better = found
-        records.append(
-            Record(
-                upper=upper,
-                violation=violation,
-                gap=gap,
-                solved=solved and ended not in FAILED,
-                better=better,
-                known=case.values[0],
-                x=np.ravel(x).tolist(),
-                y=np.ravel(y).tolist(),
-                seed=seed,
-                ended=ended,
-                seconds=seconds,
-            )
-        )
+        judged = judge(x, y, seed)
+        judged = judged._replace(solved=judged.solved and ended not in FAILED)
+        point = {"known": case.values[0], "x": np.ravel(x).tolist(), "y": np.ravel(y).tolist()}
+        run = {**judged._asdict(), **point, "seed": seed, "ended": ended, "seconds": seconds}
+        records.append(cast(Record, run))
     return records
 
 
@@ -106,7 +99,6 @@ def run(console: Console, seeds: int, solvers: list[str], names: list[str], out:
         for solver in solvers
         for name in names
     }
-    out.mkdir(parents=True, exist_ok=True)
     found = run_tasks(tasks, console, parallel, lambda found: _write(found, out))
     console.print(_by_class(found, solvers, names))
     if "Auto" in solvers:
@@ -116,16 +108,13 @@ def run(console: Console, seeds: int, solvers: list[str], names: list[str], out:
         text = ", ".join(f"{name} ({solver})" for solver, name in better)
         console.print(f"Better than the reference, confirmed with 100 starts: {text}.", soft_wrap=True)
     targets = _targets(found, solvers, names, seeds)
-    table = headed("targets", "measured", "")
-    for text, measured, met in targets:
-        table.add_row(text, measured, "[green]met[/green]" if met else "[red]not met[/red]")
-    console.print(table)
+    console.print(target_table("targets", ("measured",), targets))
     return all(met for _, _, met in targets)
 
 
 def _write(found: Found, out: Path) -> None:
     rows = [{"solver": solver, "problem": name, **row} for (solver, name), runs in found.items() for row in runs]
-    (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+    write_results(out, rows)
 
 
 def _solved(found: Found, solver: str, names: list[str]) -> list[int]:
@@ -150,13 +139,9 @@ def _by_class(found: Found, solvers: list[str], names: list[str]) -> Table:
         if not some:
             continue
         table.add_row(title, str(len(some)), *(_range(_solved(found, solver, some)) for solver in solvers))
-    fields: tuple[tuple[str, Timing], ...] = (
-        ("median CPU s, cold", "seconds"),
-        ("median CPU s, compiled", "compiled"),
-    )
-    for title, field in fields:
+    for title, field, _ in TIME_LIMITS:
         medians = [_median_seconds(found, solver, names, field) for solver in solvers]
-        table.add_row(title, "", *(f"{value:.2f}" for value in medians))
+        table.add_row(f"median CPU s, {title}", "", *(f"{value:.2f}" for value in medians))
     return table
 
 
@@ -184,30 +169,29 @@ def _by_problem(found: Found, names: list[str]) -> Table:
     return table
 
 
+def _at_least(found: Found, solver: str, names: list[str], wanted: int) -> tuple[str, str, bool]:
+    """The target to solve a number of the named problems, with every seed."""
+    counts = _solved(found, solver, names)
+    return f"{solver}: at least {wanted} of {len(names)} for every seed", _range(counts), min(counts) >= wanted
+
+
 def _targets(found: Found, solvers: list[str], names: list[str], seeds: int) -> list[tuple[str, str, bool]]:
     """The targets that a whole run is judged by."""
     if set(names) == set(SMD) and "Auto" in solvers:
-        counts = _solved(found, "Auto", names)
-        return [
-            (f"Auto: at least {SMD_WANTED} of {len(SMD)} for every seed", _range(counts), min(counts) >= SMD_WANTED)
-        ]
+        return [_at_least(found, "Auto", names, MIN_SMD)]
     if len(names) < len(bolib.CASES):
         return []
     targets = []
     if "Auto" in solvers:
-        counts = _solved(found, "Auto", names)
-        targets.append(("Auto: at least 68 of 71 for every seed", _range(counts), min(counts) >= 68))
+        targets.append(_at_least(found, "Auto", names, MIN_BOLIB))
         strong = _of_class(names, CLASSES["strongly convex"])
         often = [sum(row["solved"] for row in found[("Auto", name)]) for name in strong]
         enough = sum(count >= seeds - 1 for count in often) if seeds > 1 else sum(often)
-        targets.append(
-            (f"Auto: all 28 strongly convex in {max(1, seeds - 1)} of {seeds}", str(enough), enough == len(strong))
-        )
-        limits: tuple[tuple[str, Timing, float], ...] = (("cold", "seconds", 3.5), ("compiled", "compiled", 0.7))
-        for title, field, most in limits:
+        text = f"Auto: all {len(strong)} strongly convex in {max(1, seeds - 1)} of {seeds}"
+        targets.append((text, str(enough), enough == len(strong)))
+        for title, field, most in TIME_LIMITS:
             median = _median_seconds(found, "Auto", names, field)
             targets.append((f"Auto: median CPU seconds {title} <= {most}", f"{median:.2f}", median <= most))
     if "penalty" in solvers:
-        counts = _solved(found, "penalty", names)
-        targets.append(("penalty: at least 57 of 71", _range(counts), min(counts) >= 57))
+        targets.append(_at_least(found, "penalty", names, MIN_BOLIB_PENALTY))
     return targets

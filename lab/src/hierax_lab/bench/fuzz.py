@@ -162,11 +162,11 @@ def _title(case: Case) -> str:
 
 def described(case: Case) -> list[str]:
     """The problem in words and numbers."""
-    form, given = case.form, case.form.constraints
+    form = case.form
     lines = [
         f"{form.name}, {case.twist}: {form.n} + {form.m} variables, lower level {form.lower}, X {form.x_set}, "
-        f"Y {form.y_set}; {given.rows} affine rows, {given.balls} balls, {given.equalities} equalities, "
-        f"{given.upper_rows} upper rows, {form.waves} waves in F{', trees' if form.tree else ''}.",
+        f"Y {form.y_set}; {form.rows} affine rows, {form.balls} balls, {form.equalities} equalities, "
+        f"{form.upper_rows} upper rows, {form.waves} waves in F{', trees' if form.tree else ''}.",
         f"Truth: {case.truth}" + ("" if case.planted is None else f", planted at x = {case.planted[0]}"),
         "Units: " + ", ".join(f"{name} {value}" for name, value in vars(case.units).items() if value.size),
         f"Start in core units: x = {case.start[0]}, y = {case.start[1]}",

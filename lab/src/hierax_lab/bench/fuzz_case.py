@@ -107,9 +107,9 @@ def lower_value(form: Form, c: Letters, x: Values, y: Values, xp: Any = np) -> V
 def rows_value(form: Form, c: Letters, x: Values, y: Values, xp: Any = np) -> Values:
     """The lower level's inequalities in core units, feasible where <= 0."""
     parts = []
-    if form.constraints.rows:
+    if form.rows:
         parts.append(y @ c["A"].T + x @ c["B"].T - c["b"])
-    if form.constraints.balls:
+    if form.balls:
         away = y - c["centre"] - x @ c["C"].T
         parts.append((away * away).sum(-1)[..., None] - c["square"])
     return xp.concatenate(parts, axis=-1) if parts else xp.zeros((*y.shape[:-1], 0))
@@ -168,9 +168,9 @@ def as_problem(case: Case) -> hx.Problem:
     return hx.Problem(
         upper=upper,
         lower=lower,
-        constraints=constraints if form.constraints.rows or form.constraints.balls else None,  # type: ignore[arg-type]
-        equalities=equalities if form.constraints.equalities else None,  # type: ignore[arg-type]
-        upper_constraints=upper_constraints if form.constraints.upper_rows else None,  # type: ignore[arg-type]
+        constraints=constraints if form.rows or form.balls else None,  # type: ignore[arg-type]
+        equalities=equalities if form.equalities else None,  # type: ignore[arg-type]
+        upper_constraints=upper_constraints if form.upper_rows else None,  # type: ignore[arg-type]
         x_set=_user_set(form.x_set, case.x_bounds, case.units.x, case.units.x_shift, lambda v: _x_tree(form, v)),
         y_set=_user_set(form.y_set, case.y_bounds, case.units.y, case.units.y_shift, lambda v: _y_tree(form, v)),
     )

@@ -11,10 +11,10 @@ import numpy as np
 
 import hierax as hx
 from hierax_lab.bench.fuzz_case import Case, as_problem, to_core, to_user, upper_value
-from hierax_lab.bench.fuzz_judge import GLOBAL, Verdict, judge
+from hierax_lab.bench.fuzz_judge import GLOBAL_MISS, Verdict, judge
 from hierax_lab.bench.fuzz_probe import Probed, probe
 
-# Kinds of wrong claims, and the one thing that is counted without being one.
+# Kinds of wrong claims, and what each of them is.
 KINDS = {
     "false_converged": "claims converged or best_of_branches, but the point violates, is not optimal below, or falls",
     "false_ok": "sol.certificate.ok(1e-4) although the judge objects in the same way",
@@ -24,13 +24,13 @@ KINDS = {
     "crash": "an exception",
     "beats_judge": "better than the judge's global optimum: the judge is wrong",
 }
-MISSED = "missed_global"
-CLAIMS = ("converged", "best_of_branches")
-DENIES = ("not_certified", "unproved")
+MISSED = "missed_global"  # counted, but no wrong claim
+CLAIMING = ("converged", "best_of_branches")  # statuses that claim a solution
+DENYING = ("not_certified", "unproved")
 FAILED = ("infeasible", "unbounded_upper", "unbounded_lower")
-TOL = 1e-4  # of the certificate
-EARLY = 0.7  # part of the time before which it cannot be up
-NOTHING = Probed([], "")
+TOL = 1e-4  # tolerance of the certificate
+MIN_TIME_PART = 0.7  # part of the limit that a run which claims to be out of time must have used
+NOT_PROBED = Probed([], "")
 
 
 class Times(NamedTuple):
@@ -82,7 +82,7 @@ def examine(number: int, case: Case, seconds: float, certify: bool = False) -> R
             wall = time.perf_counter() - begin
             certified = solution.certificate.ok(TOL)
             text = str(solution)
-            probed = probe(case, solution.problem, TOL) if certify and case.truth == "solvable" else NOTHING
+            probed = probe(case, solution.problem, TOL) if certify and case.truth == "solvable" else NOT_PROBED
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         lost = case.truth == "solvable"
@@ -96,7 +96,7 @@ def examine(number: int, case: Case, seconds: float, certify: bool = False) -> R
     if probed.false_ok:
         wrong["false_ok"] = "; ".join([*probed.false_ok, wrong.get("false_ok", "")])
     disagreement = _contradiction(case, solution, certified, text, point)
-    if not disagreement and solution.status.name == "seconds" and wall < EARLY * seconds:
+    if not disagreement and solution.status.name == "seconds" and wall < MIN_TIME_PART * seconds:
         disagreement = f"says that {seconds:g} s were up after {wall:.1f}"
     if disagreement:
         wrong["contradiction"] = disagreement
@@ -129,7 +129,7 @@ def _false_claims(case: Case, solution: hx.Solution, certified: bool, verdict: V
         faults = verdict.faults()
         if verdict.beats() and case.form.planted is None:
             wrong["beats_judge"] = f"F = {verdict.upper:.6g}, the judge's optimum is {verdict.optimum.value:.6g}"
-    if faults and name in CLAIMS:
+    if faults and name in CLAIMING:
         wrong["false_converged"] = f"{name}: {'; '.join(faults)}"
     if faults and certified:
         wrong["false_ok"] = "; ".join(faults)
@@ -141,9 +141,9 @@ def _contradiction(
 ) -> str:
     """Where the parts of an answer say different things; empty where they agree."""
     name, certificate = solution.status.name, solution.certificate
-    if name in CLAIMS and not certified:
+    if name in CLAIMING and not certified:
         return f"{name}, but certificate.ok({TOL:g}) is False: {certificate.reasons(TOL)[0]}"
-    if name in (*DENIES, *FAILED) and certified:
+    if name in (*DENYING, *FAILED) and certified:
         return f"{name}, but certificate.ok({TOL:g}) is True"
     if not text.startswith(f"Solution: {name}"):
         return f"print(sol) begins with {text.splitlines()[0]!r}, the status is {name}"
@@ -154,7 +154,7 @@ def _contradiction(
     if re.search(r"\bno\b:", line) and certificate.ok(TOL):
         return f"print(sol) says {line!r}, certificate.ok({TOL:g}) is True"
     claimed = [entry for entry in solution.log if entry.startswith(("converged", "best_of_branches"))]
-    if claimed and name not in CLAIMS:
+    if claimed and name not in CLAIMING:
         return f"the log says {claimed[-1]!r}, the status is {name}"
     return _value_differs(case, solution, point)
 
@@ -162,7 +162,7 @@ def _contradiction(
 def _value_differs(case: Case, solution: hx.Solution, point: tuple[np.ndarray, np.ndarray]) -> str:
     scale, offset = case.units.upper
     truth = scale * float(upper_value(case.form, case.numbers, *point)) + offset
-    allowed = 1e-6 * (abs(truth) + GLOBAL * scale)
+    allowed = 1e-6 * (abs(truth) + GLOBAL_MISS * scale)
     if np.isfinite(truth) and not abs(solution.value - truth) <= allowed:
         return f"sol.value is {solution.value:.8g}, F there is {truth:.8g}"
     return ""

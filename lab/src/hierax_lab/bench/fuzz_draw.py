@@ -14,7 +14,7 @@ from hierax_lab.bench.fuzz_lower import solve_lower
 from hierax_lab.bench.fuzz_planted import definite, plant
 
 Decades = float  # units are 10^uniform(-decades, decades)
-DECADES: tuple[Decades, ...] = (0.0, 2.0, 6.0, 6.0)
+DECADES: tuple[Decades, ...] = (0.0, 2.0, 6.0, 6.0)  # one of them is drawn for each problem
 
 
 def draw(seed: int, number: int) -> Case:
@@ -36,7 +36,7 @@ def draw_case(form: Form, twist: str, rng: np.random.Generator, decades: Decades
     inside = _inside(form.x_set, form.n, rng), _inside(form.y_set, form.m, rng)
     case = dataclasses.replace(case, numbers=_filled(form, _numbers(form, rng, inside)))
     _twisted(case, rng)
-    if form.constraints.upper_rows:
+    if form.upper_rows:
         _upper_rows(case, rng, inside[0])
     return case
 
@@ -93,9 +93,9 @@ def draw_units(form: Form, rng: np.random.Generator, decades: Decades) -> Units:
         y_shift,
         of_objective(),
         of_objective(),
-        factors(form.constraints.rows + form.constraints.balls),
-        factors(form.constraints.equalities),
-        factors(form.constraints.upper_rows),
+        factors(form.rows + form.balls),
+        factors(form.equalities),
+        factors(form.upper_rows),
     )
 
 
@@ -113,13 +113,13 @@ def _numbers(form: Form, rng: np.random.Generator, inside: tuple[np.ndarray, np.
     c["a"], c["w"] = rng.uniform(0.1, 0.4, form.waves), 2.0 * rng.normal(size=(form.waves, n + m))
     c["p"] = rng.uniform(0.0, 6.28, form.waves)
     c |= _lower_objective(form, rng)
-    rows, equalities = form.constraints.rows, form.constraints.equalities
+    rows, equalities = form.rows, form.equalities
     c["A"], c["B"] = _unit_rows(rng.normal(size=(rows, m))), 0.3 * rng.normal(size=(rows, n))
     if form.name == "line":
         c["A"] = np.array([[1.0], [-1.0]])
     if form.name == "cover":
         c["A"] = -np.abs(c["A"])
-    if form.constraints.balls:
+    if form.balls:
         c["centre"], c["C"] = 0.3 * rng.normal(size=m), 0.3 * rng.normal(size=(m, n))
         c["square"] = rng.uniform(0.4, 1.0, 1) ** 2
         y = c["centre"] + c["C"] @ x + 0.3 * np.sqrt(c["square"]) * _unit_rows(rng.normal(size=(1, m)))[0]
@@ -170,7 +170,7 @@ def _twisted(case: Case, rng: np.random.Generator) -> None:
             c["square"] = -rng.uniform(0.1, 0.5, 1)
         case "zero_equality":
             c["E"][-1], c["D"][-1], c["e"][-1] = 0.0, 0.0, 0.0
-        case "duplicate_equality" | "false_equality" if form.constraints.equalities > 1:
+        case "duplicate_equality" | "false_equality" if form.equalities > 1:
             factor = rng.uniform(0.5, 2.0)
             c["E"][1], c["D"][1] = factor * c["E"][0], factor * c["D"][0]
             c["e"][1] = factor * c["e"][0] + (0.5 if case.twist == "false_equality" else 0.0)
@@ -213,9 +213,9 @@ def _unbounded(case: Case, rng: np.random.Generator) -> None:
 def _upper_rows(case: Case, rng: np.random.Generator, x: np.ndarray) -> None:
     """Upper rows with slack at (x, y*(x)), or one that no point of the boxes satisfies."""
     c, form = case.numbers, case.form
-    c["U"] = _unit_rows(rng.normal(size=(form.constraints.upper_rows, form.n + form.m)))
+    c["U"] = _unit_rows(rng.normal(size=(form.upper_rows, form.n + form.m)))
     if case.truth != "solvable":
-        c["u"] = np.full(form.constraints.upper_rows, 0.3)
+        c["u"] = np.full(form.upper_rows, 0.3)
         if form.y_set != "box":
             c["U"][0, form.n :] = 0.0
         c["u"][0] = -1.3 * np.abs(c["U"][0]).sum() - rng.uniform(0.1, 0.5)
@@ -225,7 +225,7 @@ def _upper_rows(case: Case, rng: np.random.Generator, x: np.ndarray) -> None:
     found = solve_lower(case, x[None])
     assert found.optimal.any(), f"{form.name}: the lower level has no solution where it should"
     y = found.y[0, int(np.argmax(found.optimal[0]))]
-    c["u"] = c["U"] @ np.concatenate([x, y]) + rng.uniform(0.05, 0.5, form.constraints.upper_rows)
+    c["u"] = c["U"] @ np.concatenate([x, y]) + rng.uniform(0.05, 0.5, form.upper_rows)
 
 
 def _filled(form: Form, numbers: Numbers) -> Numbers:

@@ -6,27 +6,11 @@ ever, ...) is its twist, a matter of numbers too.
 """
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import Literal
 
 SetKind = Literal["free", "box", "nonnegative", "ball", "simplex"]
 Lower = Literal["linear", "quadratic", "wells", "waves", "exp", "power"]
 Planted = Literal["qp", "waves", "lp", "wells", "ball", "equalities"]
-
-
-class Constraints(NamedTuple):
-    """How many constraints of each kind the problems of a form have.
-
-    Attributes:
-        rows: affine constraints of the lower level.
-        balls: constraints |y - c - C x|^2 <= r^2 of the lower level.
-        equalities: affine equalities of the lower level.
-        upper_rows: affine constraints of the upper level.
-    """
-
-    rows: int = 0
-    balls: int = 0
-    equalities: int = 0
-    upper_rows: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +24,11 @@ class Form:
         lower: kind of the lower objective as a function of y: wells are (y^2 - r^2)^2 with a tilt, waves are cosines
             on a parabola, exp are steep exponentials on one, powers (y + 1)^2.5 are not defined below -1; all four
             are sums over the entries of y.
-        waves: cosines in the upper objective: how many.
-        constraints: of both levels, beside the sets.
+        waves: number of cosines in the upper objective.
+        rows: number of affine constraints of the lower level.
+        balls: number of constraints |y - c - C x|^2 <= r^2 of the lower level.
+        equalities: number of affine equalities of the lower level.
+        upper_rows: number of affine constraints of the upper level.
         x_set: the set X.
         y_set: the set Y.
         tree: x is a dict and y a tuple.
@@ -54,7 +41,10 @@ class Form:
     m: int
     lower: Lower = "quadratic"
     waves: int = 0
-    constraints: Constraints = Constraints()
+    rows: int = 0
+    balls: int = 0
+    equalities: int = 0
+    upper_rows: int = 0
     x_set: SetKind = "box"
     y_set: SetKind = "box"
     tree: bool = False
@@ -64,114 +54,44 @@ class Form:
 
 FORMS: tuple[Form, ...] = (
     Form("bare", 1, 1, x_set="free", y_set="free", twists=("plain", "unbounded_lower", "unbounded_upper")),
-    Form(
-        "rows",
-        1,
-        1,
-        constraints=Constraints(rows=2),
-        twists=("plain", "duplicate", "false_row", "constant", "contradiction"),
-    ),
-    Form(
-        "line",
-        1,
-        1,
-        "linear",
-        constraints=Constraints(rows=2),
-        y_set="free",
-        twists=("plain", "unbounded_lower", "plain", "contradiction"),
-    ),
+    Form("rows", 1, 1, rows=2, twists=("plain", "duplicate", "false_row", "constant", "contradiction")),
+    Form("line", 1, 1, "linear", rows=2, y_set="free", twists=("plain", "unbounded_lower", "plain", "contradiction")),
     Form("wells", 1, 1, "wells"),
-    Form(
-        "cut wells",
-        1,
-        1,
-        "wells",
-        constraints=Constraints(rows=1, upper_rows=1),
-        y_set="free",
-        twists=("plain", "plain", "unattainable"),
-    ),
+    Form("cut wells", 1, 1, "wells", rows=1, upper_rows=1, y_set="free", twists=("plain", "plain", "unattainable")),
     Form("waves", 2, 1, "waves", waves=2),
-    Form(
-        "cover",
-        1,
-        2,
-        "linear",
-        constraints=Constraints(rows=3),
-        x_set="nonnegative",
-        y_set="nonnegative",
-        twists=("plain", "duplicate"),
-    ),
-    Form(
-        "disc",
-        2,
-        2,
-        constraints=Constraints(rows=3),
-        x_set="ball",
-        twists=("plain", "duplicate", "constant", "contradiction"),
-    ),
+    Form("cover", 1, 2, "linear", rows=3, x_set="nonnegative", y_set="nonnegative", twists=("plain", "duplicate")),
+    Form("disc", 2, 2, rows=3, x_set="ball", twists=("plain", "duplicate", "constant", "contradiction")),
     Form("simplices", 2, 2, x_set="simplex", y_set="simplex"),
-    Form("equality", 1, 2, constraints=Constraints(equalities=1), twists=("plain", "zero_equality", "false_equality")),
+    Form("equality", 1, 2, equalities=1, twists=("plain", "zero_equality", "false_equality")),
     Form(
         "two equalities",
         1,
         2,
-        constraints=Constraints(equalities=2),
+        equalities=2,
         y_set="free",
         twists=("duplicate_equality", "zero_equality", "plain", "false_equality"),
     ),
-    Form(
-        "round",
-        2,
-        2,
-        constraints=Constraints(rows=1, balls=1),
-        x_set="free",
-        y_set="free",
-        twists=("plain", "constant", "empty_ball"),
-    ),
-    Form("upper rows", 1, 2, constraints=Constraints(upper_rows=2), twists=("plain", "plain", "unattainable")),
+    Form("round", 2, 2, rows=1, balls=1, x_set="free", y_set="free", twists=("plain", "constant", "empty_ball")),
+    Form("upper rows", 1, 2, upper_rows=2, twists=("plain", "plain", "unattainable")),
     Form("four wells", 2, 2, "wells"),
     Form("ball below", 1, 2, x_set="nonnegative", y_set="ball", twists=("plain", "unbounded_upper")),
     Form("linear on a simplex", 2, 2, "linear", y_set="simplex"),
-    Form(
-        "tree",
-        2,
-        2,
-        constraints=Constraints(rows=2, upper_rows=1),
-        tree=True,
-        twists=("plain", "duplicate", "false_row"),
-    ),
+    Form("tree", 2, 2, rows=2, upper_rows=1, tree=True, twists=("plain", "duplicate", "false_row")),
     Form("boxes", 1, 2, twists=("flat", "plain")),
     Form("linear on a box", 1, 2, "linear", twists=("plain", "flat")),
-    Form(
-        "steep",
-        1,
-        1,
-        "exp",
-        constraints=Constraints(rows=2),
-        x_set="free",
-        y_set="free",
-        twists=("plain", "plain", "contradiction"),
-    ),
+    Form("steep", 1, 1, "exp", rows=2, x_set="free", y_set="free", twists=("plain", "plain", "contradiction")),
     Form("powers", 2, 2, "power", y_set="nonnegative"),
-    Form("planted QP", 5, 10, constraints=Constraints(rows=5), y_set="nonnegative", planted="qp"),
-    Form("larger planted QP", 10, 20, constraints=Constraints(rows=10), y_set="nonnegative", planted="qp"),
-    Form(
-        "planted waves",
-        3,
-        6,
-        waves=4,
-        constraints=Constraints(rows=3),
-        planted="waves",
-        twists=("plain", "duplicate", "false_row"),
-    ),
-    Form("planted LP", 4, 8, "linear", constraints=Constraints(rows=6), planted="lp"),
+    Form("planted QP", 5, 10, rows=5, y_set="nonnegative", planted="qp"),
+    Form("larger planted QP", 10, 20, rows=10, y_set="nonnegative", planted="qp"),
+    Form("planted waves", 3, 6, waves=4, rows=3, planted="waves", twists=("plain", "duplicate", "false_row")),
+    Form("planted LP", 4, 8, "linear", rows=6, planted="lp"),
     Form("planted wells", 4, 6, "wells", planted="wells"),
     Form("planted ball", 5, 10, y_set="ball", planted="ball"),
     Form(
         "planted equalities",
         4,
         8,
-        constraints=Constraints(equalities=2),
+        equalities=2,
         x_set="free",
         y_set="free",
         planted="equalities",
@@ -180,9 +100,10 @@ FORMS: tuple[Form, ...] = (
 )
 
 INFEASIBLE = frozenset({"false_row", "contradiction", "empty_ball", "false_equality", "unattainable"})
-TRUTHS = {"unbounded_upper": "unbounded_upper", "unbounded_lower": "unbounded_lower"}
 
 
 def truth_of(twist: str) -> str:
     """What is right to say about a problem with this twist: "solvable" or the name of a status."""
-    return "infeasible" if twist in INFEASIBLE else TRUTHS.get(twist, "solvable")
+    if twist in INFEASIBLE:
+        return "infeasible"
+    return twist if twist.startswith("unbounded") else "solvable"

@@ -14,12 +14,12 @@ from hierax_lab.bench.fuzz_case import Case, upper_rows_value, upper_value
 from hierax_lab.bench.fuzz_lower import reduce, solve_lower
 
 CHUNK = 4000  # points x at a time
-POINTS = {1: 4001, 2: 91}  # per entry of the first grid
-CENTRES = 10  # local minima of the grid that are refined
-ROUNDS, NARROWER = 22, 0.5
-FINE = {1: 17, 2: 9}  # per entry of the smaller grids
-UPPER_SLACK = 1e-9
-FREE_REACH = 3.0  # of the first grid, where X has no bounds
+POINTS = {1: 4001, 2: 91}  # grid points per entry of the first grid, by the number of entries of x
+MAX_CENTRES = 10  # local minima of the grid that are refined
+ROUNDS, NARROWING = 22, 0.5  # smaller grids around a centre, and the width of each as a part of the one before
+FINE_POINTS = {1: 17, 2: 9}  # per entry of the smaller grids
+UPPER_SLACK = 1e-9  # violation of an upper row that counts as none
+FREE_REACH = 3.0  # half width of the first grid, where X has no bounds
 
 Snap = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # x to the nearest searched x, and whether it is one
 
@@ -49,7 +49,7 @@ def _phi(case: Case, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     found = solve_lower(case, x)
     wide = np.broadcast_to(x[:, None, :], (*found.y.shape[:2], x.shape[1]))
     allowed = found.optimal
-    if case.form.constraints.upper_rows:
+    if case.form.upper_rows:
         rows = upper_rows_value(case.form, case.numbers, wide, found.y)
         allowed = allowed & (rows <= UPPER_SLACK).all(-1)
     values = np.where(allowed, upper_value(case.form, case.numbers, wide, found.y), np.inf)
@@ -175,7 +175,7 @@ def _snapped(case: Case, snap: Snap, x: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _refined(case: Case, snap: Snap, centres: np.ndarray, spacing: np.ndarray) -> Best:
     """The best point of ever smaller grids around the centres; fewer centres as they become worse."""
     best, n = _nothing(case), case.form.n
-    offsets = _mesh(-2.0 * np.ones(n), 2.0 * np.ones(n), FINE[n])
+    offsets = _mesh(-2.0 * np.ones(n), 2.0 * np.ones(n), FINE_POINTS[n])
     for turn in range(ROUNDS):
         points = (centres[:, None, :] + offsets * spacing).reshape(-1, n)
         values, x, y = _snapped(case, snap, points)
@@ -187,7 +187,7 @@ def _refined(case: Case, snap: Snap, centres: np.ndarray, spacing: np.ndarray) -
         per_centre = values.reshape(len(centres), -1)
         picks = per_centre.argmin(1) + np.arange(len(centres)) * per_centre.shape[1]
         keep = _lowest(values[picks], len(centres) if turn < 4 else 3)
-        centres, spacing = x[picks[keep]], spacing * NARROWER
+        centres, spacing = x[picks[keep]], spacing * NARROWING
     return best
 
 
@@ -205,7 +205,7 @@ def _local_minima(values: np.ndarray, n: int) -> np.ndarray:
         for shift in (0, 2):
             window = tuple(slice(shift, shift + POINTS[n]) if i == axis else slice(1, 1 + POINTS[n]) for i in range(n))
             minimum &= table <= padded[window]
-    return _lowest(np.where(minimum.ravel(), values, np.inf), CENTRES)
+    return _lowest(np.where(minimum.ravel(), values, np.inf), MAX_CENTRES)
 
 
 def _lowest(values: np.ndarray, count: int) -> np.ndarray:

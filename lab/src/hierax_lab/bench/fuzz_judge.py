@@ -14,13 +14,13 @@ from hierax_lab.bench.fuzz_grid import Best, landscape, local_best
 from hierax_lab.bench.fuzz_lower import solve_lower
 from hierax_lab.bench.fuzz_solvers import solve_one
 
-VIOLATION = 1e-3  # of rows with slopes of about one, and of the sets
-GAP, DISTANCE = 1e-5, 1e-3  # y is not optimal below where G exceeds v by more and every solution is further away
-RADIUS, DESCENT = 0.01, 2e-4  # a lower phi within the radius, by more than this part of the scale of F
-ERROR = 2e-4  # of y (if it has one at all), which may change F without a fault of x
-GLOBAL = 1e-3  # part of the scale of F by which the global optimum may be missed
-STEPS = (1.0, 0.5, 0.25)  # parts of the radius at which planted problems are searched
-DIRECTIONS = 10  # random ones
+VIOLATION = 1e-3  # largest violation of a row (with a slope of about one) or of a set that is no fault
+GAP, DISTANCE = 1e-5, 1e-3  # y has a fault where G exceeds v by more than GAP and every lower solution is further away
+RADIUS, DESCENT = 0.01, 2e-4  # x has a fault where phi falls within RADIUS by more than this part of the scale of F
+Y_ERROR = 2e-4  # error of y whose effect on F is no fault of x
+GLOBAL_MISS = 1e-3  # part of the scale of F by which the global optimum may be missed
+RADIUS_PARTS = (1.0, 0.5, 0.25)  # where planted problems are searched, as parts of the radius
+RANDOM_DIRECTIONS = 10  # in which they are searched
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +71,11 @@ class Verdict:
 
     def missed(self) -> bool:
         """Whether a better point is known, or this one is not possible at all."""
-        return not self.possible() or self.excess > GLOBAL
+        return not self.possible() or self.excess > GLOBAL_MISS
 
     def beats(self) -> bool:
         """Whether the point is better than what the judge calls the global optimum of a small problem."""
-        return self.possible() and self.excess < -GLOBAL
+        return self.possible() and self.excess < -GLOBAL_MISS
 
 
 def judge(case: Case, x: np.ndarray, y: np.ndarray) -> Verdict:
@@ -94,7 +94,7 @@ def judge(case: Case, x: np.ndarray, y: np.ndarray) -> Verdict:
         optimum = Best(float(upper_value(case.form, case.numbers, *case.planted)), *case.planted)
         scale = planted_scale(case, optimum.value)
         witness = _planted_descent(case, x)
-    descent = max(0.0, (upper - witness.value - min(ERROR, distance) * _slope_in_y(case, x, y)) / scale)
+    descent = max(0.0, (upper - witness.value - min(Y_ERROR, distance) * _slope_in_y(case, x, y)) / scale)
     return Verdict(
         x, y, upper, violation, gap, distance, descent, witness, optimum, (upper - optimum.value) / scale, scale
     )
@@ -184,11 +184,11 @@ def _planted_descent(case: Case, x: np.ndarray) -> Best:
     ahead, behind = np.array(near[: len(x)]), np.array(near[len(x) :])
     slope = np.nan_to_num(ahead - behind, nan=0.0, posinf=0.0, neginf=0.0)
     size = np.abs(slope).max()
-    directions = list(axes) + list(np.random.default_rng(1).uniform(-1.0, 1.0, (DIRECTIONS, len(x))))
+    directions = list(axes) + list(np.random.default_rng(1).uniform(-1.0, 1.0, (RANDOM_DIRECTIONS, len(x))))
     if size > 0:
         directions += [-slope / size, -np.sign(slope)]
     for direction in directions:
-        for step in STEPS:
+        for step in RADIUS_PARTS:
             tried = _value(case, np.clip(here + step * RADIUS * direction, low, high))
             best = min(best, tried, key=lambda one: one.value)
     return best

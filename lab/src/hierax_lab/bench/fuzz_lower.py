@@ -12,12 +12,12 @@ import numpy as np
 
 from hierax_lab.bench.fuzz_case import Case, lower_value
 
-FEASIBLE = 1e-8  # slack of rows of norm one
-TIE = 1e-9  # of G: closer values count as equal
-SCAN = 121  # points of the grid in one entry of y
-KEPT = 3  # local minima of one entry
+FEASIBLE = 1e-8  # violation of a row of norm one that counts as none
+TIE = 1e-9  # values of G that are closer count as equal
+SCAN_POINTS = 121  # of the grid in one entry of y
+MAX_MINIMA = 3  # local minima of one entry that are kept
 REACH = {"wells": 3.0, "waves": 3.0, "power": 3.0, "exp": 15.0}  # |y_j| beyond which no minimum is
-HALVINGS = 45
+HALVINGS = 45  # bisections of an interval around a minimum
 
 
 class LowerSolutions(NamedTuple):
@@ -53,7 +53,7 @@ class Reduced(NamedTuple):
 
 
 def solve_lower(case: Case, x: np.ndarray, relax: float = 0.0) -> LowerSolutions:
-    """All optimal y that matter, at every row of x; with `relax` every row may be violated by so much."""
+    """All optimal y that matter, at every row of x; `relax`: violation of a row that is allowed."""
     reduced = reduce(case, x, relax)
     size = reduced.null.shape[1]
     if case.form.lower in REACH:
@@ -84,9 +84,9 @@ def reduce(case: Case, x: np.ndarray, relax: float) -> Reduced:
     possible = possible & (rhs[:, flat] >= -FEASIBLE).all(1)
     lines, rhs = matrix[~flat] / norms[~flat, None], rhs[:, ~flat] / norms[~flat]
     disc = None
-    if form.constraints.balls or form.y_set == "ball":
-        centre = c["centre"] + x @ c["C"].T if form.constraints.balls else np.zeros((len(x), form.m))
-        square = c["square"][0] if form.constraints.balls else 1.0
+    if form.balls or form.y_set == "ball":
+        centre = c["centre"] + x @ c["C"].T if form.balls else np.zeros((len(x), form.m))
+        square = c["square"][0] if form.balls else 1.0
         away = centre - base
         inner = away @ null
         squares = square + relax - ((away - inner @ null.T) ** 2).sum(1)
@@ -111,7 +111,7 @@ def _eliminated(case: Case, x: np.ndarray, relax: float) -> tuple[np.ndarray, np
     """y_p(x), Z, and whether the equalities can hold at all."""
     form, c = case.form, case.numbers
     matrix, rhs = np.zeros((0, form.m)), np.zeros((len(x), 0))
-    if form.constraints.equalities:
+    if form.equalities:
         matrix, rhs = c["E"], c["e"] - x @ c["D"].T
     if form.y_set == "simplex":
         matrix, rhs = np.vstack([matrix, np.ones(form.m)]), np.hstack([rhs, np.ones((len(x), 1))])
@@ -132,7 +132,7 @@ def _affine(case: Case, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     below, above = np.isfinite(low), np.isfinite(high)
     matrix = np.vstack([-one[below], one[above]])
     fixed = np.broadcast_to(np.concatenate([-low[below], high[above]]), (len(x), int(below.sum() + above.sum())))
-    if not form.constraints.rows:
+    if not form.rows:
         return matrix, fixed
     return np.vstack([c["A"], matrix]), np.hstack([c["b"] - x @ c["B"].T, fixed])
 
@@ -256,12 +256,12 @@ def entry_minima(case: Case, x: np.ndarray, j: int, low: np.ndarray, high: np.nd
     low, high = np.maximum(low, -reach), np.minimum(high, reach)
     broken = low > high
     low = np.where(broken, high, low)
-    t = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, SCAN)
+    t = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, SCAN_POINTS)
     values = _entry(case, j, t, at_x)
     padded = np.pad(values, ((0, 0), (1, 1)), constant_values=np.inf)
     minimum = (values <= padded[:, :-2]) & (values <= padded[:, 2:])
-    order = np.argsort(np.where(minimum, values, np.inf), 1)[:, :KEPT]
-    width = ((high - low) / (SCAN - 1))[:, None]
+    order = np.argsort(np.where(minimum, values, np.inf), 1)[:, :MAX_MINIMA]
+    width = ((high - low) / (SCAN_POINTS - 1))[:, None]
     picked = np.take_along_axis(t, order, 1)
     left, right = np.maximum(picked - width, low[:, None]), np.minimum(picked + width, high[:, None])
     for _ in range(HALVINGS):

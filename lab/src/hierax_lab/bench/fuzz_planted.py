@@ -31,7 +31,7 @@ def plant(case: Case, rng: np.random.Generator) -> tuple[Numbers, Point | None]:
 
 def _lower_numbers(case: Case, rng: np.random.Generator) -> Numbers:
     form = case.form
-    n, m, r = form.n, form.m, form.constraints.rows
+    n, m, r = form.n, form.m, form.rows
     numbers = {
         "M": definite(rng, m, 0.3, 2.0),
         "q": rng.normal(size=m),
@@ -71,7 +71,7 @@ def _qp(case: Case, rng: np.random.Generator) -> tuple[Numbers, Point | None] | 
     rows = all_rows(_with(case, numbers), x)
     held = rows.matrix[active]
     moves = np.zeros((len(rows.rhs), case.form.n))
-    moves[: case.form.constraints.rows] = -numbers["B"]
+    moves[: case.form.rows] = -numbers["B"]
     jacobian = _jacobian(numbers, held, moves[active])
     return numbers | _with_slope(case, rng, (x, y), jacobian), (x, y)
 
@@ -126,7 +126,7 @@ def _lp(case: Case, rng: np.random.Generator) -> tuple[Numbers, Point | None] | 
     if y is None:
         return None
     slack = numbers["b"] - numbers["B"] @ x - numbers["A"] @ y
-    weights = np.where(slack < 1e-9, rng.uniform(0.05, 0.3, form.constraints.rows), 0.0)
+    weights = np.where(slack < 1e-9, rng.uniform(0.05, 0.3, form.rows), 0.0)
     gradient = -np.concatenate([weights @ numbers["B"], weights @ numbers["A"]])
     q = np.diag(np.concatenate([np.full(form.n, 2.0), np.ones(form.m)]))
     return numbers | _upper_around((x, y), gradient, q), (x, y)
@@ -162,7 +162,7 @@ def _ball(case: Case, rng: np.random.Generator) -> tuple[Numbers, Point | None] 
 
 def _equalities(case: Case, rng: np.random.Generator) -> tuple[Numbers, Point | None] | None:
     form, numbers = case.form, _lower_numbers(case, rng)
-    count = form.constraints.equalities
+    count = form.equalities
     e = rng.normal(size=(count, form.m)) / np.sqrt(form.m)
     d = 0.3 * rng.normal(size=(count, form.n))
     rhs = rng.uniform(-0.5, 0.5, count)

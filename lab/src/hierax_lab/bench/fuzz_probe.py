@@ -14,7 +14,7 @@ from hierax_lab.bench.fuzz_grid import landscape, phi, project
 from hierax_lab.bench.fuzz_judge import judge
 from hierax_lab.bench.fuzz_solvers import solve_one
 
-OFF = (0.03, -0.03, 0.005)  # by which y is moved off the lower solution, in core units
+Y_OFFSETS = (0.03, -0.03, 0.005)  # by which y is moved off the lower solution, in core units
 
 
 class Probed(NamedTuple):
@@ -57,7 +57,7 @@ def _doubtful(case: Case, x: np.ndarray, y: np.ndarray) -> list[tuple[str, np.nd
         below = phi(case, moved[None])[1][0] if case.planted is None else solve_one(case, moved)
         if below is not None and np.isfinite(below).all():
             points.append((name, moved, below))
-    for off in OFF:
+    for off in Y_OFFSETS:
         aside = off * rng.choice([-1.0, 1.0], case.form.m)
         points.append((f"y moved by {off:g}", x, y + aside))
     return points

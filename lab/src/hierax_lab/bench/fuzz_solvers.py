@@ -102,7 +102,7 @@ def all_rows(case: Case, x: np.ndarray, relax: float = 0.0) -> Rows:
     one = np.eye(form.m)
     below, above = np.isfinite(low), np.isfinite(high)
     matrix, rhs = [-one[below], one[above]], [-low[below], high[above]]
-    if form.constraints.rows:
+    if form.rows:
         matrix, rhs = [c["A"], *matrix], [c["b"] - c["B"] @ x, *rhs]
     return Rows(np.vstack(matrix), np.concatenate(rhs) + relax)
 
@@ -122,5 +122,5 @@ def solve_one(case: Case, x: np.ndarray, relax: float = 0.0) -> np.ndarray | Non
     rows = all_rows(case, x, relax)
     if form.lower == "linear":
         return linear_program(cost, rows)
-    equal = Rows(c["E"], c["e"] - c["D"] @ x) if form.constraints.equalities else None
+    equal = Rows(c["E"], c["e"] - c["D"] @ x) if form.equalities else None
     return quadratic_program(c["M"], cost, rows, equal).y

@@ -20,7 +20,7 @@ from hierax_lab.problems.bolib.case import Case
 optimize, threadpoolctl = lazy("scipy.optimize"), lazy("threadpoolctl")
 
 RELAXATION = 1e-8  # t
-ITERATIONS, CHANGE = 60, 1e-12  # of SLSQP, and of F between two of them
+MAX_ITERATIONS, MIN_CHANGE = 60, 1e-12  # of SLSQP; of F between two iterations
 
 
 class _TimeIsUp(Exception):
@@ -28,7 +28,7 @@ class _TimeIsUp(Exception):
 
 
 def kkt_slsqp(case: Case, seconds: float) -> tuple[np.ndarray, np.ndarray]:
-    """The (x, y) at which SLSQP ends, after so many seconds at the latest."""
+    """The (x, y) at which SLSQP ends, after `seconds` at the latest."""
     x0, y0 = (np.asarray(part, float) for part in case.x0y0())
     system = _System(case, x0, y0)
     ends, latest = time.perf_counter() + seconds, [system.start]
@@ -54,7 +54,7 @@ def kkt_slsqp(case: Case, seconds: float) -> tuple[np.ndarray, np.ndarray]:
                 bounds=system.bounds,
                 constraints=constraints,
                 method="SLSQP",
-                options={"maxiter": ITERATIONS, "ftol": CHANGE},
+                options={"maxiter": MAX_ITERATIONS, "ftol": MIN_CHANGE},
             ).x
         except _TimeIsUp:
             found = latest[0]

@@ -20,10 +20,10 @@ from hierax_lab.bench.suites import MEDIUM, PROBLEMS
 from hierax_lab.problems.smd import smd12_as_published
 from hierax_lab.reproduce.comparison import shown_statuses
 
-NOTES = "notes.md"  # of the folder: how its results were made, put at the end of the page
-DIGITS = 10  # of a point: F to more digits than anything is compared at
-BEATEN = 1e-3  # by which a published value must be undercut, relative to 1 + |F|
-WHAT = {
+NOTES = "notes.md"  # file in the folder that says how its results were made; it ends the page
+DIGITS = 10  # of the printed entries of a point
+MIN_IMPROVEMENT = 1e-3  # over a published value that counts as beating it, relative to 1 + |F|
+DESCRIPTIONS = {
     "bolib": "71 small problems of BOLIB (S. Zhou, A. Zemkoho, A. Tin); best points as in `hierax_lab.problems.bolib`",
     "smd": "SMD1 to SMD12 without SMD9 (A. Sinha, P. Malo, K. Deb 2014), 5 + 5 variables; `hierax_lab.problems.smd`",
     "qpec": "qpec-100-1 to 4 of MacMPEC (S. Leyffer); published values, judged one-sided",
@@ -117,7 +117,7 @@ def _rows(suite: str, records: list[dict[str, Any]]) -> list[Row]:
 
 
 def _table(suite: str, rows: list[Row]) -> str:
-    lines = [f"## {suite}", "", f"{WHAT[suite]}.", ""]
+    lines = [f"## {suite}", "", f"{DESCRIPTIONS[suite]}.", ""]
     lines += [
         "| solver | solved, seed by seed | of | median CPU s, cold | compiled | missed by some seed | runs ended |"
     ]
@@ -155,7 +155,7 @@ def _beaten(suite: str, records: list[dict[str, Any]]) -> list[Beaten]:
         if row.get("not_run") or not _confirmed(suite, row):
             continue
         published, value = _published(suite, row), row["upper"]
-        if value < published - BEATEN * (1 + abs(published)) and value < best.get(row["problem"], _NONE).value:
+        if value < published - MIN_IMPROVEMENT * (1 + abs(published)) and value < best.get(row["problem"], _NONE).value:
             best[row["problem"]] = Beaten(row["problem"], row["solver"], value, published, row["x"], row.get("y"))
     return list(best.values())
 

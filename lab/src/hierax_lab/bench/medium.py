@@ -4,7 +4,6 @@ Every answer is judged outside hierax (`medium_judge`). Each problem and solver 
 and without kept programs: the first run is cold, the second, of the same problem object, is compiled.
 """
 
-import json
 import math
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from hierax_lab.bench.medium_judge import Judge
 from hierax_lab.bench.medium_problems import build, missing
 from hierax_lab.bench.medium_report import Found, Record, print_report
 from hierax_lab.bench.medium_solvers import SOLVERS, Answer, NotApplicable
+from hierax_lab.output import write_results
 from hierax_lab.reproduce.workers import Name, Task, run_tasks
 
 TOLERANCE = 1e-4  # at which the certificate is asked
@@ -130,13 +130,12 @@ def run(
         for name in here
         for solver in solvers
     }
-    out.mkdir(parents=True, exist_ok=True)
     found: Found = {}
 
     def keep(results: Found) -> None:
         found.update(results)
         rows = [{"problem": name, "solver": solver, **row} for (name, solver), runs in found.items() for row in runs]
-        (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+        write_results(out, rows)
 
     try:
         run_tasks(tasks, console, parallel, keep, fresh=True)

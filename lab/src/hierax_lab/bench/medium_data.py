@@ -17,7 +17,7 @@ from hierax_lab.reproduce.svm_data import Part, split
 sklearn_datasets = lazy("sklearn.datasets", extra="data")
 
 RIDGE_ROWS, RIDGE_FEATURES = 442, 10
-SVM_ROWS, SVM_FEATURES = (500, 150), 10
+SVM_ROWS, SVM_FEATURES = (500, 150), 10  # rows to train on and to validate
 
 
 def _on_all_data(problem: Problem) -> Problem:

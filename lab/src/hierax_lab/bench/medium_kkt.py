@@ -19,7 +19,7 @@ from hierax_lab.bench.medium_phi import TimeUp
 optimize = lazy("scipy.optimize")
 
 RELAXED = (1e-2, 1e-4, 1e-6, 1e-8)  # eps of one SLSQP run after another
-ITERATIONS = 300  # of each run
+MAX_ITERATIONS = 300  # of each run
 Z = np.ndarray  # all unknowns: x, y, multipliers of rows, of equalities, of finite lower and upper bounds of y
 
 
@@ -138,7 +138,7 @@ def slsqp(form: KKTForm) -> tuple[Z, str]:
                     {"type": "ineq", "fun": form.inequalities, "jac": _jacobian_of(form), "args": (eps,)},
                 ],
                 method="SLSQP",
-                options={"maxiter": ITERATIONS, "ftol": 1e-10},
+                options={"maxiter": MAX_ITERATIONS, "ftol": 1e-10},
             )
             z, ended = found.x, f"exit {found.status}"
     except TimeUp:
@@ -169,7 +169,7 @@ def trust_constr(form: KKTForm) -> tuple[Z, str]:
                 bounds=optimize.Bounds(low, high),
                 constraints=constraints,
                 method="trust-constr",
-                options={"maxiter": ITERATIONS, "gtol": 1e-8, "xtol": 1e-10},
+                options={"maxiter": MAX_ITERATIONS, "gtol": 1e-8, "xtol": 1e-10},
             )
         return found.x, f"exit {found.status}"
     except TimeUp:

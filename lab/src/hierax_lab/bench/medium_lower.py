@@ -17,9 +17,9 @@ clarabel = lazy("clarabel", extra="conic")
 sparse = lazy("scipy.sparse")
 
 MAX_STEPS = 60  # of Newton's method, where G is not quadratic
-SMALL_STEP = 1e-7  # relative: Newton's method on the active rows takes over
-ACCURATE = 1e-8  # KKT residual, relative to the gradient's size, that counts as solved
-TIGHT = 1e-10  # of Clarabel
+SMALL_STEP = 1e-7  # relative length of a step after which Newton's method on the active rows takes over
+SADDLE_TOLERANCE = 1e-8  # relative residual of a linear system that counts as solved
+CLARABEL_TOLERANCE = 1e-10
 
 
 class Unsolved(Exception):
@@ -105,7 +105,7 @@ class LowerLevel:
                 cones.append(clarabel.SecondOrderConeT(len(right)))
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_threads = False, 1
-        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = TIGHT
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = CLARABEL_TOLERANCE
         upper = sparse.csc_matrix(np.triu(hessian))
         rows = sparse.csc_matrix(np.vstack(blocks))
         found = clarabel.DefaultSolver(upper, cost, rows, np.concatenate(rhs), cones, settings).solve()
@@ -206,7 +206,9 @@ def _saddle_solution(hessian: np.ndarray, normals: np.ndarray, right: np.ndarray
     try:
         found = np.linalg.solve(matrix, right)
         size = np.abs(matrix).max() * np.abs(found).max(initial=0.0) + np.abs(right).max(initial=0.0)
-        if np.isfinite(found).all() and np.abs(matrix @ found - right).max(initial=0.0) <= ACCURATE * (1 + size):
+        if np.isfinite(found).all() and np.abs(matrix @ found - right).max(initial=0.0) <= SADDLE_TOLERANCE * (
+            1 + size
+        ):
             return found
     except np.linalg.LinAlgError:
         pass

@@ -12,9 +12,9 @@ from hierax_lab.bench.medium_lower import LowerLevel, Unsolved
 optimize = lazy("scipy.optimize")
 
 UNSOLVED = 1e12  # stands for phi where the lower level has no solution
-FEASIBLE = 1e-6  # of the upper rows, for a point to be kept
-ITERATIONS = 2000
-RUNS, PROGRESS = 20, 1e-9  # runs one after another, each of which must lower phi by so much
+FEASIBLE = 1e-6  # violation of the upper rows up to which a point is kept
+MAX_ITERATIONS = 2000  # of one run of SciPy's methods
+MAX_RUNS, MIN_PROGRESS = 20, 1e-9  # runs one after another; relative decrease of phi for another one
 
 
 class TimeUp(Exception):
@@ -87,10 +87,10 @@ class Phi:
         """
         try:
             with_rows = len(self(x).rows) > 0 or self.case.x_equalities is not None
-            for _ in range(RUNS):
+            for _ in range(MAX_RUNS):
                 before = self.best[0]
                 (self._sqp if with_rows else self._quasi_newton)(x, bounds)
-                if not before - self.best[0] > PROGRESS * (1 + abs(self.best[0])):
+                if not before - self.best[0] > MIN_PROGRESS * (1 + abs(self.best[0])):
                     break
                 x = self.best[1]
         except TimeUp:
@@ -104,7 +104,7 @@ class Phi:
             jac=True,
             bounds=np.stack(bounds, axis=1),
             method="L-BFGS-B",
-            options={"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "ftol": 1e-13, "gtol": 1e-9},
+            options={"maxiter": MAX_ITERATIONS, "maxfun": 2 * MAX_ITERATIONS, "ftol": 1e-13, "gtol": 1e-9},
         )
 
     def _sqp(self, x: np.ndarray, bounds: Bounds) -> None:
@@ -121,5 +121,5 @@ class Phi:
             bounds=np.stack(bounds, axis=1),
             constraints=constraints,
             method="SLSQP",
-            options={"maxiter": ITERATIONS, "ftol": 1e-12},
+            options={"maxiter": MAX_ITERATIONS, "ftol": 1e-12},
         )

@@ -6,13 +6,13 @@ from typing import NotRequired, TypedDict
 from rich.console import Console
 from rich.table import Table
 
-from hierax_lab.reproduce.comparison import FAILED, headed, shown_statuses
+from hierax_lab.reproduce.comparison import FAILED, headed, shown_statuses, target_table
 from hierax_lab.reproduce.workers import Name
 
 FEASIBLE = 1e-5  # violation of an answer that may count as the best known
-SOLVED, PUBLISHED = 1e-4, 1e-3  # of F - F_best, relative to 1 + |F_best|
-SHARE = 0.995  # of the possible decrease, where there are samples
-COLD = 12.0  # CPU seconds that a cold run may take more than a compiled one
+SOLVED, PUBLISHED = 1e-4, 1e-3  # largest F - F_best of a solved problem, relative to 1 + |F_best|
+MIN_SHARE = 0.995  # of the possible decrease, where there are samples
+MAX_COMPILATION = 12.0  # CPU seconds that a cold run may take more than a compiled one
 LIMITS = {  # CPU seconds of Auto, compiled
     "planted-20+200": 3.0,
     "planted-40+400": 8.0,
@@ -21,8 +21,8 @@ LIMITS = {  # CPU seconds of Auto, compiled
     "portfolio-120": 20.0,
     "noisy": 30.0,
 }
-SVM_SECONDS = 40.0
-SVM_SHARE, SVM_SLOPE = 0.99, 1e-3
+SVM_SECONDS = 40.0  # CPU seconds of Auto on the SVM problems, compiled
+SVM_SHARE, SVM_SLOPE = 0.99, 1e-3  # least share of the possible decrease, largest slope of an unproved answer
 
 
 class Record(TypedDict):
@@ -82,7 +82,7 @@ def solved(row: Record, best: float) -> bool:
         return False
     if row["sampled"]:
         part = share(row, best)
-        return part is not None and part >= SHARE
+        return part is not None and part >= MIN_SHARE
     tolerance = PUBLISHED if row["published"] else SOLVED
     return bool(row["upper"] - best <= tolerance * (1 + abs(best)) and row["gap"] <= row["gap_allowed"])
 
@@ -96,11 +96,8 @@ def print_report(console: Console, found: Found) -> bool:
         if rows[0]["not_run"]:
             console.print(f"{problem}, {solver}: not run: {rows[0]['not_run']}", style="dim", soft_wrap=True)
     targets = _targets(found)
-    table = headed("targets (Auto)", "measured", "")
-    for text, measured, met in targets:
-        table.add_row(text, measured, "[green]met[/green]" if met else "[red]not met[/red]")
     if targets:
-        console.print(table)
+        console.print(target_table("targets (Auto)", ("measured",), targets))
     return all(met for _, _, met in targets)
 
 
@@ -152,7 +149,9 @@ def _targets(found: Found) -> list[Target]:
         targets.append(("noisy: with a standard error", "yes" if given else "no", given))
     slow = {problem: row["cold"] - row["compiled"] for problem, row in auto.items()}
     worst = max(slow, key=lambda problem: slow[problem])
-    targets.append((f"cold at most {COLD:g} s more", f"{slow[worst]:.1f} ({worst})", slow[worst] <= COLD))
+    targets.append(
+        (f"cold at most {MAX_COMPILATION:g} s more", f"{slow[worst]:.1f} ({worst})", slow[worst] <= MAX_COMPILATION)
+    )
     if {"planted-20+200", "planted-40+400"} <= auto.keys():
         power = math.log2(auto["planted-40+400"]["compiled"] / auto["planted-20+200"]["compiled"])
         targets.append(("growth from 20+200 to 40+400 at most n^3", f"n^{power:.1f}", power <= 3.0))

@@ -17,7 +17,7 @@ from hierax_lab.bench.medium_lower import Unsolved
 from hierax_lab.bench.medium_phi import Phi
 
 SECONDS = 30.0  # limit of every solver but Auto, unless one is given
-SLSQP_MOST, TRUST_MOST = 450, 60  # unknowns of the KKT form
+MAX_SLSQP_UNKNOWNS, MAX_TRUST_UNKNOWNS = 450, 60  # of the KKT form
 
 
 class Answer(NamedTuple):
@@ -81,8 +81,8 @@ def _kkt(run: Callable[[KKTForm], tuple[np.ndarray, str]], most: int) -> Solver:
 
 SOLVERS: dict[str, Solver] = {
     "Auto": _auto,
-    "SLSQP-KKT": _kkt(slsqp, SLSQP_MOST),
-    "trust-constr-KKT": _kkt(trust_constr, TRUST_MOST),
+    "SLSQP-KKT": _kkt(slsqp, MAX_SLSQP_UNKNOWNS),
+    "trust-constr-KKT": _kkt(trust_constr, MAX_TRUST_UNKNOWNS),
     "phi-LBFGS": _phi_lbfgs,
     "BLOCC": _blocc,
 }

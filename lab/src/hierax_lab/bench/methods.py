@@ -16,7 +16,7 @@ from hierax.extend import METHODS
 from hierax_lab.bench.methods_measure import AUTO, Run, called, measure, method_called
 from hierax_lab.bench.methods_report import draw_profiles, print_report
 from hierax_lab.bench.own_method import line_in, shown, split
-from hierax_lab.output import draw_or_say
+from hierax_lab.output import draw_or_say, write_results
 from hierax_lab.reproduce.workers import Name, Task, run_tasks
 
 NAMES = [*METHODS, AUTO]
@@ -56,7 +56,7 @@ def run_own(
     others = [run for run in stored(beside) if run["problem"] in problems]
 
     def report(own: list[Run]) -> None:
-        print_report(console, [*others, *own], told=[called(target)])
+        print_report(console, [*others, *own], detailed=[called(target)])
         console.print("Seconds compare on one and the same machine only; gradients and runs solved on all.")
 
     return _reported(console, problems, [target], out, parallel, report, others)
@@ -75,12 +75,11 @@ def _reported(
     tasks: dict[Name, Task[list[Run]]] = {
         (problem, method): (measure, (problem, method)) for problem in problems for method in methods
     }
-    out.mkdir(parents=True, exist_ok=True)
     found: list[Run] = []
 
     def keep(results: dict[Name, list[Run]]) -> None:
         found[:] = [run for name in tasks if name in results for run in results[name]]
-        (out / "results.json").write_text(json.dumps({"runs": found}, indent=1) + "\n")
+        write_results(out, {"runs": found})
 
     try:
         run_tasks(tasks, console, parallel, keep)

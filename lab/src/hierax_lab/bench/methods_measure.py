@@ -22,11 +22,11 @@ from hierax_lab.bench.methods_problems import ENTRIES, Entry
 from hierax_lab.bench.own_method import line_in, named_in, shown, split
 from hierax_lab.reproduce.comparison import FAILED
 
-LEVELS = (1e-2, 1e-3)  # of (phi(x) - F*) / (phi(x0) - F*)
-VIOLATION = 1e-6  # that a point may have and count, relative to 1 + |bound| of X; of upper rows, absolute
+LEVELS = (1e-2, 1e-3)  # values of (phi(x) - F*) / (phi(x0) - F*) that a run should reach
+VIOLATION = 1e-6  # largest one of a point that counts: relative to 1 + |x| for X, absolute for upper rows
 STEPS = (1, 2, 3, 4, 7, 11, 18, 30, 48, 78, 127, 207, 336, 546, 886, 1438, 2336, 3793, 6158, 10_000)
 SECONDS = 6.0  # processor seconds of a run, compilation apart
-LEAST_SHARE = 0.1  # of the processor that a run is taken to have: a leg is given so many times its seconds at most
+MIN_SHARE = 0.1  # of the processor that a run is assumed to have: a leg gets at most ten times its seconds by the clock
 AUTO, AUTO_SECONDS = "auto", 60.0  # by the clock, compilation included: twice what it allows itself on these problems
 
 
@@ -222,7 +222,7 @@ def _legs(judge: Judge, build: Callable[[], AbstractMethod], seed: int) -> _Ende
                 state=state,
                 max_steps=goal - done,
                 record_every=goal - done,
-                seconds=(SECONDS - seconds) / max(leg.share, LEAST_SHARE),
+                seconds=(SECONDS - seconds) / max(leg.share, MIN_SHARE),
             )
             counts, status = leg.solution.counts, leg.solution.status
             seconds += leg.share * (counts.seconds - before)

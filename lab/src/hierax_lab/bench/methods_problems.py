@@ -84,7 +84,7 @@ def _of_example(
 def toy_from(start: float, scale: float = 1.0) -> TableCase:
     """The toy from a start in the basin of its best minimiser, which is the second; y*(x) = x.
 
-    `scale` states it in other units: x, y, H and G are so many times as large, F so many times as small.
+    `scale` states it in other units: x, y, H and G are multiplied by it, F is divided by it.
     """
     example = toy(0.0, scale_upper=1 / scale, scale_lower=scale, scale_constraint=scale, stretch=scale)
     example = example._replace(x0=np.asarray(scale * start), y0=np.asarray(scale * start))

@@ -20,7 +20,7 @@ STYLES = ("-", "--", ":")
 SOURCES = {False: "exact functions", True: "samples alone"}
 COSTS = {"seconds": "processor seconds", "gradients": "gradients of f and g"}
 RIGHT_EDGE = 1e3  # of the profiles: ratio to the best beyond which nothing is drawn
-REASON = 90  # characters of a reason that are printed
+MAX_REASON = 90  # characters of a reason that are printed
 
 
 def names(runs: Iterable[Run]) -> list[str]:
@@ -79,8 +79,8 @@ def rows(runs: list[Run], sampled: bool) -> dict[str, dict[str, list[str]]]:
     }
 
 
-def print_report(console: Console, runs: list[Run], told: list[str] | None = None) -> None:
-    """Both tables, how many kinds each method solves, and what it does not: of all methods, or of those in `told`."""
+def print_report(console: Console, runs: list[Run], detailed: list[str] | None = None) -> None:
+    """Both tables, the kinds that each method solves, and its failures: of all methods, or of those in `detailed`."""
     for sampled, text in SOURCES.items():
         if not any(run["sampled"] is sampled for run in runs):
             continue
@@ -95,7 +95,7 @@ def print_report(console: Console, runs: list[Run], told: list[str] | None = Non
     for method in names(runs):
         solved = kinds_solved(runs, method)
         console.print(f"{method}: {len(solved)} of {len(KINDS)} kinds ({', '.join(solved) or 'none'})", highlight=False)
-        for line in failures(runs, method) if told is None or method in told else ():
+        for line in failures(runs, method) if detailed is None or method in detailed else ():
             console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -108,7 +108,7 @@ def failures(runs: list[Run], method: str) -> list[str]:
         reason = run["refused"] or run["status"]
         end = f", ends at {run['end']['gap']:.2g} of the start" if run["end"] else ""
         word = "refuses: " if run["refused"] else ""
-        lines[run["problem"]] = f"{run['problem']}: {word}{' '.join(reason.split())[:REASON]}{end}"
+        lines[run["problem"]] = f"{run['problem']}: {word}{' '.join(reason.split())[:MAX_REASON]}{end}"
     return list(lines.values())
 
 
@@ -164,5 +164,5 @@ def draw_profiles(path: Path, runs: list[Run]) -> Path:
             panel.spines[["top", "right"]].set_visible(False)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
-    figure.suptitle("Nothing set: share of the runs that a method finishes within so many times the least cost")
+    figure.suptitle("Nothing set: share of the runs that a method finishes within a multiple of the least cost")
     return save_figure(figure, path)

@@ -17,12 +17,12 @@ from hierax_lab.problems.bolib.case import Case
 
 optimize = lazy("scipy.optimize")
 
-VIOLATION, GAP, VALUE = 1e-5, 1e-5, 1e-3  # what "solved" asks for
-CONFIRMED = 1e-7  # of both, for a point that beats the reference
-FEASIBLE = 1e-8  # of a reference solution of the lower level
-STARTS, MANY = 25, 100  # of SLSQP: to judge a point, and to confirm one that beats the reference
-GRID = 2001  # points, for a single y
-REACH = 10.0  # half width of the grid, around y, where y has no bounds
+VIOLATION, GAP, VALUE = 1e-5, 1e-5, 1e-3  # largest violation, lower gap and error of F of a solved problem
+CONFIRMED = 1e-7  # largest violation and gap of a point that beats the reference
+FEASIBLE = 1e-8  # largest violation of a reference solution of the lower level
+STARTS, CONFIRMING_STARTS = 25, 100  # of SLSQP: to judge a point, and to confirm one that beats the reference
+GRID_POINTS = 2001  # for a single y
+REACH = 10.0  # half width of the grid around y, in units of 1 + |y|, where y has no bounds
 
 
 class Judgement(NamedTuple):
@@ -73,7 +73,7 @@ class Judge:
         fine = violation <= VIOLATION and gap <= GAP
         better = bool(upper < best - wanted and fine)
         if better:
-            better = bool(max(violation, self._gap(x, y, float(lower), MANY, seed)) <= CONFIRMED)
+            better = bool(max(violation, self._gap(x, y, float(lower), CONFIRMING_STARTS, seed)) <= CONFIRMED)
         solved = fine and (better or abs(upper - best) <= wanted)
         return Judgement(float(upper), float(violation), float(gap), bool(solved), better)
 
@@ -90,7 +90,7 @@ class Judge:
 
     def _on_grid(self, x: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
         reach = REACH * (1 + abs(y[0]))
-        grid = np.linspace(np.maximum(low, y - reach), np.minimum(high, y + reach), GRID)
+        grid = np.linspace(np.maximum(low, y - reach), np.minimum(high, y + reach), GRID_POINTS)
         _, values, rows, _ = jax.vmap(self._values, (None, 0))(x, grid)
         feasible = np.max(np.asarray(rows), axis=1, initial=0.0) <= FEASIBLE
         return float(np.min(np.where(feasible, np.asarray(values), np.inf)))

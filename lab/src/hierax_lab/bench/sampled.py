@@ -5,7 +5,6 @@ SciPy's SLSQP (toy, synthetic), the value of the lower level by the SVM's own re
 network in the usual way.
 """
 
-import json
 import math
 import time
 from pathlib import Path
@@ -24,8 +23,9 @@ from hierax.problems import svm, synthetic, toy
 from hierax.problems.example import Example
 from hierax.problems.toy import SIDE, local_minimisers
 from hierax.problems.weight_decay import cross_entropy, group_norms, perceptron, weight_decay
-from hierax_lab.reproduce import decay_runs, decay_training, svm_runs
-from hierax_lab.reproduce.comparison import headed, shown_statuses
+from hierax_lab.output import write_results
+from hierax_lab.reproduce import decay_run, decay_runs, decay_training, svm_runs
+from hierax_lab.reproduce.comparison import headed, mark, shown_statuses
 from hierax_lab.reproduce.decay_data import CLASSES
 from hierax_lab.reproduce.decay_data import split as digits_split
 from hierax_lab.reproduce.decay_methods import START
@@ -37,14 +37,13 @@ from hierax_lab.reproduce.workers import Name, Task, run_tasks
 
 optimize = lazy("scipy.optimize")
 
-TOY_STARTS, TOGETHER = 200, 10  # starts of the toy, and how many one task takes
-STEP = 1e-4  # of the central differences
-NOISE = 0.2  # share of wrong labels
-NETWORKS = ("digits", "pendigits")  # data sets of the weight-decay problem
-NEAR_TUNED, NEAR_GRID = 0.02, 0.015  # how far the accuracy may stay below tuned SALVF's, and below a grid search's
+NOISE = decay_run.NOISE["noisy"]  # share of wrong labels
+TOY_STARTS, STARTS_PER_TASK = 200, 10
+DIFFERENCE = 1e-4  # step of the central differences
+TUNED_DISTANCE, GRID_DISTANCE = 0.02, 0.015  # accuracy that may be missed to tuned SALVF's, and to a grid search's
 GRID_RANGE = 1.05  # bounds whose validation loss is within this factor of the best one's are the grid's best range
-EXCESS = 1e-4  # of the norm over its bound
-AGREE = 1e-2  # relative difference between a certificate's number and the independent one
+MAX_EXCESS = 1e-4  # of the norm over its bound
+MAX_DISAGREEMENT = 1e-2  # relative difference between a certificate's number and the independent one
 
 
 class Row(TypedDict):
@@ -61,23 +60,26 @@ class Row(TypedDict):
 def run(console: Console, seeds: int, starts: int, data_dir: Path | None, out: Path, parallel: bool = True) -> bool:
     """Run, print the table, write results.json; whether every target is met."""
     tasks: dict[Name, Task[list[Row] | list[float]]] = {
-        ("toy", f"starts {first} to {min(first + TOGETHER, starts) - 1}"): (
+        ("toy", f"starts {first} to {min(first + STARTS_PER_TASK, starts) - 1}"): (
             _toy,
-            (first, min(first + TOGETHER, starts)),
+            (first, min(first + STARTS_PER_TASK, starts)),
         )
-        for first in range(0, starts, TOGETHER)
+        for first in range(0, starts, STARTS_PER_TASK)
     }
     tasks[("synthetic", "as in reproduce rates")] = (_synthetic, ())
     sets, note = svm_names(data_dir)
     for name in sets:
         tasks |= {(f"SVM, {name}", f"seed {seed}"): (_svm, (name, seed, data_dir)) for seed in range(seeds)}
         tasks[(f"SVM, {name}", "tuned")] = (_tuned_svm, (name, seeds, data_dir))
-    for name in NETWORKS:
+    for name in decay_run.DATA_SETS:
         key = f"weight decay, {name}"
         tasks |= {(key, f"seed {seed}"): (_weight_decay, (name, seed)) for seed in range(seeds)}
         tasks[(key, "tuned")] = (_least_accuracy, (name, seeds))
-    out.mkdir(parents=True, exist_ok=True)
-    found = run_tasks(tasks, console, parallel, lambda found: _write(found, out))
+
+    def keep(found: dict[Name, list[Row] | list[float]]) -> None:
+        write_results(out, {", ".join(name): result for name, result in found.items()})
+
+    found = run_tasks(tasks, console, parallel, keep)
     rows: dict[str, list[Row]] = {problem: [] for problem, _ in tasks}
     tuned = {problem: cast(list[float], found[(problem, "tuned")]) for problem, part in tasks if part == "tuned"}
     for (problem, part), result in found.items():
@@ -86,11 +88,6 @@ def run(console: Console, seeds: int, starts: int, data_dir: Path | None, out: P
     if note:
         console.print(note)
     return _report(console, rows, tuned)
-
-
-def _write(found: dict[Name, list[Row] | list[float]], out: Path) -> None:
-    rows = {", ".join(name): result for name, result in found.items()}
-    (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def _report(console: Console, rows: dict[str, list[Row]], tuned: dict[str, list[float]]) -> bool:
@@ -108,7 +105,9 @@ def _report(console: Console, rows: dict[str, list[Row]], tuned: dict[str, list[
             fine = value <= 0.1
         elif problem.startswith("weight decay"):
             value, (by_tuned, by_grid) = float(np.mean(reached)), tuned[problem]
-            target = f"test accuracy >= {by_tuned:.3f} (tuned - {NEAR_TUNED}), {by_grid:.3f} (grid - {NEAR_GRID})"
+            target = (
+                f"test accuracy >= {by_tuned:.3f} (tuned - {TUNED_DISTANCE}), {by_grid:.3f} (grid - {GRID_DISTANCE})"
+            )
             fine = value >= by_tuned and value >= by_grid
         elif tuned[problem]:
             value, least = float(np.mean(reached)), 0.9 * float(np.mean(tuned[problem]))
@@ -121,7 +120,7 @@ def _report(console: Console, rows: dict[str, list[Row]], tuned: dict[str, list[
             f"{problem} ({len(runs)})",
             f"{value:.4g}",
             target,
-            "[green]met[/green]" if fine else "[red]not met[/red]",
+            mark(fine),
             shown_statuses(row["status"] for row in runs),
             f"{np.median([row['seconds'] for row in runs]):.1f}",
             f"{sum(row['true'] for row in runs)} of {len(runs)}",
@@ -193,9 +192,11 @@ def slope_is_true(problem: Problem, certificate: Certificate) -> bool:
     for _ in range(3):
         way = rng.normal(size=x.size)
         way /= np.linalg.norm(way)
-        ends = [_value_above(problem, tree(jnp.asarray(x + side * STEP * way)), certificate.y) for side in (1.0, -1.0)]
-        measured = (ends[0] - ends[1]) / (2 * STEP)
-        if abs(measured - claimed @ way) > AGREE * (1 + certificate.hypergradient_scale):
+        ends = [
+            _value_above(problem, tree(jnp.asarray(x + side * DIFFERENCE * way)), certificate.y) for side in (1.0, -1.0)
+        ]
+        measured = (ends[0] - ends[1]) / (2 * DIFFERENCE)
+        if abs(measured - claimed @ way) > MAX_DISAGREEMENT * (1 + certificate.hypergradient_scale):
             return False
     return True
 
@@ -231,7 +232,7 @@ def _svm(name: str, seed: int, data_dir: Path | None) -> list[Row]:
     judge = svm_runs.Judge(parts, "softmax")
     (before, after), _, (_, value) = judge(np.stack([np.asarray(example.x0), np.asarray(run.solution.x)]))
     gap, claimed = float(example.problem.lower(run.solution.x, run.solution.y, None)) - value, run.certificate.lower_gap
-    return [run.row(before - after, claimed is not None and abs(claimed - gap) <= AGREE * (1 + abs(value)))]
+    return [run.row(before - after, claimed is not None and abs(claimed - gap) <= MAX_DISAGREEMENT * (1 + abs(value)))]
 
 
 def _tuned_svm(name: str, seeds: int, data_dir: Path | None) -> list[float]:
@@ -255,10 +256,10 @@ def _weight_decay(name: str, seed: int) -> list[Row]:
     accuracy = float(decay_training.score(network, parts.test).accuracy[0])
     trained = float(cross_entropy(jax.tree.map(lambda leaf: leaf[0], network), parts.train))
     value, bound = float(run.certificate.reference.value), float(np.ravel(run.solution.x)[0])
-    held = float(group_norms(run.solution.y, "all")[0]) - bound <= EXCESS
+    held = float(group_norms(run.solution.y, "all")[0]) - bound <= MAX_EXCESS
     (grid,) = decay_runs.run_grid(name, NOISE, decay_runs.Size(seeds=1), None, first=seed)
     inside = _within_best(bound, np.asarray(grid["validation"]))
-    return [run.row(accuracy, value <= trained + AGREE * (1 + abs(trained)) and held and inside)]
+    return [run.row(accuracy, value <= trained + MAX_DISAGREEMENT * (1 + abs(trained)) and held and inside)]
 
 
 def _within_best(bound: float, losses: np.ndarray) -> bool:
@@ -266,7 +267,7 @@ def _within_best(bound: float, losses: np.ndarray) -> bool:
 
     Every bound of the grid stands for what is nearer to it than to the next.
     """
-    bounds = np.geomspace(decay_runs.SMALLEST, decay_runs.LARGEST, losses.size)
+    bounds = np.geomspace(decay_runs.MIN_BOUND, decay_runs.MAX_BOUND, losses.size)
     good, half_step = bounds[losses <= GRID_RANGE * np.nanmin(losses)], (bounds[1] / bounds[0]) ** 0.5
     return bool(good[0] / half_step <= bound <= good[-1] * half_step)
 
@@ -277,4 +278,4 @@ def _least_accuracy(name: str, seeds: int) -> list[float]:
     runs = decay_runs.run_method(name, NOISE, "SALVF", size, None)
     tuned = [curve.final["accuracy"] for curve in runs if not curve.failed]
     grid = [row["grid"]["accuracy"] for row in decay_runs.run_grid(name, NOISE, size, None)]
-    return [float(np.mean(tuned)) - NEAR_TUNED if tuned else math.nan, float(np.mean(grid)) - NEAR_GRID]
+    return [float(np.mean(tuned)) - TUNED_DISTANCE if tuned else math.nan, float(np.mean(grid)) - GRID_DISTANCE]

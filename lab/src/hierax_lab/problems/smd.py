@@ -18,7 +18,7 @@ from hierax.problems.example import Example, Known
 from hierax_lab.problems.bolib.case import Case, Point
 
 NUMBERS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12)
-EDGE = 1e-5  # closed bounds stay so far from the ends of the paper's open intervals, where tan and log are infinite
+EDGE = 1e-5  # distance of the closed bounds to the ends of the paper's open intervals, where tan and log are infinite
 SOURCE = (
     "A. Sinha, P. Malo, K. Deb: Test problem construction for single-objective bilevel optimization, Evol. Comput. 22 "
     "(2014) 439-477"
@@ -244,6 +244,7 @@ def smd(number: int, p: int = 3, q: int | None = None, r: int = 2, s: int | None
     case = smd_case(number, p, q, r, s)
     x, y = (np.asarray(part) for part in case.best)
     known = Known(x=x, y=y, multipliers=None, upper=case.values[0])
+    assert case.start is not None
     x0, y0 = (np.asarray(part) for part in case.start)
     return Example(case.problem(), x0, y0, [known], case.source)
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#1f6fb4", "#d1602b", "#3a9a5b", "#8b5fbf", "#b8860b", "#555555", "#c2185b")
-LINES = ("--", ":", "-.", (0, (1, 4)), (0, (5, 5)))
-MOST_OF_IT = 0.98  # of a figure's width: what a legend may take
-WIDTH = 160  # characters of the tables where the output is a file
+LINE_STYLES = ("--", ":", "-.", (0, (1, 4)), (0, (5, 5)))
+LEGEND_WIDTH = 0.98  # largest share of a figure's width that a legend takes
+FILE_WIDTH = 160  # characters of a line where the output is a file
 
 # Names of the statuses whose `failed` is true: such a run is no result.
 FAILED = frozenset(("nonfinite", "diverged", "infeasible", "unbounded_lower", "unbounded_upper", "data_error"))
@@ -42,7 +42,7 @@ class TargetRow(TypedDict):
 
 def report_console() -> Console:
     """The terminal, or where the output is a file a console wide enough for the tables."""
-    return Console(width=None if Console().is_terminal else WIDTH)
+    return Console(width=None if Console().is_terminal else FILE_WIDTH)
 
 
 class Axis(NamedTuple):
@@ -60,6 +60,24 @@ def headed(title: str, *headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right")
     return table
+
+
+def mark(met: bool | None) -> str:
+    """Whether a target is met, for a table; None: not judged."""
+    return "-" if met is None else "[green]met[/green]" if met else "[red]not met[/red]"
+
+
+def target_table(title: str, headings: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Table:
+    """A table whose rows are texts, and last whether the target is met."""
+    table = headed(title, *headings, "")
+    for *texts, met in rows:
+        table.add_row(*texts, mark(met))
+    return table
+
+
+def target(where: str, wanted: str, measured: str, met: bool) -> TargetRow:
+    """A judged target of a data set."""
+    return {"set": where, "target": wanted, "measured": measured, "met": bool(met)}
 
 
 def endings(finals: Sequence[Row]) -> Row:
@@ -101,20 +119,18 @@ def print_judgement(console: Console, judged: list[TargetRow] | None, statements
     if judged is None:
         console.print("A quick run is not judged.\n")
     else:
-        table = headed("targets for SALVF", "target", "measured", "")
-        for row in judged:
-            mark = "[green]met[/green]" if row["met"] else "[red]not met[/red]"
-            table.add_row(row["set"], row["target"], row["measured"], mark)
-        console.print(table)
+        rows = [tuple(row.values()) for row in judged]
+        console.print(target_table("targets for SALVF", ("target", "measured"), rows))
     print_verdicts(console, statements)
 
 
-def print_verdicts(console: Console, statements: Sequence[Verdict]) -> None:
-    """The paper's statements, each with its evidence."""
+def print_verdicts(console: Console, statements: Sequence[Verdict], heading: str = "The paper says") -> None:
+    """Statements, whether each holds, and the evidence."""
+    console.print(heading, style="bold")
     for statement in statements:
         console.print(f'"{statement.statement}": {statement.holds}', highlight=False, style="bold", soft_wrap=True)
         for line in statement.evidence:
-            console.print(f"  {line}", highlight=False, soft_wrap=True)
+            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
 def draw_panels(
@@ -151,7 +167,7 @@ def draw_panels(
             panel = panels[i, j]
             if column.log:
                 panel.set_xscale("log")
-            for (text, level), style in zip(levels.get(row.field, {}).items(), LINES, strict=False):
+            for (text, level), style in zip(levels.get(row.field, {}).items(), LINE_STYLES, strict=False):
                 panel.axhline(level, color="black", lw=0.8, ls=style, label=text)
             panel.set(xlabel=column.text, ylabel=row.text)
             panel.grid(alpha=0.25)
@@ -179,6 +195,6 @@ def place_legend(figure: "Figure", handles: Sequence[Any], labels: Sequence[str]
     for lines in range(1, len(labels) + 1):
         columns = -(-len(labels) // lines)
         legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
-        if legend.get_window_extent(renderer).width <= MOST_OF_IT * figure.bbox.width or columns == 1:
+        if legend.get_window_extent(renderer).width <= LEGEND_WIDTH * figure.bbox.width or columns == 1:
             return
         legend.remove()

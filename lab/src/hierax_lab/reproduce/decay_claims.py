@@ -3,17 +3,19 @@
 `summary` makes one row per method from its runs; `targets` and `verdicts` read those rows and nothing else.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from hierax_lab.reproduce.comparison import Row, TargetRow, endings, shown_endings, shown_mean
+from hierax_lab.reproduce.comparison import Row, TargetRow, endings, shown_endings, shown_mean, target
 from hierax_lab.reproduce.decay_runs import Curve
 from hierax_lab.reproduce.verdict import Verdict
 
-GAIN = 0.06  # least gain of test accuracy over no weight decay, with noisy labels ...
-SURE = 3.0  # ... and how many standard errors it has to exceed
-NEAR = 0.015  # how far below the grid search's accuracy SALVF may stay ...
-CHEAP = 0.25  # ... for this share of its gradients at most
-LESS = 0.10  # least relative decrease of the test loss, with clean labels
+MIN_GAIN = 0.06  # of test accuracy over no weight decay, with noisy labels
+MIN_ERRORS = 3.0  # standard errors that the gain has to exceed
+GRID_DISTANCE = 0.015  # test accuracy that SALVF may miss to the grid search's
+MAX_GRADIENTS = 0.25  # share of the grid search's gradients that SALVF may take
+MIN_LOSS_DECREASE = 0.10  # relative, of the test loss, with clean labels
 
 Summaries = dict[tuple[str, str], dict[str, Row]]  # by data set and kind of labels, then by method
 
@@ -60,20 +62,14 @@ def _column(grids: list[Row], kind: str, key: str) -> np.ndarray:
 
 
 def _row(columns: dict[str, np.ndarray], none: dict[str, np.ndarray], grid: dict[str, np.ndarray]) -> Row:
+    """Means over the seeds, each with its standard error."""
     accuracy, loss = columns["accuracy"], columns["loss"]
-    return {
-        "bound": np.mean(columns["bound"], axis=0).tolist(),
-        "bound_se": np.asarray(_error(columns["bound"])).tolist(),
-        "accuracy": float(accuracy.mean()),
-        "accuracy_se": float(_error(accuracy)),
-        "loss": float(loss.mean()),
-        "loss_se": float(_error(loss)),
-        "gain": float(np.mean(accuracy - none["accuracy"])),
-        "gain_se": float(_error(accuracy - none["accuracy"])),
-        "loss_ratio": float(loss.mean() / none["loss"].mean()),
-        "to_grid": float(np.mean(accuracy - grid["accuracy"])),
-        "to_grid_se": float(_error(accuracy - grid["accuracy"])),
-    }
+    means = {"bound": columns["bound"], "accuracy": accuracy, "loss": loss}
+    means |= {"gain": accuracy - none["accuracy"], "to_grid": accuracy - grid["accuracy"]}
+    row: Row = {"loss_ratio": float(loss.mean() / none["loss"].mean())}
+    for name, values in means.items():
+        row[name], row[f"{name}_se"] = np.mean(values, axis=0).tolist(), np.asarray(_error(values)).tolist()
+    return row
 
 
 def _error(values: np.ndarray) -> np.ndarray:
@@ -86,54 +82,29 @@ def targets(summaries: Summaries, training: int) -> list[TargetRow]:
 
     Where a run of SALVF failed, that alone is judged, and not met.
     """
-    judged = []
-    for (name, labels), rows in summaries.items():
-        ours, grid = rows["SALVF"], rows["grid search"]
-        where = f"{name}, {labels}"
-        if ours["finished"] < ours["runs"]:
-            judged.append(_target(where, "every run of SALVF finishes", shown_endings(ours), False))
-            continue
-        if labels == "clean":
-            judged.append(
-                _target(
-                    where,
-                    f"test loss at least {LESS:.0%} below no weight decay",
-                    f"{1 - ours['loss_ratio']:.1%} below",
-                    1 - ours["loss_ratio"] >= LESS,
-                )
-            )
-            continue
-        sure = ours["gain"] / ours["gain_se"] if ours["gain_se"] > 0 else np.inf
-        judged.append(
-            _target(
-                where,
-                f"accuracy at least {GAIN:.2f} above no weight decay, by more than {SURE:g} standard errors",
-                f"{ours['gain']:+.3f} +- {ours['gain_se']:.3f}",
-                ours["gain"] >= GAIN and sure > SURE,
-            )
-        )
-        judged.append(
-            _target(
-                where,
-                f"accuracy within {NEAR:.3f} of the grid search's",
-                f"{ours['to_grid']:+.3f} +- {ours['to_grid_se']:.3f}",
-                ours["to_grid"] >= -NEAR,
-            )
-        )
+    return [
+        target(f"{name}, {labels}", *judged)
+        for (name, labels), rows in summaries.items()
+        for judged in _judged(rows["SALVF"], rows["grid search"], labels, training)
+    ]
+
+
+def _judged(ours: Row, grid: Row, labels: str, training: int) -> Iterator[tuple[str, str, bool]]:
+    """What is wanted, measured and met."""
+    if ours["finished"] < ours["runs"]:
+        yield "every run of SALVF finishes", shown_endings(ours), False
+    elif labels == "clean":
+        less, wanted = 1 - ours["loss_ratio"], f"test loss at least {MIN_LOSS_DECREASE:.0%} below no weight decay"
+        yield wanted, f"{less:.1%} below", less >= MIN_LOSS_DECREASE
+    else:
+        errors = ours["gain"] / ours["gain_se"] if ours["gain_se"] > 0 else np.inf
+        wanted = f"accuracy at least {MIN_GAIN:.2f} above no weight decay, by more than {MIN_ERRORS:g} standard errors"
+        yield wanted, shown_mean(ours, "gain", "+.3f"), ours["gain"] >= MIN_GAIN and errors > MIN_ERRORS
+        wanted = f"accuracy within {GRID_DISTANCE:.3f} of the grid search's"
+        yield wanted, shown_mean(ours, "to_grid", "+.3f"), ours["to_grid"] >= -GRID_DISTANCE
         spent = (ours["gradients"] + training) / grid["gradients"]
-        judged.append(
-            _target(
-                where,
-                f"gradients, with the last training, at most {CHEAP:.0%} of the grid's",
-                f"{spent:.1%}",
-                spent <= CHEAP,
-            )
-        )
-    return judged
-
-
-def _target(where: str, target: str, measured: str, met: bool) -> TargetRow:
-    return {"set": where, "target": target, "measured": measured, "met": bool(met)}
+        wanted = f"gradients, with the last training, at most {MAX_GRADIENTS:.0%} of the grid's"
+        yield wanted, f"{spent:.1%}", spent <= MAX_GRADIENTS
 
 
 def verdicts(summaries: Summaries, methods: list[str]) -> list[Verdict]:

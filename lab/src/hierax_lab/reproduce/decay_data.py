@@ -11,8 +11,8 @@ import numpy as np
 from hierax.problems.weight_decay import Images
 from hierax_lab.datasets import load
 
-TRAIN, VALIDATION = 200, 200
-CLASSES = 10
+TRAIN, VALIDATION = 200, 200  # rows
+CLASSES = 10  # digits
 
 
 class Split(NamedTuple):

@@ -13,11 +13,11 @@ import optax
 from hierax import BLOCC, SALM, SALVF, AbstractMethod, BiCGAFFA, MaxMin, Plain, Steps, Storm
 from hierax.problems.weight_decay import Bounds
 
-BATCH = 32  # of both levels
+BATCH = 32  # rows of a batch, on both levels
 START = 4.0  # the norm that the bounds allow at the start
 C = 3.0  # weight of the lower level, for the methods that have a constant one
-X_STEP = 2.0 / C
-RATE = 1e-2  # of Adam, which moves y
+X_STEP = 2.0 / C  # of SALVF
+RATE = 1e-2  # learning rate of Adam, which moves y
 VR_BETA = 0.7  # Adam hides the length of its steps, so Storm needs a constant
 
 

@@ -5,7 +5,6 @@ train on the validation rows, as the y of every bilevel method does. The paper's
 is a network trained anew on the training part under the bound a method ends with.
 """
 
-import dataclasses
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hierax_lab.output import draw_or_say, new_figure, save_figure, versions, write_json
+from hierax_lab.output import new_figure, save_figure
 from hierax_lab.reproduce import published
 from hierax_lab.reproduce.comparison import (
     COLOURS,
@@ -22,12 +21,11 @@ from hierax_lab.reproduce.comparison import (
     headed,
     labelled,
     mean_and_error,
-    report_console,
     shown_endings,
     shown_mean,
 )
+from hierax_lab.reproduce.decay_methods import START as ACTIVE_START
 from hierax_lab.reproduce.decay_published_runs import (
-    ACTIVE_START,
     BATCH,
     C1,
     C2,
@@ -35,7 +33,6 @@ from hierax_lab.reproduce.decay_published_runs import (
     GAMMA1,
     GAMMA2,
     HIDDEN,
-    NO_BOUND,
     START,
     STEP,
     Curve,
@@ -44,12 +41,14 @@ from hierax_lab.reproduce.decay_published_runs import (
     run_method,
     run_training,
 )
+from hierax_lab.reproduce.decay_runs import NO_BOUND
+from hierax_lab.reproduce.experiment import Content, Run, experiment
 from hierax_lab.reproduce.published import CHANGED, CODE, DECAY_EPOCHS, OURS, PAPER, Given
 from hierax_lab.reproduce.verdict import Verdict
-from hierax_lab.reproduce.workers import Name, Task, run_tasks
+from hierax_lab.reproduce.workers import Name, Task
 
 QUICK_EPOCHS = 2
-NONE, MORE = "no weight decay", "no weight decay, validation rows too"
+NONE, MORE = "no weight decay", "no weight decay, validation rows too"  # networks trained beside the methods
 
 SETTINGS = (
     Given("data", "digits (1,797 images), standardised", CODE),
@@ -70,57 +69,34 @@ SETTINGS = (
 )
 
 
-def run(
-    out: Path,
-    quick: bool = False,
-    seeds: int | None = None,
-    data_dir: Path | None = None,
-    console: Console | None = None,
-) -> dict[str, object]:
+@experiment
+def run(run: Run) -> Content:
     """Run every method and the networks beside them, write metrics.json, curves.npz and a figure, print the tables.
 
-    Args:
-        out: folder for the results.
-        quick: one seed, two epochs, SALVF only: shows that everything works.
-        seeds: number of initial networks; None: 3.
-        data_dir: handed to `datasets.load`.
-        console: where to print; None: the terminal.
-
-    Returns:
-        What metrics.json holds.
+    A quick run has one seed, two epochs and SALVF alone.
     """
-    console = console or report_console()
-    seeds, epochs = seeds or (1 if quick else published.SEEDS), QUICK_EPOCHS if quick else EPOCHS
-    names = [name for name in methods() if not quick or name == "SALVF"]
+    seeds, epochs = run.seeds or run.sized(published.SEEDS, 1), run.sized(EPOCHS, QUICK_EPOCHS)
+    names = run.sized([*methods()], ["SALVF"])
     tasks: dict[Name, Task[list[Curve] | np.ndarray]] = {
-        (name,): (run_method, (name, seeds, epochs, data_dir)) for name in names
+        (name,): (run_method, (name, seeds, epochs, run.data_dir)) for name in names
     }
     for name, more in ((NONE, False), (MORE, True)):
-        tasks[(name,)] = (run_training, ([NO_BOUND] * seeds, more, epochs, data_dir))
-    found = run_tasks(tasks, console, not quick)
+        tasks[(name,)] = (run_training, ([NO_BOUND] * seeds, more, epochs, run.data_dir))
+    found = run.measured(tasks)
     every = {name: cast(list[Curve], found[(name,)]) for name in names}
     trained = {name: cast(np.ndarray, found[(name,)]) for name in (NONE, MORE)}
     judged = {
-        name: run_training([curve.final["bound"] for curve in curves], False, epochs, data_dir)[:, -1, 0]
+        name: run_training([curve.final["bound"] for curve in curves], False, epochs, run.data_dir)[:, -1, 0]
         for name, curves in every.items()
     }
     rows = summary(every, trained, judged)
     statements = verdicts(rows)
-    content: dict[str, object] = {
-        "settings": [setting._asdict() for setting in SETTINGS],
-        "quick": quick,
-        "seeds": seeds,
-        "epochs": epochs,
-        "versions": versions(),
-        "rows": rows,
-        "released": {row.method: row.figures for row in published.DECAY_ACCURACY},
-        "statements": [dataclasses.asdict(statement) for statement in statements],
-    }
-    write_json(out / "metrics.json", content)
-    _write_curves(out / "curves.npz", every, trained)
-    print_tables(console, rows, statements, quick)
-    draw_or_say(lambda: draw(out / "figures" / "weight-decay.png", every, trained), console.out)
-    console.print(f"Results: {out}", highlight=False)
+    common = {**published.common_content(run, SETTINGS), "seeds": seeds, "epochs": epochs}
+    released = {row.method: row.figures for row in published.DECAY_ACCURACY}
+    content = run.write({**common, "rows": rows, "released": released}, statements)
+    run.write_curves(every, ("epochs", "accuracy", "norms", "bounds", "seconds"), **trained)
+    print_tables(run.console, rows, statements, run.quick)
+    run.draw(lambda folder: draw(folder / "weight-decay.png", every, trained))
     return content
 
 
@@ -196,16 +172,6 @@ def verdicts(rows: dict[str, Row]) -> list[Verdict]:
             [", ".join(f"{name} {value:.1f} s" for name, value in seconds.items()) + " for all epochs"],
         ),
     ]
-
-
-def _write_curves(path: Path, every: dict[str, list[Curve]], trained: dict[str, np.ndarray]) -> None:
-    arrays = {
-        f"{name}/{seed}/{field}": getattr(curve, field)
-        for name, curves in every.items()
-        for seed, curve in enumerate(curves)
-        for field in ("epochs", "accuracy", "norms", "bounds", "seconds")
-    }
-    np.savez(path, allow_pickle=False, **arrays, **trained)
 
 
 # -- tables and figure ------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ of its y, as in the paper's figure; a network trained anew on the training part 
 
 import dataclasses
 import functools
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from hierax import BLOCC, SALM, SALVF, AbstractMethod, Decay, HieraxWarning, Info, MaxMin, Plain, Steps, Storm, solve
+from hierax import BLOCC, SALM, SALVF, AbstractMethod, Info, MaxMin, solve
 from hierax.problems.weight_decay import (
     Images,
     Network,
@@ -29,14 +28,14 @@ from hierax.problems.weight_decay import (
 from hierax_lab.datasets import load
 from hierax_lab.reproduce.comparison import Row
 from hierax_lab.reproduce.decay_data import CLASSES, Split
+from hierax_lab.reproduce.decay_methods import START as ACTIVE_START
+from hierax_lab.reproduce.published import as_printed, printed_schedule_allowed
 
 SHARES = (0.6, 0.2)  # of the rows, to train and to validate; the rest is the test set
-HIDDEN, BATCH, EPOCHS = 128, 64, 100
+HIDDEN, BATCH, EPOCHS = 128, 64, 100  # width of the hidden layer, rows of a batch, passes over the training rows
 START = 20.0  # the bound C at the start
-C1, C2, STEP = 1.0, 0.2, 0.1
-GAMMA1, GAMMA2, S = 1.0, 1.0, 5
-ACTIVE_START = 4.0  # that of `hierax reproduce weight-decay`: a bound that holds the network from the first step on
-NO_BOUND = 1e6
+C1, C2, STEP = 1.0, 0.2, 0.1  # weights of the value function and of the constraint; length of every step
+GAMMA1, GAMMA2, S = 1.0, 1.0, 5  # of the envelope; inner steps
 
 
 class Published(NamedTuple):
@@ -66,23 +65,9 @@ class Curve:
 
 def printed(reduced: bool) -> SALVF:
     """Algorithm 2, or 3 where `reduced`, as printed, every step .1; w starts where the last inner loop ended."""
-    step = Decay(STEP, a=1.0, power=1 / 3 if reduced else 0.0)
-    return SALVF(
-        c1=C1,
-        c2=C2,
-        gamma1=GAMMA1,
-        gamma2=GAMMA2,
-        penalty="quadratic",
-        steps=Steps(x=step, y=step, z=step),
-        inner=SALM(steps=S, batch=BATCH, eta=always, rho=always, warm=True, rule="paper"),
-        direction=Storm(schedule="paper", z=True) if reduced else Plain(),
-        control_variate=False,
-        follow=False,
-        adapt=(),
-        start="given",
-        batch_zeta=BATCH,
-        batch_xi=BATCH,
-    )
+    inner = SALM(steps=S, batch=BATCH, eta=always, rho=always, warm=True, rule="paper")
+    weights = {"c1": C1, "c2": C2, "gamma1": GAMMA1, "gamma2": GAMMA2}
+    return as_printed(STEP, reduced, **weights, inner=inner, batch_zeta=BATCH, batch_xi=BATCH)
 
 
 def always(k: Array, j: Array) -> Array:
@@ -145,13 +130,9 @@ def _run(given: Published, parts: Split, seed: int, epochs: int) -> Curve:
         norm = float(group_norms(info.y, "all")[0])
         kept.append((float(test_accuracy(info.y, parts.test)), norm, float(np.asarray(info.x)[0])))
 
-    with warnings.catch_warnings():
-        # The printed schedule of beta warns; it is here on purpose.
-        warnings.filterwarnings("ignore", message="Storm", category=HieraxWarning)
+    with printed_schedule_allowed():
         solution = solve(
-            example.problem,
-            example.x0,
-            example.y0,
+            *example[:3],
             given.method,
             max_steps=per_epoch * epochs,
             record_every=per_epoch,

@@ -20,9 +20,9 @@ from hierax_lab.reproduce.decay_methods import BATCH, ENTRIES, START, Entry
 from hierax_lab.reproduce.recorded import run_recorded
 
 NO_BOUND = 1e6  # a bound that no network reaches: training without weight decay
-SMALLEST, LARGEST = 2.0, 30.0  # ends of the grid of bounds, which is geometric
+MIN_BOUND, MAX_BOUND = 2.0, 30.0  # ends of the grid of bounds, which is geometric
 HIDDEN = 32  # width of the hidden layer
-COUNT = {"all": 1, "layers": 2, "tensors": 4}  # how many bounds there are of each kind
+BOUND_COUNTS = {"all": 1, "layers": 2, "tensors": 4}  # number of bounds of each kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _run(
     name: str, noise: float, entry: Entry, method: AbstractMethod, seed: int, size: Size, data_dir: Path | None
 ) -> Curve:
     parts = split(name, seed, noise, data_dir)
-    start = START / COUNT[entry.bounds] ** 0.5
+    start = START / BOUND_COUNTS[entry.bounds] ** 0.5
     example = weight_decay(parts.train, parts.validation, bounds=entry.bounds, hidden=HIDDEN, start=start, seed=seed)
     steps = max(size.records, round(size.share * entry.steps))
     run = run_recorded(example, method, steps, steps // size.records, size.records, seed)
@@ -108,7 +108,7 @@ def run_grid(name: str, noise: float, size: Size, data_dir: Path | None, first: 
 def _grid(name: str, noise: float, seed: int, size: Size, data_dir: Path | None) -> Row:
     parts = split(name, seed, noise, data_dir)
     initial = perceptron(jax.random.key(seed), parts.train[0].shape[1], HIDDEN, CLASSES)
-    bounds = np.geomspace(SMALLEST, LARGEST, size.grid)
+    bounds = np.geomspace(MIN_BOUND, MAX_BOUND, size.grid)
     caps = jnp.asarray(np.append(bounds, NO_BOUND)[:, None], jnp.float32)
     networks = training.trained(parts.train, initial, caps, jax.random.key(seed), "all", size.training)
     validated, tested = training.score(networks, parts.validation), training.score(networks, parts.test)

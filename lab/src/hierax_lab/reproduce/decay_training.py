@@ -14,12 +14,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from hierax.problems.weight_decay import Bounds, Images, Network, class_scores, cross_entropy, group_norms, within
 
-STEPS = 3000
-BATCH, RATE, MOMENTUM = 32, 0.05, 0.9
+STEPS = 3000  # of a training
+BATCH, RATE, MOMENTUM = 32, 0.05, 0.9  # rows of a batch, length of a step, momentum
 
 
 class Score(NamedTuple):
-    """What a network does on a part of the data, and the norms it ends with."""
+    """Loss and accuracy of networks on a part of the data."""
 
     loss: np.ndarray
     accuracy: np.ndarray

@@ -5,12 +5,16 @@ change where what they state is wrong or too long to run. The stored figures are
 code comes with (docs/methods/released-code.md).
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
+from hierax import SALVF, Decay, HieraxWarning, Plain, Steps, Storm
 from hierax_lab.reproduce.comparison import headed, print_verdicts
+from hierax_lab.reproduce.experiment import Content, Run
 from hierax_lab.reproduce.verdict import Verdict
 
 RELEASED = "github nht2018/salvf, 2025-08-03"
@@ -62,6 +66,29 @@ DECAY_ACCURACY = (
 )
 
 
+def as_printed(step: float, reduced: bool = False, **settings: Any) -> SALVF:
+    """Algorithm 2, or 3 where `reduced`, as printed: one step size for x, y and z, and nothing adapted."""
+    alpha = Decay(step, a=1.0, power=1 / 3 if reduced else 0.0)
+    return SALVF(
+        penalty="quadratic",
+        steps=Steps(x=alpha, y=alpha, z=alpha),
+        direction=Storm(schedule="paper", z=True) if reduced else Plain(),
+        control_variate=False,
+        follow=False,
+        adapt=(),
+        start="given",
+        **settings,
+    )
+
+
+@contextmanager
+def printed_schedule_allowed() -> Iterator[None]:
+    """No warning about the printed schedule of beta, which the published runs have on purpose."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Storm", category=HieraxWarning)
+        yield
+
+
 def stored(table: Sequence[Stored], method: str) -> tuple[float | None, ...]:
     """The figures of a method; Nones where the released results have none."""
     for row in table:
@@ -73,6 +100,11 @@ def stored(table: Sequence[Stored], method: str) -> tuple[float | None, ...]:
 def shown(value: float | None, form: str = ".4f") -> str:
     """A figure as text; "-" where there is none."""
     return "-" if value is None else format(value, form)
+
+
+def common_content(run: Run, settings: Sequence[Given]) -> Content:
+    """What metrics.json of every published run begins with."""
+    return {"settings": [setting._asdict() for setting in settings], "quick": run.quick}
 
 
 def print_settings(console: Console, settings: Sequence[Given]) -> None:

@@ -12,9 +12,9 @@ from hierax_lab.reproduce.rates_vr import LongRun, grown
 # Ranges from the prototype's measurements, well inside the spread between seeds.
 SLOPE_W, SLOPE_LAM = (-1.15, -0.9), (-10.0, -0.85)
 SLOPE_SHORT = (-0.7, -0.4)  # of lam with rho = 0.25/gamma2
-SIXTEEN = (12.0, 20.0)  # of a ratio that the theorem puts at 16
-NEAR = 0.15  # a slope this close to the predicted one counts as seen
-ANY = float("inf")  # no upper end
+RATIO_16 = (12.0, 20.0)  # of a ratio that the theorem puts at 16
+SLOPE_TOLERANCE = 0.15  # a slope this close to the predicted one counts as seen
+UNBOUNDED = float("inf")  # a range without an upper end
 
 
 class Target(NamedTuple):
@@ -50,13 +50,13 @@ def _inner_targets(inner: dict) -> Iterator[Target]:
         yield Target(f"inner slope of lam, {name}", fits["lam"]["slope"], *SLOPE_LAM)
     short = inner["variants"]["rho = 0.25/gamma2"]["lam"]["slope"]
     yield Target("inner slope of lam, rho = 0.25/gamma2", short, *SLOPE_SHORT)
-    yield Target("w error at s = 1000, no cap over capped", inner["uncapped_over_capped_at_1000"], 1e3, ANY)
+    yield Target("w error at s = 1000, no cap over capped", inner["uncapped_over_capped_at_1000"], 1e3, UNBOUNDED)
 
 
 def _floor_targets(floors: dict) -> Iterator[Target]:
     ranges = {
-        "S(r=1)/S(r=16)": SIXTEEN,
-        "S(q=1)/S(q=16)": SIXTEEN,
+        "S(r=1)/S(r=16)": RATIO_16,
+        "S(q=1)/S(q=16)": RATIO_16,
         "S(s=10)/S(s=100)": (6.0, 14.0),
         "S(c1=20)/S(c1=5)": (10.0, 24.0),
         "S(a=1)/S(a=0.5)": (1.5, 3.5),
@@ -71,16 +71,18 @@ def _floor_targets(floors: dict) -> Iterator[Target]:
 def _vr_targets(vr: dict) -> Iterator[Target]:
     for sigma, values in vr["toy"].items():
         same, fewer = values["S ratio, equal samples"]["mean"], values["S ratio, equal gradients"]["mean"]
-        yield Target(f"S(SALVF)/S(VR), equal samples, toy, sigma {sigma}", same, 3.0, ANY)
-        yield Target(f"S(SALVF)/S(VR), equal gradients, toy, sigma {sigma}", fewer, 2.5, ANY)
+        yield Target(f"S(SALVF)/S(VR), equal samples, toy, sigma {sigma}", same, 3.0, UNBOUNDED)
+        yield Target(f"S(SALVF)/S(VR), equal gradients, toy, sigma {sigma}", fewer, 2.5, UNBOUNDED)
     for noise, values in vr.get("synthetic", {}).items():
-        yield Target(f"S(SALVF)/S(VR), equal samples, synthetic, {noise}", values["S ratio, equal samples"], 1.4, ANY)
+        yield Target(
+            f"S(SALVF)/S(VR), equal samples, synthetic, {noise}", values["S ratio, equal samples"], 1.4, UNBOUNDED
+        )
     for quadratic, multiplier in zip(vr["penalties"]["quadratic"], vr["penalties"]["multiplier"], strict=True):
         c1 = quadratic["c1"]
         gap = quadratic["mean |y - x|"] / multiplier["mean |y - x|"]
         away = quadratic["mean distance"] / multiplier["mean distance"]
-        yield Target(f"|y - x|, quadratic over multiplier, c1 = {c1:g}", gap, 5.0, ANY)
-        yield Target(f"mean distance, quadratic over multiplier, c1 = {c1:g}", away, 3.0, ANY)
+        yield Target(f"|y - x|, quadratic over multiplier, c1 = {c1:g}", gap, 5.0, UNBOUNDED)
+        yield Target(f"mean distance, quadratic over multiplier, c1 = {c1:g}", away, 3.0, UNBOUNDED)
 
 
 def _long_targets(stability: dict) -> Iterator[Target]:
@@ -89,8 +91,8 @@ def _long_targets(stability: dict) -> Iterator[Target]:
         if "default" in name:
             yield Target(f"{name}: S at the end over S at 3e3", run["S"][-1] / run["S"][first], 0.0, 1.0)
         if "printed" in name:
-            growth = ANY if run["corner"][-1] > 0.5 else max(run["S"][first + 1 :]) / run["S"][first]
-            yield Target(f"{name}: largest later S over S at 3e3", growth, 10.0, ANY)
+            growth = UNBOUNDED if run["corner"][-1] > 0.5 else max(run["S"][first + 1 :]) / run["S"][first]
+            yield Target(f"{name}: largest later S over S at 3e3", growth, 10.0, UNBOUNDED)
 
 
 def _range(values: list[float]) -> str:
@@ -141,7 +143,7 @@ def _floor_statements(floors: dict) -> Iterator[Statement]:
         fits = {name: floors[name][key] for name in cases if "slope" in floors[name].get(key, {})}
         if fits:
             text = ", ".join(f"{name} {one['slope']:.2f} +- {one['error']:.2f}" for name, one in fits.items())
-            near = all(abs(one["slope"] - expected) <= NEAR for one in fits.values())
+            near = all(abs(one["slope"] - expected) <= SLOPE_TOLERANCE for one in fits.values())
             yield Statement(f"the floor of S goes with {law}", f"slope {text}", near)
     yield from _inner_length_statement(floors, [name for name in cases if "s" in floors[name]])
     slopes = [floors[name]["a"]["slope"] for name in cases]
@@ -178,7 +180,7 @@ def _inner_length_statement(floors: dict, cases: list[str]) -> Iterator[Statemen
     yield Statement(
         "the floor of S goes with 1/s (warm start), from s = 30 on",
         f"slope from 30 to 100: {text}; over all s: {fits}",
-        all(abs(slope + 1.0) <= NEAR for slope in local.values()),
+        all(abs(slope + 1.0) <= SLOPE_TOLERANCE for slope in local.values()),
     )
 
 

@@ -5,13 +5,14 @@ measure.
 """
 
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hierax_lab.output import new_figure, save_figure
-from hierax_lab.reproduce.rates_fit import SlopeJson
+from hierax_lab.reproduce.rates_fit import Slope
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,45 +45,49 @@ def _ticks_at(axes: "Axes", values: list[float]) -> None:
     axes.xaxis.minorticks_off()
 
 
-def _fitted(axes: "Axes", fit: SlopeJson, label: str, number: int) -> None:
+def _fitted(axes: "Axes", fit: Slope, label: str, number: int) -> None:
     """Means with two standard errors, and the fitted line."""
     at, mean, error = (np.asarray(fit[name]) for name in ("at", "mean", "mean_error"))
     colour = COLOURS[number]
     # A lower bar that reaches below zero has no place on a log axis.
     bars = np.stack([np.minimum(2 * error, 0.9 * mean), 2 * error])
-    text = f"{label}: {fit['slope']:.2f} ± {fit['error']:.2f}"
-    axes.errorbar(at, mean, bars, fmt=MARKERS[number], ms=4, color=colour, capsize=2, lw=1, label=text)
+    style: dict[str, Any] = {"fmt": MARKERS[number], "ms": 4, "color": colour, "capsize": 2, "lw": 1}
+    axes.errorbar(at, mean, bars, label=_labelled(label, fit), **style)
     axes.plot(at, fit["factor"] * at ** fit["slope"], color=colour, lw=1)
 
 
+def _labelled(name: str, fit: Slope) -> str:
+    return f"{name}: {fit['slope']:.2f} ± {fit['error']:.2f}"
+
+
+def _errorbars(axes: "Axes", at: list[float], means: list[float], errors: list[float], label: str, number: int) -> None:
+    """Means with two standard errors, joined."""
+    style: dict[str, Any] = {"marker": MARKERS[number], "color": COLOURS[number], "capsize": 3}
+    axes.errorbar(at, means, [2 * error for error in errors], label=label, **style)
+
+
 def _inner(path: Path, inner: dict) -> Path:
-    figure = new_figure(11, 4.6)
-    parts = (("w", "E ‖w$_s$ - w*‖²"), ("lam", "E ‖λ$_s$ - λ*‖²"))
-    for axes, (part, label) in zip(figure.subplots(1, 2), parts, strict=True):
-        for number, (name, fits) in enumerate(inner["slopes"].items()):
-            _fitted(axes, fits[part], name, number)
-        _log_log(axes, "inner steps s", label)
-        axes.legend(title="slope", fontsize=8)
-    figure.suptitle("Inner loop SALM, capped steps, cold start, σ = 1, z = λ*")
-    return save_figure(figure, path)
+    return _by_inner_steps(path, inner["slopes"], "Inner loop SALM, capped steps, cold start, σ = 1, z = λ*", _fitted)
 
 
 def _variants(path: Path, inner: dict) -> Path:
+    def joined(axes: "Axes", fit: Slope, label: str, number: int) -> None:
+        style: dict[str, Any] = {"marker": MARKERS[number], "ms": 4, "color": COLOURS[number]}
+        axes.plot(fit["at"], fit["mean"], label=_labelled(label, fit), **style)
+
+    return _by_inner_steps(path, inner["variants"], f"Variants of the inner loop, {inner['variants_on']}", joined)
+
+
+def _by_inner_steps(path: Path, runs: dict, title: str, draw: Callable[["Axes", Slope, str, int], None]) -> Path:
+    """Errors of w and of lam against the inner steps."""
     figure = new_figure(11, 4.6)
     parts = (("w", "E ‖w$_s$ - w*‖²"), ("lam", "E ‖λ$_s$ - λ*‖²"))
     for axes, (part, label) in zip(figure.subplots(1, 2), parts, strict=True):
-        for number, (name, fits) in enumerate(inner["variants"].items()):
-            axes.plot(
-                fits[part]["at"],
-                fits[part]["mean"],
-                marker=MARKERS[number],
-                ms=4,
-                color=COLOURS[number],
-                label=f"{name}: {fits[part]['slope']:.2f} ± {fits[part]['error']:.2f}",
-            )
+        for number, (name, fits) in enumerate(runs.items()):
+            draw(axes, fits[part], name, number)
         _log_log(axes, "inner steps s", label)
         axes.legend(title="slope", fontsize=8)
-    figure.suptitle(f"Variants of the inner loop, {inner['variants_on']}")
+    figure.suptitle(title)
     return save_figure(figure, path)
 
 
@@ -132,15 +137,8 @@ def _ratios(path: Path, vr: dict) -> Path:
     for axes, names, label in groups:
         for number, name in enumerate(names):
             rows = [one[name] for one in vr["toy"].values()]
-            axes.errorbar(
-                sigmas,
-                [row["mean"] for row in rows],
-                [2 * row["error"] for row in rows],
-                marker=MARKERS[number],
-                color=COLOURS[number],
-                capsize=3,
-                label=name,
-            )
+            means, errors = ([row[part] for row in rows] for part in ("mean", "error"))
+            _errorbars(axes, sigmas, means, errors, name, number)
         axes.axhline(1.0, color=COLOURS[5], lw=0.8, ls=":")
         axes.set(xscale="log", xlabel="noise σ", ylabel=label, ylim=(0, None))
         _ticks_at(axes, sigmas)
@@ -172,15 +170,8 @@ def _penalties(path: Path, found: dict) -> Path:
     figure = new_figure(9, 4)
     for axes, name in zip(figure.subplots(1, 2), ("mean |y - x|", "mean distance"), strict=True):
         for number, (penalty, rows) in enumerate(found.items()):
-            axes.errorbar(
-                [row["c1"] for row in rows],
-                [row[name] for row in rows],
-                [2 * row[f"{name} error"] for row in rows],
-                marker=MARKERS[number],
-                color=COLOURS[number],
-                capsize=3,
-                label=f"{penalty}, c₂ = {rows[0]['c2'] / rows[0]['c1']:g} c₁",
-            )
+            at, means, errors = ([row[part] for row in rows] for part in ("c1", name, f"{name} error"))
+            _errorbars(axes, at, means, errors, f"{penalty}, c₂ = {rows[0]['c2'] / rows[0]['c1']:g} c₁", number)
         _log_log(axes, "weight c₁", name if name != "mean distance" else "mean distance of x to a minimiser")
         _ticks_at(axes, [row["c1"] for row in found["quadratic"]])
         axes.legend(fontsize=8)

@@ -3,28 +3,17 @@
 A rate 1/s is a slope -1 here. Plain statistics: nothing in this file knows what was measured.
 """
 
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 import numpy as np
 from jaxtyping import Float64
 
-RESAMPLES = 400
+RESAMPLES = 400  # bootstrap samples behind a standard error
 Values = Float64[np.ndarray, "..."]
 
 
-class Slope(NamedTuple):
+class Slope(TypedDict):
     """value = factor * at^slope with the standard error of the slope, and the means it was fitted to."""
-
-    slope: float
-    error: float
-    factor: float
-    at: Values
-    mean: Values
-    mean_error: Values
-
-
-class SlopeJson(TypedDict):
-    """A `Slope` in plain lists and numbers, as metrics.json has it."""
 
     slope: float
     error: float
@@ -55,24 +44,12 @@ def fit(at: Values, per_seed: Values) -> Slope:
         slope=slope,
         error=float(np.std(np.log(resampled) @ weights)),
         factor=float(np.exp(np.mean(np.log(mean) - slope * np.log(at)))),
-        at=at,
-        mean=mean,
-        mean_error=per_seed.std(axis=0, ddof=1) / np.sqrt(count),
+        at=at.tolist(),
+        mean=mean.tolist(),
+        mean_error=(per_seed.std(axis=0, ddof=1) / np.sqrt(count)).tolist(),
     )
 
 
 def fit_independent(at: list[float], samples: list[Values]) -> Slope:
     """The same where every `at` has its own independent values, one per seed."""
     return fit(np.asarray(at, float), np.stack(samples, axis=1))
-
-
-def as_json(slope: Slope) -> SlopeJson:
-    """Plain lists and numbers."""
-    return SlopeJson(
-        slope=slope.slope,
-        error=slope.error,
-        factor=slope.factor,
-        at=slope.at.tolist(),
-        mean=slope.mean.tolist(),
-        mean_error=slope.mean_error.tolist(),
-    )

@@ -7,8 +7,10 @@ number is varied; S is averaged over the last tenth of the steps.
 import numpy as np
 
 from hierax import SALM, SALVF
-from hierax_lab.reproduce.rates_fit import SlopeJson, Values, as_json, fit_independent
+from hierax_lab.reproduce.rates_fit import Slope, Values, fit_independent
 from hierax_lab.reproduce.rates_outer import (
+    C1,
+    TAIL_STRIDE,
     Case,
     Noise,
     exact_inner,
@@ -22,11 +24,9 @@ from hierax_lab.reproduce.rates_outer import (
 )
 from hierax_lab.reproduce.rates_sizes import Sizes
 
-SIGMA = 0.5
-C1 = 5.0
+SIGMA = 0.5  # standard deviation of the one source of noise that is switched on
 STEP = 0.5  # a, the step in units of 1/L_Psi
 C1_BATCH = 4  # q in the sweep over c1
-SPARSE = 4  # every so many points of the tail: neighbours are nearly the same
 
 
 class Floors:
@@ -54,12 +54,12 @@ class Floors:
     def floor(self, method: SALVF, noise: Noise) -> Values:
         """S of every seed, averaged over the tail."""
         points = follow(self.case, method, noise, self.steps, self.seeds)
-        return squared_stationarity(self.case, method, tail(points, SPARSE)).mean(axis=1)
+        return squared_stationarity(self.case, method, tail(points, TAIL_STRIDE)).mean(axis=1)
 
-    def sweep(self, values: tuple[float, ...], noise: Noise, name: str) -> SlopeJson:
+    def sweep(self, values: tuple[float, ...], noise: Noise, name: str) -> Slope:
         """Floors over r, q, s, c1 or a, and the slope on log-log axes."""
         floors = [self.floor(self._method_at(name, value), noise) for value in values]
-        return as_json(fit_independent(list(values), floors))
+        return fit_independent(list(values), floors)
 
     def _method_at(self, name: str, value: float) -> SALVF:
         """The method with one setting of a sweep."""
@@ -92,7 +92,7 @@ class Floors:
         return found
 
 
-def ratio(sweep: SlopeJson, first: float, second: float) -> float | None:
+def ratio(sweep: Slope, first: float, second: float) -> float | None:
     """S at one value over S at another, where both were measured."""
     at = sweep["at"]
     if first not in at or second not in at:

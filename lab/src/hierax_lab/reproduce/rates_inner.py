@@ -16,13 +16,13 @@ from jaxtyping import Array, PRNGKeyArray, Scalar
 from hierax import SALM, Problem
 from hierax.extend import Rows, fetch
 from hierax.problems import ellipsoid_qp, toy
-from hierax_lab.reproduce.rates_fit import Slope, SlopeJson, Values, as_json, fit, standard_error
+from hierax_lab.reproduce.rates_fit import Slope, Values, fit, standard_error
 from hierax_lab.reproduce.rates_outer import best_multiplier
 from hierax_lab.reproduce.rates_sizes import Sizes
 
-EVERY = 100  # steps between two looks at the error; also how many samples are drawn at once
-FIT_POINTS = 13
-TOY_X = (0.1, 0.986, 2.0)
+EVERY = 100  # steps between two measured errors; also the number of samples that are drawn at once
+FIT_POINTS = 13  # values of s that a slope is fitted to
+TOY_X = (0.1, 0.986, 2.0)  # where the toy's inner loop is measured
 
 
 class Target(NamedTuple):
@@ -77,8 +77,8 @@ def _curvature(target: Target) -> Curvature:
     def rows(w: Array) -> Array:
         return jnp.ravel(problem.constraints(x, w.reshape(target.w.shape)))
 
-    bent = jax.hessian(lambda w: jnp.ravel(target.lam) @ rows(w))(w)
-    norms = (jnp.linalg.norm(matrix, 2) for matrix in (jax.hessian(lower)(w), bent, jax.jacobian(rows)(w)))
+    curved = jax.hessian(lambda w: jnp.ravel(target.lam) @ rows(w))(w)
+    norms = (jnp.linalg.norm(matrix, 2) for matrix in (jax.hessian(lower)(w), curved, jax.jacobian(rows)(w)))
     return Curvature(*norms)
 
 
@@ -158,10 +158,6 @@ def log_factor(found: Errors) -> dict[str, float]:
     }
 
 
-def _json(fits: dict[str, Slope]) -> dict[str, SlopeJson]:
-    return {name: as_json(one) for name, one in fits.items()}
-
-
 def _variants(target: Target, sizes: Sizes) -> dict[str, Errors]:
     """Capped, as printed, with too short dual steps, and without dual variable."""
     cold = SALM(warm=False)
@@ -188,9 +184,9 @@ def measure(sizes: Sizes) -> dict:
     at_1000 = {name: float(one.w.mean(axis=0)[at]) for name, one in variants.items()}
     return {
         "seeds": {name: seeds for name, (_, seeds) in targets.items()},
-        "slopes": {name: _json(slopes(one)) for name, one in found.items()},
+        "slopes": {name: slopes(one) for name, one in found.items()},
         "log_factor": {name: log_factor(one) for name, one in found.items()},
         "variants_on": f"QP, n = {n}, p = {p}, {sizes.inner.variant_seeds} seeds",
-        "variants": {name: _json(slopes(one)) for name, one in variants.items()},
+        "variants": {name: slopes(one) for name, one in variants.items()},
         "uncapped_over_capped_at_1000": at_1000["no cap (as printed)"] / at_1000["capped"],
     }

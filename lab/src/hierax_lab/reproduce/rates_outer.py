@@ -25,10 +25,12 @@ from hierax.extend import first_state as salvf_state
 from hierax.problems import synthetic, toy, toy_inner_solution
 from hierax.problems.toy import SIDE, local_minimisers
 
+C1 = 5.0  # weight of the value function, unless it is varied
 Z_STEP = 0.3  # in units of 1/(c1 gamma2)
 TAU = 0.1  # step of the outer multiplier
 SEGMENT = 500  # steps per compiled call: runs of all lengths share one program
 TAIL = 0.1  # S is averaged over this last part of a run
+TAIL_STRIDE = 4  # every fourth point of the tail is used: neighbours are nearly the same
 NEWTON_STEPS = 12  # from y; 3 to 5 are needed near the solution, where w* is close to y
 Numbers = Float64[np.ndarray, "..."]
 State = Any  # of a run of SALVF: a tree of arrays

@@ -7,18 +7,16 @@ with fixed seeds.
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import jax
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
-from hierax.extend import Interrupt, interruptible
-from hierax_lab.output import draw_or_say, versions, write_json
 from hierax_lab.reproduce import rates_figures, rates_floors, rates_inner, rates_vr
-from hierax_lab.reproduce.rates_claims import ANY, Statement, Target, statements, targets
+from hierax_lab.reproduce.comparison import print_verdicts, target_table
+from hierax_lab.reproduce.experiment import Content, Run, experiment
+from hierax_lab.reproduce.rates_claims import UNBOUNDED, Target, statements, targets
 from hierax_lab.reproduce.rates_sizes import Sizes, choose
+from hierax_lab.reproduce.verdict import Verdict
+from hierax_lab.reproduce.workers import Name, Task
 
 PARTS: dict[str, Callable[[Sizes], dict]] = {
     "inner": rates_inner.measure,
@@ -27,88 +25,38 @@ PARTS: dict[str, Callable[[Sizes], dict]] = {
 }
 
 
-def run(
-    out: Path,
-    quick: bool = False,
-    seeds: int | None = None,
-    data_dir: Path | None = None,
-    console: Console | None = None,
-) -> dict[str, object]:
+@experiment
+def run(run: Run) -> Content:
     """Measure everything, write metrics.json and the figures, print the table and what it says.
 
-    Args:
-        out: folder for the results.
-        quick: a minute instead of several: fewer seeds, no synthetic problem; the targets are shown all the same.
-        seeds: replaces every number of seeds.
-        data_dir: not used, no experiment here has data.
-        console: where the table goes; None: standard output.
-
-    Returns:
-        The content of metrics.json.
+    A quick run takes a minute instead of several: fewer seeds, no synthetic problem. Targets are judged too.
     """
-    del data_dir
-    console = console or Console()
-    sizes = choose(quick, seeds)
-    with jax.enable_x64(True), interruptible() as interrupt:
-        parts, seconds = _measured(sizes, console, interrupt)
-    if interrupt.asked:
-        done = dict(zip(PARTS, parts, strict=False))
-        write_json(out / "metrics.json", {"sizes": sizes, "versions": versions(), "seconds": seconds, **done})
-        console.print(f"Interrupted: {len(parts)} of {len(PARTS)} parts were measured; they are in {out}.")
-        raise KeyboardInterrupt
+    sizes = choose(run.quick, run.seeds)
+    tasks: dict[Name, Task[tuple[dict, float]]] = {(name,): (_timed, (part, sizes)) for name, part in PARTS.items()}
+
+    def measurements(found: dict[Name, tuple[dict, float]]) -> Content:
+        seconds = {name: spent for (name,), (_, spent) in found.items()}
+        return {"sizes": sizes, "seconds": seconds} | {name: measured for (name,), (measured, _) in found.items()}
+
+    with jax.enable_x64(True):
+        found = run.measured(tasks, lambda found: run.write(measurements(found)), parallel=False)
+    parts = [measured for measured, _ in found.values()]
     goals, words = targets(*parts), statements(*parts)
-    console.print(_target_table(goals))
-    console.print(_statement_table(words))
-    content: dict[str, object] = {
-        "sizes": sizes,
-        "versions": versions(),
-        "seconds": seconds,
-        **dict(zip(PARTS, parts, strict=True)),
-        "targets": [{**goal._asdict(), "met": goal.met} for goal in goals],
-        "statements": [word._asdict() for word in words],
-    }
-    write_json(out / "metrics.json", content)
-    draw_or_say(lambda: rates_figures.draw(out / "figures", *parts), console.out)
-    console.print(f"Written to {out}: metrics.json, figures/", soft_wrap=True)
+    rows = [(goal.name, _range(goal), f"{goal.measured:.3g}", goal.met) for goal in goals]
+    run.console.print(target_table("Measured numbers", ("range", "measured"), rows))
+    seen = [Verdict(word.claim, "seen" if word.seen else "not seen", [word.measured]) for word in words]
+    print_verdicts(run.console, seen, "Statements")
+    judged = {"targets": [{**goal._asdict(), "met": goal.met} for goal in goals]}
+    content = run.write(measurements(found) | judged | {"statements": [word._asdict() for word in words]})
+    run.draw(lambda folder: rates_figures.draw(folder, *parts))
     return content
 
 
-def _measured(sizes: Sizes, console: Console, interrupt: Interrupt) -> tuple[list[dict], dict[str, float]]:
-    """What every part measures, in the order of `PARTS`, and the seconds that each took; up to Ctrl-C."""
-    parts, seconds = [], {}
-    for name, measure in PARTS.items():
-        begin = time.perf_counter()
-        try:
-            measured = measure(sizes)
-        except KeyboardInterrupt:
-            interrupt.ask()
-        if interrupt.asked:  # what was under way ended before its time
-            break
-        parts.append(measured)
-        seconds[name] = round(time.perf_counter() - begin, 1)
-        console.print(f"{name}: measured in {seconds[name]:.0f} s", style="dim")
-    return parts, seconds
+def _timed(measure: Callable[[Sizes], dict], sizes: Sizes) -> tuple[dict, float]:
+    """What a part measures, and the seconds that it takes."""
+    begin = time.perf_counter()
+    return measure(sizes), round(time.perf_counter() - begin, 1)
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    return table
-
-
-def _target_table(goals: list[Target]) -> Table:
-    table = _table("Measured numbers", "what", "measured", "range", "")
-    for goal in goals:
-        upper = "" if goal.high == ANY else f" to {goal.high:g}"
-        wanted = f">= {goal.low:g}" if not upper else f"{goal.low:g}{upper}"
-        verdict = "[green]met[/]" if goal.met else "[red]not met[/]"
-        table.add_row(goal.name, f"{goal.measured:.3g}", wanted, verdict)
-    return table
-
-
-def _statement_table(words: list[Statement]) -> Table:
-    table = _table("Statements", "", "claim", "measured")
-    for word in words:
-        table.add_row("[green]seen[/]" if word.seen else "[red]not seen[/]", word.claim, word.measured)
-    return table
+def _range(goal: Target) -> str:
+    return f">= {goal.low:g}" if goal.high == UNBOUNDED else f"{goal.low:g} to {goal.high:g}"

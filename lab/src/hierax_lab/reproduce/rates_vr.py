@@ -11,6 +11,8 @@ from hierax import SALM, SALVF, Plain, Storm
 from hierax.problems.toy import SIDE, local_minimisers
 from hierax_lab.reproduce.rates_fit import Values, standard_error
 from hierax_lab.reproduce.rates_outer import (
+    C1,
+    TAIL_STRIDE,
     Case,
     Noise,
     Point,
@@ -28,11 +30,10 @@ from hierax_lab.reproduce.rates_outer import (
 )
 from hierax_lab.reproduce.rates_sizes import Sizes
 
-C1, C2 = 5.0, 100.0
+C2 = 100.0  # weight of the constraint
 A, DECAY = 1.5, 1 / 3  # alpha_k = min(1, A (k+1)^-DECAY) / L_Psi
-SPARSE = 4  # every so many points of a tail: neighbours are nearly the same
-CORNER = 1e-3  # x and y this close to a bound of [0, 3] count as stuck in a corner
-STEPS_TRIED = (0.25, 0.5, 1.0)  # a in the comparison of penalties, the best one for each
+CORNER_DISTANCE = 1e-3  # x and y this close to a bound of [0, 3] count as stuck in a corner
+TRIED_STEPS = (0.25, 0.5, 1.0)  # values of a in the comparison of penalties; the best one counts
 
 
 class LongRun(TypedDict):
@@ -102,7 +103,7 @@ def compare_on_synthetic(noise: Literal["additive", "multiplicative"], sizes: Si
     for direction in (Plain(), Storm()):
         method = _method(case, direction, c2=10 * C1, a=3.0, q=4)
         run = follow(case, method, all_sources(0.5), sizes.synthetic_steps, sizes.synthetic_seeds)
-        floors.append(squared_stationarity(case, method, tail(run, SPARSE)).mean(axis=1))
+        floors.append(squared_stationarity(case, method, tail(run, TAIL_STRIDE)).mean(axis=1))
         away.append(distances(case, run).mean())
     means = [one.mean() for one in floors]
     relative = [standard_error(one) / one.mean() for one in floors]
@@ -116,7 +117,7 @@ def compare_on_synthetic(noise: Literal["additive", "multiplicative"], sizes: Si
 def _cornered(points: Point, step: int) -> float:
     """Share of the runs whose x and y both sit on a bound of [0, 3]."""
     at = np.stack([np.asarray(points.x)[:, step - 1], np.asarray(points.y)[:, step - 1]])
-    return float((np.minimum(at, SIDE - at) < CORNER).all(axis=0).mean())
+    return float((np.minimum(at, SIDE - at) < CORNER_DISTANCE).all(axis=0).mean())
 
 
 def long_run(case: Case, method: SALVF, noise: Noise, sizes: Sizes) -> LongRun:
@@ -169,7 +170,7 @@ def penalties(case: Case, sizes: Sizes) -> dict[str, list[dict]]:
     kinds: tuple[tuple[Literal["quadratic", "multiplier"], float], ...] = (("quadratic", 200.0), ("multiplier", 20.0))
     for penalty, factor in kinds:
         for c1 in sizes.comparison.weights:
-            tried = [_penalty_run(case, penalty, c1, factor * c1, a, sizes) for a in STEPS_TRIED]
+            tried = [_penalty_run(case, penalty, c1, factor * c1, a, sizes) for a in TRIED_STEPS]
             found[penalty].append(min(tried, key=lambda one: one["mean distance"]))
     return found
 

@@ -4,16 +4,17 @@
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from hierax_lab.reproduce.comparison import Row, TargetRow, endings, mean_and_error
+from hierax_lab.reproduce.comparison import Row, TargetRow, endings, mean_and_error, target
 from hierax_lab.reproduce.svm_runs import Curve, MethodResult
 from hierax_lab.reproduce.verdict import Verdict
 
 OURS = ("SALVF", "SALVF-VR", "SALVF, exact inner")
 RIVAL = "BLOCC"
-SHARE = 0.95  # of the best baseline's decrease of phi that SALVF has to reach
+MIN_SHARE = 0.95  # of the best baseline's decrease of phi, for SALVF
 REACHED = 0.90  # of the best decrease: the level to which seconds are counted
 COLUMNS = (  # of the returned point and its run that are averaged
     "phi",
@@ -86,32 +87,18 @@ def targets(summaries: Summaries) -> list[TargetRow]:
         rivals = {method: decrease for method, decrease in rivals.items() if decrease is not None}
         best = max(rivals, key=lambda method: rivals[method], default=None)
         share = None if best is None or ours["decrease"] is None else ours["decrease"] / rivals[best]
-        judged.append(
-            {
-                "set": name,
-                "target": f"SALVF's decrease >= {SHARE:.0%} of the best baseline's ({best or 'none finished'})",
-                "measured": "no run to judge" if share is None else f"{share:.1%}",
-                "met": all_finished and share is not None and share >= SHARE,
-            }
-        )
+        wanted = f"SALVF's decrease >= {MIN_SHARE:.0%} of the best baseline's ({best or 'none finished'})"
+        measured = "no run to judge" if share is None else f"{share:.1%}"
+        judged.append(target(name, wanted, measured, all_finished and share is not None and share >= MIN_SHARE))
         mine, theirs = (table[method]["seconds_to_90"] for method in ("SALVF", RIVAL))
-        judged.append(
-            {
-                "set": name,
-                "target": f"SALVF's seconds to {REACHED:.0%} of the best decrease <= {RIVAL}'s",
-                "measured": f"{shown_seconds(mine)} against {shown_seconds(theirs)}",
-                "met": all_finished and mine is not None and (theirs is None or mine <= theirs),
-            }
-        )
-        certified = [f"{table[method]['certified']} of {table[method]['runs']}" for method in OURS]
-        judged.append(
-            {
-                "set": name,
-                "target": "every point of SALVF certified: violation <= 1e-3, gap <= 1e-2",
-                "measured": ", ".join(certified),
-                "met": all(table[method]["certified"] == table[method]["runs"] for method in OURS),
-            }
-        )
+        wanted = f"SALVF's seconds to {REACHED:.0%} of the best decrease <= {RIVAL}'s"
+        measured = f"{shown_seconds(mine)} against {shown_seconds(theirs)}"
+        faster = mine is not None and (theirs is None or mine <= theirs)
+        judged.append(target(name, wanted, measured, all_finished and faster))
+        certified = ", ".join(f"{table[method]['certified']} of {table[method]['runs']}" for method in OURS)
+        all_certified = all(table[method]["certified"] == table[method]["runs"] for method in OURS)
+        wanted = "every point of SALVF certified: violation <= 1e-3, gap <= 1e-2"
+        judged.append(target(name, wanted, certified, all_certified))
     return judged
 
 
@@ -152,43 +139,44 @@ def _no_result(table: dict[str, Row], *methods: str) -> str:
 
 
 def _better_accuracy(summaries: Summaries) -> Verdict:
-    clear, evidence = [], []
-    for name, table in summaries.items():
+    def evidence(table: dict[str, Row], best: str, difference: float, error: float) -> tuple[bool, str]:
+        accuracies = [f"{_named(table, method)} {table[method]['accuracy']:.3f}" for method in ("SALVF", best)]
+        text = f"{accuracies[0]}, best baseline {accuracies[1]}, difference {difference:+.3f} +- {error:.3f}"
+        return _all_finished(table["SALVF"]) and difference > 2 * error, text
+
+    def best_baseline(table: dict[str, Row]) -> str:
         rivals = [method for method, row in table.items() if not method.startswith("SALVF") and row["accuracy"]]
-        best = max(rivals, key=lambda method: table[method]["accuracy"], default=RIVAL)
-        gap = _gap_to(table, "SALVF", best)
-        if gap is None:
-            clear.append(False)
-            evidence.append(f"{name}: no result of {_no_result(table, 'SALVF', best)}")
-            continue
-        difference, error = gap
-        clear.append(_all_finished(table["SALVF"]) and difference > 2 * error)
-        evidence.append(
-            f"{name}: {_named(table, 'SALVF')} {table['SALVF']['accuracy']:.3f}, best baseline {_named(table, best)} "
-            f"{table[best]['accuracy']:.3f}, difference {difference:+.3f} +- {error:.3f}"
-        )
+        return max(rivals, key=lambda method: table[method]["accuracy"], default=RIVAL)
+
+    clear, lines = _compared(summaries, best_baseline, evidence)
     holds = "yes" if all(clear) else "no: not by two standard errors" + (" on every set" if any(clear) else "")
-    return Verdict("SALVF achieves a better accuracy over the baselines", holds, evidence)
+    return Verdict("SALVF achieves a better accuracy over the baselines", holds, lines)
 
 
 def _blocc_is_near(summaries: Summaries) -> Verdict:
-    near, evidence = [], []
+    def evidence(table: dict[str, Row], rival: str, difference: float, error: float) -> tuple[bool, str]:
+        text = f"{_named(table, 'SALVF')} minus {_named(table, rival)} {difference:+.3f} +- {error:.3f}"
+        return abs(difference) <= 2 * error, text
+
+    near, lines = _compared(summaries, lambda table: RIVAL, evidence)
+    holds = "yes: equal within two standard errors" if all(near) else "no"
+    return Verdict("BLOCC also has an approximate peak accuracy", holds, lines)
+
+
+def _compared(
+    summaries: Summaries,
+    rival_in: Callable[[dict[str, Row]], str],
+    evidence: Callable[[dict[str, Row], str, float, float], tuple[bool, str]],
+) -> tuple[list[bool], list[str]]:
+    """By data set, whether SALVF's accuracy is to its rival's as claimed, and the numbers; no where one has no run."""
+    judged = []
     for name, table in summaries.items():
-        gap = _gap_to(table, "SALVF", RIVAL)
-        if gap is None:
-            near.append(False)
-            evidence.append(f"{name}: no result of {_no_result(table, 'SALVF', RIVAL)}")
-            continue
-        difference, error = gap
-        near.append(abs(difference) <= 2 * error)
-        evidence.append(
-            f"{name}: {_named(table, 'SALVF')} minus {_named(table, RIVAL)} {difference:+.3f} +- {error:.3f}"
-        )
-    return Verdict(
-        "BLOCC also has an approximate peak accuracy",
-        "yes: equal within two standard errors" if all(near) else "no",
-        evidence,
-    )
+        rival = rival_in(table)
+        gap = _gap_to(table, "SALVF", rival)
+        none = False, f"no result of {_no_result(table, 'SALVF', rival)}"
+        holds, text = none if gap is None else evidence(table, rival, *gap)
+        judged.append((holds, f"{name}: {text}"))
+    return [holds for holds, _ in judged], [text for _, text in judged]
 
 
 def _faster_than_blocc(summaries: Summaries) -> Verdict:

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rich.console import Console
 
 from hierax_lab import datasets
 
 Part = tuple[np.ndarray, np.ndarray]  # features and labels in {-1, +1}
 
-TRAIN, VALIDATION = 500, 150
+TRAIN, VALIDATION = 500, 150  # rows
 SIZES = {"breast-cancer": (300, 100)}  # 569 rows are not enough for 500 and 150
 PAPER_SETS, SUBSTITUTE = ("diabetes", "fourclass"), "breast-cancer"
-QUADRATIC = ("diabetes",)  # with product features, as in the comparisons of the earlier papers
+QUADRATIC_SETS = ("diabetes",)  # with product features, as in the comparisons of the earlier papers
 
 
 class Split(NamedTuple):
@@ -38,12 +39,20 @@ def names(data_dir: Path | None) -> tuple[list[str], str]:
     return [*here, SUBSTITUTE], f"{'; '.join(missing)}; {SUBSTITUTE} takes {place}."
 
 
+def announced_names(data_dir: Path | None, console: Console) -> list[str]:
+    """The sets to run on; a replacement is announced."""
+    chosen, note = names(data_dir)
+    if note:
+        console.print(note, soft_wrap=True)
+    return chosen
+
+
 def split(name: str, seed: int, data_dir: Path | None) -> Split:
     """Deal out the rows of a set: train, validation, and all the others for the test."""
     scaled = name in PAPER_SETS
     data = datasets.load(name, scaled=scaled, data_dir=data_dir)
     features = data.features if scaled else datasets.scale(data.features)
-    if name in QUADRATIC:
+    if name in QUADRATIC_SETS:
         features = datasets.quadratic_features(features)
     sizes = SIZES.get(name, (TRAIN, VALIDATION))
     rows = datasets.splits(data, (*sizes, len(features) - sum(sizes)), seed)

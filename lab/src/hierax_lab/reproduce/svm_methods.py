@@ -28,11 +28,11 @@ from hierax import (
 )
 
 BATCH = 32  # validation samples per step, for every method
-SHORT, LONG = (0.07, 0.2, 0.6), (0.2, 0.6, 1.8)  # x-steps of the grids
-WIDE = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)  # those of GAM, which has no penalty weight to vary
+SHORT_STEPS, LONG_STEPS = (0.07, 0.2, 0.6), (0.2, 0.6, 1.8)  # x-steps of the grids
+GAM_STEPS = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)  # x-steps of GAM, which has no penalty weight to vary
 VR_BETA = 0.3  # a constant: with these x-steps Storm's own rule gives 1, which is SALVF
 
-FAST = SALM(steps=50)
+INNER = SALM(steps=50)  # inner loop of SALVF and SALVF-VR
 
 
 class Setting(NamedTuple):
@@ -78,9 +78,9 @@ def _salvf(inner: SALM | Conic, direction: Plain | Storm = Plain()) -> Callable[
 
 
 ENTRIES = (
-    Entry("SALVF", _salvf(FAST), _grid((2.0, 4.0), LONG), "SALM, 50 steps"),
-    Entry("SALVF-VR", _salvf(FAST, Storm(beta=VR_BETA)), _grid((2.0, 4.0), LONG), "SALM, 50 steps"),
-    Entry("SALVF, exact inner", _salvf(Conic()), _grid((3.0, 10.0), LONG), "Conic"),
+    Entry("SALVF", _salvf(INNER), _grid((2.0, 4.0), LONG_STEPS), "SALM, 50 steps"),
+    Entry("SALVF-VR", _salvf(INNER, Storm(beta=VR_BETA)), _grid((2.0, 4.0), LONG_STEPS), "SALM, 50 steps"),
+    Entry("SALVF, exact inner", _salvf(Conic()), _grid((3.0, 10.0), LONG_STEPS), "Conic"),
     Entry(
         "BLOCC",
         lambda s: BLOCC(
@@ -90,25 +90,25 @@ ENTRIES = (
             eta=_x_step(s),
             batch_zeta=BATCH,
         ),
-        _grid((3.0, 10.0), SHORT),
+        _grid((3.0, 10.0), SHORT_STEPS),
         "Exact and MaxMin, 200 x 20 steps",
     ),
     Entry(
         "LV-HBA",
         lambda s: LVHBA(c=s.weight, alpha=_against_weight(s), projection=Conic(), batch_zeta=BATCH),
-        _grid((0.3, 1.0), SHORT),
+        _grid((0.3, 1.0), SHORT_STEPS),
         "Conic (projection)",
     ),
     Entry(
         "GAM",
         lambda s: GAM(lower=Exact(), eta=_x_step(s), candidates=1, batch_zeta=BATCH),
-        tuple(Setting(None, step) for step in WIDE),
+        tuple(Setting(None, step) for step in GAM_STEPS),
         "Exact",
     ),
     Entry(
         "BiC-GAFFA",
         lambda s: BiCGAFFA(c=s.weight, steps=Steps(x=_against_weight(s)), batch_zeta=BATCH),
-        _grid((0.3, 1.0), SHORT),
+        _grid((0.3, 1.0), SHORT_STEPS),
         "none (single loop)",
     ),
 )

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from hierax import MissingExtra
+from hierax_lab.reproduce.comparison import Row, mean_and_error
 from hierax_lab.reproduce.svm_data import split
 
-CS = 2.0 ** np.arange(-8, 9)
+COSTS = 2.0 ** np.arange(-8, 9)  # values of C that are tried
 
 
-def plain_svm(name: str, seeds: int, data_dir: Path | None) -> dict[str, float]:
+def plain_svm(name: str, seeds: int, data_dir: Path | None) -> Row:
     """Mean test accuracy, and its standard error, over the experiment's divisions of the data."""
     try:
         from sklearn.svm import LinearSVC
@@ -22,8 +23,8 @@ def plain_svm(name: str, seeds: int, data_dir: Path | None) -> dict[str, float]:
     accuracies = []
     for seed in range(seeds):
         parts = split(name, seed, data_dir)
-        fitted = [LinearSVC(C=c, dual=False).fit(*parts.train) for c in CS]
+        fitted = [LinearSVC(C=c, dual=False).fit(*parts.train) for c in COSTS]
         best = max(fitted, key=lambda model: model.score(*parts.validation))
         accuracies.append(best.score(*parts.test))
-    spread = np.std(accuracies, ddof=1) / seeds**0.5 if seeds > 1 else 0.0
-    return {"accuracy": float(np.mean(accuracies)), "accuracy_se": float(spread)}
+    mean, spread = mean_and_error(accuracies)
+    return {"accuracy": mean, "accuracy_se": spread}

@@ -6,24 +6,23 @@ move, so each method's step is the best of three on a division of the data that 
 weight. One row is the library's own SALVF with nothing set. The judge is that of `hierax reproduce svm`.
 """
 
-import dataclasses
 import math
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from hierax import SALVF, AbstractMethod, Conic, Decay, Steps
-from hierax_lab.output import draw_or_say, versions, write_json
+from hierax import SALVF, AbstractMethod, Conic
 from hierax_lab.reproduce import published, svm_data, svm_report
-from hierax_lab.reproduce.comparison import Row, headed, report_console, shown_endings, shown_mean
+from hierax_lab.reproduce.comparison import Row, headed, shown_endings, shown_mean
+from hierax_lab.reproduce.experiment import Content, Run, experiment
 from hierax_lab.reproduce.published import CHANGED, CODE, OURS, PAPER, Given
-from hierax_lab.reproduce.svm_claims import summary, verdicts
+from hierax_lab.reproduce.svm_claims import verdicts
 from hierax_lab.reproduce.svm_methods import BATCH, ENTRIES, Entry, Setting
-from hierax_lab.reproduce.svm_plain import plain_svm
+from hierax_lab.reproduce.svm_run import summarised
 from hierax_lab.reproduce.svm_runs import MethodResult, Size, run_method
 from hierax_lab.reproduce.verdict import Verdict
-from hierax_lab.reproduce.workers import Name, Task, run_tasks
+from hierax_lab.reproduce.workers import Name, Task
 
 ITERATIONS = {"diabetes": 120, "fourclass": 60, "breast-cancer": 120}  # the last is our substitute
 WEIGHT, STEPS = 3.0, (0.003, 0.01, 0.03)  # c1 and the steps tried
@@ -48,19 +47,7 @@ SETTINGS = (
 
 def printed(setting: Setting) -> AbstractMethod:
     """Algorithm 2 as printed, with the lower level solved exactly."""
-    step = Decay(setting.step, a=1.0, power=0.0)
-    return SALVF(
-        c1=setting.weight,
-        gamma2=0.0,
-        penalty="quadratic",
-        steps=Steps(x=step, y=step, z=step),
-        inner=Conic(),
-        control_variate=False,
-        follow=False,
-        adapt=(),
-        start="given",
-        batch_zeta=BATCH,
-    )
+    return published.as_printed(setting.step, c1=setting.weight, gamma2=0.0, inner=Conic(), batch_zeta=BATCH)
 
 
 def _nothing_set(setting: Setting) -> AbstractMethod:
@@ -87,54 +74,29 @@ def size_of(name: str, seeds: int, quick: bool) -> Size:
     return Size(seeds, steps, every, tuning_seeds=1)
 
 
-def run(
-    out: Path,
-    quick: bool = False,
-    seeds: int | None = None,
-    data_dir: Path | None = None,
-    console: Console | None = None,
-) -> dict[str, object]:
+@experiment
+def run(run: Run) -> Content:
     """Run every method, write metrics.json and figures, print tables, stored figures and statements.
 
-    Args:
-        out: folder for the results.
-        quick: one seed, few steps, SALVF as printed and BLOCC only.
-        seeds: number of divisions of the data; None: 3.
-        data_dir: folder with diabetes.csv and fourclass_scale; None: HIERAX_DATA, or earlier downloads.
-        console: where to print; None: the terminal.
-
-    Returns:
-        What metrics.json holds.
+    A quick run has one seed, few steps, SALVF as printed and BLOCC alone.
     """
-    console = console or report_console()
-    seeds = seeds or (1 if quick else published.SEEDS)
-    names, note = svm_data.names(data_dir)
-    if note:
-        console.print(note, soft_wrap=True)
-    methods = [name for name in entries() if not quick or name in ("SALVF", "BLOCC")]
+    seeds = run.seeds or run.sized(published.SEEDS, 1)
+    names = svm_data.announced_names(run.data_dir, run.console)
+    methods = run.sized([*entries()], ["SALVF", "BLOCC"])
     tasks: dict[Name, Task[MethodResult]] = {
-        (name, method): (_by_name, (name, method, size_of(name, seeds, quick), data_dir))
+        (name, method): (_by_name, (name, method, size_of(name, seeds, run.quick), run.data_dir))
         for method in sorted(methods, key=["GAM", "LV-HBA", "BLOCC", "SALVF", OURS_NAME].index)  # the slowest first
         for name in names
     }
-    found = run_tasks(tasks, console, not quick)
+    found = run.measured(tasks)
     every = {name: {method: found[name, method] for method in methods} for name in names}
-    plain = {name: plain_svm(name, seeds, data_dir) for name in names}
-    summaries = {name: summary(every[name]) for name in names}
+    summaries, plain, sets = summarised(every, seeds, run)
     statements = verdicts(summaries)
-    content: dict[str, object] = {
-        "settings": [setting._asdict() for setting in SETTINGS],
-        "quick": quick,
-        "seeds": seeds,
-        "versions": versions(),
-        "sets": {name: {"methods": summaries[name], "plain": plain[name]} for name in names},
-        "released": {row.method: dict(zip(published.SVM_SETS, row.figures, strict=True)) for row in _stored()},
-        "statements": [dataclasses.asdict(statement) for statement in statements],
-    }
-    write_json(out / "metrics.json", content)
-    print_tables(console, summaries, plain, statements, quick)
-    draw_or_say(lambda: svm_report.draw(out / "figures", every, plain, _levels(names)), console.out)
-    console.print(f"Results: {out}", highlight=False)
+    released = {row.method: dict(zip(published.SVM_SETS, row.figures, strict=True)) for row in published.SVM_ACCURACY}
+    common = published.common_content(run, SETTINGS)
+    content = run.write({**common, "seeds": seeds, "sets": sets, "released": released}, statements)
+    print_tables(run.console, summaries, plain, statements, run.quick)
+    run.draw(lambda folder: svm_report.draw(folder, every, plain, _levels(names)))
     return content
 
 
@@ -143,16 +105,12 @@ def _by_name(name: str, method: str, size: Size, data_dir: Path | None) -> Metho
     return run_method(name, entries()[method], size, "softmax", data_dir)
 
 
-def _stored() -> tuple[published.Stored, ...]:
-    return published.SVM_ACCURACY
-
-
 def _levels(names: list[str]) -> dict[str, dict[str, float]]:
     """Horizontal lines of the figures: the released code's accuracy after its last epoch."""
     return {
         name: {
             f"{row.method}, stored by the released code": value
-            for row in _stored()
+            for row in published.SVM_ACCURACY
             if (value := row.figures[published.SVM_SETS.index(name)]) is not None
         }
         for name in names
@@ -182,8 +140,8 @@ def _beside(name: str, rows: dict[str, Row]) -> Table:
     place = published.SVM_SETS.index(name)
     title = f"{name}: test accuracy, stored by the released code ({published.RELEASED}) and ours"
     table = headed(title, "stored", "ours, at y*(x)", "finished")
-    for method in [row.method for row in _stored()]:
-        figure = published.stored(_stored(), method)[place]
+    for method in [row.method for row in published.SVM_ACCURACY]:
+        figure = published.stored(published.SVM_ACCURACY, method)[place]
         ours = rows.get(method)
         texts = ("-", "") if ours is None else (shown_mean(ours, "accuracy_exact", ".3f"), shown_endings(ours))
         table.add_row(method, published.shown(figure), *texts)

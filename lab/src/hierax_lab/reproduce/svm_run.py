@@ -4,111 +4,61 @@ Methods and data sets are dealt out to as many processes as there are cores, one
 """
 
 import dataclasses
-from pathlib import Path
-
-import numpy as np
-from rich.console import Console
 
 from hierax.problems.svm import Weights
-from hierax_lab.output import draw_or_say, versions, write_json
-from hierax_lab.reproduce import svm_data, svm_report
-from hierax_lab.reproduce.comparison import report_console
-from hierax_lab.reproduce.svm_claims import summary, targets, verdicts
+from hierax_lab.reproduce import svm_report
+from hierax_lab.reproduce.experiment import Content, Run, experiment
+from hierax_lab.reproduce.svm_claims import Summaries, summary, targets, verdicts
+from hierax_lab.reproduce.svm_data import announced_names
 from hierax_lab.reproduce.svm_methods import ENTRIES
 from hierax_lab.reproduce.svm_plain import plain_svm
 from hierax_lab.reproduce.svm_runs import MethodResult, Size, run_method
-from hierax_lab.reproduce.workers import Name, Task, run_tasks
+from hierax_lab.reproduce.workers import Name, Task
 
 QUICK = Size(seeds=2, steps=40, record_every=10, tuning_seeds=1)
 SLOWEST_FIRST = ("GAM", "LV-HBA", "BLOCC", "SALVF, exact inner", "BiC-GAFFA", "SALVF-VR", "SALVF")
 
+EverySet = dict[str, dict[str, MethodResult]]  # results by data set and method
 
-def run(
-    out: Path,
-    quick: bool = False,
-    seeds: int | None = None,
-    data_dir: Path | None = None,
-    weights: Weights = "softmax",
-    console: Console | None = None,
-) -> dict[str, object]:
+
+@experiment
+def run(run: Run, weights: Weights = "softmax") -> Content:
     """Tune and run every method on the data sets, write the numbers and figures, print the tables and what they say.
 
-    Args:
-        out: folder for the results.
-        quick: two seeds and few steps: shows that everything works; the targets are then not judged.
-        seeds: number of random divisions of the data; None: 10.
-        data_dir: folder with diabetes.csv and fourclass_scale; None: the folder in HIERAX_DATA, or earlier downloads.
-        weights: "softmax" as in the paper, or "exp": weights exp(c_i) that need not sum to one.
-        console: where to print; None: the terminal.
-
-    Returns:
-        What metrics.json holds.
+    `weights`: "softmax" as in the paper, or "exp": weights exp(c_i) that need not sum to one.
     """
-    console = console or report_console()
-    size = QUICK if quick else Size()
-    size = dataclasses.replace(size, seeds=seeds or size.seeds)
-    names, note = svm_data.names(data_dir)
-    if note:
-        console.print(note, soft_wrap=True)
-    out.mkdir(parents=True, exist_ok=True)
-    every = _every_set(names, size, weights, data_dir, console, not quick, out / "curves.npz")
-    plain = {name: plain_svm(name, size.seeds, data_dir) for name in names}
-    summaries = {name: summary(every[name]) for name in names}
-    judged = targets(summaries)
-    statements = verdicts(summaries)
-    content: dict[str, object] = {
-        "settings": {"weights": weights, "quick": quick, **dataclasses.asdict(size)},
-        "versions": versions(),
-        "sets": {name: {"methods": summaries[name], "plain": plain[name]} for name in names},
-        "targets": judged,
-        "statements": [dataclasses.asdict(statement) for statement in statements],
-    }
-    write_json(out / "metrics.json", content)
-    _write_curves(out / "curves.npz", every)
-    svm_report.print_tables(console, summaries, plain, None if quick else judged, statements)
-    draw_or_say(lambda: svm_report.draw(out / "figures", every, plain), console.out)
-    console.print(f"Results: {out}", highlight=False)
-    return content
-
-
-def _every_set(
-    names: list[str],
-    size: Size,
-    weights: Weights,
-    data_dir: Path | None,
-    console: Console,
-    parallel: bool,
-    curves: Path,
-) -> dict[str, dict[str, MethodResult]]:
-    """Results by data set and method; the slowest methods come first, so that no core waits for a last long one.
-
-    The curves of what is done are written whenever a task ends.
-    """
+    size = run.with_seeds(Size(), QUICK)
+    names = announced_names(run.data_dir, run.console)
+    # The slowest methods come first, so that no core waits for a last long one.
     tasks: dict[Name, Task[MethodResult]] = {
-        (name, method): (_by_name, (name, method, size, weights, data_dir))
+        (name, method): (_by_name, (name, method, size, weights, run.data_dir))
         for method in SLOWEST_FIRST
         for name in names
     }
 
     def keep(found: dict[Name, MethodResult]) -> None:
-        _write_curves(curves, {name: {m: found[n, m] for n, m in found if n == name} for name in names})
+        curves = {"/".join(name): result["curves"] for name, result in found.items()}
+        run.write_curves(curves, ("steps", "seconds", "zeta", "phi", "accuracy"))
 
-    found = run_tasks(tasks, console, parallel, keep)
-    return {name: {entry.name: found[name, entry.name] for entry in ENTRIES} for name in names}
+    found = run.measured(tasks, keep)
+    every = {name: {entry.name: found[name, entry.name] for entry in ENTRIES} for name in names}
+    summaries, plain, sets = summarised(every, size.seeds, run)
+    judged, statements = targets(summaries), verdicts(summaries)
+    settings = {"weights": weights, "quick": run.quick, **dataclasses.asdict(size)}
+    content = run.write({"settings": settings, "sets": sets, "targets": judged}, statements)
+    svm_report.print_tables(run.console, summaries, plain, None if run.quick else judged, statements)
+    run.draw(lambda folder: svm_report.draw(folder, every, plain))
+    return content
 
 
-def _by_name(name: str, method: str, size: Size, weights: Weights, data_dir: Path | None) -> MethodResult:
+def summarised(every: EverySet, seeds: int, run: Run) -> tuple[Summaries, dict[str, dict[str, float]], Content]:
+    """By data set: the rows of the methods, the plain SVM beside them, and both as metrics.json has them."""
+    summaries = {name: summary(results) for name, results in every.items()}
+    plain = {name: plain_svm(name, seeds, run.data_dir) for name in every}
+    return summaries, plain, {name: {"methods": summaries[name], "plain": plain[name]} for name in every}
+
+
+def _by_name(name: str, method: str, *arguments: object) -> MethodResult:
     """`run_method` in a worker: an entry holds functions, which cannot be sent to one."""
     (entry,) = (entry for entry in ENTRIES if entry.name == method)
-    return run_method(name, entry, size, weights, data_dir)
-
-
-def _write_curves(path: Path, every: dict[str, dict[str, MethodResult]]) -> None:
-    arrays = {
-        f"{name}/{method}/{seed}/{field}": getattr(curve, field)
-        for name, methods in every.items()
-        for method, result in methods.items()
-        for seed, curve in enumerate(result["curves"])
-        for field in ("steps", "seconds", "zeta", "phi", "accuracy")
-    }
-    np.savez(path, allow_pickle=False, **arrays)
+    return run_method(name, entry, *arguments)  # type: ignore[arg-type]  # size, weights and data folder

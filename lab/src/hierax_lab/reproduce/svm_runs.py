@@ -27,7 +27,7 @@ from hierax_lab.reproduce.svm_methods import BATCH, Entry, Setting
 logger = logging.getLogger("hierax")
 
 FIRST_TUNING_SEED = 100  # the seeds of the experiment are 0, 1, ...
-VIOLATION, GAP = 1e-3, 1e-2  # what a returned point of SALVF has to keep
+MAX_VIOLATION, MAX_GAP = 1e-3, 1e-2  # of a returned point of SALVF
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _final(example: Example, solution: Solution, judge: Judge) -> Row:
         "accuracy_exact": float(accuracy[0]),
         "violation": float(np.max(problem.constraints(x, y), initial=0.0)),
         "gap": gap,
-        "certified": certificate.ok(violation=VIOLATION, gap=GAP, stationarity=math.inf),
+        "certified": certificate.ok(violation=MAX_VIOLATION, gap=MAX_GAP, stationarity=math.inf),
         "certificate": {"violation": certificate.max_violation, "gap": certificate.lower_gap},
         "seconds": counts.seconds,
         "seconds_per_step": counts.seconds / max(1, solution.status.step),

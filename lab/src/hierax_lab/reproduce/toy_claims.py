@@ -10,8 +10,8 @@ from hierax.problems.toy import local_minimisers
 from hierax_lab.reproduce.toy_rows import Metrics, Numbers, Result
 from hierax_lab.reproduce.verdict import Verdict
 
-GLOBAL = 1  # which of the local minimisers is the global one
-FEWEST = 50  # starts for which normality is judged
+GLOBAL = 1  # index of the global one among the local minimisers
+MIN_STARTS = 50  # with fewer starts, normality is not judged
 
 stats = lazy("scipy.stats")
 
@@ -49,8 +49,8 @@ def _gaussian(results: dict[str, Result]) -> Verdict:
         evidence.append(
             f"{name}, paper's penalty: p = {everywhere:.2g} over all starts, {within:.2g} in the global basin"
         )
-    if len(x) < FEWEST:
-        holds = f"not judged: the test means little with fewer than {FEWEST} starts"
+    if len(x) < MIN_STARTS:
+        holds = f"not judged: the test means little with fewer than {MIN_STARTS} starts"
     elif all(all_fine):
         holds = "yes"
     elif all(inside_fine):

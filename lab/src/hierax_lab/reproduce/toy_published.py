@@ -7,37 +7,33 @@ zeta, and every point is judged by the paper's F(x, y*(x)) = F(x, x).
 """
 
 import dataclasses
-import warnings
-from collections import Counter
 from itertools import groupby
-from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool
 from rich.console import Console
 from rich.table import Table
 
-from hierax import SALM, SALVF, SALVF_VR, Decay, HieraxWarning, Plain, Problem, Solutions, Steps, Storm, solve_many
+from hierax import SALM, SALVF, SALVF_VR, Problem, Solutions
 from hierax.problems import toy
-from hierax.problems.toy import SIDE, hyper_objective, local_minimisers
-from hierax_lab.output import versions, write_json
+from hierax.problems.toy import hyper_objective, local_minimisers
 from hierax_lab.reproduce import published
-from hierax_lab.reproduce.comparison import headed, report_console, shown_endings
+from hierax_lab.reproduce.comparison import headed, shown_endings
+from hierax_lab.reproduce.experiment import Content, Run, experiment
 from hierax_lab.reproduce.published import CHANGED, CODE, OURS, PAPER, Given
-from hierax_lab.reproduce.toy_claims import FEWEST, GLOBAL, normality
-from hierax_lab.reproduce.toy_rows import Numbers, all_points
-from hierax_lab.reproduce.toy_run import SIGMA, bootstrap_interval
+from hierax_lab.reproduce.toy_claims import GLOBAL, MIN_STARTS, normality
+from hierax_lab.reproduce.toy_rows import Metrics, Numbers, Result, Row
+from hierax_lab.reproduce.toy_run import SIGMA, STARTS, bootstrap_interval, costs, random_starts, solved
 from hierax_lab.reproduce.verdict import Verdict
 
-Output = Literal["last", "random"]
-STARTS, K, R = 200, 500, 5
+K, R = 500, 5  # outer steps, and samples of zeta in each
 QUICK_STARTS, QUICK_K = 10, 40
-C1, C2, GAMMA1, GAMMA2, ALPHA = 30.0, 15.0, 10.0, 0.1, 0.005
-S, Q = 10, 5
+C1, C2, GAMMA1, GAMMA2, ALPHA = 30.0, 15.0, 10.0, 0.1, 0.005  # the released constants
+S, Q = 10, 5  # inner steps, and samples of xi in each outer step
 ETA, RHO = 0.5, 1 / GAMMA2  # the theorem's smallest: 1/mu_G and 1/gamma2
-HELD_C1, HELD_C2, HELD_ALPHA = 5.0, 1000.0, 2e-4  # a step below 1/(2 L_Psi) = 1/4140
+HELD = {"c1": 5.0, "c2": 1000.0, "alpha": 2e-4}  # penalties that hold the constraint; a step below 1/(2 L_Psi) = 1/4140
 NEAR = 0.05  # distance to the global minimiser that counts as having found it
+OUTPUTS: dict[Literal["last", "random"], str] = {"last": "last iterate", "random": "random iterate R"}
 
 SETTINGS = (
     Given("starts, uniform in [0, 3]^2", str(STARTS), PAPER),
@@ -55,137 +51,47 @@ SETTINGS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    key: str
-    group: str
-    label: str
-    method: SALVF
-    steps: int
-    notebook: bool = False
-    output: Output = "last"
-
-
-class Metrics(TypedDict):
-    """What is measured at the points of a row.
-
-    gap: |y - x|; z_error: |z - 2x|, the multiplier's; excess: median of F(x, x) above its least value; near_global: the
-    share of the starts within 0.05 of the global minimiser; shares: nearest to each local minimiser. A start
-    that failed counts in the shares as one that is nowhere near, and in no other number.
-    """
-
-    starts: int
-    finished: int
-    statuses: dict[str, int]
-    x_mean: float
-    x_sd: float
-    x_sd_interval: list[float]
-    gap: float
-    z_error: float
-    excess: float
-    near_global: float
-    shares: list[float]
-    samples_zeta: int
-    samples_xi: int
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The points of a row's starts that did not fail (`finished` says which) and what is measured at them."""
-
-    row: Row
-    x: Numbers
-    y: Numbers
-    metrics: Metrics
-    finished: Bool[np.ndarray, " starts"]
-
-
 def printed(reduced: bool, c1: float = C1, c2: float = C2, alpha: float = ALPHA) -> SALVF:
-    """Algorithm 2, or 3 where `reduced`, as printed: the inner loop is Algorithm 1, one step size, nothing adapted."""
-    step = Decay(alpha, a=1.0, power=1 / 3 if reduced else 0.0)
-    return SALVF(
-        c1=c1,
-        c2=c2,
-        gamma1=GAMMA1,
-        gamma2=GAMMA2,
-        penalty="quadratic",
-        steps=Steps(x=step, y=step, z=step),
-        inner=SALM(steps=S, batch=1, eta=ETA, rho=RHO, warm=False, rule="paper"),
-        direction=Storm(schedule="paper", z=True) if reduced else Plain(),
-        control_variate=False,
-        follow=False,
-        adapt=(),
-        start="given",
-        batch_zeta=R,
-        batch_xi=Q,
-    )
+    """Algorithm 2, or 3 where `reduced`, as printed; the inner loop is Algorithm 1."""
+    inner = SALM(steps=S, batch=1, eta=ETA, rho=RHO, warm=False, rule="paper")
+    weights = {"c1": c1, "c2": c2, "gamma1": GAMMA1, "gamma2": GAMMA2}
+    return published.as_printed(alpha, reduced, **weights, inner=inner, batch_zeta=R, batch_xi=Q)
 
 
 def all_rows(k: int) -> list[Row]:
     """Every row; `k` outer steps of the printed algorithms, and as many samples of zeta for the last group."""
     both = {"SALVF": False, "SALVF-VR": True}
     rows = [
-        Row(f"published/{output}/{name}", "as published", f"{name}, {text}", printed(vr), k, output=output)
-        for output, text in _outputs().items()
+        Row(f"published/{output}/{name}", "as published", f"{name}, {text}", printed(vr), steps=k, output=output)
+        for output, text in OUTPUTS.items()
         for name, vr in both.items()
     ]
-    rows += [
-        Row(f"notebook/{name}", "as published, with the notebook's F + x^2", name, printed(vr), k, notebook=True)
-        for name, vr in both.items()
-    ]
-    held = f"as printed, c1 = {HELD_C1:g}, c2 = {HELD_C2:g}, alpha = {HELD_ALPHA:g} < 1/(2 L_Psi)"
-    rows += [Row(f"held/{name}", held, name, printed(vr, HELD_C1, HELD_C2, HELD_ALPHA), k) for name, vr in both.items()]
+    notebook = "as published, with the notebook's F + x^2"
+    rows += [Row(f"notebook/{name}", notebook, name, printed(vr), steps=k, notebook=True) for name, vr in both.items()]
+    held = f"as printed, {', '.join(f'{name} = {value:g}' for name, value in HELD.items())} < 1/(2 L_Psi)"
+    rows += [Row(f"held/{name}", held, name, printed(vr, **HELD), steps=k) for name, vr in both.items()]
     ours = {"SALVF": SALVF(), "SALVF-VR": SALVF_VR()}
-    rows += [Row(f"nothing set/{name}", "nothing set", name, method, k * R) for name, method in ours.items()]
+    rows += [Row(f"nothing set/{name}", "nothing set", name, method, steps=k * R) for name, method in ours.items()]
     return rows
 
 
-def _outputs() -> dict[Output, str]:
-    return {"last": "last iterate", "random": "random iterate R"}
-
-
-def run(
-    out: Path,
-    quick: bool = False,
-    seeds: int | None = None,
-    data_dir: Path | None = None,
-    console: Console | None = None,
-) -> dict[str, object]:
-    """Run every row, write metrics.json and points.npz, print the tables and what they say.
-
-    Args:
-        out: folder for the results.
-        quick: few starts and steps: shows that everything works.
-        seeds: number of starts; None: 200.
-        data_dir: not used, the toy has no data.
-        console: where the tables go; None: standard output.
-
-    Returns:
-        The content of metrics.json.
-    """
-    del data_dir
-    console = console or report_console()
-    count = seeds or (QUICK_STARTS if quick else STARTS)
-    starts = SIDE * np.random.default_rng(0).random((count, 2))
-    results = {row.key: measure(row, starts) for row in all_rows(QUICK_K if quick else K)}
+@experiment
+def run(run: Run) -> Content:
+    """Run every row, write metrics.json and points.npz, print the tables and what they say."""
+    starts = random_starts(run.seeds or run.sized(STARTS, QUICK_STARTS))
+    results = {row.key: measure(row, starts) for row in all_rows(run.sized(K, QUICK_K))}
     statements = verdicts(results)
-    content: dict[str, object] = {
-        "settings": [setting._asdict() for setting in SETTINGS],
-        "quick": quick,
-        "starts": count,
-        "versions": versions(),
-        "rows": {key: result.metrics for key, result in results.items()},
-        "released": {"x": published.TOY_X, "x_sd": published.TOY_X_SPREAD, "gap": published.TOY_GAP},
-        "statements": [dataclasses.asdict(statement) for statement in statements],
-    }
-    write_json(out / "metrics.json", content)
-    points = {key: all_points(result.x, result.y, result.finished) for key, result in results.items()}
-    np.savez(out / "points.npz", allow_pickle=False, starts=starts, **points)
-    print_tables(console, results, statements, quick)
-    console.print(f"Written to {out}: metrics.json, points.npz", soft_wrap=True)
+    content = run.write(
+        {
+            **published.common_content(run, SETTINGS),
+            "starts": len(starts),
+            "rows": {key: result.metrics for key, result in results.items()},
+            "released": {"x": published.TOY_X, "x_sd": published.TOY_X_SPREAD, "gap": published.TOY_GAP},
+        },
+        statements,
+    )
+    run.write_arrays("points", {"starts": starts} | {key: result.points for key, result in results.items()})
+    print_tables(run.console, results, statements, run.quick)
     return content
 
 
@@ -202,24 +108,18 @@ def stated(notebook: bool) -> Problem:
 
 def measure(row: Row, starts: np.ndarray) -> Result:
     """Run one row from every start and measure its points."""
-    with warnings.catch_warnings():
-        # The printed schedule of beta warns; it is here on purpose.
-        warnings.filterwarnings("ignore", message="Storm", category=HieraxWarning)
-        solution = solve_many(
-            stated(row.notebook),
-            starts[:, 0],
-            starts[:, 1],
-            row.method,
-            max_steps=row.steps,
-            output=row.output,
-            progress=False,
-        )
-    finished = np.array([not status.failed for status in solution.status])
-    x, y = (np.asarray(part)[finished] for part in (solution.x, solution.y))
+    assert row.steps is not None
+    solution, x, y, finished = solved(row, stated(row.notebook), starts, row.steps)
     return Result(row, x, y, _metrics(solution, x, y, finished), finished)
 
 
 def _metrics(solution: Solutions, x: Numbers, y: Numbers, finished: np.ndarray) -> Metrics:
+    """What is measured at the points of a row.
+
+    gap: |y - x|; z_error: |z - 2x|, the multiplier's; excess: median of F(x, x) above its least value; near_global: the
+    share of the starts within 0.05 of the global minimiser; shares: nearest to each local minimiser. A start
+    that failed counts in the shares as one that is nowhere near, and in no other number.
+    """
     assert solution.state is not None
     assert isinstance(solution.method, SALVF)
     assert solution.method.scales is not None
@@ -232,10 +132,7 @@ def _metrics(solution: Solutions, x: Numbers, y: Numbers, finished: np.ndarray) 
     nearest = np.abs(x[:, None] - places).argmin(axis=1)
     least = float(hyper_objective(places[GLOBAL]))
     excess = np.asarray(hyper_objective(x)) - least
-    return {
-        "starts": len(finished),
-        "finished": int(finished.sum()),
-        "statuses": dict(Counter(status.name for status in solution.status)),
+    return costs(solution, finished) | {
         "x_mean": float(np.mean(x)),
         "x_sd": float(np.std(x, ddof=1)) if len(x) > 1 else 0.0,
         "x_sd_interval": interval,
@@ -244,9 +141,6 @@ def _metrics(solution: Solutions, x: Numbers, y: Numbers, finished: np.ndarray) 
         "excess": float(np.median(excess)),
         "near_global": float(np.sum(np.abs(x - places[GLOBAL]) <= NEAR) / len(finished)),
         "shares": [float(np.sum((nearest == i) & np.isfinite(x)) / len(finished)) for i in range(len(places))],
-        "samples_zeta": solution.counts.zeta,
-        "samples_xi": solution.counts.xi,
-        "seconds": solution.counts.seconds,
     }
 
 
@@ -270,7 +164,7 @@ def verdicts(results: dict[str, Result]) -> list[Verdict]:
     judged = "yes" if min(normal) >= 0.01 else "no"
     gaussian = Verdict(
         "they form an approximate Gaussian distribution (Shapiro-Wilk at 1 %)",
-        judged if len(pair[0].x) >= FEWEST else f"not judged: fewer than {FEWEST} starts",
+        judged if len(pair[0].x) >= MIN_STARTS else f"not judged: fewer than {MIN_STARTS} starts",
         [f"{r.row.label}: p = {p:.2g} over all starts" for r, p in zip(pair, normal, strict=True)],
     )
     plain, reduced = (result.metrics["x_sd_interval"] for result in pair)

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from hierax.problems import toy
 from hierax.problems.toy import SIDE, local_minimisers
 from hierax_lab.output import new_figure, save_figure
-from hierax_lab.reproduce.comparison import shown_endings
+from hierax_lab.reproduce.comparison import headed, shown_endings, target_table
 from hierax_lab.reproduce.toy_rows import Result, Target
-from hierax_lab.reproduce.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,10 +58,7 @@ def print_tables(console: Console, results: list[Result], judged: bool) -> None:
 
 
 def _table(title: str, results: Iterable[Result]) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for heading in ("% of starts", "median", "mean", "within", "|y - x|", "sd", "S", "finished"):
-        table.add_column(heading, justify="right")
+    table = headed(title, "% of starts", "median", "mean", "within", "|y - x|", "sd", "S", "finished")
     for result in results:
         m = result.metrics
         table.add_row(
@@ -81,13 +76,8 @@ def _table(title: str, results: Iterable[Result]) -> Table:
 
 
 def _costs(results: list[Result]) -> Table:
-    table = Table(
-        title="costs per start, and how the starts ended", box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False
-    )
-    table.title_style = "bold"
-    table.add_column("", no_wrap=True)
-    for heading in ("zeta", "xi", "seconds, all starts", "compiling", "statuses"):
-        table.add_column(heading, justify="right")
+    headings = ("zeta", "xi", "seconds, all starts", "compiling", "statuses")
+    table = headed("costs per start, and how the starts ended", *headings)
     for result in results:
         m = result.metrics
         statuses = ", ".join(f"{count} {name}" for name, count in m["statuses"].items())
@@ -98,18 +88,14 @@ def _costs(results: list[Result]) -> Table:
 
 def _targets(results: list[Result], judged: bool) -> Table:
     title = "targets" if judged else "targets (a quick run is not judged)"
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for heading in ("target", "measured", ""):
-        table.add_column(heading, justify="right")
-    for result in results:
-        for target, met in result.checks:
-            value = result.metrics[target.metric]
-            table.add_row(result.row.key, _described(target), _number(target.metric, value), _mark(met, judged))
-    finished = sum(result.metrics["finished"] for result in results)
-    total = sum(result.metrics["starts"] for result in results)
-    table.add_row("all rows", "no start fails", f"{finished} of {total}", _mark(finished == total, judged))
-    return table
+    rows = [
+        (result.row.key, _described(target), _number(target.metric, result.metrics[target.metric]), met)
+        for result in results
+        for target, met in result.checks
+    ]
+    finished, total = (sum(result.metrics[name] for result in results) for name in ("finished", "starts"))
+    rows.append(("all rows", "no start fails", f"{finished} of {total}", finished == total))
+    return target_table(title, ("target", "measured"), [(*texts, met if judged else None) for *texts, met in rows])
 
 
 def _described(target: Target) -> str:
@@ -120,22 +106,6 @@ def _number(metric: str, value: float) -> str:
     if metric == "share_within":
         return f"{value:.1%}"
     return f"{value:.0f}" if metric.startswith("samples") else f"{value:.5f}".rstrip("0")
-
-
-def _mark(met: bool, judged: bool) -> str:
-    if not judged:
-        return "-"
-    return "[green]met[/green]" if met else "[red]not met[/red]"
-
-
-def print_statements(console: Console, statements: list[Verdict]) -> None:
-    """Which of the paper's statements hold, with the numbers of this run."""
-    console.print("[bold]The paper says[/bold]")
-    for verdict in statements:
-        console.print(f"  '{verdict.statement}'\n    [bold]{verdict.holds}[/bold]", highlight=False, soft_wrap=True)
-        for line in verdict.evidence:
-            console.print(f"    - {line}", highlight=False, markup=False, soft_wrap=True)
-    console.print()
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------

@@ -5,14 +5,14 @@ and figures in `toy_report`.
 """
 
 import dataclasses
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
 from hierax import SALVF, SALVF_VR, Decay, Steps, Storm
 
-C1, C2_QUADRATIC, C2_MULTIPLIER = 5.0, 1000.0, 100.0
+C1, C2_QUADRATIC, C2_MULTIPLIER = 5.0, 1000.0, 100.0  # weights of the value function and of the constraint
 L_QUADRATIC = 2 * C2_QUADRATIC + 10 * C1 + 20  # L_Psi of the toy with the quadratic penalty
 # The paper's algorithms: no control variate. It leaves gamma open; its claims were first tested with gamma = 1.
 PAPER: dict[str, Any] = {
@@ -32,41 +32,11 @@ UNITS: dict[str, dict[str, float]] = {
     "H x 100": {"scale_constraint": 100.0},
     "x, y x 10": {"stretch": 10.0},
 }
+START_NAMES = {"given": "start as given", "solve": "default start"}
 
-Start = Literal["given", "solve"]
 Metric = Literal["median_distance", "share_within", "mean_gap", "samples_zeta"]
+Metrics = dict[str, Any]  # what is measured at the points of a row, as metrics.json has it
 Numbers = Float64[np.ndarray, " n"]
-
-
-class Costs(TypedDict):
-    """Samples of one start, seconds of all starts, and how many ended with each status."""
-
-    samples_zeta: int
-    samples_xi: int
-    seconds: float
-    compile_seconds: float
-    statuses: dict[str, int]
-
-
-class Metrics(Costs):
-    """What is measured at the final points of a row's starts, as metrics.json has it.
-
-    starts, finished: how many, and how many of them ended without a failure; distances and deviations are of those
-    alone, shares are of all starts. shares: that end nearest to each local minimiser. share_within: that come close to
-    it. sd_global: standard deviation of x over those nearest to the global one, with a 90 % interval. Distances are
-    those of x to the nearest minimiser, mean_gap is the mean of |y - x|.
-    """
-
-    starts: int
-    finished: int
-    shares: list[float]
-    median_distance: float
-    mean_distance: float
-    share_within: float
-    mean_gap: float
-    sd_global: float
-    sd_global_interval: list[float]
-    squared_stationarity: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +54,19 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table: a method, the units of the problem it is given, and what it has to reach."""
+    """One line of the table.
+
+    Attributes:
+        key: its name in metrics.json.
+        group: title of the table that it belongs to.
+        label: its name in the table.
+        method: what is run.
+        targets: what it has to reach.
+        units: factors of the problem's units, arguments of `toy`.
+        steps: number of outer steps; None: that of the experiment.
+        notebook: whether F has the extra + x^2 of the released notebook.
+        output: which iterate is measured.
+    """
 
     key: str
     group: str
@@ -92,6 +74,9 @@ class Row:
     method: SALVF
     targets: tuple[Target, ...] = ()
     units: dict[str, float] = dataclasses.field(default_factory=dict)
+    steps: int | None = None
+    notebook: bool = False
+    output: Literal["last", "random"] = "last"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,19 +95,15 @@ class Result:
     @property
     def points(self) -> Float64[np.ndarray, "starts 2"]:
         """(x, y) of every start, NaN where it failed."""
-        return all_points(self.x, self.y, np.ones(len(self.x), bool) if self.finished is None else self.finished)
+        finished = np.ones(len(self.x), bool) if self.finished is None else self.finished
+        every = np.full((len(finished), 2), np.nan)
+        every[finished] = np.stack([self.x, self.y], axis=1)
+        return every
 
     @property
     def checks(self) -> list[tuple[Target, bool]]:
         """Every target of the row and whether it is met."""
         return [(target, target.met(self.metrics[target.metric])) for target in self.row.targets]
-
-
-def all_points(x: Numbers, y: Numbers, finished: Bool[np.ndarray, " starts"]) -> Float64[np.ndarray, "starts 2"]:
-    """(x, y) of every start from those of the starts that did not fail, NaN for the others."""
-    every = np.full((len(finished), 2), np.nan)
-    every[finished] = np.stack([x, y], axis=1)
-    return every
 
 
 def all_rows(steps: int) -> list[Row]:
@@ -134,25 +115,29 @@ def _both(**settings: Any) -> dict[str, SALVF]:
     return {"SALVF": SALVF(**settings), "SALVF-VR": SALVF_VR(**settings)}
 
 
+def _from_both_starts(
+    key: str, group: str, targets: dict[str, tuple[Target, ...]], settings: dict[str, Any]
+) -> list[Row]:
+    """Both methods from both starts; `targets` by start."""
+    return [
+        Row(f"{key}/{start}/{name}", group, f"{name}, {text}", method, targets.get(start, ()))
+        for start, text in START_NAMES.items()
+        for name, method in _both(**settings, start=start).items()
+    ]
+
+
 def _quadratic() -> list[Row]:
     constant = Decay(1 / L_QUADRATIC, a=1.0, power=0.0)
     targets = (Target("median_distance", "<=", 0.015), Target("mean_gap", "<=", 0.025))
-    starts: tuple[Start, ...] = ("given", "solve")
-    return [
-        Row(
-            f"quadratic/{start}/{name}",
-            "paper's penalty, c1 = 5, c2 = 1000, constant step 1/L",
-            f"{name}, {_start(start)}",
-            method,
-            targets if start == "given" else (),  # the paper's setting; elsewhere the basins' shares move the median
-        )
-        for start in starts
-        for name, method in _both(**PAPER, steps=Steps(x=constant, y=constant), start=start).items()
-    ]
+    # Judged in the paper's setting alone: elsewhere the basins' shares move the median.
+    group = "paper's penalty, c1 = 5, c2 = 1000, constant step 1/L"
+    settings = PAPER | {"steps": Steps(x=constant, y=constant)}
+    return _from_both_starts("quadratic", group, {"given": targets}, settings)
 
 
 def _same_steps() -> list[Row]:
     """Pairs with the same decaying steps; a = 6 also with the printed schedule of beta."""
+    group = "paper's penalty, the same decaying steps min(1, a (k+1)^(-1/3))/L, start as given"
     rows = []
     for a in (6.0, 1.5):
         decay = Decay(1 / L_QUADRATIC, a=a)
@@ -162,15 +147,7 @@ def _same_steps() -> list[Row]:
             # beta_{k+1} = (k+1)^(-2/3) as the paper has it, once alpha_k = (a/L) (k+1)^(-1/3) leaves its cap.
             printed = Storm(schedule="paper", beta=(L_QUADRATIC / a) ** 2)
             methods["SALVF-VR, printed beta"] = SALVF(direction=printed, **settings)
-        rows += [
-            Row(
-                f"decay{a:g}/{name}",
-                "paper's penalty, the same decaying steps min(1, a (k+1)^(-1/3))/L, start as given",
-                f"{name}, a = {a:g}",
-                method,
-            )
-            for name, method in methods.items()
-        ]
+        rows += [Row(f"decay{a:g}/{name}", group, f"{name}, a = {a:g}", method) for name, method in methods.items()]
     return rows
 
 
@@ -180,18 +157,8 @@ def _multiplier() -> list[Row]:
         Target("share_within", ">=", 0.97),
         Target("mean_gap", "<=", 0.001),
     )
-    starts: tuple[Start, ...] = ("given", "solve")
-    return [
-        Row(
-            f"multiplier/{start}/{name}",
-            "outer multiplier, c1 = 5, c2 = 100, steps estimated",
-            f"{name}, {_start(start)}",
-            method,
-            targets if start == "solve" else (),
-        )
-        for start in starts
-        for name, method in _both(c1=C1, c2=C2_MULTIPLIER, start=start).items()
-    ]
+    group = "outer multiplier, c1 = 5, c2 = 100, steps estimated"
+    return _from_both_starts("multiplier", group, {"solve": targets}, {"c1": C1, "c2": C2_MULTIPLIER})
 
 
 def _nothing_set(steps: int) -> list[Row]:
@@ -210,7 +177,3 @@ def _other_units() -> list[Row]:
         for unit, factors in UNITS.items()
         for name, method in _both().items()
     ]
-
-
-def _start(start: Start) -> str:
-    return {"given": "start as given", "solve": "default start"}[start]

@@ -7,119 +7,113 @@ number is in the toy's original units.
 """
 
 import dataclasses
-import warnings
 from collections import Counter
-from pathlib import Path
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float64, PyTree
-from rich.console import Console
 
-from hierax import SALVF, HieraxWarning, Multipliers, Solutions, solve_many
-from hierax.extend import Interrupt, Rows, interruptible, psi_stationarity
+from hierax import SALVF, Multipliers, Problem, Solutions, solve_many
+from hierax.extend import Rows, psi_stationarity
 from hierax.problems import toy, toy_inner_solution
 from hierax.problems.toy import SIDE, local_minimisers
-from hierax_lab.output import draw_or_say, versions, write_json
-from hierax_lab.progress import shown_progress
 from hierax_lab.reproduce import toy_report
 from hierax_lab.reproduce import toy_synthetic as synthetic
+from hierax_lab.reproduce.comparison import print_verdicts
+from hierax_lab.reproduce.experiment import Content, Run, experiment
+from hierax_lab.reproduce.published import printed_schedule_allowed
 from hierax_lab.reproduce.toy_claims import GLOBAL, verdicts
 from hierax_lab.reproduce.toy_rows import Metrics, Numbers, Result, Row, all_rows
 from hierax_lab.reproduce.verdict import Verdict
+from hierax_lab.reproduce.workers import Name, Task
 
-STARTS, STEPS = 200, 2500
+STARTS, STEPS = 200, 2500  # random starts, and outer steps of each
 QUICK_STARTS, QUICK_STEPS = 20, 300
-SIGMA = 0.1
-# x = 3 is a spurious rest point 0.0092 from the last minimiser: only a closer point counts as having found that one.
+SIGMA = 0.1  # standard deviation of the noise in every gradient
+# Distance to each minimiser within which it counts as found. x = 3 is a spurious rest point 0.0092 from the last one.
 WITHIN = np.array([0.05, 0.05, 0.05, 0.005])
-RESAMPLES = 2000
-WIDTH = 120  # of the tables where the output is a file
+RESAMPLES = 2000  # bootstrap samples behind an interval
 
 
-def run(
-    out: Path,
-    quick: bool = False,
-    seeds: int | None = None,
-    data_dir: Path | None = None,
-    console: Console | None = None,
-) -> dict[str, object]:
-    """Run every row, write metrics.json, points.npz and the figures, print the table and what it says.
+@experiment
+def run(run: Run) -> Content:
+    """Run every row, write metrics.json, points.npz and the figures, print the table and what it says."""
+    starts, steps = random_starts(run.seeds or run.sized(STARTS, QUICK_STARTS)), run.sized(STEPS, QUICK_STEPS)
+    tasks: dict[Name, Task[Result]] = {(row.key,): (measure, (row, starts, steps)) for row in all_rows(steps)}
 
-    Args:
-        out: folder for the results.
-        quick: few starts and steps: shows that everything works; the targets are then not judged.
-        seeds: number of starts; None: 200.
-        data_dir: not used, the toy has no data.
-        console: where the table goes; None: standard output.
+    def write(found: dict[Name, Result], statements: list[Verdict] | None = None, **more: object) -> Content:
+        results = list(found.values())
+        settings = {"starts": len(starts), "steps": steps, "sigma": SIGMA, "quick": run.quick}
+        rows = {result.row.key: _as_json(result, run.quick) for result in results}
+        whole = {"settings": settings, "minimisers": local_minimisers().tolist(), "rows": rows} | more
+        run.write_arrays("points", {"starts": starts} | {result.row.key: result.points for result in results})
+        return run.write(whole, statements or [])
 
-    Returns:
-        The content of metrics.json.
-    """
-    del data_dir
-    console = console or Console()
-    if not console.is_terminal:
-        console.width = max(console.width, WIDTH)
-    count = seeds or (QUICK_STARTS if quick else STARTS)
-    steps = QUICK_STEPS if quick else STEPS
-    starts = SIDE * np.random.default_rng(0).random((count, 2))
-    rows = all_rows(steps)
-    with interruptible() as interrupt:
-        results = _measured(rows, starts, steps, interrupt)
-        if interrupt.asked:
-            write_json(out / "metrics.json", _content(results, [], count, steps, quick))
-            _write_points(out / "points.npz", starts, results)
-            toy_report.print_tables(console, results, judged=False)
-            console.print(f"Interrupted: {len(results)} of {len(rows)} rows were measured; they are in {out}.")
-            raise KeyboardInterrupt
-    statements = verdicts({result.row.key: result for result in results})
+    found = run.measured(tasks, write, parallel=False)
+    results = {name: result for (name,), result in found.items()}
+    statements = verdicts(results)
     other = synthetic.measure(steps)
-    content = _content(results, statements, count, steps, quick) | {"synthetic": other}
-    write_json(out / "metrics.json", content)
-    _write_points(out / "points.npz", starts, results)
-    toy_report.print_tables(console, results, judged=not quick)
-    synthetic.print_lines(console, other, judged=not quick)
-    toy_report.print_statements(console, statements)
-    draw_or_say(lambda: toy_report.draw(out / "figures", {r.row.key: r for r in results}), console.out)
-    console.print(f"Written to {out}: metrics.json, points.npz, figures/", soft_wrap=True)
+    content = write(found, statements, synthetic=other)
+    toy_report.print_tables(run.console, list(results.values()), judged=not run.quick)
+    synthetic.print_lines(run.console, other, judged=not run.quick)
+    print_verdicts(run.console, statements)
+    run.draw(lambda folder: toy_report.draw(folder, results))
     return content
+
+
+def _as_json(result: Result, quick: bool) -> Content:
+    targets = [dataclasses.asdict(target) | {"met": None if quick else met} for target, met in result.checks]
+    return {**result.metrics, "group": result.row.group, "targets": targets}
+
+
+def random_starts(count: int) -> Float64[np.ndarray, "n 2"]:
+    """Uniform in [0, 3]^2; the first ones are the same for every count."""
+    return np.asarray(SIDE * np.random.default_rng(0).random((count, 2)))
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def _measured(rows: list[Row], starts: Float64[np.ndarray, "n 2"], steps: int, interrupt: Interrupt) -> list[Result]:
-    """The results of the rows, up to Ctrl-C."""
-    results: list[Result] = []
-    with shown_progress(len(rows), "rows") as show:
-        for row in rows:
-            try:
-                result = measure(row, starts, steps)
-            except KeyboardInterrupt:
-                interrupt.ask()
-            if interrupt.asked:  # what was under way ended before its time
-                break
-            results.append(result)
-            show(len(results))
-    return results
-
-
-def measure(row: Row, starts: Float64[np.ndarray, "n 2"], steps: int) -> Result:
-    """Run one row from every start and measure its final points."""
-    problem = toy(SIGMA, **row.units).problem
-    stretch = row.units.get("stretch", 1.0)
-    with warnings.catch_warnings():
-        # The printed schedule of beta warns; it is here on purpose.
-        warnings.filterwarnings("ignore", message="Storm", category=HieraxWarning)
-        solution = solve_many(
-            problem, stretch * starts[:, 0], stretch * starts[:, 1], row.method, max_steps=steps, progress=False
-        )
+def solved(
+    row: Row, problem: Problem, starts: np.ndarray, steps: int, stretch: float = 1.0
+) -> tuple[Solutions, Numbers, Numbers, np.ndarray]:
+    """A row's runs from every start; x and y of those that did not fail, in the original units; and which these are."""
+    with printed_schedule_allowed():
+        x0s, y0s = stretch * starts.T
+        solution = solve_many(problem, x0s, y0s, row.method, max_steps=steps, output=row.output, progress=False)
     finished = np.array([not status.failed for status in solution.status])
     x, y = (np.asarray(part)[finished] / stretch for part in (solution.x, solution.y))
+    return solution, x, y, finished
+
+
+def costs(solution: Solutions, finished: np.ndarray) -> Metrics:
+    """Numbers of starts, samples of one start, seconds of all starts, and how many ended with each status."""
+    counts = solution.counts
+    return {
+        "starts": len(finished),
+        "finished": int(finished.sum()),
+        "statuses": dict(Counter(status.name for status in solution.status)),
+        "samples_zeta": counts.zeta,
+        "samples_xi": counts.xi,
+        "seconds": counts.seconds,
+        "compile_seconds": counts.compile_seconds,
+    }
+
+
+def measure(row: Row, starts: np.ndarray, steps: int) -> Result:
+    """Run one row from every start and measure its final points."""
+    problem = toy(SIGMA, **row.units).problem
+    solution, x, y, finished = solved(row, problem, starts, steps, row.units.get("stretch", 1.0))
     return Result(row, x, y, _metrics(row, solution, x, y, finished), finished)
 
 
 def _metrics(row: Row, solution: Solutions, x: Numbers, y: Numbers, finished: np.ndarray) -> Metrics:
+    """What is measured at the final points.
+
+    Shares are of all starts, everything else is of those that did not fail. shares: nearest to each local minimiser;
+    share_within: close to it; distances: of x to the nearest minimiser; mean_gap: of |y - x|; sd_global: standard
+    deviation of x over those nearest to the global one, with a 90 % interval.
+    """
     distances = np.abs(x[:, None] - local_minimisers())
     nearest, distance = distances.argmin(axis=1), distances.min(axis=1)
     inside = x[nearest == GLOBAL]
@@ -127,9 +121,7 @@ def _metrics(row: Row, solution: Solutions, x: Numbers, y: Numbers, finished: np
     if not len(x):  # every start failed: no number keeps a target
         x = y = distance = squared = np.array([np.nan])
         nearest = np.array([-1])
-    return {
-        "starts": len(finished),
-        "finished": int(finished.sum()),
+    return costs(solution, finished) | {
         "shares": [float(np.sum(nearest == i) / len(finished)) for i in range(len(WITHIN))],
         "median_distance": float(np.median(distance)),
         "mean_distance": float(np.mean(distance)),
@@ -138,11 +130,6 @@ def _metrics(row: Row, solution: Solutions, x: Numbers, y: Numbers, finished: np
         "sd_global": _deviation(inside),
         "sd_global_interval": bootstrap_interval(inside),
         "squared_stationarity": float(np.median(squared)),
-        "samples_zeta": solution.counts.zeta,
-        "samples_xi": solution.counts.xi,
-        "seconds": solution.counts.seconds,
-        "compile_seconds": solution.counts.compile_seconds,
-        "statuses": dict(Counter(status.name for status in solution.status)),
     }
 
 
@@ -193,32 +180,3 @@ def exact_stationarity(solution: Solutions, units: dict[str, float]) -> Array:
     assert isinstance(solution.method, SALVF)
     assert solution.state is not None
     return jax.vmap(one)(solution.method, solution.state.run.state.point)
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-def _content(
-    results: list[Result], statements: list[Verdict], starts: int, steps: int, quick: bool
-) -> dict[str, object]:
-    return {
-        "settings": {"starts": starts, "steps": steps, "sigma": SIGMA, "quick": quick},
-        "versions": versions(),
-        "minimisers": local_minimisers().tolist(),
-        "rows": {
-            result.row.key: {
-                **result.metrics,
-                "group": result.row.group,
-                "targets": [
-                    dataclasses.asdict(target) | {"met": None if quick else met} for target, met in result.checks
-                ],
-            }
-            for result in results
-        },
-        "statements": [dataclasses.asdict(statement) for statement in statements],
-    }
-
-
-def _write_points(path: Path, starts: Float64[np.ndarray, "n 2"], results: list[Result]) -> None:
-    points = {result.row.key: result.points for result in results}
-    np.savez(path, allow_pickle=False, starts=starts, **points)

@@ -12,8 +12,8 @@ from rich.console import Console
 from hierax import SALVF, SALVF_VR, solve_many
 from hierax.problems import synthetic
 
-SEEDS = 10
-BOUND = 0.2  # that |x - x*| has to keep, for every seed
+SEEDS = 10  # runs of each method and kind of noise
+MAX_DISTANCE = 0.2  # of x to x*, for every seed
 
 
 class Distances(TypedDict):
@@ -41,15 +41,15 @@ def measure(steps: int) -> dict[str, Distances]:
                 "finished": sum(finished),
                 "median_distance": float(np.median(distances)) if any(finished) else math.nan,
                 "largest_distance": largest,
-                "bound": BOUND,
-                "met": all(finished) and largest <= BOUND,
+                "bound": MAX_DISTANCE,
+                "met": all(finished) and largest <= MAX_DISTANCE,
             }
     return results
 
 
 def print_lines(console: Console, results: dict[str, Distances], judged: bool) -> None:
     """One line per case."""
-    console.print(f"Synthetic problem, nothing set, |x - x*| over {SEEDS} seeds (all must be <= {BOUND}):")
+    console.print(f"Synthetic problem, nothing set, |x - x*| over {SEEDS} seeds (all must be <= {MAX_DISTANCE}):")
     for name, row in results.items():
         verdict = ("met" if row["met"] else "NOT met") if judged else "not judged"
         console.print(

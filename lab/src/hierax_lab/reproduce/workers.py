@@ -25,7 +25,7 @@ from hierax import cache as keep_programs
 from hierax.extend import Interrupt, die_when_terminated, interruptible
 from hierax_lab.progress import lines_on_stderr
 
-LOOK_SECONDS = 0.5  # between two looks at Ctrl-C
+LOOK_SECONDS = 0.5  # between two checks for Ctrl-C
 TELL_SECONDS = 10.0  # between two lines that say what is under way
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 T = TypeVar("T")
@@ -37,7 +37,7 @@ def run_tasks(
     tasks: Mapping[Name, Task[T]],
     console: Console,
     parallel: bool,
-    keep: Callable[[dict[Name, T]], None] | None = None,
+    keep: Callable[[dict[Name, T]], object] | None = None,
     fresh: bool = False,
 ) -> dict[Name, T]:
     """What each function gives for its arguments; starts them in the given order and prints a line when one ends.
@@ -177,11 +177,16 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def one_core_variables() -> dict[str, str]:
+    """Environment variables that keep a process to one core."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_CORE}".strip()
+    return {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
+
+
 @contextmanager
 def _one_core() -> Iterator[None]:
     """Processes started inside keep to one core each: they read these variables when they load their libraries."""
-    wanted = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    wanted["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_CORE}".strip()
+    wanted = one_core_variables()
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

@@ -40,7 +40,7 @@ def streamed():
     return problem, 0.5, 0.5
 
 
-def bent():
+def several_minima():
     """A search from 16 starts: a lower level with several minima in every entry of y."""
     weights = jnp.linspace(0.5, 1.5, 4)
     problem = hx.Problem(

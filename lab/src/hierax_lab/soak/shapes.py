@@ -14,8 +14,8 @@ import numpy as np
 import hierax as hx
 from hierax_lab.soak.memory import megabytes
 
-LOOKS = 10  # of memory, in each half
-PER_SHAPE = 0.5  # megabytes that a shape may leave behind where JAX's own caches are cleared
+MEMORY_READINGS = 10  # in each half
+MAX_GROWTH = 0.5  # megabytes that a shape may leave behind where JAX's own caches are cleared
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> bool:
     """Whether memory kept its bound where JAX's caches are cleared."""
-    each = max(1, options.shapes // 2 // LOOKS)  # solves between two looks
-    half = each * LOOKS
+    each = max(1, options.shapes // 2 // MEMORY_READINGS)  # solves between two looks
+    half = each * MEMORY_READINGS
     begin = time.perf_counter()
     growth = {}
     for name, first, clear in (("as it is", 0, False), ("with JAX's caches cleared", half, True)):
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> bool:
         + ", ".join(f"{grown:.2f} MB {name}" for name, grown in growth.items()),
         flush=True,
     )
-    return growth["with JAX's caches cleared"] <= PER_SHAPE
+    return growth["with JAX's caches cleared"] <= MAX_GROWTH
 
 
 def _slope(memory: list[float]) -> float:

@@ -13,10 +13,10 @@ import hierax as hx
 from hierax.problems import toy
 from hierax_lab.soak.memory import megabytes
 
-GROWTH = 0.02  # of memory, that is allowed
-SLOWER = 0.10  # of the median time of a step: what a busy machine leaves uncertain
-LOOKS = 100  # how often memory and clock are read
-WARM = LOOKS // 20
+MAX_GROWTH = 0.02  # relative, of memory
+MAX_SLOWDOWN = 0.10  # relative, of the median time of a step: what a busy machine leaves uncertain
+READINGS = 100  # of memory and clock
+WARM_UP = READINGS // 20  # readings before the comparison begins
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> bool:
     """Whether memory grew by less than 2 % and the last tenth was as fast as the first."""
-    period = max(1, options.steps // LOOKS)
+    period = max(1, options.steps // READINGS)
     memory, clock, cpu, reading = [], [], [], [0.0, 0.0]  # seconds of reading the memory are no part of the run
 
     def look(info: hx.Info) -> None:
@@ -50,10 +50,10 @@ def run(options: argparse.Namespace) -> bool:
         progress=False,
     )
     assert solution.status.step == options.steps, solution.status.message
-    tenth = max(1, (len(clock) - WARM) // 10)
-    times = {name: np.diff(values[WARM:]) / period for name, values in (("wall", clock), ("CPU", cpu))}
+    tenth = max(1, (len(clock) - WARM_UP) // 10)
+    times = {name: np.diff(values[WARM_UP:]) / period for name, values in (("wall", clock), ("CPU", cpu))}
     ends = {name: (np.median(each[:tenth]), np.median(each[-tenth:])) for name, each in times.items()}
-    before, after = np.median(memory[WARM : WARM + tenth]), np.median(memory[-tenth:])
+    before, after = np.median(memory[WARM_UP : WARM_UP + tenth]), np.median(memory[-tenth:])
     growth, slower = after / before - 1, {name: last / first - 1 for name, (first, last) in ends.items()}
     print(
         f"steps: {options.steps} in {clock[-1] - clock[0]:.0f} s; memory {before:.1f} MB, at the end {after:.1f} MB "
@@ -64,4 +64,4 @@ def run(options: argparse.Namespace) -> bool:
         ),
         flush=True,
     )
-    return bool(growth < GROWTH and min(slower.values()) < SLOWER)
+    return bool(growth < MAX_GROWTH and min(slower.values()) < MAX_SLOWDOWN)

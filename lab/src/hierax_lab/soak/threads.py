@@ -16,7 +16,7 @@ import numpy as np
 import hierax as hx
 from hierax.extend import forget_programs
 
-PATIENCE = 1_800.0  # seconds after which a thread counts as hanging
+HANG_SECONDS = 1_800.0  # after which a thread counts as hanging
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> bool:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, middle + PATIENCE - time.perf_counter()))
+        thread.join(max(0.0, middle + HANG_SECONDS - time.perf_counter()))
     problems = []
     for i, (one, other) in enumerate(zip(alone, found, strict=True)):
         if other is None:

@@ -17,8 +17,8 @@ import numpy as np
 
 import hierax as hx
 
-CALLS = 20
-REPETITIONS = 40
+CALLS = 20  # timed together
+REPETITIONS = 40  # of which the fastest counts
 
 
 def fastest(call: Callable[[], Any], calls: int = CALLS, repetitions: int = REPETITIONS) -> float:

@@ -14,13 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 import hierax as hx
+from hierax_lab.reproduce.comparison import headed
 
-COUNTS = (1, 2, 4)
+COUNTS = (1, 2, 4)  # devices
 INNER = hx.SALM(steps=4)
 
 
@@ -83,7 +82,7 @@ def run(console: Console) -> dict[str, Any]:
         command = [sys.executable, "-m", "hierax_lab.speed.devices", "--devices", str(count)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         found[str(count)] = json.loads(done.stdout.splitlines()[-1])
-    table = Table("milliseconds per step", *(f"{count} device{'s' * (count != 1)}" for count in COUNTS), box=box.SIMPLE)
+    table = headed("milliseconds per step", *(f"{count} device{'s' * (count != 1)}" for count in COUNTS))
     for name in found["1"]:
         table.add_row(name, *(f"{found[str(count)][name]:.2f}" for count in COUNTS))
     console.print(table)

@@ -8,7 +8,7 @@ training rows with right labels, and tells `HyperCleaner` which ones they are.
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from hierax.estimators import BilevelSVC, HyperCleaner, NormBoundedMLPClassifier
+from hierax_lab.reproduce.comparison import mean_and_error
 
-SPLITS = 4
-ROWS = 200  # of training, at most
-TEST_ROWS = 1000  # at most
-NOISE = (0.0, 0.2, 0.4)
-TRUSTED = 0.25
+SPLITS = 4  # random splits of every data set
+MAX_TRAIN_ROWS, MAX_TEST_ROWS = 200, 1000
+NOISE = (0.0, 0.2, 0.4)  # shares of the training labels that are wrong
+TRUSTED = 0.25  # share of the training rows that are known to be right
+COSTS = np.logspace(-3, 3, 7)  # values of C in the grid searches
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -51,13 +52,12 @@ def data_sets() -> dict[str, Data]:
 
 def models(seed: int) -> dict[str, Any]:
     """By name: what is compared, made anew for every split."""
-    costs = np.logspace(-3, 3, 7)
     network = MLPClassifier((32,), "tanh", learning_rate_init=0.01, max_iter=100, random_state=seed)
     return {
-        "LinearSVC + grid": GridSearchCV(LinearSVC(dual=False), {"C": costs}, cv=5),
+        "LinearSVC + grid": GridSearchCV(LinearSVC(dual=False), {"C": COSTS}, cv=5),
         "BilevelSVC": BilevelSVC(random_state=seed),
         "HyperCleaner": HyperCleaner(random_state=seed),
-        "SVC rbf + grid": GridSearchCV(SVC(), {"C": costs, "gamma": ["scale", 0.03, 0.3]}, cv=5),
+        "SVC rbf + grid": GridSearchCV(SVC(), {"C": COSTS, "gamma": ["scale", 0.03, 0.3]}, cv=5),
         "BilevelSVC rbf": BilevelSVC(kernel="rbf", random_state=seed),
         "MLPClassifier + grid": GridSearchCV(network, {"alpha": [1e-4, 1e-2, 1.0]}, cv=3),
         "NormBoundedMLP": NormBoundedMLPClassifier(random_state=seed),
@@ -76,8 +76,8 @@ def flipped(codes: np.ndarray, share: float, rng: np.random.RandomState) -> np.n
 def split(data: Data, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training and test rows: half of them each, up to the most there may be."""
     features, labels = data
-    rows = min(ROWS, labels.size // 2)
-    tests = min(TEST_ROWS, labels.size - rows)
+    rows = min(MAX_TRAIN_ROWS, labels.size // 2)
+    tests = min(MAX_TEST_ROWS, labels.size - rows)
     return train_test_split(features, labels, train_size=rows, test_size=tests, stratify=labels, random_state=seed)
 
 
@@ -92,14 +92,32 @@ def timed(model: Any, features: np.ndarray, labels: np.ndarray, **routed: Any) -
     return whole, time.process_time() - begin, warned
 
 
-def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """The mean over splits, and its standard error."""
-    return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5)
-
-
 def run(console: Console) -> dict[str, Any]:
     """Both tables."""
     return {"untrusted": untrusted(console), "trusted": with_trusted_rows(console)}
+
+
+def accuracies(
+    names: Container[str], noises: Iterable[float], table: Table, scored: Callable[[Data, float, int], dict[str, float]]
+) -> list[dict[str, Any]]:
+    """Means over the splits of every data set and noise, as rows of the table and as records.
+
+    `scored` gives the accuracies of a split, and under other names what else is averaged.
+    """
+    records: list[dict[str, Any]] = []
+    for data, both in data_sets().items():
+        for noise in noises:
+            splits = [scored(both, noise, seed) for seed in range(SPLITS)]
+            found: dict[str, Any] = {name: mean_and_error([one[name] for one in splits]) for name in splits[0]}
+            best = max(mean for name, (mean, _) in found.items() if name in names)
+            cells = [
+                _cell(mean, error, best) if name in names else f"{mean:.2f}" for name, (mean, error) in found.items()
+            ]
+            table.add_row(data, f"{noise:.0%}", *cells)
+            for name, (mean, error) in found.items():
+                kind = {"model": name, "accuracy": mean} if name in names else {name: mean}
+                records.append({"data": data, "noise": noise} | kind | {"error": error})
+    return records
 
 
 def untrusted(console: Console) -> list[dict[str, Any]]:
@@ -108,37 +126,30 @@ def untrusted(console: Console) -> list[dict[str, Any]]:
     table = Table("data", "noise", *names, title="accuracy in %, mean and standard error over splits; best in bold")
     seconds: dict[str, list[float]] = {name: [] for name in names}
     warned = dict.fromkeys(names, 0)
-    records: list[dict[str, Any]] = []
-    for data, both in data_sets().items():
-        for noise in NOISE:
-            accuracies: dict[str, list[float]] = {name: [] for name in names}
-            for seed in range(SPLITS):
-                train, test, labels, truth = split(both, seed)
-                noisy = flipped(labels, noise, np.random.RandomState(1000 + seed))
-                for name, model in models(seed).items():
-                    fitted, took, said = timed(model, train, noisy)
-                    accuracies[name].append(fitted.score(test, truth))
-                    seconds[name].append(took)
-                    warned[name] += said
-            found = {name: mean_and_error(values) for name, values in accuracies.items()}
-            best = max(mean for mean, _ in found.values())
-            table.add_row(data, f"{noise:.0%}", *(_cell(mean, error, best) for mean, error in found.values()))
-            records += [
-                {"data": data, "noise": noise, "model": name, "accuracy": mean, "error": error}
-                for name, (mean, error) in found.items()
-            ]
+
+    def scored(both: Data, noise: float, seed: int) -> dict[str, float]:
+        train, test, labels, truth = split(both, seed)
+        noisy = flipped(labels, noise, np.random.RandomState(1000 + seed))
+        found = {}
+        for name, model in models(seed).items():
+            fitted, took, said = timed(model, train, noisy)
+            found[name] = fitted.score(test, truth)
+            seconds[name].append(took)
+            warned[name] += said
+        return found
+
+    records = accuracies(names, NOISE, table, scored)
     table.add_section()
     table.add_row("CPU seconds", "", *(f"{np.mean(values):.2f}" for values in seconds.values()))
     fits = len(next(iter(seconds.values())))
     table.add_row("warned", "", *(f"{count} of {fits}" for count in warned.values()))
     console.print(table)
-    records += [{"model": name, "seconds": float(np.mean(values))} for name, values in seconds.items()]
-    return records
+    return records + [{"model": name, "seconds": float(np.mean(values))} for name, values in seconds.items()]
 
 
 def with_trusted_rows(console: Console) -> list[dict[str, Any]]:
     """A quarter of the training labels are right, and it is known which."""
-    grid = {"C": np.logspace(-3, 3, 7)}
+    grid = {"C": COSTS}
     columns: dict[str, Callable[[int], Any]] = {
         "LogisticRegression + grid, all rows": lambda seed: GridSearchCV(LogisticRegression(max_iter=500), grid, cv=5),
         "the same, trusted rows only": lambda seed: GridSearchCV(LogisticRegression(max_iter=500), grid, cv=3),
@@ -146,33 +157,23 @@ def with_trusted_rows(console: Console) -> list[dict[str, Any]]:
         "HyperCleaner(mlp, trusted)": lambda seed: HyperCleaner(model="mlp", random_state=seed),
     }
     table = Table("data", "noise", *columns, "AUC of weights", title=f"{TRUSTED:.0%} of the training rows trusted")
-    records: list[dict[str, Any]] = []
-    for data, both in data_sets().items():
-        for noise in NOISE[1:]:
-            accuracies: dict[str, list[float]] = {name: [] for name in columns}
-            areas = []
-            for seed in range(SPLITS):
-                train, test, labels, truth = split(both, seed)
-                rng = np.random.RandomState(1000 + seed)
-                trusted = rng.uniform(size=labels.size) < TRUSTED
-                noisy = np.where(trusted, labels, flipped(labels, noise, rng))
-                for name, make in columns.items():
-                    only = trusted if "only" in name else np.ones(labels.size, bool)
-                    routed = {"trusted": trusted} if "HyperCleaner" in name else {}
-                    fitted, _, _ = timed(make(seed), train[only], noisy[only], **routed)
-                    accuracies[name].append(fitted.score(test, truth))
-                    if name == "HyperCleaner(trusted)":
-                        areas.append(_area(fitted[-1].weights_[~trusted], (noisy != labels)[~trusted]))
-            found = {name: mean_and_error(values) for name, values in accuracies.items()}
-            best = max(mean for mean, _ in found.values())
-            area = mean_and_error(areas)
-            cells = [_cell(mean, error, best) for mean, error in found.values()]
-            table.add_row(data, f"{noise:.0%}", *cells, f"{area[0]:.2f}")
-            records += [
-                {"data": data, "noise": noise, "model": name, "accuracy": mean, "error": error}
-                for name, (mean, error) in found.items()
-            ]
-            records.append({"data": data, "noise": noise, "auc": area[0], "error": area[1]})
+
+    def scored(both: Data, noise: float, seed: int) -> dict[str, float]:
+        train, test, labels, truth = split(both, seed)
+        rng = np.random.RandomState(1000 + seed)
+        trusted = rng.uniform(size=labels.size) < TRUSTED
+        noisy = np.where(trusted, labels, flipped(labels, noise, rng))
+        found = {}
+        for name, make in columns.items():
+            only = trusted if "only" in name else np.ones(labels.size, bool)
+            routed = {"trusted": trusted} if "HyperCleaner" in name else {}
+            fitted, _, _ = timed(make(seed), train[only], noisy[only], **routed)
+            found[name] = fitted.score(test, truth)
+            if name == "HyperCleaner(trusted)":
+                area = _area(fitted[-1].weights_[~trusted], (noisy != labels)[~trusted])
+        return found | {"auc": area}
+
+    records = accuracies(columns, NOISE[1:], table, scored)
     console.print(table)
     return records
 

@@ -21,8 +21,8 @@ from scipy import sparse
 import hierax as hx
 
 SIZES = {50: 25, 100: 50, 200: 100, 500: 100, 1000: 300, 2000: 300}  # variables: rows
-MOVES = 7
-ACCURACY = 1e-8
+MOVES = 7  # of x, each followed by a timed solve
+ACCURACY = 1e-8  # KKT residual that every solver is asked for
 
 
 class QP(NamedTuple):

@@ -17,8 +17,8 @@ from rich.console import Console
 import hierax as hx
 from hierax_lab.speed.stepping import Ready, begun, network, network_problem, seconds_per_step, size, stepper
 
-INNER, BATCH, HIDDEN = 10, 256, 13333
-STEPS, ROUNDS = 2, 3
+INNER, BATCH, HIDDEN = 10, 256, 13333  # inner steps, rows of a batch, hidden units
+STEPS, ROUNDS = 2, 3  # steps of a timed call, and timed rounds
 METHODS: dict[str, Callable[..., hx.SALVF]] = {"SALVF": hx.SALVF, "SALVF-VR": hx.SALVF_VR}
 
 

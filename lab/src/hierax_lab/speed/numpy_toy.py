@@ -21,16 +21,10 @@ The last two are written to be fast, so that a comparison with them means someth
   nonnegative numbers (rho_j <= 1/11, z-step 0.3 and tau = 0.1 are all at most 1/2).
 
 The noise of an outer step is drawn in the order xi_0, ..., xi_{s-1}, zeta, xi~. With the same seed the two loops follow
-the same path up to rounding, and so does :func:`vectorised` when there is one start.
-
-Run ``python -m hierax_lab.speed.numpy_toy`` to print accuracy and time per outer step and start.
+the same path up to rounding, and so does :func:`vectorised` when there is one start. `hierax bench toy` times them.
 """
 
-import argparse
 import math
-import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -39,7 +33,6 @@ from numpy.typing import DTypeLike, NDArray
 Array = NDArray[np.floating[Any]]
 Start = Literal["given", "solve"]
 
-LOCAL_MINIMISERS = np.array([0.14889, 0.98622, 2.01973, 2.99077])
 UPPER = 3.0  # X = Y = [0, UPPER]
 C1, C2, TAU = 5.0, 100.0, 0.1  # value-function penalty, constraint penalty, step of the outer multiplier
 L_PSI = 2 * C2 + 10 * C1 + 20
@@ -59,9 +52,24 @@ class Final(NamedTuple):
     nu: Array
 
 
-def distance(x: Array) -> Array:
-    """Distance of each x to the nearest local minimiser of F(x, y*(x))."""
-    return np.asarray(np.abs(x[:, None] - LOCAL_MINIMISERS).min(axis=1))
+class Setup(NamedTuple):
+    """How a baseline is run.
+
+    Attributes:
+        steps: outer steps.
+        inner_steps: steps s of the warm-started inner loop in each outer step.
+        seed: seed of the noise.
+        sigma: standard deviation of the noise in each gradient component.
+        control_variate: subtract the inner y-gradient at (w, lam), with the same noise, in the outer y-gradient.
+        start: ``"given"`` or ``"solve"``, see :func:`initial`.
+    """
+
+    steps: int = 2500
+    inner_steps: int = 10
+    seed: int = 0
+    sigma: float = 0.1
+    control_variate: bool = False
+    start: Start = "given"
 
 
 def inner_schedules(inner_steps: int) -> tuple[Array, Array]:
@@ -117,27 +125,9 @@ def grad_ell(x: float, w: float, lam: float, xi: Array) -> Array:
     return grad_G(x, w) + xi + mu * jac_H(x, w)
 
 
-def plain_loop(
-    starts: Array,
-    steps: int = 2500,
-    inner_steps: int = 10,
-    seed: int = 0,
-    *,
-    sigma: float = 0.1,
-    control_variate: bool = False,
-    start: Start = "given",
-) -> Final:
-    """Run one start after another, written as the formulas stand.
-
-    Args:
-        starts: (n, 2) array of (x0, y0).
-        steps: Outer steps.
-        inner_steps: Steps s of the warm-started inner loop in each outer step.
-        seed: Seed of the noise.
-        sigma: Standard deviation of the noise in each gradient component.
-        control_variate: Subtract the inner y-gradient at (w, lam), with the same noise, in the outer y-gradient.
-        start: ``"given"`` or ``"solve"``, see :func:`initial`.
-    """
+def plain_loop(starts: Array, setup: Setup = Setup()) -> Final:
+    """Run one start after another, written as the formulas stand; `starts` is an (n, 2) array of (x0, y0)."""
+    steps, inner_steps, seed, sigma, control_variate, start = setup
     rng = np.random.Generator(np.random.SFC64(seed))
     etas, rhos = inner_schedules(inner_steps)
     alphas = outer_schedule(steps)
@@ -169,20 +159,9 @@ def plain_loop(
     return Final(*np.array(finals).reshape(-1, 4).T)
 
 
-def inlined_loop(
-    starts: Array,
-    steps: int = 2500,
-    inner_steps: int = 10,
-    seed: int = 0,
-    *,
-    sigma: float = 0.1,
-    control_variate: bool = False,
-    start: Start = "given",
-) -> Final:
-    """Run one start after another with Python floats; the noise of a start is drawn in one call.
-
-    The arguments are those of :func:`plain_loop`.
-    """
+def inlined_loop(starts: Array, setup: Setup = Setup()) -> Final:
+    """Run one start after another with Python floats; the noise of a start is drawn in one call."""
+    steps, inner_steps, seed, sigma, control_variate, start = setup
     rng = np.random.Generator(np.random.SFC64(seed))
     etas, rhos = (schedule.tolist() for schedule in inner_schedules(inner_steps))
     alphas = outer_schedule(steps).tolist()
@@ -241,28 +220,15 @@ def inlined_loop(
     return Final(*np.array(finals).reshape(-1, 4).T)
 
 
-def vectorised(
-    starts: Array,
-    steps: int = 2500,
-    inner_steps: int = 10,
-    seed: int = 0,
-    *,
-    sigma: float = 0.1,
-    control_variate: bool = False,
-    start: Start = "given",
-    dtype: DTypeLike = np.float64,
-) -> Final:
+def vectorised(starts: Array, setup: Setup = Setup(), dtype: DTypeLike = np.float64) -> Final:
     """Run all starts at once, in place; the noise of an outer step is drawn in one call for all starts.
 
     An inner step is written as w <- (1 - 2 eta) w + eta (4x - xi) - eta mu, lam <- (1 - 2 rho) lam + rho z + rho mu;
     the middle terms do not depend on (w, lam) and are formed for the whole inner loop at once. Constants are arrays of
     no dimension, because a ufunc call on a short array takes about half as long with them as with Python floats.
-
-    The arguments are those of :func:`plain_loop`, and:
-
-    Args:
-        dtype: ``float64`` or ``float32``, of the iterates and of the noise.
+    `dtype` is ``float64`` or ``float32``, of the iterates and of the noise.
     """
+    steps, inner_steps, seed, sigma, control_variate, start = setup
 
     def const(value: float) -> Array:
         return np.array(value, dtype)
@@ -329,50 +295,3 @@ def vectorised(
         nu += tau * maximum(-nu, scaled)
         push = maximum(nu + scaled, zero)
     return Final(x, y, z, nu)
-
-
-def best_time(run: Callable[[], Final], repeats: int) -> tuple[Final, float]:
-    """Result of ``run`` and its shortest wall time in seconds over ``repeats`` calls."""
-    seconds = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        final = run()
-        seconds.append(time.perf_counter() - begin)
-    return final, min(seconds)
-
-
-def main() -> None:
-    """Print accuracy and time of the baselines on random starts in [0, 3]^2."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--starts", type=int, default=200)
-    parser.add_argument("--plain-starts", type=int, default=4, help="starts of the slow plain_loop, the first of them")
-    parser.add_argument("--steps", type=int, default=2500)
-    parser.add_argument("--inner-steps", type=int, default=10)
-    parser.add_argument("--sigma", type=float, default=0.1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--start", choices=["given", "solve"], default="given")
-    parser.add_argument("--control-variate", action="store_true")
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
-    starts = np.random.default_rng(args.seed).uniform(0.0, UPPER, (args.starts, 2))
-    common = {"sigma": args.sigma, "control_variate": args.control_variate, "start": args.start}
-    runs: dict[str, tuple[Callable[..., Final], Array]] = {
-        "plain_loop": (plain_loop, starts[: args.plain_starts]),
-        "inlined_loop": (inlined_loop, starts),
-        "vectorised float64": (vectorised, starts),
-        "vectorised float32": (partial(vectorised, dtype=np.float32), starts),
-    }
-    for name, (method, points) in runs.items():
-        run = partial(method, points, args.steps, args.inner_steps, args.seed, **common)
-        final, seconds = best_time(run, args.repeats)
-        off = distance(final.x)
-        print(
-            f"{name:18s} {1e6 * seconds / (args.steps * len(points)):8.3f} us per step and start,"
-            f" {1e6 * seconds / args.steps:7.1f} us per step of {len(points)} starts; distance of x: median"
-            f" {np.median(off):.5f}, mean {off.mean():.5f}, within .05 {np.mean(off < 0.05):.3f}; mean |y-x|"
-            f" {np.abs(final.y - final.x).mean():.5f}; median |z-2x| {np.median(np.abs(final.z - 2 * final.x)):.4f}"
-        )
-
-
-if __name__ == "__main__":
-    main()

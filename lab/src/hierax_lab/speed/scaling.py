@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 import hierax as hx
 from hierax_lab.output import new_figure, save_figure
 from hierax_lab.repository import RESULTS
+from hierax_lab.reproduce.comparison import headed
 from hierax_lab.speed.stepping import (
     begun,
     compiled_step,
@@ -33,8 +33,8 @@ SWEEPS: dict[str, tuple[int, ...]] = {
 MIDDLE = {"dim(y)": 100_000, "p": 1, "batch": 64, "inner steps": 4}
 COMPARED = (1_000, 10_000, 100_000, 1_000_000)  # dim(y) at which the other methods are timed too
 ESTIMATED_AT = 1_000  # parameters of the network on which unset numbers are estimated
-X = np.float32(20.0)
-LONG = 4e9  # about this many multiplications are timed at once
+X = np.float32(20.0)  # bound of the norm
+TIMED_PRODUCTS = 4e9  # multiplications that are timed at once, about
 
 
 def _methods(batch: int, inner: int) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _estimated(name: str, batch: int, inner: int, p: int) -> Any:
 def _measured(setting: dict[str, int], names: Iterable[str]) -> dict[str, dict[str, float]]:
     y = network(jax.random.key(1), max(1, setting["dim(y)"] // 75))
     problem, batch, inner = network_problem(setting["p"]), setting["batch"], setting["inner steps"]
-    steps = int(min(50, max(1, LONG // (6 * size(y) * batch * (inner + 3)))))
+    steps = int(min(50, max(1, TIMED_PRODUCTS // (6 * size(y) * batch * (inner + 3)))))
     found = {}
     for name in names:
         ready = begun(problem, X, y, _estimated(name, batch, inner, setting["p"]))
@@ -91,9 +91,7 @@ def _known(found: dict[str, Any], name: str, what: str) -> tuple[list[float], li
 
 def _table(axis: str, values: tuple[int, ...], rows: list[dict[str, Any]], slopes: dict[str, float]) -> Table:
     others = ", ".join(f"{name} {value:g}" for name, value in MIDDLE.items() if name != axis)
-    table = Table(title=f"ms per step against {axis} ({others})", box=box.SIMPLE_HEAD, title_justify="left")
-    for heading in (axis, *slopes, "SALVF: copies of y", "compile, s"):
-        table.add_column(heading, justify="right")
+    table = headed(f"ms per step against {axis} ({others})", *slopes, "SALVF: copies of y", "compile, s")
     for value, row in zip(values, rows, strict=True):
         table.add_row(
             f"{value:,}",

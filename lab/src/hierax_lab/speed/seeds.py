@@ -6,16 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 import hierax as hx
+from hierax_lab.reproduce.comparison import headed
 from hierax_lab.speed.stepping import network, network_problem, size
 
-SEEDS, ROUNDS = 8, 2
-HIDDEN, BATCHES = (1, 8, 64, 512), (1, 32, 256)
-SECONDS = 1.0  # of one timed call of the loop, about
+SEEDS, ROUNDS = 8, 2  # starts, and timed rounds
+HIDDEN, BATCHES = (1, 8, 64, 512), (1, 32, 256)  # hidden units, rows of a batch
+SECONDS = 1.0  # that one timed call of the loop takes at least
 
 
 def _timed(function: Any, steps: int) -> float:
@@ -51,9 +50,7 @@ def _measured(hidden: int, batch: int) -> dict[str, float]:
 
 def run(console: Console) -> dict[str, Any]:
     """The table over hidden size and batch: time of `solve_many` over that of the loop, per step and start."""
-    table = Table(title=f"solve_many / loop over {SEEDS} seeds", box=box.SIMPLE_HEAD, title_justify="left")
-    for heading in ("hidden", "dim(y)", *(f"batch {batch}" for batch in BATCHES)):
-        table.add_column(heading, justify="right")
+    table = headed(f"solve_many / loop over {SEEDS} seeds, by hidden units", "dim(y)", *(f"batch {b}" for b in BATCHES))
     results = []
     for hidden in HIDDEN:
         row = [_measured(hidden, batch) for batch in BATCHES]

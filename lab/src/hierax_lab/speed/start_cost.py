@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import hierax as hx
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
-STEPS = 10
+STEPS = 10  # of SALVF
 
 
 def counted(traces: Counter[str], sampled: bool) -> hx.Problem:

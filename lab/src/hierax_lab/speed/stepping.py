@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 
 import hierax as hx
 
-FEATURES, CLASSES = 64, 10
+FEATURES, CLASSES = 64, 10  # inputs and outputs of the network
 
 
 class Ready(NamedTuple):
@@ -25,7 +25,7 @@ class Ready(NamedTuple):
 
 
 def size(tree: PyTree) -> int:
-    """How many numbers a tree of arrays has."""
+    """Number of entries of a tree of arrays."""
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 

@@ -7,22 +7,21 @@ defaults; the certificate is asked after 12, 24, 48, ... steps, and its time is 
 from typing import Any
 
 import jax
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 import hierax as hx
 from hierax.problems import random_qp
+from hierax_lab.reproduce.comparison import headed
 
-LEVELS = (0.03, 0.01, 0.003)
-FIRST, LONGEST = 12, 12_288
-METHODS = {
-    "SALVF": lambda: hx.SALVF(),
+LEVELS = (0.03, 0.01, 0.003)  # tolerances of the certificate
+FIRST, LONGEST = 12, 12_288  # steps after which the certificate is asked first and last
+METHODS: dict[str, Any] = {
+    "SALVF": hx.SALVF,
     "SALVF, exact inner": lambda: hx.SALVF(inner=hx.Exact()),
-    "BLOCC": lambda: hx.BLOCC(),
-    "LV-HBA": lambda: hx.LVHBA(),
-    "BiC-GAFFA": lambda: hx.BiCGAFFA(),
-    "GAM": lambda: hx.GAM(),
+    "BLOCC": hx.BLOCC,
+    "LV-HBA": hx.LVHBA,
+    "BiC-GAFFA": hx.BiCGAFFA,
+    "GAM": hx.GAM,
 }
 
 
@@ -30,21 +29,12 @@ def _reached(method: Any) -> dict[float, tuple[float, int] | None]:
     """By level: seconds (compilation apart) and steps until the certificate is ok at it."""
     example = random_qp(0)
     found: dict[float, tuple[float, int] | None] = dict.fromkeys(LEVELS)
-    hx.solve(example.problem, example.x0, example.y0, method, max_steps=1, progress=False, throw=False)  # compile
+    hx.solve(*example[:3], method, max_steps=1, progress=False, throw=False)  # compile
     sol, steps = None, FIRST
     while True:
-        state = None if sol is None else sol.state
-        done = 0 if sol is None else sol.status.step
-        sol = hx.solve(
-            example.problem,
-            example.x0,
-            example.y0,
-            method if sol is None else None,
-            max_steps=steps - done,
-            state=state,
-            progress=False,
-            throw=False,
-        )
+        state, done = (None, 0) if sol is None else (sol.state, sol.status.step)
+        begun = method if sol is None else None
+        sol = hx.solve(*example[:3], begun, max_steps=steps - done, state=state, progress=False, throw=False)
         if sol.status.failed:
             return found
         for level in LEVELS:
@@ -59,10 +49,7 @@ def run(console: Console) -> dict[str, Any]:
     """The table: seconds and steps to each level."""
     jax.config.update("jax_enable_x64", True)
     title = "random_qp(0): seconds (steps) until certificate.ok(level), nothing set"
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    table.add_column("")
-    for level in LEVELS:
-        table.add_column(f"{level:g}", justify="right")
+    table = headed(title, *(f"{level:g}" for level in LEVELS))
     results = {}
     for name, method in METHODS.items():
         reached = _reached(method())

@@ -12,15 +12,17 @@ from typing import Any
 import jax
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import hierax as hx
 from hierax.problems import toy
-from hierax_lab.speed.numpy_toy import inlined_loop, plain_loop, vectorised
+from hierax_lab.reproduce.comparison import headed
+from hierax_lab.speed.numpy_toy import Setup, inlined_loop, plain_loop, vectorised
 
-STARTS, STEPS, INNER, SIGMA, REPEATS = 200, 2500, 10, 0.1, 5
+STARTS, STEPS, INNER, SIGMA = 200, 2500, 10, 0.1  # starts, outer and inner steps, standard deviation of the noise
+REPEATS = 5  # timed calls of each version
+INLINED_STARTS = 20  # of the loop over Python floats, whose time is proportional to them
 OURS = "hierax, one compiled call"
-PLAIN_STARTS, PLAIN_STEPS = 2, 250  # the plain loop takes minutes otherwise; its time is proportional to both
+PLAIN_STARTS, PLAIN_STEPS = 2, 250  # of the plain loop, which takes minutes otherwise; its time is proportional to both
 
 
 def method() -> hx.SALVF:
@@ -89,25 +91,23 @@ def run(console: Console) -> dict[str, Any]:
     hierax_run(exact)
     call, compiled = one_compiled_call(noisy, x0s, y0s)
     silent, _ = one_compiled_call(exact, x0s, y0s)
+    setup = Setup(STEPS, INNER, sigma=SIGMA)
+    short = setup._replace(steps=PLAIN_STEPS)
     per = 1e6 / (STARTS * STEPS)
     times = {
         OURS: best(call),
         "hierax, the same without noise": best(silent),
         "hierax, all of solve_many": best(lambda: hierax_run(noisy)),
-        "NumPy, vectorised over starts": best(lambda: vectorised(starts, STEPS, INNER, sigma=SIGMA)),
-        "Python floats, inlined by hand": best(lambda: inlined_loop(starts[:20], STEPS, INNER, sigma=SIGMA), 3),
-        "NumPy, a loop over starts": best(
-            lambda: plain_loop(starts[:PLAIN_STARTS], PLAIN_STEPS, INNER, sigma=SIGMA), 3
-        ),
+        "NumPy, vectorised over starts": best(lambda: vectorised(starts, setup)),
+        "Python floats, inlined by hand": best(lambda: inlined_loop(starts[:INLINED_STARTS], setup), 3),
+        "NumPy, a loop over starts": best(lambda: plain_loop(starts[:PLAIN_STARTS], short), 3),
     }
     scale = dict.fromkeys(times, per)
-    scale["Python floats, inlined by hand"] = 1e6 / (20 * STEPS)
+    scale["Python floats, inlined by hand"] = 1e6 / (INLINED_STARTS * STEPS)
     scale["NumPy, a loop over starts"] = 1e6 / (PLAIN_STARTS * PLAIN_STEPS)
     micro = {name: {"best": low * scale[name], "median": mid * scale[name]} for name, (low, mid) in times.items()}
     ours = micro[OURS]["best"]
-    table = Table(title="Toy, microseconds per outer step and start (s = 10, float64)")
-    for column in ("version", "best", "median", "times hierax"):
-        table.add_column(column, justify="left" if column == "version" else "right")
+    table = headed("Toy, microseconds per outer step and start (s = 10, float64)", "best", "median", "times hierax")
     for name, row in micro.items():
         table.add_row(name, f"{row['best']:.3f}", f"{row['median']:.3f}", f"{row['best'] / ours:.1f}")
     console.print(table)

@@ -32,9 +32,9 @@ class Case:
         name: as in BOLIB.
         upper: F(x, y).
         lower: f(x, y).
-        start: (x, y) as published; it may lie outside the sets.
         best: the best point known, (x, y).
         values: (F, f) there.
+        start: (x, y) as published; it may lie outside the sets. None: all entries are one.
         source: where the problem comes from.
         upper_rows: the upper constraints <= 0 that are no bounds on x.
         rows: the lower constraints <= 0 that are no bounds on y.
@@ -46,11 +46,11 @@ class Case:
     name: str
     upper: Callable[[Vector, Vector], Scalar]
     lower: Callable[[Vector, Vector], Scalar]
-    start: Point
     best: Point
     values: tuple[float, float]
-    source: str
-    lower_class: str
+    start: Point | None = None
+    source: str = ""
+    lower_class: str = ""
     upper_rows: Callable[[Vector, Vector], Sequence[Scalar]] | None = None
     rows: Callable[[Vector, Vector], Sequence[Scalar]] | None = None
     x_set: PyTree = Free()
@@ -69,7 +69,8 @@ class Case:
 
     def x0y0(self) -> tuple[Vector, Vector]:
         """The published start, moved into the sets."""
-        x, y = (jnp.asarray(part) for part in self.start)
+        ones = ([1.0] * len(self.best[0]), [1.0] * len(self.best[1]))
+        x, y = (jnp.asarray(part) for part in self.start or ones)
         return project(self.x_set, x), project(self.y_set, y)
 
 

@@ -4,21 +4,7 @@ import jax.numpy as jnp
 
 from hierax_lab.problems.bolib.case import INF, Case, bounds
 
-CASES = (
-    Case(
-        "Bard1988Ex3",
-        upper=lambda x, y: -(x[0] ** 2) - 3 * x[1] - 4 * y[0] + y[1] ** 2,
-        lower=lambda x, y: 2 * x[0] ** 2 + y[0] ** 2 - 5 * y[1],
-        upper_rows=lambda x, y: [x[0] ** 2 + 2 * x[1] - 4],
-        rows=lambda x, y: [-(x[0] ** 2) + 2 * x[0] - x[1] ** 2 + 2 * y[0] - y[1] - 3, -x[1] - 3 * y[0] + 4 * y[1] + 4],
-        x_set=bounds(0.0, INF),
-        y_set=bounds(0.0, INF),
-        start=([0.0, 2.0], [4.0, 1.0]),
-        best=([0.0, 2.0], [1.875, 0.90625]),
-        values=(-12.6787109375, -1.015625),
-        lower_class="convex",
-        source="J. F. Bard, Convex two-level optimization, Math. Programming 40 (1988) 15-27",
-    ),
+LINEAR = (
     Case(
         "BardBook1998",
         upper=lambda x, y: (y[0] - x[0] + 20) ** 2 + (y[1] - x[1] + 20) ** 2,
@@ -26,53 +12,16 @@ CASES = (
         rows=lambda x, y: [x[0] + x[1] + y[0] - 2 * y[1] - 40, 2 * y[0] - x[0] + 10, 2 * y[1] - x[1] + 10],
         x_set=bounds(0.0, 50.0),
         y_set=bounds(-10.0, 20.0),
-        start=([1.0, 1.0], [1.0, 1.0]),
         best=([25.0, 30.0], [5.0, 10.0]),
         values=(0.0, 5.0),
-        lower_class="linear",
-        source="J. F. Bard, Practical bilevel optimization: algorithms and applications, Kluwer, 1998",
-    ),
-    Case(
-        "Colson2002BIPA1",
-        upper=lambda x, y: (10 - x[0]) ** 3 + (10 - y[0]) ** 3,
-        lower=lambda x, y: (x[0] + 2 * y[0] - 15) ** 4,
-        upper_rows=lambda x, y: [-x[0] + y[0]],
-        rows=lambda x, y: [x[0] + y[0] - 20],
-        x_set=bounds(0.0, 5.0),
-        y_set=bounds(0.0, 20.0),
-        start=([10.0], [10.0]),
-        best=([5.0], [5.0]),
-        values=(250.0, 0.0),
-        lower_class="convex",
-        source="B. Colson, BIPA (Bilevel programming with approximation methods): software guide and test problems, "
-        "technical report, 2002",
-    ),
-    Case(
-        "Colson2002BIPA4",
-        upper=lambda x, y: x[0] ** 2 + (y[0] - 10) ** 2,
-        lower=lambda x, y: x[0] ** 3 + 2 * y[0] ** 3 + x[0] - 2 * y[0] - x[0] ** 2,
-        upper_rows=lambda x, y: [x[0] + 2 * y[0] - 6],
-        rows=lambda x, y: [-x[0] + 2 * y[0] - 3],
-        x_set=bounds(0.0, INF),
-        y_set=bounds(0.0, INF),
-        start=([1.5], [2.25]),
-        best=([0.0], [0.57735026919]),
-        values=(88.7863279495, -0.76980035892),
-        lower_class="convex",
-        source="B. Colson, BIPA (Bilevel programming with approximation methods): software guide and test problems, "
-        "technical report, 2002",
     ),
     Case(
         "DempeDutta2012Ex24",
         upper=lambda x, y: (x[0] - 1) ** 2 + y[0] ** 2,
         lower=lambda x, y: x[0] ** 2 * y[0],
         rows=lambda x, y: [y[0] ** 2],
-        start=([1.0], [1.0]),
         best=([1.0], [0.0]),
         values=(0.0, 0.0),
-        lower_class="linear",
-        source="S. Dempe, J. Dutta, Is bilevel programming a special case of a mathematical program with "
-        "complementarity constraints?, Math. Programming 131 (2012) 37-48",
     ),
     Case(
         "DempeFranke2011Ex41",
@@ -81,12 +30,8 @@ CASES = (
         rows=lambda x, y: [-2 * y[0] + y[1]],
         x_set=bounds(-1.0, [1.0, -1.0]),
         y_set=bounds([-INF, 0.0], 2.0),
-        start=([1.0, 1.0], [1.0, 1.0]),
         best=([0.0, -1.0], [1.0, 2.0]),
         values=(5.0, -2.0),
-        lower_class="linear",
-        source="S. Dempe, S. Franke, An algorithm for solving a class of bilevel programming problems, preprint "
-        "2011-04, TU Bergakademie Freiberg, 2011",
     ),
     Case(
         "DempeFranke2011Ex42",
@@ -95,12 +40,8 @@ CASES = (
         rows=lambda x, y: [-y[0] + y[1] - 1, y[0] + y[1] - 3.5],
         x_set=bounds(-1.0, [1.0, -1.0]),
         y_set=bounds(-INF, [INF, 2.0]),
-        start=([1.0, 1.0], [1.0, 1.0]),
         best=([-1.0, -1.0], [2.25, 1.25]),
         values=(2.125, -3.5),
-        lower_class="linear",
-        source="S. Dempe, S. Franke, An algorithm for solving a class of bilevel programming problems, preprint "
-        "2011-04, TU Bergakademie Freiberg, 2011",
     ),
     Case(
         "DempeFranke2014Ex38",
@@ -109,12 +50,8 @@ CASES = (
         rows=lambda x, y: [-2 * y[0] + y[1]],
         x_set=bounds(-1.0, [1.0, -0.75]),
         y_set=bounds([-INF, 0.0], 2.0),
-        start=([1.0, 1.0], [1.0, 1.0]),
         best=([-1.0, -1.0], [2.0, 2.0]),
         values=(-1.0, -4.0),
-        lower_class="linear",
-        source="S. Dempe, S. Franke, Solution algorithm for an optimistic linear Stackelberg problem, Computers & "
-        "Oper. Res. 41 (2014) 277-281",
     ),
     Case(
         "DempeLohse2011Ex31a",
@@ -122,12 +59,8 @@ CASES = (
         lower=lambda x, y: x[0] * y[0] + x[1] * y[1],
         rows=lambda x, y: [y[0] + y[1] - 2, -y[0] + y[1]],
         y_set=bounds(0.0, INF),
-        start=([1.0, 1.0], [1.0, 1.0]),
         best=([0.0, 0.5], [2.0, 0.0]),
         values=(-5.75, 0.0),
-        lower_class="linear",
-        source="S. Dempe, S. Lohse, Dependence of bilevel programming on irrelevant data, TU Bergakademie Freiberg, "
-        "2011",
     ),
     Case(
         "DempeLohse2011Ex31b",
@@ -135,12 +68,8 @@ CASES = (
         lower=lambda x, y: x[0] * y[0] + x[1] * y[1] + x[2] * y[2],
         rows=lambda x, y: [y[0] + y[1] + y[2] - 2, -y[0] + y[1]],
         y_set=bounds(0.0, INF),
-        start=([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]),
         best=([0.5, 0.5, 0.0], [0.0, 0.0, 2.0]),
         values=(-12.0, 0.0),
-        lower_class="linear",
-        source="S. Dempe, S. Lohse, Dependence of bilevel programming on irrelevant data, TU Bergakademie Freiberg, "
-        "2011",
     ),
     Case(
         "FloudasZlobec1998",
@@ -149,12 +78,8 @@ CASES = (
         rows=lambda x, y: [x[0] * y[0] - 10, y[0] ** 2 + x[0] * y[1] - 1],
         x_set=bounds(0.0, 1.0),
         y_set=bounds([-1.0, 0.0], [1.0, 100.0]),
-        start=([1.0], [1.0, 1.0]),
         best=([1.0], [0.0, 1.0]),
         values=(1.0, -1.0),
-        lower_class="linear",
-        source="C. A. Floudas, S. Zlobec, Optimality and duality in parametric convex lexicographic programming, in "
-        "Multilevel Optimization, Springer, 1998, 359-379",
     ),
     Case(
         "IshizukaAiyoshi1992a",
@@ -162,12 +87,8 @@ CASES = (
         lower=lambda x, y: y[0],
         rows=lambda x, y: [-x[0], -x[0] - y[0], y[0] - x[0], -4 - y[0] - y[1], y[0] + y[1] - 4],
         x_set=bounds(-4.0, INF),
-        start=([1.0], [1.0, 1.0]),
         best=([4.0], [-4.0, 0.0]),
         values=(0.0, -4.0),
-        lower_class="linear",
-        source="Y. Ishizuka, E. Aiyoshi, Double penalty method for bilevel optimization problems, Annals Oper. Res. "
-        "34 (1992) 73-88",
     ),
     Case(
         "LucchettiEtal1987",
@@ -175,12 +96,8 @@ CASES = (
         lower=lambda x, y: (x[0] - 1) * y[0],
         x_set=bounds(0.0, 1.0),
         y_set=bounds(0.0, 1.0),
-        start=([1.0], [1.0]),
         best=([1.0], [0.0]),
         values=(0.0, 0.0),
-        lower_class="linear",
-        source="R. Lucchetti, F. Mignanego, G. Pieri, Existence theorems of equilibrium points in Stackelberg games "
-        "with constraints, Optimization 18 (1987) 857-866",
     ),
     Case(
         "MitsosBarton2006Ex323",
@@ -193,8 +110,6 @@ CASES = (
         start=([0.0], [1.0]),
         best=([-0.41911132], [-1.0]),
         values=(0.175654298552, -1.0),
-        lower_class="linear",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex38",
@@ -203,11 +118,8 @@ CASES = (
         upper_rows=lambda x, y: [-y[0] - 0.1, y[0] - 0.1],
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([-0.56714329], [0.0]),
         values=(0.0, 0.0),
-        lower_class="linear",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MorganPatrone2006a",
@@ -215,12 +127,8 @@ CASES = (
         lower=lambda x, y: x[0] * y[0],
         x_set=bounds(-0.5, 0.5),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([0.0], [1.0]),
         values=(-1.0, 0.0),
-        lower_class="linear",
-        source="J. Morgan, F. Patrone, Stackelberg problems: subgame perfect equilibria via Tikhonov regularization, "
-        "Advances in Dynamic Games (2006) 209-221",
     ),
     Case(
         "MorganPatrone2006b",
@@ -228,12 +136,8 @@ CASES = (
         lower=lambda x, y: (jnp.minimum(x[0] + 0.25, 0) + jnp.maximum(x[0] - 0.25, 0)) * y[0],
         rows=lambda x, y: [-x[0] - 0.5, x[0] - 0.5],
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([0.25], [1.0]),
         values=(-1.25, 0.0),
-        lower_class="linear",
-        source="J. Morgan, F. Patrone, Stackelberg problems: subgame perfect equilibria via Tikhonov regularization, "
-        "Advances in Dynamic Games (2006) 209-221",
     ),
     Case(
         "MorganPatrone2006c",
@@ -241,41 +145,8 @@ CASES = (
         lower=lambda x, y: (jnp.minimum(x[0] + 1.75, 0) + jnp.maximum(x[0] - 1.75, 0)) * y[0],
         rows=lambda x, y: [-x[0] - 2, x[0] - 2],
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([1.75], [1.0]),
         values=(-2.75, 0.0),
-        lower_class="linear",
-        source="J. Morgan, F. Patrone, Stackelberg problems: subgame perfect equilibria via Tikhonov regularization, "
-        "Advances in Dynamic Games (2006) 209-221",
-    ),
-    Case(
-        "Outrata1990Ex2b",
-        upper=lambda x, y: (y[0] - 3) ** 2 / 2 + (y[1] - 4) ** 2 / 2,
-        lower=lambda x, y: (1 + x[0]) * y[0] ** 2 / 2 - (3 + 1.333 * x[0]) * y[0] - x[0] * y[1],
-        rows=lambda x, y: [-0.333 * y[0] + y[1] - 2, y[0] - 0.333 * y[1] - 2],
-        x_set=bounds(0.0, INF),
-        y_set=bounds(0.0, INF),
-        start=([5.0], [0.0, 0.0]),
-        best=([6e-07], [2.99850074963, 2.99850074963]),
-        values=(0.501501498126, -4.50000037612),
-        lower_class="convex",
-        source="J. V. Outrata, On the numerical solution of a class of Stackelberg problems, Z. Oper. Res. 34 (1990) "
-        "255-277",
-    ),
-    Case(
-        "SinhaMaloDeb2014TP3",
-        upper=lambda x, y: -(x[0] ** 2) - 3 * x[1] ** 2 - 4 * y[0] + y[1] ** 2,
-        lower=lambda x, y: 2 * x[0] ** 2 + y[0] ** 2 - 5 * y[1],
-        upper_rows=lambda x, y: [x[0] ** 2 + 2 * x[1] - 4],
-        rows=lambda x, y: [-(x[0] ** 2) + 2 * x[0] - x[1] ** 2 + 2 * y[0] - y[1] - 3, -x[1] - 3 * y[0] + 4 * y[1] + 4],
-        x_set=bounds(0.0, INF),
-        y_set=bounds(0.0, INF),
-        start=([1.0, 1.0], [1.0, 1.0]),
-        best=([0.0, 2.0], [1.875, 0.90625]),
-        values=(-18.6787109375, -1.015625),
-        lower_class="convex",
-        source="A. Sinha, P. Malo, K. Deb, An improved bilevel evolutionary algorithm based on quadratic "
-        "approximations, IEEE CEC 2014, 1870-1877",
     ),
     Case(
         "TuyEtal2007",
@@ -287,8 +158,66 @@ CASES = (
         start=([5.0], [0.0]),
         best=([1.5], [4.5]),
         values=(22.5, -4.5),
-        lower_class="linear",
-        source="H. Tuy, A. Migdalas, N. T. Hoai-Phuong, A novel approach to bilevel nonlinear programming, J. Global "
-        "Optim. 38 (2007) 527-554",
+    ),
+)
+
+CONVEX = (
+    Case(
+        "Bard1988Ex3",
+        upper=lambda x, y: -(x[0] ** 2) - 3 * x[1] - 4 * y[0] + y[1] ** 2,
+        lower=lambda x, y: 2 * x[0] ** 2 + y[0] ** 2 - 5 * y[1],
+        upper_rows=lambda x, y: [x[0] ** 2 + 2 * x[1] - 4],
+        rows=lambda x, y: [-(x[0] ** 2) + 2 * x[0] - x[1] ** 2 + 2 * y[0] - y[1] - 3, -x[1] - 3 * y[0] + 4 * y[1] + 4],
+        x_set=bounds(0.0, INF),
+        y_set=bounds(0.0, INF),
+        start=([0.0, 2.0], [4.0, 1.0]),
+        best=([0.0, 2.0], [1.875, 0.90625]),
+        values=(-12.6787109375, -1.015625),
+    ),
+    Case(
+        "Colson2002BIPA1",
+        upper=lambda x, y: (10 - x[0]) ** 3 + (10 - y[0]) ** 3,
+        lower=lambda x, y: (x[0] + 2 * y[0] - 15) ** 4,
+        upper_rows=lambda x, y: [-x[0] + y[0]],
+        rows=lambda x, y: [x[0] + y[0] - 20],
+        x_set=bounds(0.0, 5.0),
+        y_set=bounds(0.0, 20.0),
+        start=([10.0], [10.0]),
+        best=([5.0], [5.0]),
+        values=(250.0, 0.0),
+    ),
+    Case(
+        "Colson2002BIPA4",
+        upper=lambda x, y: x[0] ** 2 + (y[0] - 10) ** 2,
+        lower=lambda x, y: x[0] ** 3 + 2 * y[0] ** 3 + x[0] - 2 * y[0] - x[0] ** 2,
+        upper_rows=lambda x, y: [x[0] + 2 * y[0] - 6],
+        rows=lambda x, y: [-x[0] + 2 * y[0] - 3],
+        x_set=bounds(0.0, INF),
+        y_set=bounds(0.0, INF),
+        start=([1.5], [2.25]),
+        best=([0.0], [0.57735026919]),
+        values=(88.7863279495, -0.76980035892),
+    ),
+    Case(
+        "Outrata1990Ex2b",
+        upper=lambda x, y: (y[0] - 3) ** 2 / 2 + (y[1] - 4) ** 2 / 2,
+        lower=lambda x, y: (1 + x[0]) * y[0] ** 2 / 2 - (3 + 1.333 * x[0]) * y[0] - x[0] * y[1],
+        rows=lambda x, y: [-0.333 * y[0] + y[1] - 2, y[0] - 0.333 * y[1] - 2],
+        x_set=bounds(0.0, INF),
+        y_set=bounds(0.0, INF),
+        start=([5.0], [0.0, 0.0]),
+        best=([6e-07], [2.99850074963, 2.99850074963]),
+        values=(0.501501498126, -4.50000037612),
+    ),
+    Case(
+        "SinhaMaloDeb2014TP3",
+        upper=lambda x, y: -(x[0] ** 2) - 3 * x[1] ** 2 - 4 * y[0] + y[1] ** 2,
+        lower=lambda x, y: 2 * x[0] ** 2 + y[0] ** 2 - 5 * y[1],
+        upper_rows=lambda x, y: [x[0] ** 2 + 2 * x[1] - 4],
+        rows=lambda x, y: [-(x[0] ** 2) + 2 * x[0] - x[1] ** 2 + 2 * y[0] - y[1] - 3, -x[1] - 3 * y[0] + 4 * y[1] + 4],
+        x_set=bounds(0.0, INF),
+        y_set=bounds(0.0, INF),
+        best=([0.0, 2.0], [1.875, 0.90625]),
+        values=(-18.6787109375, -1.015625),
     ),
 )

@@ -48,24 +48,16 @@ CASES = (
             6.44444 * x[0] - 5.11111 * x[1] + 1.44444 * y[0] + 4.44444 * y[1] - 17.28889,
         ],
         x_set=bounds(0.0, INF),
-        start=([1.0, 1.0], [1.0, 1.0]),
         best=([0.200000889982, 1.99999715184], [3.99999828839, 4.60000454042]),
         values=(2251.55354947, 565.775202259),
-        lower_class="nonconvex",
-        source="L. T. H. An, P. D. Tao, N. N. Canh, N. V. Thoai, DC programming techniques for solving a class of "
-        "nonlinear bilevel programs, J. Global Optim. 44 (2009) 313-337",
     ),
     Case(
         "Mirrlees1999",
         upper=lambda x, y: (x[0] - 2) ** 2 + (y[0] - 1) ** 2,
         lower=lambda x, y: -x[0] * jnp.exp(-((y[0] + 1) ** 2)) - jnp.exp(-((y[0] - 1) ** 2)),
         y_set=bounds(-2.0, 2.0),
-        start=([1.0], [1.0]),
         best=([1.0], [0.957504024077]),
         values=(1.00180590797, -1.01986581833),
-        lower_class="nonconvex",
-        source="J. A. Mirrlees, The theory of moral hazard and unobservable behaviour: part I, Review of Economic "
-        "Studies 66 (1999) 3-21",
     ),
     Case(
         "MitsosBarton2006Ex310",
@@ -73,11 +65,8 @@ CASES = (
         lower=lambda x, y: x[0] * (16 * y[0] ** 4 + 2 * y[0] ** 3 - 8 * y[0] ** 2 - 1.5 * y[0] + 0.5),
         x_set=bounds(0.1, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([0.1], [0.5]),
         values=(0.5, -0.1),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex311",
@@ -85,11 +74,8 @@ CASES = (
         lower=lambda x, y: x[0] * (16 * y[0] ** 4 + 2 * y[0] ** 3 - 8 * y[0] ** 2 - 1.5 * y[0] + 0.5),
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-0.8, 1.0),
-        start=([1.0], [1.0]),
         best=([0.0], [-0.8]),
         values=(-0.8, 0.0),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex315",
@@ -97,11 +83,8 @@ CASES = (
         lower=lambda x, y: x[0] * y[0] ** 2 / 2 - y[0] ** 3 / 3,
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([-1.0], [1.0]),
         values=(0.0, -0.833333333333),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex316",
@@ -109,11 +92,8 @@ CASES = (
         lower=lambda x, y: -x[0] * y[0] ** 2 / 2 - y[0] ** 4 / 4,
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([-1.0], [0.0]),
         values=(-2.0, 0.0),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex317",
@@ -121,11 +101,8 @@ CASES = (
         lower=lambda x, y: x[0] * y[0] ** 2 / 2 + y[0] ** 4 / 4,
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([-0.25], [0.5]),
         values=(0.1875, -0.015625),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex318",
@@ -133,11 +110,8 @@ CASES = (
         lower=lambda x, y: x[0] * y[0] ** 2 - y[0] ** 4 / 2,
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([1.0], [0.0]),
         values=(-1.0, 0.0),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex321",
@@ -150,11 +124,8 @@ CASES = (
         ),
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([-0.5545], [0.45545]),
         values=(0.2095049525, -0.0655978868684),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex322",
@@ -168,11 +139,8 @@ CASES = (
         rows=lambda x, y: [0.01 * (1 + x[0] ** 2) - y[0] ** 2],
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([-0.5545], [0.45545]),
         values=(0.2095049525, -0.0655978868684),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex325",
@@ -182,11 +150,8 @@ CASES = (
         rows=lambda x, y: [y[0] ** 2 - y[1] * y[2], y[1] ** 2 * y[2] - y[0] * x[0], -(y[2] ** 2) + 0.1],
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0, 1.0], [1.0, 1.0, 1.0]),
         best=([-1.0, -1.0], [-1.0, 1.0, 1.0]),
         values=(-1.0, -2.0),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "MitsosBarton2006Ex326",
@@ -199,11 +164,8 @@ CASES = (
         ],
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0, 1.0], [1.0, 1.0, 1.0]),
         best=([-1.0, -1.0], [1.0, 1.0, -0.70710678]),
         values=(-2.35355338881, -2.0),
-        lower_class="nonconvex",
-        source="A. Mitsos, P. I. Barton, A test set for bilevel programs, technical report, MIT, 2006",
     ),
     Case(
         "NieWangYe2017Ex52",
@@ -212,12 +174,8 @@ CASES = (
         upper_rows=lambda x, y: [y[0] * y[1] - x[0] ** 2],
         rows=lambda x, y: [1 - y[0] ** 2 - y[1] ** 2 - y[2] ** 2, y[0] ** 2 + y[1] ** 2 + y[2] ** 2 - 2],
         x_set=bounds(-1.0, 1.0),
-        start=([1.0, 1.0], [1.0, 1.0, 1.0]),
         best=([-1.0, -1.0], [1.10971225376, 0.314333079129, -0.818372426969]),
         values=(-1.70950940518, -2.23191420415),
-        lower_class="nonconvex",
-        source="J. Nie, L. Wang, J. J. Ye, Bilevel polynomial programs and semidefinite relaxation methods, SIAM J. "
-        "Optim. 27 (2017) 1728-1757",
     ),
     Case(
         "NieWangYe2017Ex57",
@@ -226,12 +184,8 @@ CASES = (
         upper_rows=lambda x, y: [-x[0] - x[1] + x[0] ** 2 + y[0] ** 2 + y[1] ** 2],
         rows=lambda x, y: [y[0] ** 2 + y[1] ** 2 + y[2] ** 2 - x[0], 2 * y[1] * y[2] - 1],
         x_set=bounds(-1.0, 1.0),
-        start=([1.0, 1.0], [1.0, 1.0, 1.0]),
         best=([1.0, 1.0], [0.0, 0.0, 1.0]),
         values=(-2.0, -1.0),
-        lower_class="nonconvex",
-        source="J. Nie, L. Wang, J. J. Ye, Bilevel polynomial programs and semidefinite relaxation methods, SIAM J. "
-        "Optim. 27 (2017) 1728-1757",
     ),
     Case(
         "NieWangYe2017Ex58",
@@ -252,9 +206,6 @@ CASES = (
             [-0.834644168853, -0.410368440653, -0.210590962677, -0.288722639006],
         ),
         values=(-3.48795725178, -0.862083788962),
-        lower_class="nonconvex",
-        source="J. Nie, L. Wang, J. J. Ye, Bilevel polynomial programs and semidefinite relaxation methods, SIAM J. "
-        "Optim. 27 (2017) 1728-1757",
     ),
     Case(
         "NieWangYe2017Ex61",
@@ -266,9 +217,6 @@ CASES = (
         start=([1.0, -1.0], [-1.0, 1.0]),
         best=([0.571218687799, -1.0], [-0.163838824538, 0.986487120835]),
         values=(-1.02193914092, -1.08384572505),
-        lower_class="nonconvex",
-        source="J. Nie, L. Wang, J. J. Ye, Bilevel polynomial programs and semidefinite relaxation methods, SIAM J. "
-        "Optim. 27 (2017) 1728-1757",
     ),
     Case(
         "PaulaviciusAdjiman2017a",
@@ -277,36 +225,26 @@ CASES = (
         upper_rows=lambda x, y: [-y[0] - 1, y[0] - 1],
         x_set=bounds(-1.0, 1.0),
         y_set=bounds(-1.0, 1.0),
-        start=([1.0], [1.0]),
         best=([0.5], [0.0]),
         values=(0.25, 0.0),
-        lower_class="nonconvex",
-        source="R. Paulavicius, P.-M. Kleniati, C. S. Adjiman, BASBL: branch-and-sandwich bilevel solver, part II, "
-        "technical report, 2017",
     ),
     Case(
         "SinhaMaloDeb2014TP10",
         upper=lambda x, y: jnp.sum((x - 1) ** 2) + jnp.sum(y**2),
         lower=lambda x, y: jnp.exp(_griewank(x * y)),
         y_set=bounds(-jnp.pi, jnp.pi),
-        start=([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
-        best=([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        start=([0.0] * 10, [0.0] * 10),
+        best=([1.0] * 10, [0.0] * 10),
         values=(0.0, 1.0),
-        lower_class="nonconvex",
-        source="A. Sinha, P. Malo, K. Deb, An improved bilevel evolutionary algorithm based on quadratic "
-        "approximations, IEEE CEC 2014, 1870-1877",
     ),
     Case(
         "SinhaMaloDeb2014TP9",
         upper=lambda x, y: jnp.sum((x - 1) ** 2) + jnp.sum(y**2),
         lower=lambda x, y: jnp.exp(_griewank(y) * jnp.sum(x**2)),
         y_set=bounds(-jnp.pi, jnp.pi),
-        start=([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
-        best=([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        start=([0.0] * 10, [0.0] * 10),
+        best=([1.0] * 10, [0.0] * 10),
         values=(0.0, 1.0),
-        lower_class="nonconvex",
-        source="A. Sinha, P. Malo, K. Deb, An improved bilevel evolutionary algorithm based on quadratic "
-        "approximations, IEEE CEC 2014, 1870-1877",
     ),
     Case(
         "Vogel2012",
@@ -314,12 +252,8 @@ CASES = (
         lower=lambda x, y: y[0] ** 3 - 3 * y[0],
         rows=lambda x, y: [x[0] - y[0]],
         x_set=bounds(-3.0, 2.0),
-        start=([1.0], [1.0]),
         best=([-2.0], [-2.0]),
         values=(1.0, -2.0),
-        lower_class="nonconvex",
-        source="S. Vogel, Zwei-Ebenen-Optimierungsaufgaben mit nichtkonvexer Zielfunktion in der unteren Ebene, PhD "
-        "thesis, TU Bergakademie Freiberg, 2012",
     ),
     Case(
         "YeZhu2010Ex42",
@@ -330,9 +264,6 @@ CASES = (
         start=([-1.0], [-1.0]),
         best=([1.0], [1.0]),
         values=(1.0, -2.0),
-        lower_class="nonconvex",
-        source="J. J. Ye, D. L. Zhu, New necessary optimality conditions for bilevel programs by combining the MPEC "
-        "and value function approaches, SIAM J. Optim. 20 (2010) 1885-1905",
     ),
     Case(
         "YeZhu2010Ex43",
@@ -343,8 +274,5 @@ CASES = (
         start=([-1.0], [-1.0]),
         best=([1.0], [1.0]),
         values=(1.25, -2.0),
-        lower_class="nonconvex",
-        source="J. J. Ye, D. L. Zhu, New necessary optimality conditions for bilevel programs by combining the MPEC "
-        "and value function approaches, SIAM J. Optim. 20 (2010) 1885-1905",
     ),
 )

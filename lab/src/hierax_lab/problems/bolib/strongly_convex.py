@@ -14,9 +14,6 @@ CASES = (
         start=([10.0, 10.0], [20.0, 20.0]),
         best=([0.0, 0.0], [-10.0, -10.0]),
         values=(0.0, 200.0),
-        lower_class="strongly convex",
-        source="E. Aiyoshi, K. Shimizu, A solution method for the static constrained Stackelberg problem via penalty "
-        "method, IEEE Trans. Automatic Control 29 (1984) 1111-1114",
     ),
     Case(
         "AllendeStill2013",
@@ -28,9 +25,6 @@ CASES = (
         start=([0.0, 0.0], [0.0, 0.0]),
         best=([0.5, 0.5], [0.5, 0.5]),
         values=(1.0, -0.5),
-        lower_class="strongly convex",
-        source="G. B. Allende, G. Still, Solving bilevel programs with the KKT-approach, Math. Programming 138 "
-        "(2013) 309-332",
     ),
     Case(
         "Bard1988Ex1",
@@ -42,8 +36,6 @@ CASES = (
         start=([4.0], [0.0]),
         best=([1.0], [0.0]),
         values=(17.0, 1.0),
-        lower_class="strongly convex",
-        source="J. F. Bard, Convex two-level optimization, Math. Programming 40 (1988) 15-27",
     ),
     Case(
         "Bard1988Ex2",
@@ -61,8 +53,6 @@ CASES = (
         start=([5.0, 5.0, 15.0, 15.0], [0.0, 0.0, 0.0, 0.0]),
         best=([7.0, 3.0, 12.0, 18.0], [0.0, 10.0, 30.0, 0.0]),
         values=(-6600.0, 54.0),
-        lower_class="strongly convex",
-        source="J. F. Bard, Convex two-level optimization, Math. Programming 40 (1988) 15-27",
     ),
     Case(
         "CalamaiVicente1994b",
@@ -78,12 +68,8 @@ CASES = (
             -x[0] - y[0] + 1,
             -x[1] - y[1] + 1,
         ],
-        start=([1.0, 1.0, 1.0, 1.0], [1.0, 1.0]),
         best=([1.25, 0.5, 1.0, 1.0], [0.25, 0.5]),
         values=(0.3125, -0.40625),
-        lower_class="strongly convex",
-        source="P. H. Calamai, L. N. Vicente, Generating quadratic bilevel programming test problems, ACM Trans. "
-        "Math. Software 20 (1994) 103-119",
     ),
     Case(
         "CalamaiVicente1994c",
@@ -120,12 +106,8 @@ CASES = (
             -(13.24 * x[0] + 1.08 * x[1] - 4.32 * x[2] - 1.44 * x[3]) - 10 * y[0] + 1,
             -(1.08 * x[0] + 10.36 * x[1] - 1.44 * x[2] - 0.48 * x[3]) - 10 * y[1] + 1,
         ],
-        start=([1.0, 1.0, 1.0, 1.0], [1.0, 1.0]),
         best=([0.130849999641, 0.0519499998843, 0.102199999158, 0.0673999991974], [0.0250000000084, 0.0500000000011]),
         values=(0.3125, -0.406250000069),
-        lower_class="strongly convex",
-        source="P. H. Calamai, L. N. Vicente, Generating quadratic bilevel programming test problems, ACM Trans. "
-        "Math. Software 20 (1994) 103-119",
     ),
     Case(
         "Colson2002BIPA2",
@@ -137,9 +119,6 @@ CASES = (
         start=([4.0], [0.0]),
         best=([1.0], [0.0]),
         values=(17.0, 2.0),
-        lower_class="strongly convex",
-        source="B. Colson, BIPA (Bilevel programming with approximation methods): software guide and test problems, "
-        "technical report, 2002",
     ),
     Case(
         "Dempe1992b",
@@ -149,9 +128,6 @@ CASES = (
         start=([-1.0], [-1.0]),
         best=([0.0], [0.0]),
         values=(28.25, 9.0),
-        lower_class="strongly convex",
-        source="S. Dempe, A necessary and a sufficient optimality condition for bilevel programming problems, "
-        "Optimization 25 (1992) 341-354",
     ),
     Case(
         "FloudasEtal2013",
@@ -163,20 +139,14 @@ CASES = (
         start=([10.0, 10.0], [20.0, 20.0]),
         best=([0.0, 0.0], [-10.0, -10.0]),
         values=(0.0, 200.0),
-        lower_class="strongly convex",
-        source="C. A. Floudas et al., Handbook of test problems in local and global optimization, Springer, 1999/2013",
     ),
     Case(
         "HatzEtal2013",
         upper=lambda x, y: -x[0] + 2 * y[0] + y[1],
         lower=lambda x, y: (x[0] - y[0]) ** 2 + y[1] ** 2,
         y_set=bounds(0.0, INF),
-        start=([1.0], [1.0, 1.0]),
         best=([0.0], [0.0, 0.0]),
         values=(0.0, 0.0),
-        lower_class="strongly convex",
-        source="K. Hatz, S. Leyffer, J. P. Schloeder, H. G. Bock, Regularizing bilevel nonlinear programs by "
-        "lifting, Argonne National Laboratory, 2013",
     ),
     Case(
         "HendersonQuandt1958",
@@ -187,19 +157,13 @@ CASES = (
         start=([0.0], [0.0]),
         best=([93.333333], [26.66666675]),
         values=(-3266.66666667, -711.111115556),
-        lower_class="strongly convex",
-        source="J. M. Henderson, R. E. Quandt, Microeconomic theory: a mathematical approach, McGraw-Hill, 1958",
     ),
     Case(
         "LamparielloSagratella2017Ex32",
         upper=lambda x, y: x[0] ** 2 + y[0] ** 2,
         lower=lambda x, y: (x[0] + y[0] - 1) ** 2,
-        start=([1.0], [1.0]),
         best=([0.5], [0.5]),
         values=(0.5, 0.0),
-        lower_class="strongly convex",
-        source="L. Lampariello, S. Sagratella, A bridge between bilevel programs and Nash games, J. Optim. Theory "
-        "Appl. 174 (2017) 613-635",
     ),
     Case(
         "LuDebSinha2016f",
@@ -213,23 +177,15 @@ CASES = (
             y[0] - 4,
         ],
         x_set=bounds([-80.0, -100.0], 200.0),
-        start=([1.0, 1.0], [1.0]),
         best=([200.0, 160.0], [2.5]),
         values=(-160.0, 28.6989795918),
-        lower_class="strongly convex",
-        source="Z. Lu, K. Deb, A. Sinha, Robust and reliable solutions in bilevel optimization problems under "
-        "uncertainties, COIN report 2016026, 2016",
     ),
     Case(
         "MacalHurter1997",
         upper=lambda x, y: (x[0] - 1) ** 2 + (y[0] - 1) ** 2,
         lower=lambda x, y: y[0] ** 2 / 2 + 500 * y[0] - 50 * x[0] * y[0],
-        start=([1.0], [1.0]),
         best=([10.016393], [0.81965]),
         values=(81.3278688529, -0.33591306125),
-        lower_class="strongly convex",
-        source="C. M. Macal, A. P. Hurter, Dependence of bilevel mathematical programs on irrelevant constraints, "
-        "Computers & Oper. Res. 24 (1997) 1129-1140",
     ),
     Case(
         "MuuQuy2003Ex1",
@@ -241,9 +197,6 @@ CASES = (
         start=([2.0], [0.0, 0.0]),
         best=([0.846154], [0.769231, 0.0]),
         values=(-2.07692307692, -0.591716331361),
-        lower_class="strongly convex",
-        source="L. D. Muu, N. V. Quy, A global optimization method for solving convex quadratic bilevel programming "
-        "problems, J. Global Optim. 26 (2003) 199-219",
     ),
     Case(
         "Outrata1990Ex2a",
@@ -252,12 +205,8 @@ CASES = (
         rows=lambda x, y: [-0.333 * y[0] + y[1] - 2, y[0] - 0.333 * y[1] - 2],
         x_set=bounds(0.0, INF),
         y_set=bounds(0.0, INF),
-        start=([1.0], [1.0, 1.0]),
         best=([4.65], [2.99850074963, 2.99850074963]),
         values=(0.501501498126, -32.5335809606),
-        lower_class="strongly convex",
-        source="J. V. Outrata, On the numerical solution of a class of Stackelberg problems, Z. Oper. Res. 34 (1990) "
-        "255-277",
     ),
     Case(
         "Outrata1990Ex2c",
@@ -271,9 +220,6 @@ CASES = (
         start=([0.0], [0.0, 0.0]),
         best=([3.4561622], [1.7070887, 2.5684605]),
         values=(1.86046248486, -10.931474906),
-        lower_class="strongly convex",
-        source="J. V. Outrata, On the numerical solution of a class of Stackelberg problems, Z. Oper. Res. 34 (1990) "
-        "255-277",
     ),
     Case(
         "Outrata1990Ex2d",
@@ -285,9 +231,6 @@ CASES = (
         start=([0.0], [0.0, 0.0]),
         best=([2.85634294], [3.88074549705, 3.04015719027]),
         values=(0.848505424982, -22.9505557641),
-        lower_class="strongly convex",
-        source="J. V. Outrata, On the numerical solution of a class of Stackelberg problems, Z. Oper. Res. 34 (1990) "
-        "255-277",
     ),
     Case(
         "Outrata1990Ex2e",
@@ -299,9 +242,6 @@ CASES = (
         start=([0.0], [0.0, 0.0]),
         best=([3.9985354], [1.66500893527, 3.88722365855]),
         values=(0.897459823057, -14.9289445885),
-        lower_class="strongly convex",
-        source="J. V. Outrata, On the numerical solution of a class of Stackelberg problems, Z. Oper. Res. 34 (1990) "
-        "255-277",
     ),
     Case(
         "Outrata1993Ex31",
@@ -321,9 +261,6 @@ CASES = (
         start=([0.0], [0.0, 0.0]),
         best=([1.90951796], [2.97858786053, 2.23215125028]),
         values=(1.5628738408, -11.6826840127),
-        lower_class="strongly convex",
-        source="J. V. Outrata, Necessary optimality conditions for Stackelberg problems, J. Optim. Theory Appl. 76 "
-        "(1993) 305-320",
     ),
     Case(
         "Outrata1993Ex32",
@@ -340,9 +277,6 @@ CASES = (
         start=([0.0], [0.0, 0.0]),
         best=([4.06040641875], [2.68224443002, 1.48714675117]),
         values=(3.20770002622, -20.5296055865),
-        lower_class="strongly convex",
-        source="J. V. Outrata, Necessary optimality conditions for Stackelberg problems, J. Optim. Theory Appl. 76 "
-        "(1993) 305-320",
     ),
     Case(
         "Outrata1994Ex31",
@@ -359,9 +293,6 @@ CASES = (
         start=([0.0], [0.0, 0.0]),
         best=([4.06040642781], [2.68224442959, 1.48714675225]),
         values=(3.20770002363, -20.5296056255),
-        lower_class="strongly convex",
-        source="J. V. Outrata, On optimization problems with variational inequality constraints, SIAM J. Optim. 4 "
-        "(1994) 340-357",
     ),
     Case(
         "OutrataCervinka2009",
@@ -370,12 +301,8 @@ CASES = (
         rows=lambda x, y: [y[1] - y[0], y[0] + y[1]],
         x_set=bounds(-INF, [0.0, INF]),
         y_set=bounds(-INF, [INF, 0.0]),
-        start=([1.0, 1.0], [1.0, 1.0]),
         best=([0.0, 0.0], [0.0, 0.0]),
         values=(0.0, 0.0),
-        lower_class="strongly convex",
-        source="J. V. Outrata, M. Cervinka, On the implicit programming approach in a class of mathematical programs "
-        "with equilibrium constraints, Control and Cybernetics 38 (2009) 1557-1574",
     ),
     Case(
         "ShimizuAiyoshi1981Ex1",
@@ -385,12 +312,8 @@ CASES = (
         rows=lambda x, y: [x[0] + y[0] - 20],
         x_set=bounds(0.0, 15.0),
         y_set=bounds(0.0, 20.0),
-        start=([1.0], [1.0]),
         best=([10.0], [10.0]),
         values=(100.0, 0.0),
-        lower_class="strongly convex",
-        source="K. Shimizu, E. Aiyoshi, A new computational method for Stackelberg and min-max problems by use of a "
-        "penalty method, IEEE Trans. Automatic Control 26 (1981) 460-466",
     ),
     Case(
         "ShimizuAiyoshi1981Ex2",
@@ -399,24 +322,16 @@ CASES = (
         upper_rows=lambda x, y: [-x[0] - 2 * x[1] + 30, x[0] + x[1] - 25],
         x_set=bounds(-INF, [INF, 15.0]),
         y_set=bounds(0.0, 10.0),
-        start=([1.0, 1.0], [1.0, 1.0]),
         best=([20.0, 5.0], [10.0, 5.0]),
         values=(225.0, 100.0),
-        lower_class="strongly convex",
-        source="K. Shimizu, E. Aiyoshi, A new computational method for Stackelberg and min-max problems by use of a "
-        "penalty method, IEEE Trans. Automatic Control 26 (1981) 460-466",
     ),
     Case(
         "ShimizuEtal1997a",
         upper=lambda x, y: (x[0] - 5) ** 2 + (2 * y[0] + 1) ** 2,
         lower=lambda x, y: (y[0] - 1) ** 2 - 1.5 * x[0] * y[0],
         rows=lambda x, y: [-3 * x[0] + y[0] + 3, x[0] - 0.5 * y[0] - 4, x[0] + y[0] - 7],
-        start=([1.0], [1.0]),
         best=([0.945945945946], [-0.162162162162]),
         values=(16.8918918919, 1.58071585099),
-        lower_class="strongly convex",
-        source="K. Shimizu, Y. Ishizuka, J. F. Bard, Nondifferentiable and two-level mathematical programming, "
-        "Kluwer, 1997",
     ),
     Case(
         "SinhaMaloDeb2014TP8",
@@ -426,12 +341,8 @@ CASES = (
         rows=lambda x, y: [2 * y[0] - x[0] + 10, 2 * y[1] - x[1] + 10],
         x_set=bounds(0.0, 50.0),
         y_set=bounds(-10.0, 20.0),
-        start=([1.0, 1.0], [1.0, 1.0]),
         best=([0.0, 0.0], [-10.0, -10.0]),
         values=(0.0, 200.0),
-        lower_class="strongly convex",
-        source="A. Sinha, P. Malo, K. Deb, An improved bilevel evolutionary algorithm based on quadratic "
-        "approximations, IEEE CEC 2014, 1870-1877",
     ),
     Case(
         "Yezza1996Ex41",
@@ -442,8 +353,5 @@ CASES = (
         start=([-1.0], [-1.0]),
         best=([3.0], [1.0]),
         values=(0.5, 2.5),
-        lower_class="strongly convex",
-        source="A. Yezza, First-order necessary optimality conditions for general bilevel programming problems, J. "
-        "Optim. Theory Appl. 89 (1996) 189-219",
     ),
 )
