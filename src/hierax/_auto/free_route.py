@@ -27,11 +27,12 @@ from hierax._auto.constants import (
     SQP_CHANGE,
     SQP_VARIABLES,
 )
-from hierax._auto.referee import in_precision_of, setting_of
+from hierax._auto.referee import setting_of
 from hierax._auto.sqp import Evaluated, LeftOff, Progress, Stop, nowhere, quasi_newton, slsqp
 from hierax._auto.verdict import status_of
 from hierax._base.blas import one_blas_thread
 from hierax._base.interrupt import interruptible
+from hierax._compile.precision import as_answer
 from hierax._judge.branches import FEASIBLE
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
@@ -261,9 +262,9 @@ class FreeRoute:
             self.search.tell(Kind.MAX_STEPS)
 
     def trees(self, point: Point) -> tuple[PyTree, PyTree]:
-        """The arrays of a point in the user's units and in the precision of the start, inside of X and Y."""
-        both = unraveled(self.prepared.x, point.x * self.lengths), unraveled(self.prepared.y, point.y)
-        return self.prepared.inside(*map(in_precision_of, (self.prepared.x, self.prepared.y), both))
+        """The arrays of a point in the user's units, inside of X and Y."""
+        x, y = self.follower.landed(point.x * self.lengths, point.y)
+        return as_answer(unraveled(self.prepared.x, x)), as_answer(unraveled(self.prepared.y, y))
 
     def _certify(self) -> None:
         if self.best is not None:
@@ -289,7 +290,7 @@ class FreeRoute:
         if upper is None:
             shapes = self.setting.shapes("upper_constraints")
             upper = unraveled(shapes, np.zeros(self.follower.layout.own_above))
-        return Multipliers(own.inequalities, own.equalities, upper)
+        return as_answer(Multipliers(own.inequalities, own.equalities, upper))
 
     def ends(self) -> Starts:
         """The lowest F of every start's descent, among its points that keep the upper constraints."""

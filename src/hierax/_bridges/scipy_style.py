@@ -111,7 +111,7 @@ def minimize_bilevel(
         ...     bounds_y=[(0.0, 3.0)],
         ... )
         >>> res.success, res.x.round(3), res.y.round(3), res.multipliers[0].round(3)
-        (True, array([0.909], dtype=float32), array([0.909], dtype=float32), array([1.818]))
+        (True, array([0.909]), array([0.909]), array([1.818]))
 
     References:
         docs/guides/bridges.md, SciPy's conventions

@@ -122,7 +122,8 @@ class Setting:
 
     def at(self, x: PyTree, y: PyTree) -> "Setting":
         """The same problem, data and programs at another point."""
-        x, y = (doubled_on_host(split_variable(name, tree)[0]) for name, tree in (("x", x), ("y", y)))
+        with float64():
+            x, y = (doubled_on_host(split_variable(name, tree)[0]) for name, tree in (("x", x), ("y", y)))
         return dataclasses.replace(self, x=x, y=y)
 
     def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), quick: bool = False) -> PyTree:

@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.files import Json
+from hierax._base.json_values import arrays_by_path
 from hierax._base.trees import split_variable
 from hierax._compile.fingerprint import fingerprint
 from hierax._compile.precision import float64
 from hierax._problem.problem import Multipliers, Problem
+from hierax._run.fields import answer_fields
 from hierax._run.solution import Solution
 
 FORMAT = "hierax answer 1"
@@ -57,10 +59,7 @@ def content_of(solution: Solution) -> dict[str, Json]:
     found = fingerprint(solution.problem, solution.x, solution.y)
     return {
         "format": FORMAT,
-        "x": _by_path(solution.x),
-        "y": _by_path(solution.y),
-        "multipliers": {name: _by_path(tree) for name, tree in solution.multipliers._asdict().items()},
-        "F": solution.value,
+        **answer_fields(solution),
         "problem": {"sha256": found.sha256, "jax": jax.__version__},
     }
 
@@ -108,23 +107,6 @@ def answer_hash(content: Mapping[str, Json]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _paths(tree: PyTree) -> dict[str, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct]:
-    """Every array of a tree by its path."""
-    named = [
-        (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        if isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
-    ]
-    if len(dict(named)) < len(named):
-        raise InputError("two arrays of a variable have the same path: a key holds a dot. Rename it.")
-    return dict(named)
-
-
-def _by_path(tree: PyTree) -> Json:
-    found = {path: np.asarray(leaf, np.float64).tolist() for path, leaf in _paths(tree).items()}
-    return found[""] if set(found) == {""} else found
-
-
 def _variable(name: str, given: object, like: PyTree) -> PyTree:
     """A variable in the structure of its start."""
     with float64():
@@ -134,7 +116,7 @@ def _variable(name: str, given: object, like: PyTree) -> PyTree:
 
 def _filled(name: str, given: object, like: PyTree) -> PyTree:
     """The numbers of a file in the structure of `like`, whose leaves have shapes."""
-    wanted = _paths(like)
+    wanted = arrays_by_path(like)
     if set(wanted) == {""}:
         found = {"": given}
     else:

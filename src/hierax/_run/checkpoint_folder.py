@@ -9,13 +9,11 @@ import datetime
 import hashlib
 import json
 import os
-import platform
 import re
 import shutil
 import warnings
 import zipfile
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,12 +49,6 @@ class Checkpoint(NamedTuple):
 
 class Damaged(Exception):
     """A checkpoint that is not what was written."""
-
-
-def versions() -> dict[str, str]:
-    """What the numbers of a run may depend on."""
-    found = {name: version(name) for name in ("hierax", "jax", "jaxlib", "numpy")}
-    return found | {"python": platform.python_version(), "machine": platform.machine()}
 
 
 class CheckpointFolder:

@@ -22,6 +22,7 @@ from hierax._base.trees import size, split_variable
 from hierax._compile import checked
 from hierax._compile.bound import Bound
 from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
+from hierax._compile.precision import as_answer, doubled, float64
 from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
@@ -90,8 +91,13 @@ class Prepared:
         return (self.x, self.y) if self.count is None else jax.tree.map(lambda a: a[0], (self.x, self.y))
 
     def inside(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
-        """Arrays of the variables in X and Y to the last digit: a solver may miss a bound by a rounding error."""
-        return sets.project(self.problem.x_set, x), sets.project(self.problem.y_set, y)
+        """Arrays of the variables as an answer, in X and Y to the last digit of float64: single precision may miss a
+        bound by a rounding error.
+        """
+        with float64():
+            pairs = ((self.problem.x_set, x), (self.problem.y_set, y))
+            projected = tuple(sets.project(convex_set, doubled(tree)) for convex_set, tree in pairs)
+        return as_answer(projected)
 
     def whole(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
         """Arrays of the variables as the user knows them."""
