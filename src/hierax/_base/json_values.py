@@ -26,12 +26,12 @@ def as_json(value: object) -> Json:
         return None  # JSON has no word for it
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, list | tuple) and not hasattr(value, "_asdict"):
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, list | tuple):
         return [as_json(entry) for entry in value]
     if isinstance(value, dict):
         return {str(key): as_json(entry) for key, entry in value.items()}
-    if isinstance(value, tuple):
-        return as_json(value._asdict())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {"type": type(value).__name__, **{name: as_json(entry) for name, entry in fields.items()}}
@@ -61,10 +61,8 @@ def tree_as_json(tree: PyTree) -> Json:
     return found[""] if set(found) == {""} else found
 
 
-def versions() -> dict[str, Json]:
+def versions() -> dict[str, str]:
     """Versions of what the numbers of a run may depend on, by name."""
     names = ("hierax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy")
-    return {name: version(name) for name in names} | {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
+    system = {"python": platform.python_version(), "machine": platform.machine()}
+    return {name: version(name) for name in names} | system

@@ -24,7 +24,6 @@ from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder
 from hierax._run.packing import Packed
 
 FORMAT = "hierax checkpoint 2"
-KEPT_CHECKPOINTS = 2  # checkpoints
 NAME = re.compile(r"checkpoint-(\d{8})")
 ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
 
@@ -103,7 +102,7 @@ class CheckpointFolder:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         self._last += 1
-        for number in sorted(numbers_in(self.path))[:-KEPT_CHECKPOINTS]:
+        for number in sorted(numbers_in(self.path))[:-2]:
             remove_folder(self._place(number))
 
     def _place(self, number: int) -> Path:

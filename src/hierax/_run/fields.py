@@ -15,15 +15,7 @@ if TYPE_CHECKING:
     from hierax._run.solution import Solution, Solutions
 
 GLOBALITY = "Globality: "  # begins the line of the log that says how global the answer is
-CERTIFICATE_NUMBERS = (
-    "violation",
-    "max_violation",
-    "lower_gap",
-    "distance",
-    "kkt_residual",
-    "hypergradient_norm",
-    "upper_se",
-)
+CERTIFICATE_NUMBERS = ("violation", "max_violation", "lower_gap", "distance", "kkt_residual", "hypergradient_norm")
 
 
 def fields_of(solution: Solution) -> dict[str, Json]:
@@ -49,7 +41,7 @@ def answer_fields(solution: Solution) -> dict[str, Json]:
 
 def certificate_fields(certificate: Certificate, tol: float) -> dict[str, Json]:
     """What a certificate says at a tolerance, and its numbers."""
-    numbers = {name: as_json(getattr(certificate, name)) for name in CERTIFICATE_NUMBERS}
+    numbers = {name: as_json(getattr(certificate, name)) for name in (*CERTIFICATE_NUMBERS, "upper_se")}
     return {"verdict": certificate.verdict(tol), "tol": tol, "reasons": as_json(certificate.reasons(tol)), **numbers}
 
 
@@ -57,4 +49,4 @@ def run_fields(result: Solution | Solutions) -> dict[str, Json]:
     """What was asked, with which method and versions, what it took, and what `Auto` said on the way."""
     settings, method = as_json(dict(result.arguments)), as_json(result.method)
     counts, log = as_json(result.counts), as_json(result.log)
-    return {"settings": settings, "method": method, "counts": counts, "log": log, "versions": versions()}
+    return {"settings": settings, "method": method, "counts": counts, "log": log, "versions": as_json(versions())}

@@ -289,8 +289,8 @@ def _rows(solution: Solution) -> list[tuple[str, str]]:
 
 def _seconds(counts: Counts) -> str:
     text = f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile"
-    share = f"{counts.waiting_seconds / counts.seconds if counts.seconds else 0.0:.0%}"
-    return text if share == "0%" else f"{text}; {share} of them waiting for data"
+    share = counts.waiting_seconds / counts.seconds if counts.seconds else 0.0
+    return text if f"{share:.1f}" == "0.0" else f"{text}; {share:.0%} of them waiting for data"
 
 
 def _without_name(status: Status) -> str:

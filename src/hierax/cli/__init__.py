@@ -36,11 +36,7 @@ docs/guides/commands.md has all of it on one page.
 """
 
 app = typer.Typer(
-    cls=OneLineErrors,
-    help=HELP,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    cls=OneLineErrors, help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 app.command("new", epilog=new_command.EXAMPLE)(new_command.new_problem)
 app.command("check", epilog=check_command.EXAMPLE)(check_command.check_problem)
@@ -64,14 +60,11 @@ def main(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error before its line.")] = False,
 ) -> None:
-    """Set up what all commands share; the text of the help is `HELP`."""
+    """Set up what all commands share; the text of the help is `HELP`.
+
+    Compiled programs are kept between calls, unless the user has chosen a folder for them or ours cannot be made.
+    """
     jax.config.update("jax_enable_x64", True)
-    _keep_programs()
-
-
-def _keep_programs() -> None:
-    """Keep compiled programs between calls, unless the user has chosen a folder for them or ours cannot be made."""
-    setting = "jax_compilation_cache_dir"
-    if getattr(jax.config, setting) is None:
+    if getattr(jax.config, doctor_command.SETTING) is None:
         with suppress(InputError):
             cache()

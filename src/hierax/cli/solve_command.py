@@ -143,15 +143,15 @@ def solve(
         code = _exit_code(solution, certificate, interrupt.by)
         _print(solution, certificate, target, folder)
         if as_json:
+            why = certificate if isinstance(certificate, str) else None
             document = {
                 "format": json_output.FORMAT,
                 "exit_code": code,
                 **solution.to_dict(),
-                "why_no_certificate": None if isinstance(certificate, Certificate) else certificate,
-                "problem": answer["problem"],
-                "settings": plain(settings),
-                "folder": str(folder),
+                "why_no_certificate": why,
             }
+            document |= {"certificate": None} if why else {}
+            document |= {"problem": answer["problem"], "settings": plain(settings), "folder": str(folder)}
             print(json.dumps(document, indent=2), file=stdout, flush=True)
     if code == codes.FAILED:
         raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)

@@ -102,8 +102,8 @@ def certificate_facts(solution: Solution, certify: bool) -> dict[str, Json]:
     found, tol = certificate_or_why(solution, certify), solution.tol
     if isinstance(found, str):
         return {"missing": f"Not made: {found}"}
-    sentences = {"tests": as_json(tests_of(found, tol)), "lines": [list(line) for line in lines_of(found, tol)]}
-    return {**certificate_fields(found, tol), **sentences}
+    tests, lines = as_json(tests_of(found, tol)), as_json([tuple(line) for line in lines_of(found, tol)])
+    return {**certificate_fields(found, tol), "tests": tests, "lines": lines}
 
 
 def _problem_and_answer(solution: Solution, with_answer: bool = True) -> dict[str, Json]:
