@@ -60,11 +60,13 @@ def main(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error before its line.")] = False,
 ) -> None:
-    """Set up what all commands share; the text of the help is `HELP`.
-
-    Compiled programs are kept between calls, unless the user has chosen a folder for them or ours cannot be made.
-    """
+    """Set up what all commands share; the text of the help is `HELP`."""
     jax.config.update("jax_enable_x64", True)
+    _keep_programs()
+
+
+def _keep_programs() -> None:
+    """Keep compiled programs between calls, unless the user has chosen a folder for them or ours cannot be made."""
     if getattr(jax.config, doctor_command.SETTING) is None:
         with suppress(InputError):
             cache()

@@ -19,7 +19,7 @@ import numpy as np
 
 from hierax_lab.repository import ROOT
 
-EXAMPLE = ROOT / "examples" / "cluster_svm.py"
+EXAMPLE = ROOT / "gallery" / "integrations" / "cluster_svm.py"
 LONGEST = 300  # seconds that a run may take
 WORST = 1e-6  # difference that counts as none
 
