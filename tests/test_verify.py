@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import hierax as hx
-from hierax._base.json_values import tree_as_json
+from hierax._base.json_values import arrays_by_path, tree_as_json
 from hierax._compile.fingerprint import fingerprint
 from hierax._run import answers
 from hierax._run.answers import verify
@@ -205,7 +205,7 @@ def test_trees_go_through_files(tmp_path):
     np.testing.assert_array_equal(given.y.layers[0].weight, layer.layers[0].weight)
     assert np.isfinite(problem.upper(given.x, given.y, None))
     with pytest.raises(hx.InputError, match="same path"):
-        answers._paths({"a.b": np.zeros(1), "a": {"b": np.zeros(1)}})
+        arrays_by_path({"a.b": np.zeros(1), "a": {"b": np.zeros(1)}})
 
 
 def test_claims_about_sampled_values_get_their_standard_error():
