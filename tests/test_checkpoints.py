@@ -24,6 +24,7 @@ from cases import EXACT, METHOD, TOY, same
 import hierax as hx
 from hierax._auto import fewer_rows
 from hierax._base.files import FolderLock, write_whole
+from hierax._base.json_values import versions
 from hierax._run import checkpoint_folder, notes
 from hierax._run.checkpoint_folder import CheckpointFolder
 from hierax._run.host import Host
@@ -473,7 +474,7 @@ def test_two_runs_in_one_folder_are_refused(tmp_path):
 
 def test_another_version_is_told_of(tmp_path, monkeypatch):
     toy(checkpoint=tmp_path, max_steps=5)
-    now = checkpoint_folder.versions()
+    now = versions()
     monkeypatch.setattr("hierax._run.notes.versions", lambda: now | {"numpy": "9.9"})
     with pytest.warns(hx.HieraxWarning, match=r"was written with numpy .* \(now 9.9\): the last digits may differ"):
         toy(checkpoint=tmp_path, max_steps=6)

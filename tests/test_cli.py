@@ -115,7 +115,7 @@ def test_solve_writes_the_run_and_resumes_it_exactly(cli, tmp_path):
         assert whole[name] == parts[name]
     saved = json.loads((tmp_path / "parts" / "run.json").read_text())
     assert saved["settings"]["resumed"] is True
-    assert saved["status"] == {"name": "max_steps", "step": 40} | {"message": saved["status"]["message"]}
+    assert saved["status"] == {"name": "max_steps", "step": 40, "ok": False, "message": saved["status"]["message"]}
     assert (
         saved["counts"]["grad_upper"]
         == json.loads((tmp_path / "whole" / "run.json").read_text())["counts"]["grad_upper"]

@@ -269,7 +269,7 @@ def test_names_of_the_user_are_shown_and_not_obeyed(tmp_path):
     path = sol.report(tmp_path / "evil<b>.html", certify=False)
     found = assert_alone(path.read_text("utf-8"))
     assert sum(EVIL in piece for piece in found.text) >= 4
-    assert "Not made." in " ".join(found.text) and sol.known_certificate is None
+    assert "Not made: sol.certificate makes it" in " ".join(found.text) and sol.known_certificate is None
     for shown in (sol, problem):
         assert EVIL not in shown._repr_html_()
 

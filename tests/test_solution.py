@@ -1,7 +1,11 @@
 """What a run returns, as a person meets it: `print`, the value, the history as a mapping and a table, many starts."""
 
+import dataclasses
+import json
 import string
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import EXACT, METHOD, TOY
@@ -139,3 +143,63 @@ def test_public_names_only():
     for name in hx.__all__:
         assert getattr(hx, name) is not None
     assert hx.problems.toy(0.0).problem is not None
+
+
+@pytest.mark.usefixtures("as_users_start")
+def test_answers_of_auto_are_numbers_of_double_precision():
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y["a"] - 1.0) ** 2 + jnp.sum(y["b"] ** 2) + 0.1 * x**2,
+        lower=lambda x, y, xi: (y["a"] - 2.0 * x) ** 2 + jnp.sum((y["b"] - x) ** 2),
+        constraints=lambda x, y: y["a"] - x,
+        x_set=hx.Box(0.1, 0.3),
+        y_set={"a": hx.Free(), "b": hx.Box(-0.2, 0.1)},
+    )
+    for sol in (
+        hx.solve(problem, 0.2, {"a": 0.2, "b": np.zeros(2, np.float32)}, hx.Auto(route=route, seconds=20.0, starts=1))
+        for route in ("small", "implicit", "large")
+    ):
+        assert isinstance(sol.x, np.float64) and isinstance(sol.y["a"], np.float64)
+        assert type(sol.y["b"]) is np.ndarray and sol.y["b"].dtype == np.float64
+        assert isinstance(sol.multipliers.inequalities, np.float64) and isinstance(sol.value, float)
+        assert 0.1 <= sol.x <= 0.3 and (sol.y["b"] <= 0.1).all()  # not 0.1 in single precision
+        assert json.loads(json.dumps(sol.x)) == float(sol.x) and f"{sol.x:.2f}" == f"{float(jnp.asarray(sol.x)):.2f}"
+        assert hx.certify(problem, sol.x, sol.y).violation <= sol.certificate.violation
+    again = hx.solve(problem, sol.x, sol.y, hx.SALVF(), max_steps=3)
+    assert again.x.dtype == jnp.float32 and again.y["b"].dtype == jnp.float32  # a run has the precision of JAX
+    both = hx.solve_many(problem, np.full(2, sol.x), jax.tree.map(lambda a: np.stack([a, a]), sol.y))
+    assert both.x.dtype == np.float64 and both.x.shape == (2,) and both[1].x == both.x[1]
+
+
+@pytest.mark.usefixtures("as_users_start")
+def test_a_kept_answer_of_auto_is_the_same(tmp_path):
+    first = hx.solve(NAMED, *START, checkpoint=tmp_path)
+    again = hx.solve(NAMED, *START, checkpoint=tmp_path)
+    for one, other in zip(jax.tree.leaves((first.x, first.y)), jax.tree.leaves((again.x, again.y)), strict=True):
+        assert one == other and type(one) is type(other) is np.float64
+
+
+def test_to_dict_is_plain(named):
+    found = json.loads(json.dumps(named.to_dict(), allow_nan=False))
+    assert found == named.to_dict()
+    assert found["x"] == {"price": float(named.x["price"])} and set(found["y"]) == {"low", "high"}
+    assert found["multipliers"]["inequalities"].keys() == {"cap"} and found["multipliers"]["upper"] == {}
+    assert found["F"] == named.value and found["status"]["name"] == "max_steps" and found["status"]["ok"] is False
+    assert found["certificate"] is None and found["globality"] is None and found["starts"]["values"] == []
+    assert found["settings"]["max_steps"] == 200 and found["method"]["type"] == "SALVF"
+    assert found["counts"]["grad_upper"] == named.counts.grad_upper and found["versions"]["hierax"] == hx.__version__
+
+
+def test_to_dict_has_the_certificate_once_it_is_made():
+    sol = hx.solve(NAMED, *START)
+    found = sol.to_dict()
+    assert found["certificate"]["verdict"] == "yes" and found["certificate"]["tol"] == sol.tol
+    assert found["certificate"]["lower_gap"] == sol.certificate.lower_gap
+    assert found["globality"] and f"Globality: {found['globality']}" in found["log"]
+
+
+def test_to_dict_of_numbers_that_are_not_finite():
+    streamed = dataclasses.replace(NAMED, xi=hx.Stream([np.zeros(1)]))
+    sol = hx.solve(streamed, *START, hx.SALVF(inner=hx.SALM()), max_steps=1)
+    no_records = type(sol.history)({"step": np.zeros(0)})
+    found = dataclasses.replace(sol, x={"price": jnp.array(jnp.nan)}, history=no_records).to_dict()
+    assert found["x"] == {"price": None} and found["F"] is None

@@ -9,19 +9,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.errors import MissingExtra
 from hierax._base.files import write_whole
+from hierax._base.json_values import as_json, versions
 from hierax._base.lazy import lazy
 from hierax._run.solution import Solution
 from hierax.reports.facts import certificate_facts, facts_of
 from hierax.reports.folder import HISTORY, RUN, RUNNING, columns_in
-from hierax.reports.json_values import as_json
 from hierax.reports.panels import RunHistory, panels_of
-from hierax.reports.versions import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,7 +78,7 @@ def _named_arrays(solution: Solution) -> dict[str, np.ndarray]:
         f"{name}{jax.tree_util.keystr(path)}": np.asarray(leaf)
         for name, tree in parts.items()
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        if isinstance(leaf, jax.Array | np.ndarray)
+        if eqx.is_array(leaf)
     }
 
 

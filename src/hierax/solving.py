@@ -17,6 +17,7 @@ from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import split_variable
 from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
+from hierax._compile.precision import as_answer, float64
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Info, State
 from hierax._run.callbacks import Guarded, guarded, raise_error_of
@@ -305,10 +306,11 @@ def _nothing_done(
 
 def _unmoved(problem: Problem, x0: PyTree, y0: PyTree, method: AbstractSolver, call: Call, status: Status) -> Solution:
     """The start as the solution."""
-    (x, x_rest), (y, y_rest) = split_variable("x0", x0), split_variable("y0", y0)
+    with float64():
+        (x, x_rest), (y, y_rest) = split_variable("x0", x0), split_variable("y0", y0)
     return Solution(
-        x=eqx.combine(x, x_rest),
-        y=eqx.combine(y, y_rest),
+        x=eqx.combine(as_answer(x), x_rest),
+        y=eqx.combine(as_answer(y), y_rest),
         multipliers=Multipliers(None, None, None),
         status=status,
         history=History({"step": np.zeros(0), "upper": np.zeros(0), "violation": np.zeros(0)}),

@@ -28,7 +28,7 @@ from hierax._auto.constants import (
 )
 from hierax._auto.kkt_route import SmallSearch
 from hierax._auto.penalty_route import PenaltySearch
-from hierax._auto.referee import in_precision_of, setting_of
+from hierax._auto.referee import setting_of
 from hierax._auto.replay import Pieces
 from hierax._auto.space import Space
 from hierax._auto.verdict import (
@@ -43,6 +43,7 @@ from hierax._auto.verdict import (
 from hierax._base.blas import one_blas_thread
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
+from hierax._compile.precision import as_answer
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.programs import raveled, unraveled
 from hierax._engine.vectors import Point
@@ -130,7 +131,7 @@ def run_deterministic(
     solution = Solution(
         x=x,
         y=y,
-        multipliers=answer.multipliers,
+        multipliers=as_answer(answer.multipliers),
         status=answer.status,
         history=_history(found.candidates, space),
         counts=Counts.of_search(time.perf_counter() - begin - compiling, compiling),
@@ -145,11 +146,10 @@ def run_deterministic(
 
 
 def _as_given(prepared: Prepared, space: Space, point: Point) -> tuple[PyTree, PyTree]:
-    """Arrays of a point in the user's units and in the precision of the start, inside of X and Y."""
+    """Arrays of a point in the user's units, inside of X and Y."""
     vectors = space.vectors
     x, y = vectors.programs.landed(point.x * vectors.x_unit, point.y * vectors.y_unit)
-    trees = unraveled(prepared.x, x), unraveled(prepared.y, y)
-    return prepared.inside(*map(in_precision_of, (prepared.x, prepared.y), trees))
+    return as_answer(unraveled(prepared.x, x)), as_answer(unraveled(prepared.y, y))
 
 
 class _Watch:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._base.trees import on_device
+from hierax._compile.precision import as_answer
 from hierax._problem.problem import Multipliers
 from hierax._run.notes import Notes
 from hierax._run.prepare import Prepared
@@ -65,11 +65,11 @@ def kept_answer(solution: Solution) -> KeptAnswer:
 
 def answer_of(kept: KeptAnswer, auto: "Auto", prepared: Prepared) -> Solution:
     """The solution that was kept."""
-    x, y = prepared.whole(tree_of(kept.x, prepared.x), tree_of(kept.y, prepared.y))
+    x, y = prepared.whole(*as_answer((tree_of(kept.x, prepared.x), tree_of(kept.y, prepared.y))))
     return Solution(
         x=x,
         y=y,
-        multipliers=tree_of(kept.multipliers, form_of_multipliers(prepared)),
+        multipliers=as_answer(tree_of(kept.multipliers, form_of_multipliers(prepared))),
         status=Status(Kind[kept.kind], kept.message, kept.step),
         history=History(kept.history),
         counts=kept.counts,
@@ -89,7 +89,7 @@ def arrays_of(tree: PyTree) -> list[np.ndarray]:
 
 def tree_of(arrays: list[np.ndarray], like: PyTree) -> PyTree:
     """Arrays in the structure of a tree."""
-    return jax.tree.unflatten(jax.tree.structure(like), [on_device(array) for array in arrays])
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)
 
 
 def form_of_multipliers(prepared: Prepared) -> Multipliers:

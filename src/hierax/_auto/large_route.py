@@ -44,6 +44,7 @@ from hierax._base.constants import LOWER_STARTS
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import numbers_of
 from hierax._base.trees import size
+from hierax._compile.precision import as_answer
 from hierax._judge.retraining import COUNT
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._methods.salvf import SALVF
@@ -161,7 +162,7 @@ class LargeRoute:
     def _tell(self, stage: Stage, again: bool) -> None:
         """Tell the callback of a stage, unless an earlier run of the call has made it; it may end the route."""
         if self.call.callback is not None and not again:
-            x, y = self.prepared.whole(stage.end.x, stage.end.y)
+            x, y = self.prepared.whole(*as_answer((stage.end.x, stage.end.y)))
             record = {"upper": stage.upper, "violation": stage.violation, "gap": stage.end.iterate_gap}
             try:
                 self.stopped |= self.call.callback(Info(len(self.stages), x, y, record)) is True
@@ -196,7 +197,9 @@ class LargeRoute:
     def _race(self, race: Sequence[RunSettings], show: Show, first: bool = False) -> list[Stage]:
         """The good ones of one run with each of the settings, from the best point (first race: from all starts)."""
         best = self.stages.best
-        x, y = (self.prepared.x, self.prepared.y) if best is None else (best.end.x, best.end.y)
+        x, y = self.prepared.x, self.prepared.y
+        if best is not None:
+            x, y = in_precision_of((x, y), (best.end.x, best.end.y))
         several = None
         if first and self.starts > 1 and self.referee is not None:
             several, (x, y) = self.starts, self.referee.starts(self.starts)
@@ -272,11 +275,11 @@ def _solution(route: LargeRoute, auto: "Auto", seed: int) -> Solution:
     failures = ", ".join(f"{count} {name}" for name, count in route.runner.failures.items())
     route.log.append(f"{route.runner.runs} runs in all" + (f", undone: {failures}." if failures else "."))
     x, y, multipliers = _answer(route, seed)
-    x, y = prepared.whole(*prepared.inside(*map(in_precision_of, (prepared.x, prepared.y), (x, y))))
+    x, y = prepared.whole(*prepared.inside(x, y))
     solution = Solution(
         x=x,
         y=y,
-        multipliers=multipliers,
+        multipliers=as_answer(multipliers),
         status=status,
         history=route.stages.history(),
         counts=route.budget.total(),

@@ -93,7 +93,6 @@ class Referee:
                 own = found.multipliers
                 y, multipliers = found.y, Multipliers(own.inequalities, own.equalities, multipliers.upper)
         judged, gap = self.setting.run("end of a run", _judged, at, y, last)
-        y = in_precision_of(self.prepared.y, y)
         return RunEnd(x, y, multipliers, Judgement(*map(float, judged)), float(gap), status)
 
     def kept(self, end: RunEnd) -> RunEnd:
@@ -101,7 +100,7 @@ class Referee:
         x, y = doubled_on_host((end.x, end.y))
         y, _ = self.setting.run("nearest y that keeps the rows", nearest_kept, x, y)
         judged, _ = self.setting.run("end of a run", _judged, x, y, y)
-        return end._replace(y=in_precision_of(self.prepared.y, y), judged=Judgement(*map(float, judged)))
+        return end._replace(y=y, judged=Judgement(*map(float, judged)))
 
     def as_it_is(self, x: PyTree, y: PyTree) -> RunEnd:
         """A point of which nothing is known, judged without a lower solve."""

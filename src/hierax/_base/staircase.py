@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT, Rule, is_whole
 
-NEVER = 2**31 - 1  # beyond the last step of any run
+NEVER = int(np.iinfo(np.int32).max)  # beyond the last step of any run: steps are counted in 32 bits
 
 
 @dataclasses.dataclass(frozen=True, init=False)

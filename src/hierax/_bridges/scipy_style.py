@@ -36,19 +36,9 @@ OPTIONS = {"maxiter": "max_steps", "seconds": "seconds", "seed": "seed", "disp":
 
 SOLVED, LIMIT, NOT_CERTIFIED, INFEASIBLE, UNBOUNDED, FAILED = range(6)
 
-CODES = {
-    Kind.MAX_STEPS: LIMIT,
-    Kind.SECONDS: LIMIT,
-    Kind.SAMPLES: LIMIT,
-    Kind.STOPPED: LIMIT,
-    Kind.INTERRUPTED: LIMIT,
-    Kind.INFEASIBLE: INFEASIBLE,
-    Kind.UNBOUNDED_LOWER: UNBOUNDED,
-    Kind.UNBOUNDED_UPPER: UNBOUNDED,
-    Kind.NONFINITE: FAILED,
-    Kind.DIVERGED: FAILED,
-    Kind.DATA_ERROR: FAILED,
-}
+CODES = dict.fromkeys((Kind.MAX_STEPS, Kind.SECONDS, Kind.SAMPLES, Kind.STOPPED, Kind.INTERRUPTED), LIMIT)
+CODES |= {Kind.INFEASIBLE: INFEASIBLE, Kind.UNBOUNDED_LOWER: UNBOUNDED, Kind.UNBOUNDED_UPPER: UNBOUNDED}
+CODES |= dict.fromkeys((Kind.NONFINITE, Kind.DIVERGED, Kind.DATA_ERROR), FAILED)
 
 
 def minimize_bilevel(
@@ -111,7 +101,7 @@ def minimize_bilevel(
         ...     bounds_y=[(0.0, 3.0)],
         ... )
         >>> res.success, res.x.round(3), res.y.round(3), res.multipliers[0].round(3)
-        (True, array([0.909], dtype=float32), array([0.909], dtype=float32), array([1.818]))
+        (True, array([0.909]), array([0.909]), array([1.818]))
 
     References:
         docs/guides/bridges.md, SciPy's conventions
@@ -127,8 +117,8 @@ def minimize_bilevel(
     problem = Problem(
         upper=_scalar(F),
         lower=_scalar(f),
-        constraints=_all_rows(below) if below else nothing,
-        equalities=_all_equalities(below) if below else nothing,
+        constraints=(lambda x, y: [one.rows(x, y) for one in below]) if below else nothing,
+        equalities=(lambda x, y: [one.equalities(x, y) for one in below]) if below else nothing,
         upper_constraints=_both_sides(above) if above else nothing,
         x_set=box_of("bounds_x", np.asarray(x), bounds_x),
         y_set=box_of("bounds_y", np.asarray(y), bounds_y),
@@ -164,14 +154,6 @@ def _check_number(name: str, function: Function, x: Array, y: Array) -> None:
 def _scalar(function: Function) -> Callable[[Array, Array, PyTree], Array]:
     """The objective as hierax calls it; arrays of one entry are numbers, as in SciPy."""
     return lambda x, y, batch: jnp.reshape(function(x, y), ())
-
-
-def _all_rows(constraints: list[Constraint]) -> Callable[[Array, Array], PyTree]:
-    return lambda x, y: [constraint.rows(x, y) for constraint in constraints]
-
-
-def _all_equalities(constraints: list[Constraint]) -> Callable[[Array, Array], PyTree]:
-    return lambda x, y: [constraint.equalities(x, y) for constraint in constraints]
 
 
 def _both_sides(constraints: list[Constraint]) -> Callable[[Array, Array], PyTree]:
@@ -219,8 +201,8 @@ def _result(
     above: list[Constraint],
     shapes: dict[str, jax.ShapeDtypeStruct],
 ) -> OptimizeResult:
-    status = solution.status
-    certificate = solution.certificate if status.ok else solution.__dict__.get("certificate")  # made by the run, or not
+    status, own = solution.status, solution.multipliers
+    certificate = solution.certificate if status.ok else solution.known_certificate  # made by the run, or not
     success = status.ok and certificate is not None and certificate.ok(solution.tol)
     code = SOLVED if success else CODES.get(status.kind, NOT_CERTIFIED)
     result = optimize.OptimizeResult(
@@ -232,8 +214,8 @@ def _result(
         status=code,
         message=status.message,
         nit=status.step,
-        multipliers=_lower_multipliers(solution, below, shapes),
-        upper_multipliers=_upper_multipliers(solution, above, shapes),
+        multipliers=_multipliers(own.inequalities, own.equalities, below, shapes),
+        upper_multipliers=_multipliers(own.upper, own.upper and [*map(_equal_from_sides, own.upper)], above, shapes),
         certificate=certificate,
         solution=solution,
     )
@@ -242,27 +224,16 @@ def _result(
     return result
 
 
-def _lower_multipliers(
-    solution: Solution, constraints: list[Constraint], shapes: dict[str, jax.ShapeDtypeStruct]
+def _multipliers(
+    rows: PyTree, equalities: PyTree, constraints: list[Constraint], shapes: dict[str, jax.ShapeDtypeStruct]
 ) -> list[np.ndarray] | None:
     """One array per constraint; None where the run has none."""
-    rows, equalities = solution.multipliers.inequalities, solution.multipliers.equalities
     if rows is None or equalities is None:
         return None if constraints else []
-    return [
-        constraint.multipliers(of_rows, of_equalities, shapes[constraint.name])
-        for constraint, of_rows, of_equalities in zip(constraints, rows, equalities, strict=True)
-    ]
+    each = zip(constraints, rows, equalities, strict=True)
+    return [one.multipliers(below, equal, shapes[one.name]) for one, below, equal in each]
 
 
-def _upper_multipliers(
-    solution: Solution, constraints: list[Constraint], shapes: dict[str, jax.ShapeDtypeStruct]
-) -> list[np.ndarray] | None:
-    rows = solution.multipliers.upper
-    if rows is None:
-        return None if constraints else []
-    found = []
-    for constraint, each in zip(constraints, rows, strict=True):
-        equal = {"equal": each["from above"] - each["from below"]} if "from above" in each else {}
-        found.append(constraint.multipliers(each, equal, shapes[constraint.name]))
-    return found
+def _equal_from_sides(rows: dict[str, Array]) -> dict[str, Array]:
+    """The multipliers of equalities that were stated from both sides."""
+    return {"equal": rows["from above"] - rows["from below"]} if "from above" in rows else {}

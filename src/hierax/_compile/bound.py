@@ -59,18 +59,13 @@ class Bound:
             return lambda x, y, *batch: function(eqx.combine(x, x_rest), eqx.combine(y, y_rest), *batch)
 
         for name in FUNCTIONS:
-            self._add(name, whole(getattr(problem, name)), getattr(problem, name))
-        self._sources: dict[str, AbstractSource | FiniteFiles | Stream | None] = {
-            "zeta": problem.zeta,
-            "xi": problem.xi,
-        }
+            self._functions[name] = whole(getattr(problem, name)), getattr(problem, name)
+        sources: dict[str, AbstractSource | FiniteFiles | Stream | None] = {"zeta": problem.zeta, "xi": problem.xi}
+        self._sources = sources
         for name, source in self._sources.items():
             if isinstance(source, Sampler):
-                self._add(f"{name}.draw", source.draw, source.draw)
+                self._functions[f"{name}.draw"] = source.draw, source.draw
         self._sets = {name: getattr(problem, name) for name in ("x_set", "y_set")}
-
-    def _add(self, name: str, function: Callable[..., PyTree], given: Callable[..., PyTree]) -> None:
-        self._functions[name] = (function, given)
 
     def replace_source(self, name: str, source: AbstractSource) -> None:
         """What programs see as zeta or xi: data that lie on a mesh, or what stands for a Stream."""

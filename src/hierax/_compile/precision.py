@@ -44,6 +44,16 @@ def doubled_on_host(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) if _is_real(leaf) else leaf, tree)
 
 
+def as_answer(tree: PyTree) -> PyTree:
+    """Numbers as a user gets them: NumPy arrays of float64, and a single number as NumPy's float64, which is a float.
+
+    Examples:
+        >>> as_answer({"a": np.float32(0.5), "b": np.ones(2, np.float32)})
+        {'a': np.float64(0.5), 'b': array([1., 1.])}
+    """
+    return jax.tree.map(lambda leaf: np.array(leaf, np.float64)[()] if _is_real(leaf) else leaf, tree)
+
+
 def is_double(*trees: PyTree) -> bool:
     """Whether every floating-point array is float64 already."""
     return all(np.asarray(leaf).dtype == np.float64 for leaf in jax.tree.leaves(trees) if _is_real(leaf))

@@ -124,7 +124,8 @@ class Float64Problem:
 
     def at(self, x: PyTree, y: PyTree) -> "Float64Problem":
         """The same problem, data and programs at another point."""
-        x, y = (doubled_on_host(split_variable(name, tree)[0]) for name, tree in (("x", x), ("y", y)))
+        with float64():
+            x, y = (doubled_on_host(split_variable(name, tree)[0]) for name, tree in (("x", x), ("y", y)))
         return dataclasses.replace(self, x=x, y=y)
 
     def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), quick: bool = False) -> PyTree:

@@ -10,6 +10,7 @@ from jaxtyping import PyTree, Scalar
 
 from hierax._base.markup import notebook_table
 from hierax._problem.describing import function_text, set_text, source_text
+from hierax._problem.samples import Stream
 from hierax._problem.sets import Free
 
 
@@ -150,6 +151,11 @@ class Problem(eqx.Module):
     def rows(self, x: PyTree, y: PyTree) -> Rows:
         """The constraints of the lower level, h and e together."""
         return Rows(self.constraints(x, y), self.equalities(x, y))
+
+
+def is_streamed(problem: Problem) -> bool:
+    """Whether some of its data come from a `Stream`, which is never seen as a whole."""
+    return any(isinstance(source, Stream) for source in (problem.zeta, problem.xi))
 
 
 def scaled(problem: Problem, scales: Multipliers) -> Problem:

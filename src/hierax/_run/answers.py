@@ -16,16 +16,22 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.files import Json
+from hierax._base.json_values import arrays_by_path
 from hierax._base.trees import split_variable
-from hierax._compile.fingerprint import fingerprint
+from hierax._compile.fingerprint import Fingerprint, fingerprint
 from hierax._compile.precision import float64
+from hierax._judge.certificate import SHOWN_TOLERANCE, SURE, Certificate, Verdict
+from hierax._judge.certifying import certify
+from hierax._judge.point import judge_point
 from hierax._problem.problem import Multipliers, Problem
+from hierax._run.fields import answer_fields
 from hierax._run.solution import Solution
 
+SAME_VALUE_SHARE = 1e-6  # difference of F to the claimed one, relative to 1 + |F|
 FORMAT = "hierax answer 1"
 FIELDS = ("format", "x", "y", "multipliers", "F", "problem")
 
@@ -57,10 +63,7 @@ def content_of(solution: Solution) -> dict[str, Json]:
     found = fingerprint(solution.problem, solution.x, solution.y)
     return {
         "format": FORMAT,
-        "x": _by_path(solution.x),
-        "y": _by_path(solution.y),
-        "multipliers": {name: _by_path(tree) for name, tree in solution.multipliers._asdict().items()},
-        "F": solution.value,
+        **answer_fields(solution),
         "problem": {"sha256": found.sha256, "jax": jax.__version__},
     }
 
@@ -108,23 +111,6 @@ def answer_hash(content: Mapping[str, Json]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _paths(tree: PyTree) -> dict[str, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct]:
-    """Every array of a tree by its path."""
-    named = [
-        (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        if isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
-    ]
-    if len(dict(named)) < len(named):
-        raise InputError("two arrays of a variable have the same path: a key holds a dot. Rename it.")
-    return dict(named)
-
-
-def _by_path(tree: PyTree) -> Json:
-    found = {path: np.asarray(leaf, np.float64).tolist() for path, leaf in _paths(tree).items()}
-    return found[""] if set(found) == {""} else found
-
-
 def _variable(name: str, given: object, like: PyTree) -> PyTree:
     """A variable in the structure of its start."""
     with float64():
@@ -134,11 +120,8 @@ def _variable(name: str, given: object, like: PyTree) -> PyTree:
 
 def _filled(name: str, given: object, like: PyTree) -> PyTree:
     """The numbers of a file in the structure of `like`, whose leaves have shapes."""
-    wanted = _paths(like)
-    if set(wanted) == {""}:
-        found = {"": given}
-    else:
-        found = _object(name, given)
+    wanted = arrays_by_path(like)
+    found = {"": given} if set(wanted) == {""} else _object(name, given)
     if set(found) != set(wanted):
         odd = sorted(set(found) ^ set(wanted))[0]
         raise InputError(f"{name}: {'has no' if odd in wanted else 'does not know'} {odd!r}; needs {sorted(wanted)}.")
@@ -152,11 +135,8 @@ def _multipliers(given: object, problem: Problem, x: PyTree, y: PyTree) -> Multi
     if given is None:
         return None
     found, trees = _object("multipliers", given), []
-    functions = {
-        "inequalities": problem.constraints,
-        "equalities": problem.equalities,
-        "upper": problem.upper_constraints,
-    }
+    stated = (problem.constraints, problem.equalities, problem.upper_constraints)
+    functions = dict(zip(Multipliers._fields, stated, strict=True))
     if set(found) - set(functions):
         raise InputError(f"multipliers: does not know {sorted(set(found) - set(functions))[0]!r}.")
     for name, function in functions.items():
@@ -176,24 +156,70 @@ def _object(name: str, given: object) -> dict[str, Any]:
 
 def _numbers(name: str, given: object, shape: tuple[int, ...]) -> np.ndarray:
     """Nested lists of numbers as an array of that shape."""
-    if not _is_numbers(given):
-        raise InputError(f"{name}: needs numbers, or nested lists of them.")
     try:
-        array = np.asarray(given, np.float64)
+        array = np.asarray(given)
     except (ValueError, OverflowError) as error:
         raise InputError(f"{name}: is no array ({error}).") from error
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"{name}: needs numbers, or nested lists of them.")
     if array.shape != shape:
         raise InputError(f"{name}: has shape {array.shape}, the problem's has {shape}.")
     if not np.isfinite(array).all():
         raise InputError(f"{name}: has entries that are not finite.")
-    return array
-
-
-def _is_numbers(given: object) -> bool:
-    if isinstance(given, list):
-        return all(_is_numbers(entry) for entry in given)
-    return isinstance(given, int | float) and not isinstance(given, bool)
+    return array.astype(np.float64)
 
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
+
+
+# -- checking ---------------------------------------------------------------------------------------------------------
+
+
+class Verification(NamedTuple):
+    """What was found about an answer.
+
+    Attributes:
+        upper: F(x, y).
+        certificate: of the point.
+        problem: hash of the problem.
+        objections: what is stated beside the point and is not so.
+        remarks: what could not be compared.
+    """
+
+    upper: float
+    certificate: Certificate
+    problem: Fingerprint
+    objections: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The certificate's, and "no" where something else was stated than is so."""
+        return "no" if self.objections else self.certificate.verdict(SHOWN_TOLERANCE)
+
+
+def verify(problem: Problem, answer: Answer) -> Verification:
+    """Check an answer: an independent check of F, the certificate, and both hashes.
+
+    Nothing of the answer is trusted: F is computed from x and y on the problem's own data, the lower level is solved
+    anew by the certificate. What is stated beside the point, F and the hash of the problem, is compared.
+    """
+    found = fingerprint(problem, answer.x, answer.y)
+    upper = float(judge_point(problem, answer.x, answer.y).upper)
+    certificate = certify(problem, answer.x, answer.y, multipliers=answer.multipliers)
+    objections, remarks = [], []
+    if answer.claimed is not None:
+        noise = 2 * SURE * (certificate.upper_se or 0.0)  # two samples may differ
+        allowed = SAME_VALUE_SHARE * (1 + abs(upper)) + noise
+        if not abs(upper - answer.claimed) <= allowed:
+            objections.append(f"F is {upper:.10g}, not {answer.claimed:.10g} as claimed.")
+    if answer.problem_hash is not None and found.sha256 is None:
+        remarks.append(f"The problem has no hash to compare with: {found.why}.")
+    elif answer.problem_hash is not None and answer.problem_hash != found.sha256:
+        if answer.jax == jax.__version__:
+            objections.append("The answer states the hash of another problem.")
+        else:
+            version = answer.jax or "an unknown version"
+            remarks.append(f"The hash was made with JAX {version}, here is {jax.__version__}: not comparable.")
+    return Verification(upper, certificate, found, tuple(objections), tuple(remarks))

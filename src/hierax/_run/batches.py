@@ -17,10 +17,7 @@ from hierax._problem import samples
 from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, Tickets
 
-MAX_DRAWN_NUMBERS, MAX_DRAWN_STEPS = (
-    4096,
-    64,
-)  # what is drawn at once per start
+MAX_DRAWN_NUMBERS, MAX_DRAWN_STEPS = 4096, 64  # what is drawn at once per start
 STAGE_KEY_OFFSET = 1000  # beyond the small numbers by which a run's key is folded for other ends
 LOOK_AHEAD_BATCHES = 8  # batches of zeta that the estimate before the first step shares with the first steps
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number, is_whole
+from hierax._base.staircase import NEVER
 from hierax._judge.psi import Penalty
 from hierax._run.clock import Clock
 from hierax._run.device import Output, Run
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
 DEFAULT_STEPS = 10_000
-MAX_STEP_COUNT = 2**31 - 1  # steps are counted in 32 bits
-MAX_SEED = 2**63
 DEFAULT_RECORDS = 100  # of a run where the user does not say how often to record
 
 
@@ -116,7 +115,7 @@ class Call:
         """Refuse values that no method could make sense of."""
         for name in ("max_steps", "record_every"):
             value = getattr(self, name)
-            if value is not None and not (is_whole(value) and 1 <= value <= MAX_STEP_COUNT):
+            if value is not None and not (is_whole(value) and 1 <= value <= NEVER):
                 raise InputError(f"{name}={value!r}: needs a whole number >= 1, and below 2**31.")
         for name in ("seconds", "tol"):
             value = getattr(self, name)
@@ -128,7 +127,7 @@ class Call:
             raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
         if self.state is not None and not isinstance(self.state, State):
             raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
-        if not (is_whole(self.seed) and 0 <= self.seed < MAX_SEED) and not _is_key(self.seed):
+        if not (is_whole(self.seed) and 0 <= self.seed <= np.iinfo(np.int64).max) and not _is_key(self.seed):
             raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key; the number >= 0, below 2**63.")
         for name in ("max_steps", "record_every", "seed"):
             if isinstance(getattr(self, name), np.integer):

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from hierax._run.call import Info
 
 
+def asks_to_stop(answer: object) -> bool:
+    """Whether the answer of a callback ends the run: True alone does, of Python or NumPy."""
+    return isinstance(answer, bool | np.bool_) and bool(answer)
+
+
 class Guarded:
     """Calls a callback; one that fails ends the run as if it had asked for that."""
 
@@ -26,7 +31,7 @@ class Guarded:
             return True
         try:
             answer = self._function(info)
-            self.stopped = isinstance(answer, bool | np.bool_) and bool(answer)
+            self.stopped = asks_to_stop(answer)
             return answer
         except KeyboardInterrupt:
             raise

@@ -9,13 +9,11 @@ import datetime
 import hashlib
 import json
 import os
-import platform
 import re
 import shutil
 import warnings
 import zipfile
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +24,6 @@ from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder
 from hierax._run.packing import Packed
 
 FORMAT = "hierax checkpoint 2"
-KEPT_CHECKPOINTS = 2  # checkpoints
 NAME = re.compile(r"checkpoint-(\d{8})")
 ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
 
@@ -51,12 +48,6 @@ class Checkpoint(NamedTuple):
 
 class Damaged(Exception):
     """A checkpoint that is not what was written."""
-
-
-def versions() -> dict[str, str]:
-    """What the numbers of a run may depend on."""
-    found = {name: version(name) for name in ("hierax", "jax", "jaxlib", "numpy")}
-    return found | {"python": platform.python_version(), "machine": platform.machine()}
 
 
 class CheckpointFolder:
@@ -111,7 +102,7 @@ class CheckpointFolder:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         self._last += 1
-        for number in sorted(numbers_in(self.path))[:-KEPT_CHECKPOINTS]:
+        for number in sorted(numbers_in(self.path))[:-2]:
             remove_folder(self._place(number))
 
     def _place(self, number: int) -> Path:

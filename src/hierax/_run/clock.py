@@ -7,6 +7,9 @@ from collections.abc import Callable
 from hierax._base.interrupt import Interrupt
 from hierax._compile.bound import Bound
 
+CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
+MOMENT_SECONDS = 0.02  # between two looks while something is waited for; as much work is worth a chunk of its own
+
 
 class OutOfTime(Exception):
     """The seconds were used up while a run waited for something."""
@@ -17,7 +20,7 @@ class Interrupted(Exception):
 
 
 class Clock:
-    """So many seconds from now (None: without end)."""
+    """A number of seconds from now on (None: without end)."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds

@@ -20,6 +20,7 @@ from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Tickets
+from hierax._run.batches import MAX_DRAWN_STEPS
 from hierax._run.reports import Metrics
 from hierax._run.window import Window, added, empty_window, means_of
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
 DIVERGED_RATIO = 1e8  # a point this many times farther out than the start counts as diverged
-MAX_CHUNK_RECORDS = 64  # records that one chunk can return
+MAX_CHUNK_RECORDS = MAX_DRAWN_STEPS  # records that one chunk can return
 PINNED_SHARE = 1e-6  # the sets hold back all but this part of the direction
 TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carries most of the weight
 
@@ -164,20 +165,8 @@ def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, t
     # Both blocks: at an ordinary active bound of x the direction in y is not held back.
     pinned = (held_x <= PINNED_SHARE * raw_x) & (raw_x > 0) & (held_y <= PINNED_SHARE * raw_y) & (raw_y > 0)
     violation, push, distance = run.last
-    row = Record(
-        step=run.state.step,
-        upper=upper,
-        lower=lower,
-        violation=violation,
-        stationarity=held,
-        inner_residual=inner,
-        distance=distance,
-        step_x=step_x,
-        step_y=step_y,
-        pinned=pinned,
-        cycling=residuals.cycling,
-        slope_x=residuals.size[0],
-    )
+    shown = (upper, lower, violation, held, inner, distance, step_x, step_y)
+    row = Record(run.state.step, *shown, pinned, residuals.cycling, residuals.size[0])
     met = (violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
     quiet = jnp.where(met, run.quiet + 1, 0)
     code = jnp.where((run.code == RUNNING) & (quiet >= 2), CONVERGED, run.code).astype(jnp.int32)

@@ -1,21 +1,18 @@
 """Batches of open streams and of files, stacked for the steps of a chunk."""
 
 import sys
-from collections.abc import Callable
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._run.batches import Batches
-from hierax._run.file_rows import FileFeeder, PlannedRows
+from hierax._run.batches import MAX_DRAWN_STEPS, Batches
+from hierax._run.clock import Patience, Waiting, endless
+from hierax._run.file_rows import MAX_STACKED_BYTES, FileFeeder, PlannedRows
 from hierax._run.prepare import Prepared
 from hierax._run.sources import on_mesh
 
-MAX_STACKED_BYTES = (
-    2**22
-)  # of batches that are stacked for one chunk: padding more takes longer than beginning another chunk
-MAX_STACKED_STEPS = 256  # for how many steps batches are stacked at most
+MAX_STACKED_STEPS = MAX_DRAWN_STEPS  # whose batches are stacked: padding more takes longer than beginning another chunk
 
 
 class Feeding:
@@ -26,10 +23,12 @@ class Feeding:
         prepared: Prepared,
         batches: Batches,
         planned: PlannedRows | None = None,
-        open_files: Callable[[PlannedRows, int], FileFeeder] = FileFeeder,
+        patience: Patience = endless,
+        waiting: Waiting | None = None,
     ) -> None:
-        """`planned`: which rows of files the run reads; `open_files`: how they are read, from a step on."""
-        self.prepared, self.feeders, self.planned, self.open_files = prepared, prepared.feeders, planned, open_files
+        """`planned`: which rows of files the run reads; `patience` and `waiting`: of whoever waits for them."""
+        self.prepared, self.feeders, self.planned = prepared, prepared.feeders, planned
+        self.patience, self.waiting = patience, waiting
         self.per_step = {"zeta": 1, "xi": 1 + batches.inner}
         self.last: dict[str, PyTree] = {}  # what the latest chunk was given
         self._files: FileFeeder | None = None
@@ -55,7 +54,7 @@ class Feeding:
             feeder.require(each)
             steps = min(steps, feeder.hold(steps * each, least=each, wanted=wanted * each) // each)
         if self.planned is not None:
-            self._files = self._files or self.open_files(self.planned, step)
+            self._files = self._files or FileFeeder(self.planned, step, self.patience, self.waiting)
             steps = self._files.hold(steps, wanted)
         return steps
 

@@ -23,15 +23,14 @@ from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._problem.samples import RowNumbers, Tickets
 from hierax._run.batches import LOOK_AHEAD_BATCHES, Batches
-from hierax._run.clock import Patience, Waiting, endless
-from hierax._run.streams import POLL_SECONDS, Exhausted, Needed, put_unless_stopped, received
+from hierax._run.clock import MOMENT_SECONDS, Patience, Waiting, endless
+from hierax._run.streams import Exhausted, Needed, put_unless_stopped, received
 
 Numbers = dict[str, np.ndarray]
 """Row numbers by the field of `Tickets` that they belong to."""
 
 SOURCE_OF = {"zeta": "zeta", "xi": "xi", "inner": "xi"}
-PART_BYTES = 2**21  # of rows that the thread reads at once
-PARTS_AHEAD = 8  # such parts that it holds ready
+MAX_STACKED_BYTES = 4_000_000  # of rows that the thread reads at once, and of batches that are stacked for one chunk
 
 
 class _Counted(NamedTuple):
@@ -98,9 +97,9 @@ class FileFeeder:
     ) -> None:
         self._patience, self._waiting = patience, waiting or Waiting()
         self._planned, self._next_planned = planned, step
-        self._part_steps = max(1, PART_BYTES // max(1, planned.step_bytes))
+        self._part_steps = max(1, MAX_STACKED_BYTES // max(1, planned.step_bytes))
         self._numbers: queue.Queue[Numbers] = queue.Queue()
-        self._ready: queue.Queue[dict[str, PyTree] | Exception] = queue.Queue(maxsize=PARTS_AHEAD)
+        self._ready: queue.Queue[dict[str, PyTree] | Exception] = queue.Queue(maxsize=LOOK_AHEAD_BATCHES)
         self._held: list[dict[str, PyTree]] = []
         self._step = step  # the next one to be taken
         self._error: Exception | None = None  # of reading the rows behind those that are held
@@ -172,7 +171,7 @@ def _read(
     """Read the rows with the planned numbers until `stop` is set. An error ends it, and is handed over."""
     while not stop.is_set():
         try:
-            wanted = numbers.get(timeout=POLL_SECONDS)
+            wanted = numbers.get(timeout=MOMENT_SECONDS)
         except queue.Empty:
             continue
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -19,18 +18,18 @@ from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
 from hierax._run.call import Call, Info, State
-from hierax._run.clock import Interrupted, OutOfTime, Stopwatch, patience_of
+from hierax._run.callbacks import asks_to_stop
+from hierax._run.clock import CHUNK_SECONDS, MOMENT_SECONDS, Interrupted, OutOfTime, Stopwatch, patience_of
 from hierax._run.device import Orders, Output, Run, Spread
 from hierax._run.feeding import Feeding
-from hierax._run.file_rows import FileFeeder, PlannedRows
+from hierax._run.file_rows import PlannedRows
 from hierax._run.outcome import Begin, Ending, Outcome
 from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
-from hierax._run.records import Records
+from hierax._run.records import Records, Spending
 from hierax._run.reports import Costs
 from hierax._run.run_record import RUN, RunRecord
 from hierax._run.solution import Counts, Solution, Solutions
-from hierax._run.spending import Spending
 from hierax._run.state_arrays import gathered
 from hierax._run.status import Reason
 from hierax._run.streams import Exhausted
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
-CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
-CHECKPOINT_SOON_SECONDS = 0.02  # seconds before a checkpoint is due from which on it is taken at once
-WORTHWHILE_CHUNK_SECONDS = 0.02  # batches that keep the device busy for so long are not kept waiting for more
 
 
 class Host:
@@ -92,12 +88,9 @@ class Host:
         self.method, self.stage_end = self.before.method.staged(step)
         batches, files = self.method.batches(problem), self.prepared.files
         planned = PlannedRows(files, self.prepared.bound, batches, self.runs.state.key) if files else None
-        self.feeding = Feeding(self.prepared, batches, planned, self._open_files)
+        patience = patience_of(self.call.clock, self.interrupt)
+        self.feeding = Feeding(self.prepared, batches, planned, patience, self.watch.waiting)
         self.spending.begin(step, self.method.costs(problem).step)
-
-    def _open_files(self, planned: PlannedRows, step: int) -> FileFeeder:
-        """What reads the rows of files, from a step on."""
-        return FileFeeder(planned, step, patience_of(self.call.clock, self.interrupt), self.watch.waiting)
 
     @property
     def _waiting(self) -> float:
@@ -111,20 +104,10 @@ class Host:
         finally:
             self.feeding.close()
         self._keep()  # before the last window is closed: a run that goes on closes it where an uninterrupted one would
-        if ended is not None:
-            self._close_window()
-        return Outcome(
-            prepared=self.prepared,
-            call=self.call,
-            spread=self.spread,
-            method=self.method,
-            begin=self.begin,
-            runs=self.runs,
-            records=self.records,
-            watch=self.watch,
-            done=self.done,
-            ended=ended,
-        )
+        opened, step = read((self.runs.window.first, self.runs.state.step))
+        if ended is not None and self.done and int(np.max(step)) > int(np.max(opened)):
+            self._run_chunk(0, True, 0, self.feeding.last, tol=None)  # a last record, between two: no steps
+        return Outcome(self, ended)
 
     def _order_chunks(self) -> Ending | None:
         """Chunk after chunk; what the host ended the run with, None: its steps, or its own codes."""
@@ -137,7 +120,7 @@ class Host:
                     return ended
                 before, recorded = self.watch.elapsed - self.watch.waiting.seconds, len(self.records)
                 try:
-                    steps = self._chunk(asked, self._affordable(per_step, WORTHWHILE_CHUNK_SECONDS))
+                    steps = self._chunk(asked, self._affordable(per_step, MOMENT_SECONDS))
                 except NO_BATCH as error:
                     return _without_a_batch(error)
                 per_step = (self.watch.elapsed - self.watch.waiting.seconds - before) / steps
@@ -178,9 +161,7 @@ class Host:
         written where it is time for one. Ctrl-C in any process counts, the times are those of the first.
         """
         left = self.call.notes.left
-        due = per_step is not None and left <= max(
-            per_step, CHECKPOINT_SOON_SECONDS
-        )  # after another step it might be late
+        due = per_step is not None and left <= max(per_step, MOMENT_SECONDS)  # after another step it might be late
         seconds = CHUNK_SECONDS if due else min(CHUNK_SECONDS, left / 2)  # half: a busy machine may take twice as long
         own = (due, self.interrupt.asked, self.call.clock.passed, self._affordable(per_step, seconds))
         told = self.processes.exchanged(*own)
@@ -204,22 +185,16 @@ class Host:
         """Ask the callback, where there is one, in the first process."""
         if self.call.callback is None:
             return False
-        point = at_home(self.runs.state.point)
-        stops = False
+        point, answer = at_home(self.runs.state.point), None
         with self.processes.together():
             if self.processes.first:
-                stops = self._answer_of(self.call.callback, point.x, point.y)
-        return bool(self.processes.exchanged(stops)[0, 0])
-
-    def _answer_of(self, callback: Callable[[Info], object], x: PyTree, y: PyTree) -> bool:
-        x, y = self.prepared.whole(x, y)
-        x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
-        try:
-            answer = callback(Info(self.step, x, y, self.records.last() or {}))
-        except KeyboardInterrupt:
-            self.interrupt.ask()
-            return False
-        return isinstance(answer, bool | np.bool_) and bool(answer)
+                x, y = self.prepared.whole(point.x, point.y)
+                x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
+                try:
+                    answer = self.call.callback(Info(self.step, x, y, self.records.last() or {}))
+                except KeyboardInterrupt:
+                    self.interrupt.ask()
+        return bool(self.processes.exchanged(asks_to_stop(answer))[0, 0])
 
     def _chunk(self, asked: int, wanted: int) -> int:
         """Compile (once) and run one chunk of at most `asked` steps; returns how many.
@@ -257,12 +232,6 @@ class Host:
             process, *kinds = failed[0], *told[failed[0], 1:]
             raise NO_BATCH[kinds.index(1)](f"the Streams of process {process} have no batch for the next step")
         return int(told[:, 0].min())
-
-    def _close_window(self) -> None:
-        """A last record where a run ends between two of them: a chunk without steps."""
-        opened, step = read((self.runs.window.first, self.runs.state.step))
-        if self.done and int(np.max(step)) > int(np.max(opened)):
-            self._run_chunk(0, True, 0, self.feeding.last, tol=None)
 
     def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, PyTree], tol: float | None) -> None:
         """Order `lead` steps (and a record), and then `rows` rows of steps with a record each."""

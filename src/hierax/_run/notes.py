@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.json_values import versions
 from hierax._base.settings import is_number
-from hierax._run.checkpoint_folder import Checkpoint, CheckpointFolder, Records, versions
+from hierax._run.checkpoint_folder import Checkpoint, CheckpointFolder, Records
 from hierax._run.identity import differences
 from hierax._run.packing import from_bytes, packed, to_bytes, unpacked
 from hierax._run.processes import Processes
 
 CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
-WRITE_RESERVE = 2.0  # how often what the last checkpoint took to be written is taken off that: the next may take longer
 ON_TIME_SHARE = 0.8  # share of it after which the records are taken: a busy machine may be slower than it was
 
 logger = logging.getLogger("hierax")
@@ -105,7 +105,8 @@ class Journal:
         """
         if self._folder is None:
             return math.inf
-        between = max(ON_TIME_SHARE * self.every - WRITE_RESERVE * self._write_seconds, self._write_seconds)
+        reserve = 2 * self._write_seconds  # the next one may take longer to be written than the last
+        between = max(ON_TIME_SHARE * self.every - reserve, self._write_seconds)
         return self._taken + between - time.monotonic()
 
     def put(self, name: str, value: object, progress: str) -> None:

@@ -14,14 +14,11 @@ from jaxtyping import PyTree, Scalar
 from hierax._compile.placement import read
 from hierax._problem.problem import Problem
 from hierax._run import device, wording
-from hierax._run.call import Call
-from hierax._run.clock import Stopwatch
-from hierax._run.device import Run, Spread
-from hierax._run.prepare import Prepared
-from hierax._run.records import Records
+from hierax._run.device import Run
 from hierax._run.status import Open, Reason, Status
 
 if TYPE_CHECKING:
+    from hierax._run.host import Host
     from hierax._run.method import AbstractMethod
 
 LOWER_FAILURES = {device.NO_LOWER_POINT: Reason.NO_LOWER_POINT, device.NO_LOWER_BOUND: Reason.NO_LOWER_BOUND}
@@ -61,27 +58,11 @@ class Outcome:
     """What is known of a run after its last step.
 
     Attributes:
-        prepared: the problem.
-        call: what was asked for.
-        spread: how the starts were run.
-        method: with every value filled in.
-        begin: where the run began.
-        runs: where it ended, and the codes with which its starts stopped.
-        records: of the run.
-        watch: its time.
-        done: outer steps made, those of earlier calls apart.
+        host: of the run: the problem, the call, where it began and ended, and its records.
         ended: what the host ended the run with; None: its steps, or its own codes.
     """
 
-    prepared: Prepared
-    call: Call
-    spread: Spread
-    method: AbstractMethod
-    begin: Begin
-    runs: Run
-    records: Records
-    watch: Stopwatch
-    done: int
+    host: Host
     ended: Ending | None
 
     def statuses(self) -> list[Status]:
@@ -90,7 +71,7 @@ class Outcome:
 
     @functools.cached_property
     def _flags(self) -> _Flags:
-        runs = self.runs
+        runs = self.host.runs
         return _Flags(*(np.ravel(read(array)) for array in (runs.code, runs.state.step, runs.pinned)))
 
     def _status(self, i: int) -> Status:
@@ -109,49 +90,50 @@ class Outcome:
         if code == device.CONVERGED:
             quality = self.quality(i)
             return Reason.RESIDUALS_SMALL_UNPROVED.status(
-                step, tol=self.call.tol, quality=quality, why=Open.ONE_OF_MANY.text()
+                step, tol=self.host.call.tol, quality=quality, why=Open.ONE_OF_MANY.text()
             )
         return self._ending(self.ended or Ending(Reason.STEPS_DONE), i, step)
 
     def _ending(self, ended: Ending, i: int, step: int) -> Status:
         """The status of a start that the host ended."""
         reason, what, cure = ended
-        time_taken = {"seconds": self.call.seconds, "compiling": self.watch.compiling}
+        time_taken = {"seconds": self.host.call.seconds, "compiling": self.host.watch.compiling}
         quality, hint = self.quality(i), self._hint(i)
-        return reason.status(step, done=self.done, quality=quality, hint=hint, what=what, cure=cure, **time_taken)
+        return reason.status(step, done=self.host.done, quality=quality, hint=hint, what=what, cure=cure, **time_taken)
 
     @property
     def met_tolerance(self) -> bool:
         """Whether a single run was ended by its tolerance."""
-        met = self.spread == "one" and int(self._flags.code[0]) == device.CONVERGED
+        met = self.host.spread == "one" and int(self._flags.code[0]) == device.CONVERGED
         return met and not bool(self._flags.pinned[0])
 
     def quality(self, i: int) -> str:
         """How good the last point of start i is by its own residuals, in words."""
-        return wording.quality(self.records, i, self.method.advice, self.call.tol)
+        return wording.quality(self.host.records, i, self.host.method.advice, self.host.call.tol)
 
     @functools.cached_property
     def _last_x(self) -> PyTree:
-        x: PyTree = read(self.runs.state.point.x)
+        x: PyTree = read(self.host.runs.state.point.x)
         return x
 
     def _hint(self, i: int) -> str:
         """What to do about start i where it goes round in a cycle or x has hardly moved."""
-        ends = self.begin.x, self._last_x
-        if self.spread != "one":
+        ends = self.host.begin.x, self._last_x
+        if self.host.spread != "one":
             ends = jax.tree.map(lambda a: a[i], ends)
-        way = wording.Way(self.begin.step, *ends)
-        return wording.hints(self.records, i, self.method.advice, self.call.tol, self.prepared.problem, way)
+        way = wording.Way(self.host.begin.step, *ends)
+        host = self.host
+        return wording.hints(host.records, i, host.method.advice, host.call.tol, host.prepared.problem, way)
 
     def _cure(self, i: int) -> str:
         """What to do about start i: its steps compared with what the curvature at its last finite point allows."""
-        advice = self.method.advice
-        if self.prepared.feeders or self.prepared.files:
+        advice = self.host.method.advice
+        if self.host.prepared.feeders or self.host.prepared.files:
             return advice.shorten_steps
-        method, run = self.method, self.runs
-        if self.spread != "one":
+        method, run = self.host.method, self.host.runs
+        if self.host.spread != "one":
             method, run = jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, (method, run))
-        limits = self.prepared.bound.run("step limits", _step_limits, run, method)
+        limits = self.host.prepared.bound.run("step limits", _step_limits, run, method)
         found = {name: (float(used), float(most)) for name, (used, most) in limits.items()}
         for name, (used, most) in found.items():
             if np.isfinite(most) and used > most:

@@ -21,7 +21,9 @@ from hierax._base.errors import InputError
 from hierax._base.trees import size, split_variable
 from hierax._compile import checked
 from hierax._compile.bound import Bound
+from hierax._compile.fingerprint import TRACED_SAMPLES
 from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
+from hierax._compile.precision import as_answer, doubled, float64
 from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
@@ -34,8 +36,6 @@ from hierax._run.streams import Exhausted, Feeder, feeder_of, reopened
 
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
-
-TRACED_SAMPLES = 2  # samples of a batch that a function is traced with to tell it from others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +90,13 @@ class Prepared:
         return (self.x, self.y) if self.count is None else jax.tree.map(lambda a: a[0], (self.x, self.y))
 
     def inside(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
-        """Arrays of the variables in X and Y to the last digit: a solver may miss a bound by a rounding error."""
-        return sets.project(self.problem.x_set, x), sets.project(self.problem.y_set, y)
+        """Arrays of the variables as an answer, in X and Y to the last digit of float64: single precision may miss a
+        bound by a rounding error.
+        """
+        with float64():
+            pairs = ((self.problem.x_set, x), (self.problem.y_set, y))
+            projected = tuple(sets.project(convex_set, doubled(tree)) for convex_set, tree in pairs)
+        return as_answer(projected)
 
     def whole(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
         """Arrays of the variables as the user knows them."""
@@ -136,13 +141,11 @@ def prepare(
     processes = Processes(mesh)
     with processes.together():
         checked.check_problem(problem)
-        if mesh is None:
-            _refuse_parts(problem)
+        _check_sources(problem, mesh)
         (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
         for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
             one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
             checked.check_set(name, convex_set, one)
-        check_draws(problem)
         placement = None if mesh is None else placement_of(mesh, y, count)
         feeders = _open_streams(problem, patience, restorable)
         if feeders and restorable and processes.shared:
@@ -183,20 +186,15 @@ def _kind(source: object) -> str:
     return f"{type(source).__name__} {getattr(source, 'local', '')}"
 
 
-def _refuse_parts(problem: Problem) -> None:
-    """Refuse a part of the data as if it were all of it."""
+def _check_sources(problem: Problem, mesh: Mesh | None) -> None:
+    """Refuse a part of the data as if it were all of it, and samples that repeat or cannot be repeated."""
     for name in ("zeta", "xi"):
-        if samples.is_spread_over_processes(getattr(problem, name)):
+        source = getattr(problem, name)
+        if mesh is None and samples.is_spread_over_processes(source):
             raise InputError(
                 f"Problem({name}): Finite(..., local=True) has this process's rows only. Let the processes run "
                 'together, mesh=jax.make_mesh((jax.device_count(),), ("data",)), with a named method; or read all rows.'
             )
-
-
-def check_draws(problem: Problem) -> None:
-    """Refuse a `Sampler` whose samples repeat or cannot be repeated."""
-    for name in ("zeta", "xi"):
-        source = getattr(problem, name)
         if isinstance(source, samples.Sampler):
             samples.check_draw(name, source)
 

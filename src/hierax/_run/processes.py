@@ -21,8 +21,6 @@ from hierax._base.lazy import lazy
 
 multihost_utils = lazy("jax.experimental.multihost_utils")
 
-SPLIT = 2**30  # a length in two numbers of 32 bits
-
 
 class Processes:
     """The processes whose devices a mesh has; without a mesh, or where all are its own, this one alone."""
@@ -56,8 +54,8 @@ class Processes:
         """What the first process has; what the others give does not matter."""
         if not self.shared:
             return content
-        high, low = self.exchanged(*divmod(len(content), SPLIT))[0]
-        whole = np.zeros(int(high) * SPLIT + int(low), np.uint8)
+        length = self.exchanged(*np.array([len(content)]).view(np.int32))[0].view(np.int64)  # in numbers of 32 bits
+        whole = np.zeros(int(length[0]), np.uint8)
         if self.first:
             whole[:] = np.frombuffer(content, np.uint8)
         return np.asarray(multihost_utils.broadcast_one_to_all(whole)).tobytes()

@@ -20,7 +20,6 @@ rich_console, rich_progress = lazy("rich.console"), lazy("rich.progress")
 
 SHOWN = ("upper", "violation", "gap", "stationarity")
 LINE_SECONDS = 5.0  # seconds between two lines on stderr
-LINES_PER_LOG_ENTRY = 2  # the logger gets every second of them
 Numbers = Mapping[str, float | np.ndarray]  # of a record, by name; of many starts, arrays
 Show = Callable[[int, Numbers | None], None]
 
@@ -40,7 +39,7 @@ class News:
         self._record: Numbers = {}
 
     def say(self, done: str, record: Numbers | None) -> None:
-        """So much is done, for example "3 of 16 starts"; and the latest record, None: as before."""
+        """What is done, for example "3 of 16 starts"; and the latest record, None: as before."""
         self._done = done
         if record is not None:
             self._record = record
@@ -85,11 +84,11 @@ def _on_a_terminal(progress: bool | None) -> bool:
 
 
 def _tell(news: News, lines: bool, ended: threading.Event, every: float) -> None:
-    beats = 0
+    to_the_logger = True
     while not ended.wait(every):
-        beats += 1
+        to_the_logger = not to_the_logger
         line = news.line()
-        if beats % LINES_PER_LOG_ENTRY == 0:
+        if to_the_logger:
             logger.info(line)
         try:
             if lines:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import ItemsView, Iterator, KeysView
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from hierax._base.files import write_whole
 from hierax._base.lazy import lazy
 from hierax._run.device import Record
-from hierax._run.spending import Spending
+from hierax._run.reports import Costs
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,7 +22,7 @@ pandas = lazy("pandas")
 FOR_MESSAGES = ("pinned", "cycling", "slope_x")  # fields of a record that are no columns of the history
 
 
-class History:
+class History(Mapping[str, np.ndarray]):
     """Records of a run: one NumPy array per name, one row per record; `len` is the number of records.
 
     `dict(history)` gives the columns by name, `to_frame()` a table for pandas, `to_csv(path)` a file.
@@ -46,22 +46,11 @@ class History:
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.columns
-
     def __len__(self) -> int:
         return len(self.columns["step"])
 
     def __repr__(self) -> str:
         return f"History({len(self)} records of {', '.join(self.columns)})"
-
-    def keys(self) -> KeysView[str]:
-        """Names of the columns."""
-        return self.columns.keys()
-
-    def items(self) -> ItemsView[str, np.ndarray]:
-        """Names and columns."""
-        return self.columns.items()
 
     def to_csv(self, path: str | Path) -> None:
         """Write the records of a single run as a table; the file is whole or not there."""
@@ -85,6 +74,26 @@ class History:
             for name, column in self.columns.items()
         }
         return pandas.DataFrame({"start": np.tile(np.arange(starts), len(self)), **flat})
+
+
+class Spending:
+    """Costs of the steps of a run, part after part; `before`: what was spent before its first one."""
+
+    def __init__(self, before: Costs) -> None:
+        self.before = before
+        self.parts: list[tuple[int, Costs]] = []  # the first step of a part, and what each step of it costs
+
+    def begin(self, step: int, each: Costs) -> None:
+        """From this step on every step costs `each`."""
+        self.parts.append((step, each))
+
+    def until(self, step: int | np.ndarray) -> dict[str, Any]:
+        """Costs by name after `steps` steps."""
+        ends = [first for first, _ in self.parts[1:]] + [np.iinfo(np.int64).max]
+        made = [np.clip(step, first, end) - first for (first, _), end in zip(self.parts, ends, strict=True)]
+        costs = zip(self.before, *(each for _, each in self.parts), strict=True)
+        totals = [before + sum(n * each for n, each in zip(made, parts, strict=True)) for before, *parts in costs]
+        return dict(zip(Costs._fields, totals, strict=True))
 
 
 class Records:
@@ -142,14 +151,8 @@ class Records:
 
     def history(self, spending: Spending, many: bool) -> History:
         """All records, with the costs up to each."""
-        names = [name for name in Record._fields if name not in FOR_MESSAGES]
-        tables = [table for table, _ in self._tables]
-        columns = {
-            name: np.concatenate([np.asarray(getattr(t, name)) for t in tables]) if tables else np.zeros((0,))
-            for name in names
-        }
-        if many and tables:
+        kept, times = self.kept()
+        columns = {name: kept.get(name, np.zeros(0)) for name in Record._fields if name not in FOR_MESSAGES}
+        if many and kept:
             columns["step"] = columns["step"].max(axis=1)
-        columns["seconds"] = np.concatenate([times for _, times in self._tables]) if tables else np.zeros((0,))
-        steps = columns["step"].astype(int)
-        return History(columns | spending.until(steps))
+        return History({**columns, "seconds": times, **spending.until(columns["step"].astype(int))})

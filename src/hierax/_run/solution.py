@@ -7,7 +7,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,15 +15,16 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.files import Json
 from hierax._base.lazy import lazy
 from hierax._base.markup import notebook_table
 from hierax._base.text import named_point, text_table
 from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates
 from hierax._judge.certifying import certify
 from hierax._judge.point import Judgement, judge_point, judge_points
-from hierax._problem.problem import Multipliers, Problem
-from hierax._problem.samples import Stream
+from hierax._problem.problem import Multipliers, Problem, is_streamed
 from hierax._run.call import State
+from hierax._run.fields import fields_of
 from hierax._run.records import History
 from hierax._run.starts import Starts
 from hierax._run.status import Status
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 reports = lazy("hierax.reports")  # pages and figures are made above: this room knows of them by name only
 
 pandas = lazy("pandas")
-
-SHOWN_WAITING_SHARE = 0.05  # share of a run spent waiting for data from which on `print` says so
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +73,30 @@ class Counts:
         return pandas.DataFrame([dataclasses.asdict(self)])
 
 
-class _Plotted:
-    """What is drawn alike of one run and of many."""
+StatusType = TypeVar("StatusType", Status, list[Status])
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class _Result(Generic[StatusType]):
+    """What the results of one run and of many have in common."""
+
+    x: PyTree
+    y: PyTree
+    multipliers: Multipliers
+    status: StatusType
+    history: History
+    counts: Counts
+    state: State | None
+    method: AbstractSolver
+    problem: Problem
+    log: tuple[str, ...] = ()
+    several_processes: bool = False
+    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    @property
+    def _judged(self) -> bool:
+        """Whether F and violations can be computed here, on all of the data."""
+        return not (self.several_processes or is_streamed(self.problem))
 
     def plot(self) -> Figure:
         """A matplotlib figure for notebooks (needs the extra `plot`): values, residuals, F at the ends of the starts.
@@ -86,10 +107,42 @@ class _Plotted:
         figure: Figure = reports.plot(self)
         return figure
 
+    def report(self, path: str | Path, *, certify: bool = True) -> Path:
+        """Write one HTML page that needs no network: what was asked, how it ended, and why to trust it.
+
+        The page of `solve_many` has a row for every start; `sols[i].report` is that of one start.
+
+        Args:
+            path: of the page, for example "run.html"; its folder is made where it is missing.
+            certify: make the certificate of a single run where it is not known yet, which takes some lower solves (of
+                a network: some trainings); False: the page says that it was not made.
+
+        Returns:
+            The path.
+
+        Examples:
+            >>> import hierax as hx, tempfile
+            >>> problem = hx.Problem(
+            ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+            ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+            ...     constraints=lambda x, y: y - x,
+            ... )
+            >>> sol = hx.solve(problem, 0.5, 0.5)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     "The certificate agrees" in sol.report(f"{folder}/run.html").read_text("utf-8")
+            True
+        """
+        written: Path = reports.report(self, Path(path), certify)
+        return written
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Solution(_Plotted):
-    """The result of `solve`. `print` gives a short table.
+class Solution(_Result[Status]):
+    """The result of `solve`. `print` gives a short table, `to_dict` plain Python for JSON.
+
+    Answers of `Auto` are NumPy arrays of float64 (a single number: NumPy's float64, which is a float), whatever
+    precision JAX is set to: they were computed so. Those of methods that make steps are JAX's arrays in the precision
+    of the run.
 
     Attributes:
         x: upper variable.
@@ -102,10 +155,10 @@ class Solution(_Plotted):
         method: the method with every unset value filled in.
         problem: the problem as it was given, for `certificate`; keeps its data alive as long as the solution.
         log: what `Auto` tried and found, in words.
-        tol: tolerance at which the certificate is read.
         several_processes: whether several processes made the run: none of them judges its point by itself.
-        starts: F at the ends of the starts of `Auto`, and what that says of how global the answer is.
         arguments: those of `solve` that steered the run, by name: what it takes to repeat it.
+        tol: tolerance at which the certificate is read.
+        starts: F at the ends of the starts of `Auto`, and what that says of how global the answer is.
 
     Examples:
         >>> import hierax as hx
@@ -117,22 +170,12 @@ class Solution(_Plotted):
         >>> sol = hx.solve(problem, 0.5, 0.5)
         >>> sol.status.name, round(float(sol.value), 4), sol.certificate.ok()
         ('converged', 0.0909, True)
+        >>> sol.x.round(6)
+        np.float64(0.909091)
     """
 
-    x: PyTree
-    y: PyTree
-    multipliers: Multipliers
-    status: Status
-    history: History
-    counts: Counts
-    state: State | None
-    method: AbstractSolver
-    problem: Problem
-    log: tuple[str, ...] = ()
     tol: float = SHOWN_TOLERANCE
-    several_processes: bool = False
     starts: Starts = Starts()
-    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def judgement(self) -> Judgement | None:
@@ -141,9 +184,7 @@ class Solution(_Plotted):
 
         A `Sampler` is seen through its `exact` batch or, without one, through 4,096 fresh samples.
         """
-        if self.several_processes or _streamed(self.problem):
-            return None
-        return judge_point(self.problem, self.x, self.y)
+        return judge_point(self.problem, self.x, self.y) if self._judged else None
 
     @property
     def value(self) -> float:
@@ -173,31 +214,24 @@ class Solution(_Plotted):
         """The certificate where it was made already, else None."""
         return self.__dict__.get("certificate")
 
-    def report(self, path: str | Path, *, certify: bool = True) -> Path:
-        """Write the run as one HTML page that needs no network: what was asked, how it ended, and why to trust it.
+    def to_dict(self) -> dict[str, Json]:
+        """The solution in plain Python (numbers, texts, lists, dictionaries, None), for `json.dumps`.
 
-        Args:
-            path: of the page, for example "run.html"; its folder is made where it is missing.
-            certify: make the certificate where it is not known yet, which takes some lower solves (of a network: some
-                trainings); False: the page says that it was not made.
-
-        Returns:
-            The path.
+        docs/guides/answers.md lists the fields, which are those of `hierax solve --json`. Numbers that are not finite
+        are None, and so is a certificate that was not made: `sol.certificate` makes it.
 
         Examples:
-            >>> import hierax as hx, tempfile
+            >>> import hierax as hx, json
             >>> problem = hx.Problem(
             ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
             ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
             ...     constraints=lambda x, y: y - x,
             ... )
-            >>> sol = hx.solve(problem, 0.5, 0.5)
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     "The certificate agrees" in sol.report(f"{folder}/run.html").read_text("utf-8")
-            True
+            >>> found = json.loads(json.dumps(hx.solve(problem, 0.5, 0.5).to_dict()))
+            >>> found["status"]["name"], round(found["x"], 6), round(found["F"], 6), found["certificate"]["verdict"]
+            ('converged', 0.909091, 0.090909, 'yes')
         """
-        written: Path = reports.report(self, Path(path), certify)
-        return written
+        return fields_of(self)
 
     def _repr_html_(self) -> str:
         """The table of `print` as notebooks show it."""
@@ -233,10 +267,6 @@ def statuses_of(found: Solution | Solutions) -> list[Status]:
     return [found.status] if isinstance(found, Solution) else found.status
 
 
-def _streamed(problem: Problem) -> bool:
-    return any(isinstance(source, Stream) for source in (problem.zeta, problem.xi))
-
-
 def _rows(solution: Solution) -> list[tuple[str, str]]:
     """The lines of `print(sol)`."""
     counts = solution.counts
@@ -259,8 +289,8 @@ def _rows(solution: Solution) -> list[tuple[str, str]]:
 
 def _seconds(counts: Counts) -> str:
     text = f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile"
-    share = counts.waiting_seconds / max(counts.seconds, 1e-9)
-    return f"{text}; {share:.0%} of them waiting for data" if share > SHOWN_WAITING_SHARE else text
+    share = counts.waiting_seconds / counts.seconds if counts.seconds else 0.0
+    return text if f"{share:.1f}" == "0.0" else f"{text}; {share:.0%} of them waiting for data"
 
 
 def _without_name(status: Status) -> str:
@@ -286,7 +316,7 @@ def _verdict(solution: Solution) -> str:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Solutions(_Plotted):
+class Solutions(_Result[list[Status]]):
     """The result of `solve_many`: every array has a leading axis of starts. `sols[i]` is the `Solution` of start i.
 
     Attributes:
@@ -316,19 +346,7 @@ class Solutions(_Plotted):
         (2, 'converged', 2)
     """
 
-    x: PyTree
-    y: PyTree
-    multipliers: Multipliers
-    status: list[Status]
-    history: History
-    counts: Counts
-    state: State | None
-    method: AbstractSolver
-    problem: Problem
-    log: tuple[str, ...] = ()
     each: tuple[Solution, ...] = ()
-    several_processes: bool = False
-    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def certificate(self) -> Sequence[Certificate]:
@@ -346,7 +364,7 @@ class Solutions(_Plotted):
     @functools.cached_property
     def judgements(self) -> list[Judgement] | None:
         """The `judgement` of every start; None where a `Solution` has none."""
-        if self.several_processes or _streamed(self.problem):
+        if not self._judged:
             return None
         points = [(one.x, one.y) for one in self.each]
         return judge_points(self.problem, points or [_of_start(i)((self.x, self.y)) for i in range(len(self))])
@@ -394,36 +412,16 @@ class Solutions(_Plotted):
             arguments={**self.arguments, "start of solve_many": i},
         )
 
-    def report(self, path: str | Path) -> Path:
-        """Write the runs of all starts as one HTML page that needs no network; `sols[i].report` is that of one start.
-
-        Args:
-            path: of the page, for example "runs.html"; its folder is made where it is missing.
-
-        Returns:
-            The path.
-        """
-        written: Path = reports.report(self, Path(path))
-        return written
-
     def _repr_html_(self) -> str:
         """A table of the starts as notebooks show it."""
         return notebook_table(repr(self), reports.rows_of_starts(self), reports.STARTS_HEADINGS)
 
     def to_frame(self) -> DataFrame:
         """A `pandas.DataFrame` with a row per start: how it ended, and F at its end (needs pandas)."""
-        rows = [
-            {
-                "start": i,
-                "status": one.status.name,
-                "ok": one.status.ok,
-                "step": one.status.step,
-                "value": one.value,
-                "message": one.status.message,
-            }
-            for i, one in enumerate(self)
-        ]
-        return pandas.DataFrame(rows)
+        ends = [(one.status.name, one.status.ok, one.status.step, one.value, one.status.message) for one in self]
+        frame = pandas.DataFrame(ends, columns=["status", "ok", "step", "value", "message"])
+        frame.insert(0, "start", range(len(self)))
+        return frame
 
     def __repr__(self) -> str:
         names = Counter(status.name for status in self.status)

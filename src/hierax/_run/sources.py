@@ -21,7 +21,7 @@ def sources_for_programs(
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
         if name in feeders:
-            batch = feeders[name].batch
+            batch = len(jax.tree.leaves(feeders[name].peek())[0])
             if processes.shared:
                 _check_parts(f"Stream {name}: a batch", batch, placement, processes)
             found[name] = HostBatches(batch * processes.count)

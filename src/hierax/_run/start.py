@@ -30,18 +30,14 @@ if TYPE_CHECKING:
 
 Flags = Mapping[str, Array]
 
-MAX_UNOPTIMISED_ENTRIES = (
-    10_000  # entries of all starts up to which the program of the start is compiled without optimisation
-)
+MAX_UNOPTIMISED_ENTRIES = 10_000  # of all starts, up to which the program of the start is not optimised: it runs once
 
 
 def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step."""
     with prepared.processes.together():
         fed = _fed_by_streams(prepared, method) | _fed_by_files(prepared, method, seed)
-    quick = (
-        size((prepared.x, prepared.y)) <= MAX_UNOPTIMISED_ENTRIES
-    )  # it runs once: compiling it well takes longer than that
+    quick = size((prepared.x, prepared.y)) <= MAX_UNOPTIMISED_ENTRIES
     arguments, static = (method, prepared.x, prepared.y, seed, fed), (output, spread, prepared.count)
     filled, run, finite, doubts = prepared.bound.run("start", _program(*static), *arguments, static=static, quick=quick)
     refuse_nonfinite(read(finite))
@@ -53,7 +49,7 @@ def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Outp
 
 def form_of_start(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
     """The state of a run before its first step, with shapes in the place of arrays: no batch is taken for it."""
-    fed = _form_of_streams(prepared, method) | _fed_by_files(prepared, method, seed)
+    fed = _fed_by_streams(prepared, method, form_only=True) | _fed_by_files(prepared, method, seed)
     arguments, static = (method, prepared.x, prepared.y, seed, fed), (output, spread, prepared.count)
     filled, run, _, _ = prepared.bound.shapes("start", _program(*static), *arguments, static=static)
     return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
@@ -80,29 +76,21 @@ def _program(
     return program
 
 
-def _fed_by_streams(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
-    """What the streams give before the first step: batches for a lower solve, and a look at the next zeta."""
+def _fed_by_streams(prepared: Prepared, method: AbstractMethod, form_only: bool = False) -> dict[str, PyTree]:
+    """What the streams give before the first step: batches for a lower solve, and a look at the next zeta.
+
+    With `form_only` no batch is taken: what comes is of the same form.
+    """
     fed: dict[str, PyTree] = {}
-    where = prepared.placement, prepared.processes
-    if "zeta" in prepared.feeders:
-        fed["zeta"] = on_mesh(jax.tree.map(lambda a: a[None], prepared.feeders["zeta"].peek()), 1, *where)
-    if "xi" in prepared.feeders:
-        count = method.batches(prepared.bound.problem).start
-        fed["inner"] = fed["xi"] = on_mesh(prepared.feeders["xi"].take(count), 1, *where)
-    return fed
-
-
-def _form_of_streams(prepared: Prepared, method: AbstractMethod) -> dict[str, PyTree]:
-    """Zeros in the form of what the streams give before the first step."""
-
-    def zeros(name: str, count: int) -> PyTree:
-        batches = jax.tree.map(lambda a: np.zeros((count, *a.shape), a.dtype), prepared.feeders[name].peek())
-        return on_mesh(batches, 1, prepared.placement, prepared.processes)
-
-    fed: dict[str, PyTree] = {"zeta": zeros("zeta", 1)} if "zeta" in prepared.feeders else {}
-    if "xi" in prepared.feeders:
-        fed["inner"] = fed["xi"] = zeros("xi", method.batches(prepared.bound.problem).start)
-    return fed
+    for name, count in (("zeta", 1), ("xi", method.batches(prepared.bound.problem).start)):
+        if name in prepared.feeders:
+            feeder = prepared.feeders[name]
+            if form_only or name == "zeta":
+                taken = jax.tree.map(lambda a, count=count: np.broadcast_to(a, (count, *a.shape)), feeder.peek())
+            else:
+                taken = feeder.take(count)
+            fed[name] = on_mesh(taken, 1, prepared.placement, prepared.processes)
+    return {**fed, "inner": fed["xi"]} if "xi" in fed else fed
 
 
 def _fed_by_files(prepared: Prepared, method: AbstractMethod, seed: Seed) -> dict[str, PyTree]:

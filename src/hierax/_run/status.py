@@ -80,6 +80,7 @@ class Open(enum.Enum):
     SEVERAL_PROCESSES = "several processes made the run; judge the point in one of them, by hx.certify on all data."
     TOO_LARGE = "with {entries:,} entries of y and constraints the certificate is left to you: sol.certificate."
     NO_TIME = "no time was left for the certificate: sol.certificate."
+    NOT_MADE = "sol.certificate makes it, and hierax verify judges answer.json."
     NO_CERTIFICATE = "no certificate can be made. {error}"
     UNDECIDED = "the certificate cannot decide. {objection}"
 

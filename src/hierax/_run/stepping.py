@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import size
+from hierax._run.batches import MAX_DRAWN_NUMBERS
 from hierax._run.call import Call, State
 from hierax._run.claims import certified
 from hierax._run.clock import Stopwatch, patience_of
@@ -24,7 +25,7 @@ from hierax._run.streams import Exhausted
 if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
-MAX_VMAPPED_ENTRIES = 4096  # starts with more variables than this are stepped one after another
+MAX_VMAPPED_ENTRIES = MAX_DRAWN_NUMBERS  # starts with more variables than this are stepped one after another
 
 logger = logging.getLogger("hierax")
 

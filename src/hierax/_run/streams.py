@@ -6,6 +6,7 @@ neither the stream nor its feeder, so that it ends with them; a thread that is b
 ended, but it is a daemon and nothing waits for it.
 """
 
+import math
 import queue
 import threading
 import time
@@ -21,7 +22,8 @@ from jaxtyping import PyTree, PyTreeDef
 
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._problem.samples import Stream
-from hierax._run.clock import Patience, Waiting, endless
+from hierax._run.clock import CHUNK_SECONDS, MOMENT_SECONDS, Patience, Waiting, endless
+from hierax._run.progress import LINE_SECONDS
 from hierax._run.state_arrays import hash_of_arrays
 from hierax._run.stream_places import OtherBatches, Place, PlacedBatches, refuse_unless_restorable
 
@@ -30,15 +32,10 @@ Form = tuple[PyTreeDef, tuple[tuple[tuple[int, ...], np.dtype], ...]]
 
 Item = TypeVar("Item")
 
-POLL_SECONDS = 0.05  # seconds between two looks at the clock while waiting
-SILENT_SECONDS = 10.0  # seconds without a batch after which a warning says what the run is waiting for
+SILENT_SECONDS = LINE_SECONDS  # without a batch, after which a warning says what the run is waiting for
 FIRST_BATCHES = 5  # whose majority decides the shape
-FIRST_BATCHES_SECONDS = 1.0  # how long to wait for the others of these once one is there
 MAX_WRONG_BATCHES = 1000  # batches of other shapes that are dropped before the stream is given up
 NO_FURTHER = "has no further batch"
-LINGER_SECONDS = (
-    0.25  # seconds to wait for more batches than the next step needs, where these are worth a chunk of their own
-)
 
 
 class Exhausted(Exception):
@@ -64,7 +61,7 @@ class Needed:
 
     def __init__(self, count: int, least: int, wanted: int) -> None:
         self.least, self.wanted = least, min(wanted, count)
-        self._until = time.perf_counter() + LINGER_SECONDS
+        self._until = time.perf_counter() + CHUNK_SECONDS
 
     def patience(self, held: int) -> float | None:
         """Seconds to wait for the next one where `held` are there (None: without end)."""
@@ -114,7 +111,7 @@ class Feeder:
         """End the thread; whoever waits for it keeps its patience."""
         self._stop.set()
         while self._thread.is_alive():
-            self._thread.join(POLL_SECONDS)
+            self._thread.join(MOMENT_SECONDS)
             self.patience()
 
     # -- one batch --------------------------------------------------------------------------------------------------
@@ -151,7 +148,7 @@ class Feeder:
         """
         try:
             while len(self._waiting) < FIRST_BATCHES:
-                batch = self._received(FIRST_BATCHES_SECONDS if self._waiting else None)
+                batch = self._received(CHUNK_SECONDS if self._waiting else None)
                 if batch is None:
                     break
                 self._waiting.append(batch)
@@ -161,7 +158,7 @@ class Feeder:
         forms = [_form(fetched.batch) for fetched in self._waiting]
         known = [form for form in forms if self._begin.form is not None and _as_kept(form) == self._begin.form]
         self._form = Counter(known or forms).most_common(1)[0][0]
-        self._check(self._waiting[forms.index(self._form)].batch)
+        _check_form(self.name, self._form)
         self._waiting = [fetched for fetched in self._waiting if self._fits(fetched.batch)]
 
     def _next(self, seconds: float | None = None) -> _Fetched | None:
@@ -184,17 +181,6 @@ class Feeder:
         if about not in self._warned_of:
             self._warned_of.add(about)
             warnings.warn(f"Stream {self.name}: {text}", HieraxWarning, stacklevel=2)
-
-    def _check(self, batch: PyTree) -> None:
-        leaves = jax.tree.leaves(batch)
-        if not leaves or any(leaf.ndim == 0 or leaf.shape[0] != leaves[0].shape[0] for leaf in leaves):
-            raise InputError(
-                f"Stream {self.name}: every leaf of a batch needs the same leading axis (the samples); got shapes "
-                f"{[leaf.shape for leaf in leaves]}."
-            )
-        for leaf in leaves:
-            if leaf.dtype.kind not in "biufc" and not hasattr(jax.dtypes, leaf.dtype.name):
-                raise InputError(f"Stream {self.name}: a batch must hold numbers, got dtype {leaf.dtype}.")
 
     # -- many batches -----------------------------------------------------------------------------------------------
 
@@ -227,11 +213,6 @@ class Feeder:
         """Wait for `count` batches; raises `Exhausted` where the stream ends before."""
         if self.hold(count) < count:
             raise self._no_batch()
-
-    @property
-    def batch(self) -> int:
-        """Samples per batch."""
-        return int(jax.tree.leaves(self.peek())[0].shape[0])
 
     @property
     def nbytes(self) -> int:
@@ -283,6 +264,17 @@ def _form(batch: PyTree) -> Form:
     return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
+def _check_form(name: str, form: Form) -> None:
+    shapes = [shape for shape, _ in form[1]]
+    if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
+        raise InputError(
+            f"Stream {name}: every leaf of a batch needs the same leading axis (the samples); got shapes {shapes}."
+        )
+    for _, dtype in form[1]:
+        if dtype.kind not in "biufc" and not hasattr(jax.dtypes, dtype.name):
+            raise InputError(f"Stream {name}: a batch must hold numbers, got dtype {dtype}.")
+
+
 def _as_kept(form: Form) -> list[tuple[list[int], str]]:
     """The shapes and types of a form, as a checkpoint keeps them."""
     return [(list(shape), np.dtype(dtype).name) for shape, dtype in form[1]]
@@ -321,9 +313,7 @@ def received(
         while True:
             waited = time.perf_counter() - begin
             try:
-                return items.get(
-                    timeout=POLL_SECONDS if seconds is None else min(POLL_SECONDS, max(0.0, seconds - waited))
-                )
+                return items.get(timeout=min(MOMENT_SECONDS, max(0.0, (seconds or math.inf) - waited)))
             except queue.Empty:
                 look_around(waited)
                 if seconds is not None and waited >= seconds:
@@ -336,7 +326,7 @@ def put_unless_stopped(item: Item, batches: queue.Queue[Item], stop: threading.E
     """Wait for a place in the queue; False where nobody wants the item any more."""
     while not stop.is_set():
         try:
-            batches.put(item, timeout=POLL_SECONDS)
+            batches.put(item, timeout=MOMENT_SECONDS)
             return True
         except queue.Full:
             continue

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from hierax._run.method import AbstractMethod
 
 CYCLE_MEAN_SHARE = 0.1  # the mean direction of a cycle is below this part of the single ones
-CYCLE_SWING_SHARE = (
-    0.5  # and with every second one negated it is above this part: noise is below it within four steps or so
-)
 CYCLE_STEPS = 8  # steps in which a cycle is told from noise
 
 
@@ -94,10 +91,13 @@ class Residuals(NamedTuple):
 
     @property
     def cycling(self) -> Bool[Array, ""]:
-        """Whether the steps cancel each other: each is long, their mean is not."""
+        """Whether the steps cancel each other: each is long, their mean is not.
+
+        With every second one negated their mean is above half of them; that of noise is below, after four steps or so.
+        """
         mean, swing, size = _joint(self.mean), _joint(self.swing), _joint(self.size)
         cancelled = (mean < CYCLE_MEAN_SHARE * size) & (self.steps >= CYCLE_STEPS)
-        return cancelled & (swing > CYCLE_SWING_SHARE * size) if self.sampled else cancelled
+        return cancelled & (swing > 0.5 * size) if self.sampled else cancelled
 
 
 class Means(NamedTuple):

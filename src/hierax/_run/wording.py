@@ -9,18 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._judge.certificate import SHOWN_TOLERANCE
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 from hierax._run.records import Records
 from hierax._run.reports import Advice
+from hierax._run.window import CYCLE_STEPS
 
 HARDLY_MOVED_SHARE = 0.02  # x has hardly moved where it moved by less than this part of its size, or of its set's width
-WORTH_MOVING_SHARE = 0.01  # part of 1 + |F| that the slope of x promises over that length
 STRAIGHT_SHARE = 0.3  # part of the way it came that x has got away from its start, where noise does not lead it
-SILENT_STEPS = 10  # after so few steps nothing is said
-INFEASIBLE_Y_VIOLATION = 1e-3  # violation from which on y is called infeasible, where no tolerance is given
-CLOSE_DISTANCE = 1e-6  # distance of y below which it need not come closer, where no tolerance is given
-NEGLIGIBLE_CYCLE_SHARE = 1e-3  # a cycle matters where its steps are longer than this part of the first ones
 
 
 def quality(records: Records, start: int, advice: Advice, tol: float | None) -> str:
@@ -29,10 +26,11 @@ def quality(records: Records, start: int, advice: Advice, tol: float | None) -> 
     if last is None:
         return ""
     stationarity, violation, distance = (last[name] for name in ("stationarity", "violation", "distance"))
+    tol = tol or SHOWN_TOLERANCE
     below = f"y is {distance:.2g} from the inner solver's answer"
-    if violation > max(distance, tol or INFEASIBLE_Y_VIOLATION):
+    if violation > max(distance, tol):
         below += ", which is not the lower level's solution: it is not feasible"
-    elif distance > (tol or CLOSE_DISTANCE):
+    elif distance > tol:
         below += f": {advice.bring_y_closer}"
     return f" (stationarity {stationarity:.2g}, violation {violation:.2g}, {below})"
 
@@ -42,7 +40,7 @@ def cycle(records: Records, start: int, advice: Advice, tol: float | None) -> st
     last, first = records.of(start), records.of(start, 0)
     if last is None or first is None or not last["cycling"]:
         return ""
-    if last["stationarity"] <= max(tol or 0.0, NEGLIGIBLE_CYCLE_SHARE * first["stationarity"]):
+    if last["stationarity"] <= max(tol or 0.0, HARDLY_MOVED_SHARE * first["stationarity"]):
         return ""
     return (
         " The last steps jump to and fro in a cycle: each is long, and together they lead nowhere. "
@@ -64,7 +62,7 @@ def no_movement(records: Records, start: int, advice: Advice, problem: Problem, 
     Noise moves x to and fro: where the way it came is much longer than the distance, it need not go further.
     """
     last = records.of(start)
-    if last is None or last["step"] - way.first < SILENT_STEPS:
+    if last is None or last["step"] - way.first <= CYCLE_STEPS:
         return ""
     ends = (way.before, way.after)
     x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in ends)
@@ -73,7 +71,7 @@ def no_movement(records: Records, start: int, advice: Advice, problem: Problem, 
         return ""
     box = sets.bounds(problem.x_set, jax.tree.map(jnp.asarray, way.after))
     length = float(np.linalg.norm(np.minimum(sizes, np.asarray(box.upper) - np.asarray(box.lower))))
-    if moved > HARDLY_MOVED_SHARE * length or last["slope_x"] * length < WORTH_MOVING_SHARE * (1 + abs(last["upper"])):
+    if moved > HARDLY_MOVED_SHARE * length or last["slope_x"] * length < HARDLY_MOVED_SHARE * (1 + abs(last["upper"])):
         return ""
     return (
         f" x has moved by {moved:.1g} in all, {moved / length:.2g} of its size or its set's width, and its direction "

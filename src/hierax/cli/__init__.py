@@ -36,11 +36,7 @@ docs/guides/commands.md has all of it on one page.
 """
 
 app = typer.Typer(
-    cls=OneLineErrors,
-    help=HELP,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    cls=OneLineErrors, help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 app.command("new", epilog=new_command.EXAMPLE)(new_command.new_problem)
 app.command("check", epilog=check_command.EXAMPLE)(check_command.check_problem)
@@ -71,7 +67,6 @@ def main(
 
 def _keep_programs() -> None:
     """Keep compiled programs between calls, unless the user has chosen a folder for them or ours cannot be made."""
-    setting = "jax_compilation_cache_dir"
-    if getattr(jax.config, setting) is None:
+    if getattr(jax.config, doctor_command.SETTING) is None:
         with suppress(InputError):
             cache()

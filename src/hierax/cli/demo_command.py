@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from hierax._base.errors import RunFailed
-from hierax._run.call import Info
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
 from hierax.cli.run_folder import Out
@@ -44,11 +43,7 @@ def demo(out: Out = None) -> None:
 def run(out: Path, console: Console) -> Solution:
     """Solve the toy from one start, print the answer beside the known one and the certificate, draw what was seen."""
     seen: list[float] = []
-
-    def remember(info: Info) -> None:
-        seen.append(float(info.x))
-
-    solution = solve(toy().problem, *START, callback=remember)
+    solution = solve(toy().problem, *START, callback=lambda info: seen.append(float(info.x)))
     console.print(STATED, highlight=False, soft_wrap=True)
     console.print(_table(solution), highlight=False)
     for text in (f"\n{solution.certificate}\n", *solution.log[-2:]):
@@ -63,18 +58,20 @@ def run(out: Path, console: Console) -> Solution:
 
 
 def _table(solution: Solution) -> Table:
-    x, y = float(solution.x), float(solution.y)
     known = local_minimisers()[np.argmin(np.asarray(hyper_objective(local_minimisers())))]
     table = Table(box=None, pad_edge=False)
     for heading in ("", "found", "known"):
         table.add_column(heading, justify="left" if not heading else "right")
-    table.add_row("upper variable x", f"{x:.5f}", f"{known:.5f}")
-    table.add_row("lower variable y", f"{y:.5f}", f"{known:.5f}")
-    table.add_row("multiplier of y <= x", f"{float(solution.multipliers.inequalities):.4f}", f"{2 * known:.4f}")
-    table.add_row("upper objective F(x, y)", f"{solution.value:.5f}", f"{float(hyper_objective(known)):.5f}")
-    table.add_row("seconds", f"{solution.counts.seconds:.2f}", "")
-    table.add_row("seconds to compile", f"{solution.counts.compile_seconds:.2f}", "")
-    table.add_row("status", solution.status.name, "")
+    multiplier, counts = solution.multipliers.inequalities, solution.counts
+    for row in (
+        ("upper variable x", f"{solution.x:.5f}", f"{known:.5f}"),
+        ("lower variable y", f"{solution.y:.5f}", f"{known:.5f}"),
+        ("multiplier of y <= x", f"{multiplier:.4f}", f"{2 * known:.4f}"),
+        ("upper objective F(x, y)", f"{solution.value:.5f}", f"{float(hyper_objective(known)):.5f}"),
+        ("seconds", f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile", ""),
+        ("status", solution.status.name, ""),
+    ):
+        table.add_row(*row)
     return table
 
 

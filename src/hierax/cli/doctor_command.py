@@ -5,7 +5,6 @@ import os
 import platform
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import NamedTuple
@@ -25,12 +24,8 @@ from hierax.solving import solve
 EXAMPLE = "Example: hierax doctor"
 SECONDS = 5.0  # limit of the self-test
 SETTING = "jax_compilation_cache_dir"  # JAX's name for where programs are kept, which its types do not know
-EXTRAS = {  # the packages that an extra brings, as they are imported
-    "conic": ("clarabel",),
-    "plot": ("matplotlib",),
-    "sklearn": ("sklearn",),
-    "cvxpy": ("cvxpy", "clarabel"),
-}
+# The packages that an extra brings, as they are imported:
+EXTRAS = {"conic": ("clarabel",), "plot": ("matplotlib",), "sklearn": ("sklearn",), "cvxpy": ("cvxpy", "clarabel")}
 KNOWN = 1 / 1.1  # x and y of the self-test's problem
 
 
@@ -122,11 +117,7 @@ def _programs() -> Line:
     folder = Path(chosen) if chosen else default_folder()
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         return Line("compiled programs", f"{folder} cannot be written to: every command compiles anew", wrong=True)
-    sizes = []
-    for file in folder.iterdir():
-        with suppress(FileNotFoundError):  # another process may be writing there
-            sizes.append(file.stat().st_size)
-    return Line("compiled programs", f"{len(sizes)} files, {sum(sizes) / 1e6:.0f} MB, in {folder}")
+    return Line("compiled programs", f"{len(list(folder.iterdir()))} files, in {folder}")
 
 
 def _extras() -> Iterator[Line]:

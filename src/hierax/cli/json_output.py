@@ -1,21 +1,13 @@
 """`hierax solve --json`: one JSON document on stdout and nothing else there, whatever the user's file prints."""
 
 import io
-import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from pathlib import Path
 from typing import TextIO
 
-from hierax._judge.certificate import Certificate
-from hierax._run.solution import Solution
-from hierax.reports.json_values import as_json
-from hierax.reports.versions import versions
-
 FORMAT = "hierax solve 1"
-NUMBERS = ("violation", "max_violation", "lower_gap", "distance", "kkt_residual", "hypergradient_norm")
 
 
 @contextmanager
@@ -40,38 +32,3 @@ def stdout_kept_for_json(wanted: bool) -> Iterator[TextIO]:
         copy = stack.enter_context(os.fdopen(os.dup(descriptor), "w", encoding="utf-8"))
         os.dup2(errors, descriptor)
         yield copy
-
-
-def document(
-    solution: Solution,
-    certificate: Certificate | None,
-    why_none: str | None,
-    *,
-    answer: Mapping[str, object],
-    settings: Mapping[str, object],
-    folder: Path,
-    exit_code: int,
-) -> str:
-    """The document; docs/guides/commands.md lists its fields. Numbers that are not finite are null."""
-    status = solution.status
-    globality = [line for line in solution.log if line.startswith("Globality: ")]
-    content = {
-        "format": FORMAT,
-        "exit_code": exit_code,
-        "status": {"name": status.name, "message": status.message, "step": status.step, "ok": status.ok},
-        "certificate": None if certificate is None else _certificate(certificate, solution.tol),
-        "why_no_certificate": why_none,
-        "globality": globality[-1].removeprefix("Globality: ") if globality else None,
-        **{name: answer[name] for name in ("F", "x", "y", "multipliers", "problem")},
-        "settings": settings,
-        "counts": solution.counts,
-        "log": solution.log,
-        "versions": versions(),
-        "folder": str(folder),
-    }
-    return json.dumps(as_json(content), indent=2)
-
-
-def _certificate(certificate: Certificate, tol: float) -> dict[str, object]:
-    numbers = {name: getattr(certificate, name) for name in NUMBERS}
-    return {"verdict": certificate.verdict(tol), "tol": tol, "reasons": certificate.reasons(tol), **numbers}

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import jax
 import typer
@@ -15,9 +15,11 @@ from hierax._auto.auto import Auto
 from hierax._auto.kept_answer import GOES_ON
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import CTRL_C, interruptible
+from hierax._base.json_values import as_json as plain
 from hierax._judge.certificate import Certificate
 from hierax._methods.registry import METHODS
 from hierax._run import answers
+from hierax._run.claims import certificate_or_why
 from hierax._run.method import AbstractMethod
 from hierax._run.notes import CHECKPOINT_SECONDS
 from hierax._run.processes import Processes
@@ -134,17 +136,23 @@ def solve(
                 answer = answers.content_of(solution)
                 run_folder.write(folder, solution, settings, answer)
         if not processes.first:
-            raise typer.Exit(_exit_code(solution, None, interrupt.by))
-        judged = _judged(solution)
-        if judged.certificate is not None:
+            raise typer.Exit(_exit_code(solution, "", interrupt.by))
+        certificate = _certificate_or_why(solution)
+        if isinstance(certificate, Certificate):
             report.add_certificate(folder, solution)
-        code = _exit_code(solution, judged.certificate, interrupt.by)
-        _print(solution, judged, target, folder)
+        code = _exit_code(solution, certificate, interrupt.by)
+        _print(solution, certificate, target, folder)
         if as_json:
-            text = json_output.document(
-                solution, *judged, answer=answer, settings=settings, folder=folder, exit_code=code
-            )
-            print(text, file=stdout, flush=True)
+            why = certificate if isinstance(certificate, str) else None
+            document = {
+                "format": json_output.FORMAT,
+                "exit_code": code,
+                **solution.to_dict(),
+                "why_no_certificate": why,
+            }
+            document |= {"certificate": None} if why else {}
+            document |= {"problem": answer["problem"], "settings": plain(settings), "folder": str(folder)}
+            print(json.dumps(document, indent=2), file=stdout, flush=True)
     if code == codes.FAILED:
         raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
     raise typer.Exit(code)
@@ -186,33 +194,17 @@ def _chosen(asked: Settings, earlier: Path | None, processes: Processes) -> Sett
     return asked
 
 
-class Judged(NamedTuple):
-    """The certificate of an answer, or why there is none."""
-
-    certificate: Certificate | None
-    why_none: str | None
-
-
-def _judged(solution: Solution) -> Judged:
+def _certificate_or_why(solution: Solution) -> Certificate | str:
     """The certificate; a run that failed or was interrupted is not judged any further than it was."""
     if solution.status.failed:
-        return Judged(None, "the run failed.")
+        return "the run failed."
     if solution.status.kind is Kind.INTERRUPTED:
-        return Judged(None, "the run was interrupted; `hierax verify` makes one of the point so far.")
-    if solution.several_processes:
-        return Judged(
-            None, "several processes made the run; judge the point in one, on all data: docs/guides/cluster.md."
-        )
-    if solution.judgement is None:
-        return Judged(None, "a Stream is never seen as a whole; call hx.certify on data of your own.")
-    try:
-        with reporting(News("making the certificate"), progress=True):
-            return Judged(solution.certificate, None)
-    except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
-        return Judged(None, str(error))
+        return "the run was interrupted; `hierax verify` makes one of the point so far."
+    with reporting(News("making the certificate"), progress=True):
+        return certificate_or_why(solution)
 
 
-def _exit_code(solution: Solution, certificate: Certificate | None, interrupted_by: str) -> int:
+def _exit_code(solution: Solution, certificate: Certificate | str, interrupted_by: str) -> int:
     """0 where the certificate says yes; and of several processes, which make none, where the run has ended.
 
     Launchers of several processes take any other code for a crash, and end the others.
@@ -223,11 +215,11 @@ def _exit_code(solution: Solution, certificate: Certificate | None, interrupted_
         return codes.INTERRUPTED if interrupted_by == CTRL_C else codes.TERMINATED
     if solution.several_processes:
         return codes.DONE
-    confirmed = certificate is not None and certificate.ok(solution.tol)
+    confirmed = isinstance(certificate, Certificate) and certificate.ok(solution.tol)
     return codes.CERTIFIED if confirmed else codes.NOT_CERTIFIED
 
 
-def _print(solution: Solution, judged: Judged, target: str, folder: Path) -> None:
+def _print(solution: Solution, certificate: Certificate | str, target: str, folder: Path) -> None:
     """The log, which says how global the answer is, the tables of the solution and its certificate, and what next."""
     failed = solution.status.failed  # then the error says the rest
     for line in solution.log:
@@ -236,6 +228,6 @@ def _print(solution: Solution, judged: Judged, target: str, folder: Path) -> Non
     if failed:
         return
     print(f"\n{solution}\n")
-    print(f"No certificate: {judged.why_none}" if judged.certificate is None else judged.certificate)
+    print(f"No certificate: {certificate}" if isinstance(certificate, str) else certificate)
     print(f"\nWritten to {folder}" + (" (go on with --resume)" if solution.status.kind in GOES_ON else ""))
     print(f"Check it again: hierax verify {target} {folder / run_folder.ANSWER}")

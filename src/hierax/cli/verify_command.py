@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hierax._run import answers
-from hierax._run.verifying import Verification, verify
+from hierax._run.answers import Verification, verify
 from hierax.cli import codes, user_file
 from hierax.cli.stated import Target, stated
 

@@ -9,21 +9,16 @@ its minimisers are not known, but its lower level and its hyper-gradient are (`s
 from typing import Any
 
 from hierax._base.moved import from_the_lab
-from hierax.problems._svm_reference import SVMSolution as SVMSolution
-from hierax.problems._svm_reference import svm_hypergradient as svm_hypergradient
-from hierax.problems._svm_reference import svm_reference as svm_reference
-from hierax.problems.ellipsoid_qp import ellipsoid_qp as ellipsoid_qp
-from hierax.problems.equality_toys import gaffa_toy as gaffa_toy
-from hierax.problems.equality_toys import lvhba_toy as lvhba_toy
-from hierax.problems.example import Example as Example
-from hierax.problems.example import Known as Known
-from hierax.problems.kinked import kinked as kinked
-from hierax.problems.random_qp import random_qp as random_qp
-from hierax.problems.svm import svm as svm
-from hierax.problems.synthetic import synthetic as synthetic
-from hierax.problems.toy import toy as toy
-from hierax.problems.toy import toy_inner_solution as toy_inner_solution
-from hierax.problems.weight_decay import weight_decay as weight_decay
+from hierax.problems._svm_reference import SVMSolution, svm_hypergradient, svm_reference
+from hierax.problems.ellipsoid_qp import ellipsoid_qp
+from hierax.problems.equality_toys import gaffa_toy, lvhba_toy
+from hierax.problems.example import Example, Known
+from hierax.problems.kinked import kinked
+from hierax.problems.random_qp import random_qp
+from hierax.problems.svm import svm
+from hierax.problems.synthetic import synthetic
+from hierax.problems.toy import toy, toy_inner_solution
+from hierax.problems.weight_decay import weight_decay
 
 __all__ = [
     "Example",

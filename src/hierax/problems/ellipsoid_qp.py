@@ -67,24 +67,16 @@ def ellipsoid_qp(n: int, p: int, sigma: float = 0.3, seed: int = 0) -> Example:
     multipliers = planted_multipliers(rng, p, active, mean=10.0 / active)
     linear = matrix @ y + ellipsoids.jacobian(y).T @ multipliers
 
-    def upper(x: Array, y: Array, zeta: None) -> Array:
-        del zeta
-        return 0.5 * x**2 + 0.5 * jnp.vdot(y, y)
-
     def lower(x: Array, y: Array, xi: Array | None) -> Array:
         del x
         a, b = jnp.asarray(matrix, y.dtype), jnp.asarray(linear, y.dtype)
         value = 0.5 * jnp.vdot(y, a @ y) - jnp.vdot(b, y)
         return value if xi is None else value + jnp.vdot(batch_mean(xi, y), y)
 
-    def constraints(x: Array, y: Array) -> Array:
-        del x
-        return ellipsoids.values(y)
-
     problem = Problem(
-        upper=upper,
+        upper=lambda x, y, zeta: 0.5 * x**2 + 0.5 * jnp.vdot(y, y),
         lower=lower,
-        constraints=constraints,
+        constraints=lambda x, y: ellipsoids.values(y),
         x_set=Box(-1.0, 1.0),
         y_set=Box(-10.0, 10.0),
         xi=gaussian(sigma, n),

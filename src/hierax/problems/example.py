@@ -5,8 +5,10 @@ Every factory of `hierax.problems` returns an `Example`.
 
 from typing import NamedTuple
 
-from jaxtyping import PyTree
+import numpy as np
+from jaxtyping import ArrayLike, PyTree
 
+from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 
 
@@ -56,3 +58,14 @@ class Example(NamedTuple):
     y0: PyTree
     solutions: list[Known]
     source: str
+
+
+def features_and_labels(name: str, data: tuple[ArrayLike, ArrayLike], dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n, d) in a precision and labels (n,) as they are; other shapes are refused."""
+    features: np.ndarray = np.asarray(data[0], dtype)
+    labels = np.asarray(data[1])
+    if features.ndim != 2 or labels.shape != features.shape[:1] or features.size == 0:
+        raise InputError(
+            f"{name}: needs features of shape (n, d) and labels of shape (n,), got {features.shape} and {labels.shape}"
+        )
+    return features, labels

@@ -51,15 +51,12 @@ def kinked() -> Example:
         target_x, target_y = jnp.asarray(_TARGET_X, x.dtype), jnp.asarray(_TARGET_Y, y.dtype)
         return 0.5 * jnp.sum((x - target_x) ** 2) + 0.5 * jnp.sum((y - target_y) ** 2)
 
-    def lower(x: Array, y: Array, xi: None) -> Array:
-        del xi
-        return jnp.sum((y - x) ** 2)
-
-    def constraints(x: Array, y: Array) -> Array:
-        del x
-        return y - 1.0
-
-    problem = Problem(upper=upper, lower=lower, constraints=constraints, x_set=Box(-3.0, 3.0))
+    problem = Problem(
+        upper=upper,
+        lower=lambda x, y, xi: jnp.sum((y - x) ** 2),
+        constraints=lambda x, y: y - 1.0,
+        x_set=Box(-3.0, 3.0),
+    )
     value = 0.5 * np.sum((1.0 - _TARGET_X) ** 2) + 0.5 * np.sum((1.0 - _TARGET_Y) ** 2)
     known = Known(x=np.ones(2), y=np.ones(2), multipliers=np.zeros(2), upper=float(value))
     return Example(problem, x0=np.array([0.0, 2.0]), y0=np.zeros(2), solutions=[known], source=SOURCE)

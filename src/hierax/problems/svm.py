@@ -16,7 +16,7 @@ from hierax._problem.sets import Box
 from hierax.problems._svm_reference import Data as Data
 from hierax.problems._svm_reference import Weights as Weights
 from hierax.problems._svm_reference import sample_weights
-from hierax.problems.example import Example
+from hierax.problems.example import Example, features_and_labels
 
 SOURCE = (
     "H. Nie, J. Li, Z. Wen: An augmented Lagrangian value function method for lower-level constrained stochastic "
@@ -120,11 +120,7 @@ def svm(
 
 
 def _checked(name: str, data: Data) -> tuple[Float64[np.ndarray, "rows columns"], Float64[np.ndarray, " rows"]]:
-    features, labels = (np.asarray(part, float) for part in data)
-    if features.ndim != 2 or labels.shape != features.shape[:1] or features.size == 0:
-        raise InputError(
-            f"{name}: needs features of shape (n, d) and labels of shape (n,), got {features.shape} and {labels.shape}"
-        )
+    features, labels = features_and_labels(name, data, float)
     if not np.all(np.abs(labels) == 1.0):
         raise InputError(f"{name}: the labels must be -1 or +1, got {np.unique(labels)[:5]}")
-    return features, labels
+    return features, labels.astype(float)

@@ -131,15 +131,8 @@ def synthetic(
         shift, slopes = jnp.asarray(data.shift, y.dtype), jnp.asarray(data.slopes, y.dtype)
         return data.ellipsoids.values(y - shift @ x) - slopes @ x
 
-    problem = Problem(
-        upper=upper,
-        lower=lower,
-        constraints=constraints,
-        x_set=Box(-X_BOUND, X_BOUND),
-        y_set=Box(-Y_BOUND, Y_BOUND),
-        zeta=zeta,
-        xi=xi,
-    )
+    x_set, y_set = Box(-X_BOUND, X_BOUND), Box(-Y_BOUND, Y_BOUND)
+    problem = Problem(upper, lower, constraints, x_set=x_set, y_set=y_set, zeta=zeta, xi=xi)
     value = 0.5 * np.sum((data.x - data.target_x) ** 2) + 0.5 * np.sum((data.y - data.target_y) ** 2)
     known = Known(x=data.x, y=data.y, multipliers=data.multipliers, upper=float(value))
     return Example(problem, x0=np.zeros(nx), y0=np.zeros(ny), solutions=[known], source=SOURCE)

@@ -66,17 +66,10 @@ def toy(
             optimization with coupled constraints, NeurIPS 2024.
         docs/benchmarks/paper-experiments.md
     """
-    units = {
-        "scale_upper": scale_upper,
-        "scale_lower": scale_lower,
-        "scale_constraint": scale_constraint,
-        "stretch": stretch,
-    }
-    for name, value in units.items():
-        if not value > 0:
-            raise InputError(f"{name}={value} is a factor between units: it must be > 0")
-
-    factors = np.array(list(units.values()))  # an array, so that problems in other units share a compiled program
+    # An array, so that problems in other units share a compiled program:
+    factors = np.array([scale_upper, scale_lower, scale_constraint, stretch])
+    if not (factors > 0).all():
+        raise InputError(f"scales and stretch are factors between units: they must be > 0, got {factors.tolist()}")
 
     def upper(x: Array, y: Array, zeta: Array | None) -> Array:
         scale, _, _, t = jnp.asarray(factors, y.dtype)
@@ -95,15 +88,7 @@ def toy(
         return scale * (y / t - x / t)
 
     box = Box(0.0, SIDE * stretch)
-    problem = Problem(
-        upper=upper,
-        lower=lower,
-        constraints=constraints,
-        x_set=box,
-        y_set=box,
-        zeta=gaussian(sigma, 2),
-        xi=gaussian(sigma, 2),
-    )
+    problem = Problem(upper, lower, constraints, x_set=box, y_set=box, zeta=gaussian(sigma, 2), xi=gaussian(sigma, 2))
     solutions = [
         Known(
             x=np.asarray(stretch * x),

@@ -14,7 +14,7 @@ from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite
 from hierax._problem.sets import Box
-from hierax.problems.example import Example
+from hierax.problems.example import Example, features_and_labels
 
 SOURCE = (
     "H. Nie, J. Li, Z. Wen: An augmented Lagrangian value function method for lower-level constrained stochastic "
@@ -126,21 +126,10 @@ def weight_decay(
     x0 = np.maximum(norms, 1.0) if start is None else np.full(norms.shape, start)
     x0 = np.clip(x0, low, high).astype(np.float32)
 
-    def upper(x: Array, y: Network, zeta: Images) -> Array:
-        del x
-        return cross_entropy(y, zeta, activation)
-
-    def lower(x: Array, y: Network, xi: Images) -> Array:
-        del x
-        return cross_entropy(y, xi, activation)
-
-    def constraints(x: Array, y: Network) -> Array:
-        return group_norms(y, bounds) - x
-
     problem = Problem(
-        upper=upper,
-        lower=lower,
-        constraints=constraints,
+        upper=lambda x, y, zeta: cross_entropy(y, zeta, activation),
+        lower=lambda x, y, xi: cross_entropy(y, xi, activation),
+        constraints=lambda x, y: group_norms(y, bounds) - x,
         x_set=Box(low, high),
         zeta=Finite(parts[1]),
         xi=Finite(parts[0]),
@@ -161,11 +150,7 @@ def within(network: Network, x: Array, bounds: Bounds) -> Network:
 
 
 def _checked(name: str, images: Images) -> tuple[np.ndarray, np.ndarray]:
-    features, labels = np.asarray(images[0], np.float32), np.asarray(images[1])
-    if features.ndim != 2 or labels.shape != features.shape[:1] or features.size == 0:
-        raise InputError(
-            f"{name}: needs features of shape (n, d) and labels of shape (n,), got {features.shape} and {labels.shape}"
-        )
+    features, labels = features_and_labels(name, images, np.float32)
     if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
         raise InputError(f"{name}: the labels must be whole numbers 0, 1, ..., got {labels.dtype}")
     return features, labels.astype(np.int32)

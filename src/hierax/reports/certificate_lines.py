@@ -94,7 +94,7 @@ def _numbers(certificate: Certificate, tol: float) -> dict[str, tuple[str, str]]
             f"G at y less the best value found for the lower level at this x, v(x) = {value:.6g}; zero is optimal, "
             f"below zero is infeasible{passes}.",
         ),
-        "distance": ("Distance ‖y − y*(x)‖", f"So far is y from that answer, y*(x) = {y}."),
+        "distance": ("Distance ‖y − y*(x)‖", f"How far y is from that answer, y*(x) = {y}."),
         "kkt_residual": (
             "KKT residual of y",
             f"How far y is from satisfying the lower level's optimality conditions, in the problem's units; zero is "

@@ -233,19 +233,14 @@ def _short(value: Json) -> str:
 
 
 def _short_list(values: list[Json]) -> str:
-    """A list in a few words: a long one of numbers by its range.
+    """A list in a few words: the first entries of a long one.
 
     Examples:
-        >>> _short_list([2.0, 3.0]), _short_list([0.5] * 9), _short_list([*range(9)])
-        ('[2, 3]', '0.5 (9 times)', '0 to 8 (9 numbers)')
+        >>> _short_list([2.0, 3.0]), _short_list([*range(9)])
+        ('[2, 3]', '[0, 1, 2, 3, 4, 5, …] (9 entries)')
     """
-    if len(values) <= MAX_LISTED:
-        return f"[{', '.join(_short(entry) for entry in values)}]"
-    numbers = [entry for entry in values if isinstance(entry, int | float)]
-    if len(numbers) < len(values):
-        return f"[{', '.join(_short(entry) for entry in values[:MAX_LISTED])}, …] ({len(values)} entries)"
-    low, high = min(numbers), max(numbers)
-    return f"{_short(low)} ({len(values)} times)" if low == high else f"{low:.4g} to {high:.4g} ({len(values)} numbers)"
+    first = ", ".join(_short(entry) for entry in values[:MAX_LISTED])
+    return f"[{first}]" if len(values) <= MAX_LISTED else f"[{first}, …] ({len(values)} entries)"
 
 
 def _rows(pairs: Iterable[tuple[object, object]] | None) -> list[Row]:

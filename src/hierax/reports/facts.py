@@ -12,18 +12,20 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
-from hierax._base.errors import InputError
 from hierax._base.files import Json
+from hierax._base.json_values import as_json
 from hierax._base.text import named_point
-from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate
-from hierax._problem.problem import Multipliers, Problem
-from hierax._problem.samples import Finite, Sampler, Stream
+from hierax._base.trees import size
+from hierax._judge.certificate import SHOWN_TOLERANCE
+from hierax._problem.problem import is_streamed
+from hierax._problem.samples import Finite, Sampler
+from hierax._run.claims import certificate_or_why
+from hierax._run.fields import certificate_fields, fields_of, run_fields
 from hierax._run.solution import Solution, Solutions
 from hierax._run.starts import Starts
 from hierax.reports.certificate_lines import lines_of, tests_of
-from hierax.reports.json_values import as_json
-from hierax.reports.versions import versions
 
+POINT = ("F", "x", "y", "multipliers", "globality")  # fields of a solution that answer.json or the log have
 MAX_ARRAYS_LISTED = 12  # of a tree
 MAX_NUMBERS_IN_FULL = 60  # of an array
 MAX_STARTS_LISTED = 200  # of `solve_many`
@@ -37,23 +39,15 @@ def facts_of(solution: Solution, settings: Mapping[str, object], certify: bool =
         settings: what was asked for, by name: what it takes to repeat the run.
         certify: make the certificate where it is not known.
     """
-    status = solution.status
-    return _as_json(
-        {
-            "settings": dict(settings),
-            "method": solution.method,
-            "versions": versions(),
-            "status": {"name": status.name, "message": status.message, "step": status.step},
-            "counts": solution.counts,
-            "log": solution.log,
-            "problem": problem_rows(solution.problem, solution.x, solution.y, solution.multipliers),
-            "answer": answer_rows(solution),
-            "value": solution.value,
-            "value_of": value_text(solution.problem, solution.several_processes),
-            "certificate": certificate_facts(solution, certify),
-            "starts": solution.starts,
-        }
-    )
+    certificate = certificate_facts(solution, certify)
+    return {
+        **{name: entry for name, entry in fields_of(solution).items() if name not in POINT},
+        "settings": as_json(settings),
+        **_problem_and_answer(solution),
+        "value": as_json(solution.value),
+        "value_of": value_text(solution),
+        "certificate": certificate,
+    }
 
 
 def facts_of_many(solutions: Solutions) -> dict[str, Json]:
@@ -62,30 +56,25 @@ def facts_of_many(solutions: Solutions) -> dict[str, Json]:
     counted = ", ".join(f"{sum(one.name == name for one in solutions.status)} {name}" for name in names)
     first = {name: next(one.message for one in solutions.status if one.name == name) for name in names}
     messages = " ".join(f"For example, {name}: {message.removeprefix(f'{name}: ')}" for name, message in first.items())
+    step = max(one.step for one in solutions.status)
     each = _each(solutions)
     failed = np.array([status.failed for status in solutions.status])
     ends = np.where(failed, np.nan, [one.value for one in each])
-    shapes = solutions[0]
-    return _as_json(
-        {
-            "settings": dict(solutions.arguments),
-            "method": solutions.method,
-            "versions": versions(),
-            "status": {
-                "name": counted,
-                "message": messages,
-                "step": max(one.step for one in solutions.status),
-                "kinds": names,
-            },
-            "counts": solutions.counts,
-            "log": solutions.log,
-            "problem": problem_rows(shapes.problem, shapes.x, shapes.y, shapes.multipliers),
-            **_lowest(solutions, each, ends),
-            "certificate": {"missing": "Each start has its own: sols[i].certificate, and sols[i].report(path)."},
-            "each": each[:MAX_STARTS_LISTED],
-            "starts": Starts(tuple(ends.tolist()), f"The ends of {len(each)} starts."),
-        }
-    )
+    best = int(np.nanargmin(ends)) if np.isfinite(ends).any() else None
+    value_of = "every start failed"
+    if best is not None:  # a lower F may violate something
+        where = f"the lowest, of start {best}, whose violation is {each[best].violation:.2g}"
+        value_of = f"{where}; {value_text(solutions)}"
+    return {
+        **run_fields(solutions),
+        "status": {"name": counted, "message": messages, "step": step, "kinds": as_json(names)},
+        **_problem_and_answer(solutions[best or 0], with_answer=best is not None),
+        "value": None if best is None else as_json(ends[best]),
+        "value_of": value_of,
+        "certificate": {"missing": "Each start has its own: sols[i].certificate, and sols[i].report(path)."},
+        "each": as_json(each[:MAX_STARTS_LISTED]),
+        "starts": as_json(Starts(tuple(ends.tolist()), f"The ends of {len(each)} starts.")),
+    }
 
 
 class _Start(NamedTuple):
@@ -108,57 +97,26 @@ def _each(solutions: Solutions) -> list[_Start]:
     return [_Start(*one) for one in zip(names, map(float, solutions.values), violations, verdicts, strict=True)]
 
 
-def _lowest(solutions: Solutions, each: Sequence[_Start], ends: np.ndarray) -> dict[str, object]:
-    """The lowest F of starts that did not fail, its point, and its violation: a lower F may violate something."""
-    if not np.isfinite(ends).any():
-        return {"value": None, "value_of": "every start failed"}
-    best = int(np.nanargmin(ends))
-    where = f"the lowest, of start {best}, whose violation is {each[best].violation:.2g}"
-    return {
-        "value": ends[best],
-        "value_of": f"{where}; {value_text(solutions.problem, solutions.several_processes)}",
-        "answer": answer_rows(solutions[best]),
-    }
-
-
-def certificate_facts(solution: Solution, certify: bool) -> dict[str, object]:
+def certificate_facts(solution: Solution, certify: bool) -> dict[str, Json]:
     """What the certificate says at the solution's tolerance, or why there is none."""
-    certificate = solution.known_certificate
-    if certificate is None:
-        if solution.several_processes:
-            return {"missing": "Not made: several processes ran, and none of them has all of the data."}
-        if any(isinstance(source, Stream) for source in (solution.problem.zeta, solution.problem.xi)):
-            return {"missing": "Not made: a Stream is never seen as a whole. hx.certify judges on data of your own."}
-        if not certify:
-            return {"missing": "Not made. sol.certificate makes it, and hierax verify judges answer.json."}
-        try:
-            certificate = solution.certificate
-        except InputError as error:
-            return {"missing": f"It cannot be made: {error}"}
-    return _certificate_facts(certificate, solution.tol)
+    found, tol = certificate_or_why(solution, certify), solution.tol
+    if isinstance(found, str):
+        return {"missing": f"Not made: {found}"}
+    tests, lines = as_json(tests_of(found, tol)), as_json([tuple(line) for line in lines_of(found, tol)])
+    return {**certificate_fields(found, tol), "tests": tests, "lines": lines}
 
 
-def _certificate_facts(certificate: Certificate, tol: float) -> dict[str, object]:
-    return {
-        "tol": tol,
-        "verdict": certificate.verdict(tol),
-        "reasons": certificate.reasons(tol),
-        "tests": [list(test) for test in tests_of(certificate, tol)],
-        "lines": [list(line) for line in lines_of(certificate, tol)],
-        "upper_se": certificate.upper_se,
-    }
+def _problem_and_answer(solution: Solution, with_answer: bool = True) -> dict[str, Json]:
+    """The problem in words, and the numbers that were found."""
+    return {"problem": as_json(problem_rows(solution)), "answer": as_json(answer_rows(solution) if with_answer else [])}
 
 
-def problem_rows(problem: Problem, x: PyTree, y: PyTree, multipliers: Multipliers) -> list[tuple[str, str]]:
+def problem_rows(solution: Solution) -> list[tuple[str, str]]:
     """The problem in words, with the sizes of its variables and constraints."""
-    rows = [
-        (f"{level} variable {name}", _sizes(name, tree)) for level, name, tree in (("upper", "x", x), ("lower", "y", y))
-    ]
-    counts = {
-        name: sum(np.size(leaf) for leaf in jax.tree.leaves(part)) for name, part in multipliers._asdict().items()
-    }
+    rows = [("upper variable x", _sizes("x", solution.x)), ("lower variable y", _sizes("y", solution.y))]
+    counts = {name: size(part) for name, part in solution.multipliers._asdict().items()}
     named = {"constraints h <= 0": "inequalities", "equalities e = 0": "equalities", "upper constraints": "upper"}
-    for title, text in problem.described():
+    for title, text in solution.problem.described():
         count = counts.get(named.get(title, ""), 0)
         rows.append((title, f"{count:,} row{'s' * (count != 1)}: {text}" if count else text))
     return rows
@@ -175,10 +133,10 @@ def answer_rows(solution: Solution) -> list[tuple[str, str]]:
     ]
 
 
-def value_text(problem: Problem, shared: bool) -> str:
+def value_text(result: Solution | Solutions) -> str:
     """What F was evaluated on."""
-    source = problem.zeta
-    if shared or isinstance(source, Stream) or isinstance(problem.xi, Stream):
+    source = result.problem.zeta
+    if result.several_processes or is_streamed(result.problem):
         return "as the last record of the run has it: a mean over some batches"
     if source is None:
         return "exact: the upper objective has no samples"
@@ -209,7 +167,3 @@ def _sizes(name: str, tree: PyTree) -> str:
 def _listed(rows: Sequence[tuple[str, str]], rest: str) -> list[tuple[str, str]]:
     left_out = len(rows) - MAX_ARRAYS_LISTED
     return [*rows[:MAX_ARRAYS_LISTED], *([(rest, f"{left_out}: see arrays.npz")] if left_out > 0 else [])]
-
-
-def _as_json(content: dict[str, object]) -> dict[str, Json]:
-    return {name: as_json(entry) for name, entry in content.items()}

@@ -51,7 +51,7 @@ class NotebookFigure(Figure):
 
 
 def empty_figure(width: float, height: float) -> NotebookFigure:
-    """A figure of so many inches."""
+    """A figure of this size in inches."""
     return NotebookFigure(figsize=(width, height), layout="constrained")
 
 

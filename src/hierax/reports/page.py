@@ -177,9 +177,7 @@ def _overview(runs: Sequence[RunContent]) -> str:
     hashes = {run.problem_hash for run in runs}
     comparable = ""
     if len(hashes - {""}) > 1:
-        comparable = (
-            "<p><strong>The runs answer different problems</strong> (their hashes differ): F does not compare.</p>"
-        )
+        comparable = "<p><strong>The runs answer different problems</strong>, by their hashes: F does not compare.</p>"
     elif "" in hashes:
         comparable = '<p class="quiet">Whether the runs answer the same problem is not known: a hash is missing.</p>'
     return comparable + shown
@@ -331,26 +329,10 @@ def _starts_chart(run: RunContent, name: str, several_runs: bool) -> str:
 
 def _starts_text(run: RunContent) -> str:
     text = run.starts.text.replace("Globality: ", "", 1)
-    missing = number_ranges(np.flatnonzero(~np.isfinite(run.starts.values)).tolist())
+    missing = int(np.sum(~np.isfinite(run.starts.values)))
     if missing:
-        text = f"{text} Starts without a valid point, or without a turn (0 is the given one): {missing}."
+        text = f"{text} Without a valid point, or without a turn: {missing} of them."
     return text.strip()
-
-
-def number_ranges(numbers: Sequence[int]) -> str:
-    """Rising whole numbers, neighbours drawn together.
-
-    Examples:
-        >>> number_ranges([0, 3, 4, 5, 9])
-        '0, 3 to 5, 9'
-    """
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1].append(number)
-        else:
-            ranges.append([number])
-    return ", ".join(f"{one[0]} to {one[-1]}" if len(one) > 1 else str(one[0]) for one in ranges)
 
 
 def _figure(title: str, text: str, drawing: str, legend: str = "") -> str:

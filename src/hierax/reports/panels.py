@@ -161,7 +161,7 @@ def _thinned(line: Series, most: int) -> Series:
 
 
 def _spans_decades(lines: Sequence[Series]) -> bool:
-    """Whether the positive values differ by so much that a logarithm shows them better."""
+    """Whether the positive values span decades: a logarithm shows them better then."""
     values = np.concatenate([line.y for line in lines]) if lines else np.zeros(0)
     positive = values[np.isfinite(values) & (values > 0)]
     return positive.size > 0 and bool(positive.max() / LOG_FROM_RATIO >= positive.min())
