@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import hierax as hx
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 from hierax.problems import toy
 
 TOY = toy(0.1)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._base.lazy import lazy
 from hierax._judge.lengths import lengths_at, units_at
 from hierax._judge.programs import Programs, raveled
 from hierax._judge.setting import Setting
@@ -12,6 +11,7 @@ from hierax._judge.vectors import VectorProblem
 from hierax._lower import kkt_systems
 from hierax._lower.active_set import Level, Slopes, Tracker, residual
 from hierax._lower.kkt_systems import Matrices
+from hierax.extend import lazy
 
 clarabel, sparse = lazy("clarabel"), lazy("scipy.sparse")
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._math.lower_level import SOLVED, UNBOUNDED, level_at
+from hierax._math.lower_level import level_at
 from hierax._math.scatter import cover, unit_cube
 from hierax._problem import sets
+from hierax.extend import SOLVED, UNBOUNDED
 from hierax_lab.problems import bolib
 
 STARTS = 24

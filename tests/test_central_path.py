@@ -14,11 +14,11 @@ from hierax._auto.central_descent import CentralDescent
 from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.kkt_route import solved_below
 from hierax._auto.space import Space
-from hierax._base.interrupt import Interrupt
 from hierax._judge.setting import Setting
 from hierax._lower.active_set import Level, Slopes
 from hierax._lower.centred import centre
 from hierax._lower.kkt_systems import Matrices
+from hierax.extend import Interrupt
 
 
 class Quadratic:

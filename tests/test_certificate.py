@@ -11,13 +11,12 @@ from cases import METHOD, TOY, close
 from qp_family import PAIR, at, family
 
 import hierax as hx
+from hierax import certify
 from hierax._compile import programs
 from hierax._judge import certifying as judge
-from hierax._judge.certifying import certify
 from hierax._judge.units import lengths_of
-from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._math.psi import Inner, Weights, psi_gradient, stationarity
-from hierax._problem.problem import Rows
+from hierax.extend import INFEASIBLE, UNBOUNDED, Rows
 from hierax.problems import Known, synthetic, toy_inner_solution
 from hierax.problems.toy import hyper_objective
 from hierax_lab.problems import bolib

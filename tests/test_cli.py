@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import hierax as hx
 from hierax import report
 from hierax._compile.kept import default_folder
-from hierax._methods.registry import METHODS
 from hierax.cli import _keep_programs, app
 from hierax.cli.codes import CERTIFIED, FAILED, NOT_CERTIFIED
+from hierax.extend import METHODS
 
 STATED = """
 import hierax as hx

@@ -12,11 +12,11 @@ import pytest
 from lower_levels import INSTANCES, STACKED, START, by_clarabel, by_exact, by_scipy, problem_of, same_as
 
 import hierax as hx
-from hierax._base.errors import InputError
+from hierax import Conic, InputError
 from hierax._lower import cones as _cones
 from hierax._lower import conic
-from hierax._lower.conic import Conic
-from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, level_at
+from hierax._math.lower_level import level_at
+from hierax.extend import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 from hierax.problems import toy
 from hierax.report import MissingExtra
 

@@ -11,9 +11,9 @@ import hierax as hx
 from hierax._auto.budget import Deadline
 from hierax._auto.contradiction import contradiction
 from hierax._auto.space import Space
-from hierax._base.interrupt import Interrupt
 from hierax._base.known_curvature import curvatures
 from hierax._judge.setting import Setting
+from hierax.extend import Interrupt
 
 MATRIX = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 3.0]])
 

@@ -11,7 +11,7 @@ import pytest
 
 import hierax as hx
 from hierax._bridges.affine_maps import affine_map
-from hierax._math.lower_level import INACCURATE, INFEASIBLE, UNBOUNDED
+from hierax.extend import INACCURATE, INFEASIBLE, UNBOUNDED
 
 cp = pytest.importorskip("cvxpy", reason="the extra cvxpy is not installed")
 pytest.importorskip("clarabel", reason="the extra cvxpy is not installed")

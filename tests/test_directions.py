@@ -12,7 +12,7 @@ import hierax as hx
 from hierax._math.curvature import Curvature
 from hierax._math.psi import Point, PsiGradient
 from hierax._methods.salvf_defaults import filled
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 
 MULTIPLIER = hx.Multipliers(None, None, None)
 

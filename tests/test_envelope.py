@@ -14,7 +14,7 @@ import hierax as hx
 from hierax._math.envelope import best_multiplier, eliminated_value, joint_gamma
 from hierax._math.lagrangian import saddle_gradient
 from hierax._math.psi import Inner, Point, Weights, psi_gradient
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 from hierax.problems import toy, toy_inner_solution
 
 N, P, Q = 4, 3, 1

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 import hierax as hx
 from hierax._math import curvature as estimate
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 from hierax.problems import toy
 
 

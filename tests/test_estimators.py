@@ -27,7 +27,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import hierax as hx
-from hierax._base.errors import InputError, MissingExtra
+from hierax import InputError, MissingExtra
 from hierax.estimators import BilevelSVC, HyperCleaner, NormBoundedMLPClassifier
 from hierax.estimators._features import feature_map, mapped
 from hierax.estimators._network import Networks, losses, slopes

@@ -12,11 +12,10 @@ from cases import close
 from lower_levels import INSTANCES, STACKED, START, by_clarabel, by_exact, by_scipy, problem_of, same_as
 
 import hierax as hx
-from hierax._base.errors import InputError
-from hierax._lower.exact import Exact
+from hierax import Exact, InputError
 from hierax._math.kkt_residual import residual_at
-from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, level_at
-from hierax._problem.problem import Rows
+from hierax._math.lower_level import level_at
+from hierax.extend import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, Rows
 from hierax.problems import ellipsoid_qp, toy
 
 TOY = toy(0.0).problem

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hierax as hx
+from hierax import BiCGAFFA
 from hierax._math.gap import best_multiplier, gap_gradient, proximal_gradient
-from hierax._methods.gaffa import BiCGAFFA
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
 

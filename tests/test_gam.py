@@ -11,14 +11,12 @@ import pytest
 from cases import EXACT, TOY
 
 import hierax as hx
-from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.exact import Exact
+from hierax import GAM, AbstractLowerSolver, Exact
 from hierax._math.hull import least_norm_weights
 from hierax._math.hypergradient import MOST
-from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, LowerSolution
-from hierax._methods.gam import DEPENDENT, FLAT, GAM
+from hierax._methods.gam import DEPENDENT, FLAT
 from hierax._problem import sets
-from hierax._problem.problem import Rows
+from hierax.extend import INACCURATE, INFEASIBLE, SOLVED, LowerSolution, Rows
 from hierax.problems import kinked, lvhba_toy, random_qp, synthetic
 from hierax.problems.toy import local_minimisers
 

@@ -11,10 +11,9 @@ from cases import EXACT, close, random_data, random_problem
 
 import hierax as hx
 from hierax._math.hypergradient import Hypergradient, active_rows, fits, hypergradient, kkt_system
-from hierax._math.lower_level import LowerSolution, rows_at
+from hierax._math.lower_level import rows_at
 from hierax._problem import sets
-from hierax._problem.problem import Rows
-from hierax._problem.sets import Faces
+from hierax.extend import Faces, LowerSolution, Rows
 from hierax.problems.toy import hyper_objective
 
 

@@ -13,7 +13,7 @@ from cases import METHOD, TOY, same
 
 import hierax as hx
 from hierax._auto.stage_runner import StageRunner
-from hierax._base.interrupt import interruptible
+from hierax.extend import interruptible
 
 LONG = {"max_steps": 10**8, "record_every": 100}
 

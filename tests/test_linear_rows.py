@@ -10,8 +10,8 @@ from cases import EXACT
 
 import hierax as hx
 from hierax._math.convexity import affine_rows
-from hierax._math.lower_level import INACCURATE, SOLVED
 from hierax._methods.smoothed import Round
+from hierax.extend import INACCURATE, SOLVED
 from hierax.problems import kinked, lvhba_toy
 from hierax_lab.bench.medium_planted import planted_qp
 

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 import hierax as hx
+from hierax import AbstractLowerSolver, Exact, MaxMin
 from hierax._compile import programs
-from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.exact import Exact
-from hierax._lower.maxmin import MaxMin
 
 SOLVERS: list[AbstractLowerSolver] = [Exact(), MaxMin(dual_steps=300, primal_steps=5)]
 

@@ -13,13 +13,12 @@ from cases import EXACT, TOY, close, random_data, random_problem
 from formulas import saddle_function
 
 import hierax as hx
-from hierax._lower.exact import Exact
+from hierax import LVHBA, Exact
 from hierax._math.convexity import joint_convexity
 from hierax._math.joint_set import is_linear_space, onto_linear_space, projection_problem
-from hierax._math.lower_level import SOLVED
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
-from hierax._methods.lvhba import LVHBA, NOT_AFFINE, NOT_CONVEX
-from hierax._problem.problem import Rows
+from hierax._methods.lvhba import NOT_AFFINE, NOT_CONVEX
+from hierax.extend import SOLVED, Rows
 from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
 

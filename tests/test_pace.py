@@ -10,7 +10,7 @@ from hierax._judge.keeping import nearest_kept
 from hierax._math.psi import Inner
 from hierax._methods.pace import REACH, SHORTEN, Below, first_pace, paced, within_reach
 from hierax._methods.watch import SLACK, first_watch, looked
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 
 
 def run(directions, drift=0.0):

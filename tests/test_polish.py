@@ -11,9 +11,9 @@ from hierax._auto.budget import Deadline
 from hierax._auto.ends import Ends
 from hierax._auto.polish import Cuts, _KktSystem, kkt_polish
 from hierax._auto.space import Space
-from hierax._base.interrupt import Interrupt
 from hierax._judge.setting import Setting
 from hierax._judge.vectors import Point
+from hierax.extend import Interrupt
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from scipy import optimize, sparse
 
+from hierax import Problem
 from hierax._problem import sets
-from hierax._problem.problem import Problem
 from hierax.problems import Example, Known, ellipsoid_qp, synthetic, toy, toy_inner_solution
 from hierax.problems.synthetic import X_BOUND, _plant
 from hierax.problems.toy import hyper_objective, local_minimisers

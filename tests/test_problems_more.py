@@ -14,9 +14,8 @@ import pytest
 from scipy import optimize, sparse
 from test_problems import expected, residuals
 
-from hierax._base.errors import InputError
+from hierax import InputError, Problem
 from hierax._problem import sets
-from hierax._problem.problem import Problem
 from hierax.problems import Example, gaffa_toy, kinked, lvhba_toy, random_qp, synthetic
 
 

@@ -16,8 +16,9 @@ import pytest
 import hierax as hx
 from hierax._compile.bound import Bound
 from hierax._lower.salm import START_ROUNDS
-from hierax._problem.samples import HostBatches, Tickets
+from hierax._problem.samples import HostBatches
 from hierax._run.streams import Exhausted, Feeder, feeder_of
+from hierax.extend import Tickets
 
 BATCH, INNER = 4, 2
 START = START_ROUNDS * INNER  # batches of xi before the first step

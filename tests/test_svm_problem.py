@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from test_problems_more import Quadratic, clarabel_qp, quadratic
 
-from hierax._base.errors import InputError
+from hierax import InputError, Problem
 from hierax._problem import sets
-from hierax._problem.problem import Problem
 from hierax.problems import svm, svm_hypergradient, svm_reference
 
 

@@ -13,7 +13,8 @@ from formulas import psi
 from rich.console import Console
 
 import hierax as hx
-from hierax._run.status import Kind, Status
+from hierax import Status
+from hierax._run.status import Kind
 from hierax.problems import synthetic, toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers
 from hierax_lab.reproduce import toy_report, toy_rows, toy_synthetic
