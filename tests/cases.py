@@ -26,6 +26,14 @@ def same(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
 
 
+def contains(sets: Any, tree: Any) -> bool:
+    """Whether every part of a tree lies in its set."""
+    inside = jax.tree.map(
+        lambda one, part: bool(one.contains(part)), sets, tree, is_leaf=lambda a: isinstance(a, hx.AbstractSet)
+    )
+    return all(jax.tree.leaves(inside))
+
+
 def close(a: Any, b: Any, rtol: float = 1e-10, atol: float = 1e-10) -> None:
     """Every leaf equal up to a tolerance."""
     assert jax.tree.structure(a) == jax.tree.structure(b)

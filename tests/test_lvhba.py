@@ -17,7 +17,6 @@ from hierax import LVHBA, Exact
 from hierax._math.convexity import joint_convexity
 from hierax._math.joint_set import is_linear_space, onto_linear_space, projection_problem
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
-from hierax._methods.lvhba import NOT_AFFINE, NOT_CONVEX
 from hierax.extend import SOLVED, Rows
 from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
@@ -224,6 +223,17 @@ def test_samples() -> None:
 
 
 # -- settings --------------------------------------------------------------------------------------------------------
+
+
+NOT_CONVEX = (
+    "LVHBA: the set {H(x, y) <= 0} is not jointly convex in (x, y): between two points near the start a constraint "
+    "lies above its chord, or its curvature is negative. LV-HBA projects on this set at every step. Use hx.BiCGAFFA(), "
+    "hx.SALVF() or hx.BLOCC(), which need convexity in y only."
+)
+NOT_AFFINE = (
+    "LVHBA: an equality is not jointly affine in (x, y), so the set of feasible (x, y) is not jointly convex. LV-HBA "
+    "projects on this set at every step. Use hx.BiCGAFFA() or hx.SALVF()."
+)
 
 
 @pytest.mark.parametrize(
