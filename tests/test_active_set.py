@@ -1,4 +1,7 @@
-"""Lower solves on the host, and gradients through them, against other solvers and differences."""
+"""Lower solves on the host, and gradients through them, against other solvers and differences.
+
+Unit tests of hierax._lower.active_set, hierax._lower.kkt_systems, hierax._judge.following and hierax._judge.lengths.
+"""
 
 import numpy as np
 import pytest

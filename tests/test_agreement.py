@@ -1,4 +1,4 @@
-"""Which ends of a search are the same optimum, and functions with many of them."""
+"""Functions with many optima: the best is found, and the others are told."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,7 @@
-"""The central path of a lower level on the host, and descents along it: conditions, derivatives, and where they end."""
+"""The central path of a lower level on the host, and descents along it: conditions, derivatives, and where they end.
+
+Unit tests of hierax._lower.centred and hierax._auto.central_descent.
+"""
 
 import time
 

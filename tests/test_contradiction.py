@@ -1,4 +1,7 @@
-"""Constraints that exclude each other: `infeasible` where that is proved, and nowhere else."""
+"""Constraints that exclude each other: where that is proved; what `solve` says then is in test_infeasible.py.
+
+Unit tests of hierax._auto.contradiction and hierax._base.known_curvature.
+"""
 
 import time
 

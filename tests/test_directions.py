@@ -1,4 +1,7 @@
-"""Plain and Storm: the recursion against NumPy, its schedules, and what they refuse."""
+"""Plain and Storm: the recursion against NumPy, its schedules, and what they refuse.
+
+Unit tests of hierax._methods.directions.
+"""
 
 import dataclasses
 

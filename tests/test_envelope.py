@@ -1,4 +1,7 @@
-"""Identities of the envelope on random strongly convex QPs, with Clarabel and SciPy as the reference solvers."""
+"""Identities of the envelope on random strongly convex QPs, with Clarabel and SciPy as the reference solvers.
+
+Unit tests of hierax._math.envelope.
+"""
 
 import clarabel
 import jax

@@ -1,4 +1,4 @@
-"""Unit tests of hierax.estimators._features and ._network."""
+"""Unit tests of hierax.estimators._features and hierax.estimators._network."""
 
 import jax
 import numpy as np

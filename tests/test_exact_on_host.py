@@ -1,4 +1,7 @@
-"""Exact called outside of jit: the active set method on the host against the compiled loop and Clarabel."""
+"""Exact called outside of jit: the active set method on the host against the compiled loop and Clarabel.
+
+Unit tests of hierax._lower.on_host.
+"""
 
 import operator
 import threading

@@ -1,4 +1,7 @@
-"""The gradient of F(x, y*(x)): against the formula with dy*/dx, finite differences, and where it does not exist."""
+"""The gradient of F(x, y*(x)): against the formula with dy*/dx, finite differences, and where it does not exist.
+
+Unit tests of hierax._math.hypergradient.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Augmented Lagrangian and saddle function: formulas against autodiff, finite differences and hand-made numbers."""
+"""Augmented Lagrangian and saddle function: formulas against autodiff, finite differences and hand-made numbers.
+
+Unit tests of hierax._math.lagrangian.
+"""
 
 import functools
 

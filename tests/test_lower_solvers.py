@@ -1,4 +1,7 @@
-"""`solve` of a lower solver called by hand: compiled once for problems of equal form, and as before inside of jit."""
+"""`solve` of a lower solver called by hand: compiled once for problems of equal form, and as before inside of jit.
+
+Unit tests of hierax._lower.base and of what hierax._compile.programs keeps.
+"""
 
 from collections.abc import Callable
 from typing import Any

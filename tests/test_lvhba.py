@@ -1,4 +1,7 @@
-"""LV-HBA: its value function's gradients, the projection on the joint set, known solutions, refusals."""
+"""LV-HBA: its value function's gradients, the projection on the joint set, known solutions, refusals.
+
+Unit tests of hierax._math.proximal, hierax._math.joint_set and hierax._math.convexity among them.
+"""
 
 from typing import Any
 

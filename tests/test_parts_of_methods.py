@@ -1,4 +1,4 @@
-"""Unit tests of hierax._methods.blocc, .smoothed and .salvf."""
+"""Unit tests of hierax._methods.blocc and .smoothed."""
 
 from typing import Any
 

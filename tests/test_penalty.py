@@ -1,4 +1,7 @@
-"""Psi, its gradient, the outer multiplier, the control variate and stationarity."""
+"""Psi, its gradient, the outer multiplier, the control variate and stationarity.
+
+Unit tests of hierax._math.psi.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""The polishes of the small route: derivatives against differences, and what is not computed twice."""
+"""The polishes of the small route: derivatives against differences, and what is not computed twice.
+
+Unit tests of hierax._auto.polish.
+"""
 
 import time
 

@@ -1,4 +1,7 @@
-"""The look along coordinates: what it finds alone, and that certificates find the global solution below by it."""
+"""The look along coordinates: what it finds alone; certificates that need it are in test_certificate.py.
+
+Unit tests of hierax._judge.scanning.
+"""
 
 import numpy as np
 
