@@ -643,6 +643,3 @@ def test_an_error_of_a_function_on_the_host_leaves_the_last_checkpoint(tmp_path)
     on = run(checkpoint=tmp_path)
     assert "(step 10)" in on.log[0]
     equal(run(), on)
-
-
-# -- parts -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`hierax verify` and what it stands on: answers as files, hashes of problems, exit codes."""
+"""`hierax verify`: answers as files, what it says of them, exit codes; its parts are in test_answers.py."""
 
 import hashlib
 import json
@@ -136,6 +136,3 @@ def test_missing_files_and_names(cli, tmp_path):
         ("model.py:problem", "no.json"),
     ]:
         assert cli("verify", target, answer).exit_code == 3
-
-
-# -- hashes and trees -------------------------------------------------------------------------------------------------
