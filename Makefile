@@ -56,7 +56,7 @@ run-tests: .venv/installed
 
 # Files that take seconds and touch every part of the library.
 FAST := $(patsubst %,tests/test_%.py,active_set adjoint_systems central_path clock columns contradiction docs_site envelope \
-	lagrangian moved pace plugins samples scanning sets solution workflows)
+	estimated_steps infeasible lagrangian moved pace plugins private_names samples scanning sets solution workflows)
 
 test-fast: .venv/installed
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS) $(FAST)

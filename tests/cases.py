@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import hierax as hx
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 from hierax.problems import toy
 
 TOY = toy(0.1)
@@ -24,6 +24,14 @@ def same(a: Any, b: Any) -> None:
         if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
             one, two = jax.random.key_data(one), jax.random.key_data(two)
         np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
+
+
+def contains(sets: Any, tree: Any) -> bool:
+    """Whether every part of a tree lies in its set."""
+    inside = jax.tree.map(
+        lambda one, part: bool(one.contains(part)), sets, tree, is_leaf=lambda a: isinstance(a, hx.AbstractSet)
+    )
+    return all(jax.tree.leaves(inside))
 
 
 def close(a: Any, b: Any, rtol: float = 1e-10, atol: float = 1e-10) -> None:

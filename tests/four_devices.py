@@ -14,7 +14,7 @@ import numpy as np
 from two_processes import METHOD, UNSIZED, X0, Y0, data, problem, streams
 
 import hierax as hx
-from hierax._methods.registry import METHODS
+from hierax.extend import METHODS
 
 STEPS = 50
 FEW = 10  # of the runs on streams: later a change of x0 by 1e-15 grows to 1e-8, on one device too

@@ -15,8 +15,8 @@ import scipy.optimize
 import scipy.sparse
 
 import hierax as hx
-from hierax._lower.exact import Exact
-from hierax._math.lower_level import LowerSolution
+from hierax import Exact
+from hierax.extend import LowerSolution
 
 SEEDS = range(100)
 N = 8

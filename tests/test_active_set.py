@@ -1,10 +1,12 @@
-"""Lower solves on the host, and gradients through them, against other solvers and differences."""
+"""Lower solves on the host, and gradients through them, against other solvers and differences.
+
+Unit tests of hierax._lower.active_set, hierax._lower.linear, hierax._engine.follower and hierax._engine.lengths.
+"""
 
 import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._base.lazy import lazy
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import Programs, raveled
@@ -12,6 +14,7 @@ from hierax._engine.vectors import VectorProblem
 from hierax._lower import linear as kkt_systems
 from hierax._lower.active_set import Level, Slopes, Tracker, residual
 from hierax._lower.linear import Matrices
+from hierax.extend import lazy
 
 clarabel, sparse = lazy("clarabel"), lazy("scipy.sparse")
 

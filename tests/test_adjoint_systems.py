@@ -1,4 +1,7 @@
-"""KKT systems of active sets that differ in a few rows: against one dense solve for each set."""
+"""KKT systems of active sets that differ in a few rows: against one dense solve for each set.
+
+Unit tests of hierax._math.adjoint_systems.
+"""
 
 import itertools
 from typing import Any

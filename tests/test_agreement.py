@@ -1,39 +1,10 @@
-"""Which ends of a search are the same optimum, and functions with many of them."""
+"""Functions with many optima: the best is found, and the others are told."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._auto.agreement import chance_of_more, most_left, optima
-from hierax._auto.candidates import Candidate
-from hierax._engine.vectors import Point
-from hierax._judge.point import Judgement
-
-
-def ended(start: int, upper: float, x: float, violation: float = 0.0) -> Candidate:
-    point = Point(np.array([x]), np.zeros(1), np.zeros(0))
-    judged = Judgement(upper, 0.0, violation, 0.0, 0.0)
-    return Candidate(point, judged, point, 0.0, True, 1, start, "kkt")
-
-
-def test_ends_are_the_same_by_value_or_by_place():
-    found = optima(
-        [
-            ended(0, 1.0, 0.0),
-            ended(1, 1.0 + 1e-9, 5.0),  # another minimiser with the same F
-            ended(2, 1.0 + 1e-5, 3.0),  # nearly the same F elsewhere: a valley of its own
-            ended(3, 1.0 + 2e-5, 3.001),  # and the same one, less exactly
-            ended(4, 0.5, 9.0, violation=1.0),  # not accepted
-            ended(5, 7.0, 9.0),
-            ended(5, 2.0, 8.0),  # the lowest counts
-        ]
-    )
-    assert [[end.start for end in optimum] for optimum in found] == [[0, 1], [2, 3], [5]]
-    assert chance_of_more(found) == pytest.approx(3 / 5)  # at 0, 5 and 8 has been one start each
-    assert chance_of_more(found[:1]) == 0.0  # no start has ended at another F
-    assert chance_of_more([]) == 1.0
-    assert 1 - (1 - most_left(found)) ** 5 == pytest.approx(0.95)  # a likelier place would have been met by five starts
 
 
 def test_optima_with_the_same_value_are_several():

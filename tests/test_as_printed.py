@@ -10,7 +10,6 @@ import printed
 import pytest
 
 import hierax as hx
-from hierax._run.call import start_keys
 
 K = 100
 X0, Y0 = np.array([0.6, -0.4]), np.array([0.2, 0.9, 0.1])
@@ -120,7 +119,7 @@ def followed(method, problem, **call):
 
 def compared(method, alpha, beta=None, **call):
     problem = curved()
-    key = start_keys(3, None)
+    key = jax.random.fold_in(jax.random.key(3), 0)  # of start 0
     sol, path = followed(method, problem, **call)
     numbers = {name: float(getattr(method, name)) for name in ("c1", "c2", "gamma1", "gamma2", "bound")}
     given = printed.Settings(**numbers, alpha=alpha, beta=beta, eta=eta, rho=rho)

@@ -8,9 +8,6 @@ import pytest
 from cases import EXACT
 
 import hierax as hx
-from hierax._lower.central import central_point
-from hierax._math.lower_level import INFEASIBLE, SOLVED
-from hierax._methods.barrier import NO_INTERIOR
 from hierax.problems import synthetic
 
 LINE = hx.Problem(
@@ -20,40 +17,18 @@ LINE = hx.Problem(
 )
 
 
-@pytest.mark.parametrize("t", [1.0, 1e-2, 1e-6])
-@pytest.mark.parametrize("start", [-4.0, 1.4999, 1.5, 7.0])  # inside, nearly outside, on the boundary, outside
-def test_the_central_point_in_closed_form(t: float, start: float) -> None:
-    """2 (y - 2x) + t/(x - y) = 0: with s = x - y > 0, 2 s^2 + 2 x s - t = 0."""
-    found = central_point(LINE, jnp.asarray(1.5), jnp.asarray(start), None, jnp.asarray(t), jnp.asarray(1.0))
-    slack = t / (1.5 + np.sqrt(1.5**2 + 2 * t))  # no cancellation
-    assert int(found.status) == SOLVED
-    np.testing.assert_allclose(1.5 - found.y, slack, rtol=1e-7)
-    np.testing.assert_allclose(found.multipliers.inequalities, t / slack, rtol=1e-7)
-
-
-def test_faces_of_y_are_rows_of_the_barrier() -> None:
-    """min -y on [0, 2] and y <= 5: 1/(2 - y) - 1/y + 1/(5 - y) = 1/t."""
-    problem = hx.Problem(
-        lambda x, y, _: y, lambda x, y, _: -y + 0 * x, constraints=lambda x, y: y - 5.0, y_set=hx.Box(0.0, 2.0)
-    )
-    found = central_point(problem, jnp.asarray(0.0), jnp.asarray(2.0), None, jnp.asarray(0.1), jnp.asarray(1.0))
-    y = float(found.y)
-    assert 0 < y < 2
-    np.testing.assert_allclose(1 / (2 - y) - 1 / y + 1 / (5 - y), 10.0, rtol=1e-6)
-
-
 @pytest.mark.slow
-def test_no_interior_is_recognised() -> None:
-    """y <= x and y >= x meet in one point, y <= x and y >= x + 1 nowhere; y <= x and y >= x - 1e-3 hardly."""
-    for gap, status in ((0.0, INFEASIBLE), (-1.0, INFEASIBLE), (1e-3, SOLVED)):
-        rows = lambda x, y, gap=gap: jnp.stack([y - x, x - gap - y])
-        problem = hx.Problem(LINE.upper, LINE.lower, constraints=rows)
-        found = central_point(problem, jnp.asarray(0.3), jnp.asarray(9.0), None, jnp.asarray(1e-3), jnp.asarray(1.0))
-        assert int(found.status) == status
-        if status == INFEASIBLE:
-            with pytest.raises(hx.InputError, match="no point was found at which every constraint") as refusal:
-                hx.solve(problem, 0.3, 9.0, hx.Barrier(), max_steps=3)
-            assert str(refusal.value) == NO_INTERIOR
+@pytest.mark.parametrize("gap", [0.0, -1.0])
+def test_no_interior_is_recognised(gap: float) -> None:
+    """y <= x and y >= x meet in one point, y <= x and y >= x + 1 nowhere."""
+    problem = hx.Problem(LINE.upper, LINE.lower, constraints=lambda x, y: jnp.stack([y - x, x - gap - y]))
+    with pytest.raises(hx.InputError) as refusal:
+        hx.solve(problem, 0.3, 9.0, hx.Barrier(), max_steps=3)
+    assert str(refusal.value) == (
+        "Barrier: no point was found at which every constraint of the lower level, and every bound of Y, holds "
+        "strictly at the start x0. The barrier needs one (Slater's condition). Start at another x, or use "
+        "hx.SALVF() or hx.GAM()."
+    )
 
 
 @pytest.mark.slow

@@ -9,9 +9,7 @@ import pytest
 from cases import EXACT, TOY, same
 
 import hierax as hx
-from hierax._lower.exact import Exact
-from hierax._lower.maxmin import MaxMin
-from hierax._methods.blocc import BLOCC, Adaptive
+from hierax import BLOCC, Exact, MaxMin
 from hierax.problems import gaffa_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
 
@@ -129,29 +127,9 @@ def test_the_direction_is_the_gradient_of_the_penalised_value():
 # -- the x-step --------------------------------------------------------------------------------------------------------
 
 
-def test_adaptive_steps_follow_the_curvature():
-    """On x'diag(1, 4)x/2 the step settles between 1/(2 L) and 1/(2 mu); it grows by 1.2 at most, and x* is found."""
-    rule, curvature = Adaptive(jnp.asarray(1e-3)), jnp.array([1.0, 4.0])
-    x = {"x": jnp.array([1.0, 1.0])}
-    memory, lengths = rule.init(x), []
-    for k in range(60):
-        d = {"x": curvature * x["x"]}
-        eta = rule.length(memory, x, d, jnp.asarray(k))
-        memory = (x, d, eta)
-        x = {"x": x["x"] - eta * d["x"]}
-        lengths.append(float(eta))
-    assert lengths[0] == 1e-3
-    assert np.max(np.divide(lengths[1:], lengths[:-1])) < 1.2 + 1e-9
-    assert min(lengths[40:]) >= 0.125 - 1e-9
-    assert max(lengths[40:]) <= 0.5 + 1e-9
-    assert optax.tree.norm(x) < 1e-4
-    # Held at a bound, x does not move: nothing is learnt, and the step must not become zero.
-    assert rule.length((x, d, eta), x, d, jnp.asarray(60)) == pytest.approx(1.2 * lengths[-1])
-
-
 def test_other_rules_for_x_and_what_a_state_allows():
     first = hx.solve(EXACT.problem, 1.2, 1.2, QUICK, max_steps=5)
-    assert isinstance(first.method.eta, Adaptive)
+    assert type(first.method.eta).__name__ == "Adaptive"  # by which the refusal below calls it
     adam = BLOCC(lower=SHORT, penalised=SHORT, eta=optax.adam(0.02))
     np.testing.assert_allclose(
         hx.solve(EXACT.problem, 1.2, 1.2, adam, max_steps=300).x, local_minimisers()[1], atol=1e-2

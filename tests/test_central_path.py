@@ -1,4 +1,7 @@
-"""The central path of a lower level on the host, and descents along it: conditions, derivatives, and where they end."""
+"""The central path of a lower level on the host, and descents along it: conditions, derivatives, and where they end.
+
+Unit tests of hierax._lower.centred and hierax._auto.central_descent.
+"""
 
 import time
 
@@ -14,11 +17,11 @@ from hierax._auto.central_descent import CentralDescent
 from hierax._auto.implicit import ImplicitDescent
 from hierax._auto.kkt_route import solved_below
 from hierax._auto.space import Space
-from hierax._base.interrupt import Interrupt
 from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.active_set import Level, Slopes
 from hierax._lower.centred import centre
 from hierax._lower.linear import Matrices
+from hierax.extend import Interrupt
 
 
 class Quadratic:

@@ -10,7 +10,7 @@ from cases import TOY
 from qp_family import PAIR, at, family
 
 import hierax as hx
-from hierax._judge.check import check
+from hierax import check
 
 FLAT = "strongly convex lower objective"
 

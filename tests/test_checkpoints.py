@@ -5,14 +5,12 @@ Every method: test_methods.py. Whole commands, killed: test_killed_runs.py.
 
 import asyncio
 import dataclasses
-import errno
+import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
-import signal
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -22,17 +20,6 @@ import pytest
 from cases import EXACT, METHOD, TOY, same
 
 import hierax as hx
-from hierax._auto import fewer_rows
-from hierax._base.files import FolderLock, write_whole
-from hierax._base.json_values import versions
-from hierax._run import checkpoint_folder, notes
-from hierax._run.checkpoint_folder import CheckpointFolder
-from hierax._run.host import Host
-from hierax._run.outcome import Ending
-from hierax._run.packing import Packed, packed, unpacked
-from hierax._run.processes import Processes
-from hierax._run.state_arrays import gathered, placed
-from hierax._run.status import Reason
 
 STEPS = {"max_steps": 30, "record_every": 5, "seed": 1}
 DATA = np.random.default_rng(0).normal(size=(24, 2))
@@ -134,21 +121,6 @@ def test_a_run_that_is_done_is_returned_at_once_and_goes_on_with_more_steps(tmp_
     assert sorted(os.listdir(tmp_path)) == sorted(written)
     more = toy(checkpoint=tmp_path, max_steps=40)
     equal(toy(max_steps=40), more)
-
-
-def test_a_run_that_the_clock_has_ended_between_two_records_goes_on(tmp_path, monkeypatch):
-    """The record that closes such a call is not in the history of the whole."""
-    with monkeypatch.context() as patched:
-
-        def decision(host, per_step):
-            return (Ending(Reason.TIME_UP) if host.done >= 7 else None), 5 if host.done == 0 else 2
-
-        patched.setattr(Host, "_decision", decision)
-        begun = toy(checkpoint=tmp_path, seconds=600.0)
-    assert (begun.status.name, list(begun.history["step"])) == ("seconds", [5, 7])
-    on = toy(checkpoint=tmp_path)
-    assert "(step 7)" in on.log[0]
-    equal(toy(), on)
 
 
 def test_a_run_that_failed_is_told_again(tmp_path):
@@ -324,9 +296,9 @@ SAMPLED = hx.Problem(
     zeta=NOISE,
     xi=NOISE,
 )
-MANY = np.random.default_rng(0).normal(size=(9000, 12))
+MANY = np.random.default_rng(0).normal(size=(9000, 230))
 ROWS = hx.Problem(
-    upper=lambda x, y, zeta: jnp.mean((y - zeta.sum(1) - 1.0) ** 2) + 0.1 * x**2,
+    upper=lambda x, y, zeta: jnp.mean((y - zeta[:, :12].sum(1) - 1.0) ** 2) + 0.1 * x**2,
     lower=lambda x, y, xi: jnp.mean((y - 2.0 * x + 0.1 * xi[:, 0]) ** 2),
     constraints=lambda x, y: y - x,
     x_set=hx.Box(-3.0, 3.0),
@@ -349,14 +321,16 @@ AUTO = {  # the problem, the settings, and a piece of the search at whose end it
 @pytest.fixture
 def copies(monkeypatch, tmp_path):
     """Every checkpoint that is written, by what it tells, in a folder of its own: as if the process had died then."""
-    found, write, numbers = {}, CheckpointFolder.write, itertools.count()
+    found, rename, numbers = {}, os.rename, itertools.count()
 
-    def copying(self, checkpoint):
-        write(self, checkpoint)
-        found[checkpoint.progress] = tmp_path / f"copy {next(numbers)}"
-        shutil.copytree(self.path, found[checkpoint.progress])
+    def copying(old, new):
+        rename(old, new)
+        if re.fullmatch(r"checkpoint-\d+", new.name):  # it is whole from now on
+            progress = json.loads((new / "checkpoint.json").read_text())["progress"]
+            found[progress] = tmp_path / f"copy {next(numbers)}"
+            shutil.copytree(new.parent, found[progress])
 
-    monkeypatch.setattr(CheckpointFolder, "write", copying)
+    monkeypatch.setattr(os, "rename", copying)
     return found
 
 
@@ -365,9 +339,8 @@ ROUTES = [pytest.param(name, marks=pytest.mark.slow) if name == "bent penalty" e
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_auto_goes_on_bit_for_bit(tmp_path, copies, route, monkeypatch):
+def test_auto_goes_on_bit_for_bit(tmp_path, copies, route):
     """From a checkpoint in its midst and from its last one; finished pieces are not done again."""
-    monkeypatch.setattr(fewer_rows, "WHOLE_DATA", 100_000)
     problem, auto, limits, piece = AUTO[route]
 
     def run(**call):
@@ -465,18 +438,25 @@ def test_wrong_arguments(call, text):
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path):
-    held = FolderLock(tmp_path)
-    with pytest.raises(hx.InputError, match="another run writes into this folder"):
-        toy(checkpoint=tmp_path)
-    held.release()
+    refused = []
+
+    def another(info):
+        if not refused:
+            with pytest.raises(hx.InputError, match="another run writes into this folder") as refusal:
+                toy(checkpoint=tmp_path)
+            refused.append(refusal)
+
+    toy(checkpoint=tmp_path, max_steps=5, callback=another)
+    assert refused
     toy(checkpoint=tmp_path, max_steps=5)
 
 
-def test_another_version_is_told_of(tmp_path, monkeypatch):
+def test_another_version_is_told_of(tmp_path):
     toy(checkpoint=tmp_path, max_steps=5)
-    now = versions()
-    monkeypatch.setattr("hierax._run.notes.versions", lambda: now | {"numpy": "9.9"})
-    with pytest.warns(hx.HieraxWarning, match=r"was written with numpy .* \(now 9.9\): the last digits may differ"):
+    for one in checkpoints(tmp_path):
+        rewrite(one, lambda content: content["versions"].update(numpy="9.9"))
+    said = rf"was written with numpy 9\.9 \(now {re.escape(np.__version__)}\): the last digits may differ"
+    with pytest.warns(hx.HieraxWarning, match=said):
         toy(checkpoint=tmp_path, max_steps=6)
 
 
@@ -485,6 +465,16 @@ def test_another_version_is_told_of(tmp_path, monkeypatch):
 
 def checkpoints(folder):
     return sorted(one for one in folder.iterdir() if one.name.startswith("checkpoint-"))
+
+
+def rewrite(checkpoint, change):
+    """Change what is in checkpoint.json, and make its hash right again: whoever can write the folder can do that."""
+    file = checkpoint / "checkpoint.json"
+    content = json.loads(file.read_text())
+    del content["sha256"]
+    change(content)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    file.write_text(json.dumps(content | {"sha256": hashlib.sha256(text.encode()).hexdigest()}))
 
 
 def flip(path, at=-200):
@@ -508,10 +498,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, file, damag
 
 def test_checkpoints_of_an_older_format_are_refused_in_a_sentence(tmp_path):
     cut_at(10, tmp_path)
-    file = checkpoints(tmp_path)[0] / "checkpoint.json"
-    content = json.loads(file.read_text()) | {"format": "hierax checkpoint 1"}
-    del content["sha256"]
-    file.write_text(json.dumps(content | {"sha256": checkpoint_folder._hash_of(content)}))
+    rewrite(checkpoints(tmp_path)[0], lambda content: content.update(format="hierax checkpoint 1"))
     with pytest.raises(
         hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 2'"
     ):
@@ -539,25 +526,6 @@ def test_two_are_kept_and_what_a_kill_left_is_removed(tmp_path):
     assert content["progress"] == "step 30"
 
 
-def test_a_full_disk_ends_no_run(tmp_path, monkeypatch):
-    """One warning; the last good checkpoint stays, and the solution says that it is older."""
-    cut_at(10, tmp_path)
-    (good,) = checkpoints(tmp_path)
-
-    def full(folder, checkpoint):
-        (folder / "arrays.npz").write_bytes(b"half of it")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched, pytest.warns(hx.HieraxWarning) as warned:
-        patched.setattr(checkpoint_folder, "_write_into", full)
-        on = toy(checkpoint=tmp_path, checkpoint_every=1e-9)
-    equal(toy(), on)
-    assert len(warned) == 1 and "could not be written ([Errno 28] No space left" in str(warned[0].message)
-    assert "could not be written" in on.log[-1] and "is older" in on.log[-1]
-    assert checkpoints(tmp_path) == [good]
-    equal(toy(), toy(checkpoint=tmp_path))
-
-
 @pytest.fixture
 def no_file_grows():
     """Every write into a file fails, as on a full disk."""
@@ -576,31 +544,6 @@ def test_a_disk_that_is_full_from_the_beginning_costs_no_answer(tmp_path, reques
     equal(expected, on)
 
 
-def test_a_device_that_is_full_leaves_the_old_file(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-
-    def full(file):
-        file.write(b"new")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(path, full)
-    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
-
-
-def test_whatever_goes_wrong_in_writing_costs_no_answer(tmp_path, monkeypatch):
-    def broken(folder, checkpoint):
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(checkpoint_folder, "_write_into", broken)
-    with pytest.warns(hx.HieraxWarning, match=r"could not be written \(broken\)"):
-        equal(toy(), toy(checkpoint=tmp_path, checkpoint_every=1e-9))
-    monkeypatch.setattr(notes, "packed", broken)
-    with pytest.warns(hx.HieraxWarning, match="could not be written"):
-        equal(toy(), toy(checkpoint=tmp_path, checkpoint_every=1e-9))
-
-
 def test_a_folder_that_vanishes_and_cannot_be_made_again_costs_no_answer(tmp_path):
     folder = tmp_path / "vanishes"
 
@@ -615,40 +558,13 @@ def test_a_folder_that_vanishes_and_cannot_be_made_again_costs_no_answer(tmp_pat
     assert "could not be written" in on.log[-1]
 
 
-HOLDER = """
-import os, pathlib, sys, time
-from hierax._base.files import FolderLock
-lock = FolderLock(pathlib.Path(sys.argv[1]))
-worker = os.fork()
-if worker:
-    print(worker, flush=True)
-time.sleep(60)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
-def test_workers_that_a_killed_process_forked_hold_no_lock(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
-        worker = int(holder.stdout.readline())
-        try:
-            with pytest.raises(hx.InputError, match="another run writes into this folder"):
-                FolderLock(tmp_path)
-            holder.kill()
-            holder.wait()
-            FolderLock(tmp_path).release()
-        finally:
-            os.kill(worker, signal.SIGKILL)
-
-
 def test_symbolic_links_are_not_followed(tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("mine")
     os.symlink(mine, tmp_path / "lock")
     with pytest.raises(hx.InputError, match="cannot be written to"):
         toy(checkpoint=tmp_path)
-    os.symlink(mine, tmp_path / "file.unfinished")
-    write_whole(tmp_path / "file", lambda file: file.write(b"new"))
-    assert mine.read_text() == "mine" and (tmp_path / "file").read_text() == "new"
+    assert mine.read_text() == "mine"
 
 
 def test_files_of_others_stay(tmp_path):
@@ -727,76 +643,3 @@ def test_an_error_of_a_function_on_the_host_leaves_the_last_checkpoint(tmp_path)
     on = run(checkpoint=tmp_path)
     assert "(step 10)" in on.log[0]
     equal(run(), on)
-
-
-# -- parts -------------------------------------------------------------------------------------------------------------
-
-
-def test_values_come_back_as_they_were():
-    value = {
-        "number": [1, 2.5, float("inf"), float("-inf"), True, None, "text"],
-        "tuple": (1, (2, b"\x00\xff")),
-        "arrays": [np.arange(3), np.zeros((2, 0)), np.float32(1.5)],
-        3: "a key that is no text",
-        "named": hx.Multipliers(np.ones(2), None, ()),
-    }
-    content, arrays = packed(value)
-    back = unpacked(Packed(json.loads(json.dumps(content, allow_nan=False)), arrays), (hx.Multipliers,))
-    np.testing.assert_equal(back, {**value, "arrays": [np.arange(3), np.zeros((2, 0)), 1.5]})
-    assert type(back["named"]) is hx.Multipliers and type(back["tuple"]) is tuple
-    assert np.isnan(unpacked(packed(float("nan"))))
-    with pytest.raises(hx.InputError, match="a set cannot be kept"):
-        packed({"a": {1}})
-    with pytest.raises(hx.InputError, match="Python objects"):
-        packed(np.array([object()]))
-
-
-def test_arrays_of_another_form_are_refused():
-    tree = {"key": jax.random.key(3, impl="rbg"), "half": jnp.ones(2, jnp.bfloat16), "count": 3, "flag": True}
-    found = gathered(tree)
-    stored = found._replace(arrays=[np.asarray(a).view("V2") if a.dtype.kind == "V" else a for a in found.arrays])
-    for like in (tree, jax.eval_shape(lambda: tree) | {"count": 3, "flag": True}):
-        back = placed(stored, like)
-        assert back["key"].dtype == tree["key"].dtype and back["half"].dtype == jnp.bfloat16
-        assert type(back["count"]) is int and back["flag"] is True
-    with pytest.raises(hx.InputError, match=r"\['half'\] has shape \(2,\) .* needs \(3,\)"):
-        placed(found, tree | {"half": jnp.ones(3, jnp.bfloat16)})
-    with pytest.raises(hx.InputError, match=r"differ in .*'more'"):
-        placed(found, tree | {"more": 1.0})
-
-
-def test_a_kill_costs_no_more_than_it_may(tmp_path, monkeypatch):
-    """Records are taken so early that they are on the disk in time, by a clock of our own: a write takes 2 s of 10."""
-    now = [100.0]
-    monkeypatch.setattr(notes.time, "monotonic", lambda: now[0])
-    journal = notes.Journal(tmp_path, 10.0)
-    journal.open({}, Processes())
-    monkeypatch.setattr(journal._folder, "write", lambda checkpoint: now.__setitem__(0, now[0] + 2.0))
-    in_time = notes.ON_TIME_SHARE * 10.0
-    assert journal.left == in_time
-    now[0] += 4.0
-    journal.put("run", 1, "step 1")
-    now[0] += 1.0  # what is under way goes on before it is written
-    assert journal.left == in_time - 5.0
-    journal.write()
-    assert (
-        journal.left == in_time - 2 * 2.0 - 1.0 - 2.0
-    )  # since the record was taken, one second and the write have passed
-    journal.every = 3.0
-    journal.put("run", 2, "step 2")
-    journal.write()
-    assert journal.left == 0.0  # no time at all for two writes: a write is followed by work for as long as it took
-    journal.close()
-
-
-def test_chunks_of_steps_end_in_time_for_a_checkpoint(tmp_path, monkeypatch):
-    """With little time left the host orders few steps, and writes where the next step might be late."""
-    ordered, written = [], []
-    left = iter([5.0, 5.0, 0.2, 0.001, 5.0])
-    monkeypatch.setattr(notes.Notes, "left", property(lambda self: next(left, 5.0)))
-    monkeypatch.setattr(notes.Notes, "write", lambda self: written.append(len(ordered)))
-    monkeypatch.setattr(Host, "_affordable", lambda self, per_step, seconds: ordered.append(seconds) or 1)
-    monkeypatch.setattr(Host, "_order_chunks", lambda self: [self._decision(0.01) for _ in range(5)] and None)
-    toy(checkpoint=tmp_path)
-    assert ordered == [0.5, 0.5, 0.1, 0.5, 0.5]
-    assert written[:1] == [4]

@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 
 import hierax as hx
 from hierax import report
-from hierax._compile.kept import default_folder
-from hierax._methods.registry import METHODS
 from hierax.cli import _keep_programs, app
 from hierax.cli.codes import CERTIFIED, FAILED, NOT_CERTIFIED
+from hierax.extend import METHODS
 
 STATED = """
 import hierax as hx
@@ -65,15 +64,6 @@ def test_version(cli):
     result = cli("--version")
     assert result.exit_code == 0
     assert result.stdout.strip() == f"hierax {hx.__version__}"
-
-
-def test_cache_folder_follows_the_platform(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_folder() == tmp_path / "hierax"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert default_folder() == tmp_path / ".cache" / "hierax"
 
 
 def test_programs_are_kept_where_possible(monkeypatch, tmp_path):

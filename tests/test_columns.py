@@ -1,4 +1,7 @@
-"""Jacobians whose columns are computed together: the same as one column at a time, also where zeros move."""
+"""Jacobians whose columns are computed together: the same as one column at a time, also where zeros move.
+
+Unit tests of hierax._engine.columns.
+"""
 
 import jax
 import jax.numpy as jnp

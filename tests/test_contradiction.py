@@ -1,4 +1,7 @@
-"""Constraints that exclude each other: `infeasible` where that is proved, and nowhere else."""
+"""Constraints that exclude each other: where that is proved; what `solve` says then is in test_infeasible.py.
+
+Unit tests of hierax._auto.contradiction and hierax._base.known_curvature.
+"""
 
 import time
 
@@ -11,9 +14,9 @@ import hierax as hx
 from hierax._auto.budget import Deadline
 from hierax._auto.contradiction import contradiction
 from hierax._auto.space import Space
-from hierax._base.interrupt import Interrupt
 from hierax._base.known_curvature import curvatures
 from hierax._engine.float64_problem import Float64Problem
+from hierax.extend import Interrupt
 
 MATRIX = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 3.0]])
 
@@ -75,28 +78,3 @@ def test_rows_of_both_levels_and_curved_ones():
     assert curved is not None
     assert found_in(constraints=lambda x, y: [jnp.sum((y - 1) ** 2) - 4, jnp.sum((y + 1) ** 2) - 4]) is None
     assert found_in(upper_constraints=lambda x, y: 2.0 + jnp.sin(x)) is None  # true, and not proved
-
-
-def tiny(**parts):
-    return hx.Problem(upper=lambda x, y, zeta: x**2 + y**2, lower=lambda x, y, xi: (y - x) ** 2, **parts)
-
-
-@pytest.mark.parametrize("route", ["small", "penalty"])
-def test_an_upper_constraint_that_cannot_be_met_is_said_at_once(route):
-    """The penalty route went on until its time was up, and ended as `seconds`."""
-    problem = tiny(upper_constraints=lambda x, y: {"price": x - 15.0}, x_set=hx.Box(16.0, 40.0))
-    sol = hx.solve(problem, 20.0, 20.0, hx.Auto(route=route, seconds=60.0), throw=False)
-    assert sol.status.name == "infeasible"
-    assert sol.status.step == 1 or route == "small"
-    assert "upper_constraints['price'] is violated by at least 1 everywhere" in sol.status.message
-
-
-def test_a_search_alone_does_not_prove_that_there_is_no_point():
-    """Feasible nowhere, and in a part of X that no derivative leads to: a search ends in the same way."""
-    nowhere = tiny(upper_constraints=lambda x, y: [2.0 + jnp.sin(x)], x_set=hx.Box(-3.0, 3.0))
-    sol = hx.solve(nowhere, 0.5, 0.5, throw=False)
-    assert sol.status.name == "not_certified"
-    assert "not proved" in sol.status.message
-    assert "upper_constraints[0] is violated by 1" in sol.status.message
-    hidden = tiny(upper_constraints=lambda x, y: 1 - 2 * jnp.exp(-1e4 * (x - 2.9) ** 2), x_set=hx.Box(-3.0, 3.0))
-    assert hx.solve(hidden, 0.5, 0.5, throw=False).status.name != "infeasible"

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._bridges.affine_maps import affine_map
-from hierax._math.lower_level import INACCURATE, INFEASIBLE, UNBOUNDED
+from hierax.extend import INACCURATE, INFEASIBLE, UNBOUNDED
 
 cp = pytest.importorskip("cvxpy", reason="the extra cvxpy is not installed")
 pytest.importorskip("clarabel", reason="the extra cvxpy is not installed")
@@ -302,24 +301,6 @@ def test_wrong_calls_are_refused():
     assert list(level.x0) == ["r"] and list(level.y0) == ["mine"]
     with pytest.raises(hx.InputError, match="x_set: allows values"):
         level.problem(upper=lambda x, y, zeta: x["r"], x_set=hx.Box(-1.0, 1.0))
-
-
-def test_affine_maps_by_hand(monkeypatch):
-    """Against the sum of matrices, dense and entry by entry."""
-    import scipy.sparse as sp
-
-    rng = np.random.default_rng(2)
-    parts = rng.normal(size=(4, 3, 5)) * (rng.uniform(size=(4, 3, 5)) < 0.5)
-    tensor = sp.csc_array(np.stack([part.ravel(order="F") for part in parts], axis=1))
-    # parameter 0 and 2 change, as places 1 and 0 of theta; 1 is fixed at 7; column 3 is the constant
-    fixed, free = np.array([np.nan, 7.0, np.nan, np.nan]), np.array([1, -1, 0, -1])
-    one = affine_map(tensor, 3, 5, 3, fixed, free)
-    theta, vector = rng.normal(size=2), rng.normal(size=5)
-    matrix = theta[1] * parts[0] + 7.0 * parts[1] + theta[0] * parts[2] + parts[3]
-    np.testing.assert_allclose(one.matrix(theta), matrix)
-    for dense in (10**6, 0):
-        monkeypatch.setattr("hierax._bridges.affine_maps.DENSE", dense)
-        np.testing.assert_allclose(one.times(jnp.asarray(theta), jnp.asarray(vector)), matrix @ vector)
 
 
 def test_without_cvxpy_the_error_names_the_extra(monkeypatch):

@@ -1,4 +1,7 @@
-"""Plain and Storm: the recursion against NumPy, its schedules, and what they refuse."""
+"""Plain and Storm: the recursion against NumPy, its schedules, and what they refuse.
+
+Unit tests of hierax._methods.directions.
+"""
 
 import dataclasses
 
@@ -12,7 +15,7 @@ import hierax as hx
 from hierax._math.curvature import Curvature
 from hierax._math.psi import Point, PsiGradient
 from hierax._methods.salvf_defaults import filled
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 
 MULTIPLIER = hx.Multipliers(None, None, None)
 

@@ -26,7 +26,8 @@ WITH_EXAMPLES = sorted(
 
 
 def test_the_examples_are_found():
-    assert {"hierax.solving", "hierax._problem.problem", "hierax_lab.datasets.loading"} <= set(WITH_EXAMPLES)
+    assert {"hierax.solving", "hierax_lab.datasets.loading"} <= set(WITH_EXAMPLES)
+    assert any(name.startswith("hierax._") for name in WITH_EXAMPLES)
 
 
 @pytest.mark.usefixtures("as_users_start")

@@ -1,4 +1,7 @@
-"""Identities of the envelope on random strongly convex QPs, with Clarabel and SciPy as the reference solvers."""
+"""Identities of the envelope on random strongly convex QPs, with Clarabel and SciPy as the reference solvers.
+
+Unit tests of hierax._math.envelope.
+"""
 
 import clarabel
 import jax
@@ -14,7 +17,7 @@ import hierax as hx
 from hierax._math.envelope import best_multiplier, eliminated_value, joint_gamma
 from hierax._math.lagrangian import saddle_gradient
 from hierax._math.psi import Inner, Point, Weights, psi_gradient
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 from hierax.problems import toy, toy_inner_solution
 
 N, P, Q = 4, 3, 1

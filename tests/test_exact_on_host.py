@@ -1,4 +1,7 @@
-"""Exact called outside of jit: the active set method on the host against the compiled loop and Clarabel."""
+"""Exact called outside of jit: the active set method on the host against the compiled loop and Clarabel.
+
+Unit tests of hierax._lower.on_host.
+"""
 
 import operator
 import threading
@@ -13,10 +16,10 @@ from cases import close
 from lower_levels import INSTANCES, START, by_clarabel, by_exact, problem_of, same_as
 
 import hierax as hx
+from hierax import Exact
 from hierax._lower import on_host
-from hierax._lower.exact import Exact
 from hierax._lower.on_host import solved_on_host
-from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution
+from hierax.extend import INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution
 
 SOME = range(0, 100, 7)
 LIMITS: dict[str, Any] = {"tol": 1e-8, "max_steps": 200, "dense_limit": 2000}

@@ -1,18 +1,14 @@
 """Much data: solved on some rows first, answered and certified on all."""
 
-import dataclasses
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
 
 import hierax as hx
-from hierax._auto import auto, fewer_rows
-from hierax._run.prepare import prepare
 
 ROWS, FEATURES, GROUPS = 12_000, 9, 3
+UNUSED = np.zeros((ROWS, 170))  # that no function looks at: only two million numbers are much data
 GROUP = np.arange(FEATURES) % GROUPS
 
 
@@ -20,7 +16,7 @@ def table(seed):
     rng = np.random.default_rng(seed)
     mixed = np.eye(FEATURES) + 0.3 * np.random.default_rng(9).normal(size=(FEATURES, FEATURES))
     features = rng.normal(size=(ROWS, FEATURES)) @ mixed
-    return features, features @ np.where(GROUP == 1, 0.0, 1.0) + 3.0 * rng.normal(size=ROWS)
+    return features, features @ np.where(GROUP == 1, 0.0, 1.0) + 3.0 * rng.normal(size=ROWS), UNUSED
 
 
 TRAIN, VALIDATION = table(0), table(1)
@@ -42,21 +38,14 @@ START = np.zeros(GROUPS), np.zeros(FEATURES)
 
 def validation_loss(x):
     """F(x, y*(x)) by NumPy: the lower level is a ridge regression."""
-    features, target = TRAIN
+    features, target, _ = TRAIN
     matrix = features.T @ features / ROWS + np.diag(np.exp(x)[GROUP])
     y = np.linalg.solve(matrix, features.T @ target / ROWS)
     return float(np.mean((VALIDATION[0] @ y - VALIDATION[1]) ** 2))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_numbers_are_much_data():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fewer_rows, "WHOLE_DATA", 100_000)
-        yield
-
-
 @pytest.fixture(scope="module")
-def solved(few_numbers_are_much_data):
+def solved():
     return hx.solve(RIDGE, *START, hx.Auto(starts=4))
 
 
@@ -86,64 +75,14 @@ def test_the_log_says_which_rows_told_what(solved):
     assert solved.method.starts == 4
 
 
-def noise(key, n):
-    return jax.random.normal(key, (n, FEATURES)), jnp.zeros(n)
-
-
-def few(problem, *start):
-    return fewer_rows.fewer_rows(prepare(problem, *(start or START)), 0)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"zeta": hx.Finite((VALIDATION[0][:500], VALIDATION[1][:500])), "xi": None}, id="few rows"),
-        pytest.param({"lower": lambda x, y, xi: error(y, xi) + jnp.sum(jnp.cos(9 * y + x[GROUP]))}, id="not convex"),
-        pytest.param({"zeta": hx.Sampler(noise)}, id="a sampler"),
-    ],
-)
-def test_where_all_rows_are_taken_at_once(changes):
-    if changes.get("xi", 0) is None:
-        changes = {**changes, "lower": lambda x, y, xi: jnp.sum(jnp.exp(x)[GROUP] * (y - 1.0) ** 2)}
-    assert few(dataclasses.replace(RIDGE, **changes)) is None
-
-
-def test_only_data_with_many_rows_are_cut():
-    short = dataclasses.replace(RIDGE, zeta=hx.Finite((VALIDATION[0][:500], VALIDATION[1][:500])))
-    cut = few(dataclasses.replace(short, xi=hx.Finite(tuple(np.concatenate([part, part]) for part in TRAIN))))
-    assert cut.said == f"4000 of {2 * ROWS} rows of xi"
-    assert cut.prepared.problem.zeta.size == 500
-
-
-def test_data_that_are_much_after_the_cut_or_on_the_way_are_not_cut(monkeypatch):
-    wide = hx.Finite(np.ones((300, 400)))
-    assert few(dataclasses.replace(RIDGE, upper=lambda x, y, zeta: jnp.sum(y**2) + 0 * zeta[0, 0], zeta=wide)) is None
-    monkeypatch.setattr(fewer_rows, "ROWS_NUMBERS", 500_000)  # of 240,000 in the data
-
-    def made_on_the_way(rows):
-        return few(
-            dataclasses.replace(
-                RIDGE,
-                lower=lambda x, y, xi: (
-                    error(y, xi) + jnp.sum(y**2) * jnp.exp(jnp.mean(xi[0][:, :1] * jnp.zeros((1, rows))))
-                ),
-            )
-        )
-
-    assert made_on_the_way(1) is not None
-    assert made_on_the_way(30) is None
-
-
 @pytest.mark.parametrize("settings", [{"route": "large"}, {"samples": 10_000}])
-def test_what_the_user_asks_for_is_done(settings, monkeypatch):
+def test_what_the_user_asks_for_is_done(settings):
     """As before: whoever bounds samples, or names a route, gets it."""
-    monkeypatch.setattr(auto, "WHOLE_DATA", 100_000)
     sol = hx.solve(RIDGE, *START, hx.Auto(**settings, starts=1), seconds=1.0, throw=False)
     assert sol.method.route == "large"
 
 
-def test_short_limits_are_left_to_the_large_route(monkeypatch):
-    monkeypatch.setattr(auto, "WHOLE_DATA", 100_000)
+def test_short_limits_are_left_to_the_large_route():
     assert hx.solve(RIDGE, *START, hx.Auto(starts=1), seconds=1.0, throw=False).method.route == "large"
 
 
@@ -187,12 +126,12 @@ def test_a_point_that_holds_on_some_rows_only():
     assert sol.log[2].endswith("no point passed the validation.")
 
 
-def test_a_search_that_time_cut_short_goes_on(tmp_path, monkeypatch):
+def test_a_search_that_time_cut_short_goes_on(tmp_path, clock):
     """The first rows are not done where their time was up: the same call with more time searches on."""
-    monkeypatch.setattr(auto, "FEWER_ROWS_SECONDS", 0.0)
 
     def run(**call):
         return hx.solve(RIDGE, *START, hx.Auto(starts=4), throw=False, **call)
 
-    run(seconds=0.01, checkpoint=tmp_path)
+    cut = run(seconds=60.0, checkpoint=tmp_path, callback=lambda info: clock.forward(100.0))
+    assert cut.status.name == "seconds"
     assert run(seconds=60.0, checkpoint=tmp_path).log[-3:] == run(seconds=60.0).log[-3:]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._compile.checked import refused
 
 ROWS = 300
 METHOD = hx.SALVF(c1=5.0, c2=100.0, batch_zeta=5, batch_xi=3, inner=hx.SALM(steps=2, batch=4))
@@ -210,7 +209,9 @@ def test_certificates_see_some_rows_and_say_how_far_that_goes(paths, whole):
 
 
 def test_a_problem_in_files_can_be_checked(paths):
-    assert refused(in_files(paths), 1.0, np.zeros(2)) is None
+    findings = hx.check(in_files(paths), 1.0, np.zeros(2))
+    assert "values and shapes" in str(findings)
+    assert "values and shapes" not in [finding.name for finding in findings.failures]
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

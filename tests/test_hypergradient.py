@@ -1,4 +1,7 @@
-"""The gradient of F(x, y*(x)): against the formula with dy*/dx, finite differences, and where it does not exist."""
+"""The gradient of F(x, y*(x)): against the formula with dy*/dx, finite differences, and where it does not exist.
+
+Unit tests of hierax._math.hypergradient.
+"""
 
 from typing import Any
 
@@ -11,10 +14,9 @@ from cases import EXACT, close, random_data, random_problem
 
 import hierax as hx
 from hierax._math.hypergradient import Hypergradient, active_rows, fits, hypergradient, kkt_system
-from hierax._math.lower_level import LowerSolution, rows_at
+from hierax._math.lower_level import rows_at
 from hierax._problem import sets
-from hierax._problem.problem import Rows
-from hierax._problem.sets import Faces
+from hierax.extend import Faces, LowerSolution, Rows
 from hierax.problems.toy import hyper_objective
 
 

@@ -12,8 +12,7 @@ import pytest
 from cases import METHOD, TOY, same
 
 import hierax as hx
-from hierax._auto.stage_runner import StageRunner
-from hierax._base.interrupt import interruptible
+from hierax.extend import interruptible
 
 LONG = {"max_steps": 10**8, "record_every": 100}
 
@@ -99,16 +98,8 @@ def test_a_caller_that_was_asked_to_end_starts_no_further_run():
         hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=3)
 
 
-def test_ctrl_c_ends_the_stages_of_auto(monkeypatch):
-    run = StageRunner.run
-
-    def pressed(self, *args):
-        stage = run(self, *args)
-        press()
-        return stage
-
-    monkeypatch.setattr(StageRunner, "run", pressed)
-    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(route="large", starts=1, seconds=60.0))
+def test_ctrl_c_ends_the_stages_of_auto():
+    sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(route="large", starts=1, seconds=60.0), callback=lambda info: press())
     assert sol.status.name == "interrupted"
     assert len(sol.history) == 1
     assert np.isfinite(sol.value)

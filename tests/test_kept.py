@@ -6,11 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import pytest
-
-import hierax as hx
-from hierax._compile import kept
 
 SCRIPT = """
 import collections, json, sys
@@ -47,17 +43,3 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert sorted(name for name in files if name.endswith("-cache")) == sorted(
         file.name for file in folder.iterdir() if file.name.endswith("-cache")
     )
-
-
-def test_a_folder_that_cannot_be_made_is_refused_and_the_import_warns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    updates: dict[str, object] = {}
-    monkeypatch.setattr(jax.config, "update", updates.__setitem__)
-    with pytest.raises(hx.InputError, match="cannot be made"):
-        hx.cache(tmp_path / "file" / "below")
-    monkeypatch.setenv(kept.VARIABLE, str(tmp_path / "file"))
-    with pytest.warns(hx.HieraxWarning, match="HIERAX_CACHE"):
-        kept.cache_where_the_environment_says()
-    assert updates == {}

@@ -8,10 +8,9 @@ import sys
 import time
 
 import pytest
-from cases import same
+from cases import METHOD, TOY, same
 
 import hierax as hx
-from hierax._base.files import FolderLock
 
 STATED = """
 import hierax as hx, jax
@@ -66,7 +65,7 @@ def test_a_killed_and_a_terminated_command_go_on_to_the_end_of_an_uninterrupted_
     process = command(tmp_path, "out", LONG, "--resume")
     after_another_checkpoint(process, out)
     with pytest.raises(hx.InputError, match=rf"another run writes into this folder \(process {process.pid}\)"):
-        FolderLock(out / "checkpoint")
+        hx.solve(TOY.problem, 0.5, 0.5, METHOD, max_steps=1, checkpoint=out / "checkpoint")
     os.kill(process.pid, signal.SIGTERM)
     output, errors = process.communicate()
     assert process.returncode == 143, errors

@@ -1,4 +1,7 @@
-"""Augmented Lagrangian and saddle function: formulas against autodiff, finite differences and hand-made numbers."""
+"""Augmented Lagrangian and saddle function: formulas against autodiff, finite differences and hand-made numbers.
+
+Unit tests of hierax._math.lagrangian.
+"""
 
 import functools
 
@@ -21,7 +24,7 @@ from hierax._math.lagrangian import (
     saddle_gradient_xw,
     shifted_multiplier,
 )
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 
 SHAPES = st.sampled_from([(1, 2, 1, 1), (3, 4, 5, 2)])
 LEVELS = st.sampled_from([-100.0, 0.0, 100.0])  # no constraint active, some, all

@@ -2,13 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import hierax as hx
-from hierax._auto.certified import Reading
-from hierax._auto.referee import MORE, Referee
-from hierax._base.constants import FRESH_SAMPLES
-from hierax._run.prepare import prepare
 
 
 def noisy(sigma):
@@ -31,25 +26,3 @@ def test_noise_is_no_agreement():
     assert sol.status.name == "seconds"
     assert not sol.status.ok
     assert "agrees" not in sol.status.message  # how far the stages get in 8 s is the machine's affair
-
-
-def test_an_open_certificate_asks_for_more_samples():
-    reading = Reading.of(hx.certify(noisy(30.0), 1 / 1.1, 1 / 1.1), 1e-3)
-    assert not reading.agrees
-    assert not reading.objects
-    assert reading.open_by_noise
-    far = Reading.of(hx.certify(noisy(0.1), 0.3, 0.3), 1e-3)
-    assert far.objects and not far.open_by_noise
-
-
-def test_the_referee_sees_more_samples_up_to_a_bound():
-    referee = Referee(prepare(noisy(1.0), 0.9, 0.9), 0)
-    first = referee.setting
-    assert referee.see_more_samples()
-    assert referee.samples == MORE * FRESH_SAMPLES
-    assert referee.setting is not first
-    assert not referee.see_more_samples()
-    exact = hx.Sampler(lambda key, n: jax.random.normal(key, (n, 2)), exact=np.zeros((1, 2)))
-    known = noisy(1.0)
-    known = hx.Problem(known.upper, known.lower, known.constraints, zeta=exact, xi=exact)
-    assert not Referee(prepare(known, 0.9, 0.9), 0).see_more_samples()

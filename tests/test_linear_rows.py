@@ -2,38 +2,19 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import EXACT
 
 import hierax as hx
-from hierax._math.convexity import affine_rows
-from hierax._math.lower_level import INACCURATE, SOLVED
-from hierax._methods.smoothed import Round
+from hierax.extend import INACCURATE, SOLVED
 from hierax.problems import kinked, lvhba_toy
 from hierax_lab.bench.medium_planted import planted_qp
 
 
 def line(**rest: Any) -> hx.Problem:
     return hx.Problem(lambda x, y, _: (y - 1.0) ** 2 + 0.1 * x**2, lambda x, y, _: (y - 2.0 * x) ** 2, **rest)
-
-
-@pytest.mark.parametrize(
-    ("problem", "affine"),
-    [
-        (line(constraints=lambda x, y: y - x), True),
-        (line(equalities=lambda x, y: 3.0 * y - x + 1.0, y_set=hx.Box(-1.0, 5.0)), True),
-        (line(constraints=lambda x, y: y - x**2), False),
-        (line(constraints=lambda x, y: x * y - 1.0), False),  # affine in y alone
-        (line(constraints=lambda x, y: 1e-5 * (y**2 - x)), False),  # in whatever units
-        (line(y_set=hx.Ball(2.0)), False),  # the face of Y bends
-        (line(), True),
-    ],
-)
-def test_affine_rows_are_told_apart(problem: hx.Problem, affine: bool) -> None:
-    assert bool(affine_rows(problem, jnp.asarray(0.3), jnp.asarray(0.2), jax.random.key(0))) == affine
 
 
 @pytest.mark.parametrize("name", ["SIGD", "IGAL"])
@@ -50,22 +31,6 @@ def test_what_the_methods_assume_is_looked_at(name: str) -> None:
         hx.solve(case.problem, case.x0, case.y0, method, max_steps=3)
     with pytest.raises(hx.InputError, match=f"{name}: .* LICQ fails"):
         hx.solve(line(constraints=lambda x, y: jnp.stack([y - x, 2 * y - 2 * x])), 0.5, 0.1, method, max_steps=3)
-
-
-def test_the_perturbation_is_bounded_fresh_for_a_line_search_and_the_same_within_one() -> None:
-    method = hx.SIGD(sigma=jnp.asarray(0.2))
-    y = {"a": jnp.zeros(3), "b": jnp.zeros(())}
-    draws = [
-        jax.flatten_util.ravel_pytree(method.perturbation(y, Round(jnp.asarray(i), jax.random.key(1))))[0]
-        for i in (*range(50), 0)
-    ]
-    norms = np.linalg.norm(draws[:-1], axis=1)
-    assert norms.max() <= 0.2
-    assert norms.max() > 0.15
-    np.testing.assert_array_equal(draws[0], draws[-1])
-    assert len(np.unique(np.round(norms, 12))) == 50
-    # Uniform in a ball of dimension 4: (norm/sigma)^4 is uniform in [0, 1], with mean 1/2 and standard error 0.04.
-    assert np.mean((norms / 0.2) ** 4) == pytest.approx(0.5, abs=0.16)
 
 
 @pytest.mark.slow

@@ -1,4 +1,7 @@
-"""`solve` of a lower solver called by hand: compiled once for problems of equal form, and as before inside of jit."""
+"""`solve` of a lower solver called by hand: compiled once for problems of equal form, and as before inside of jit.
+
+Unit tests of hierax._lower.base and of what hierax._compile.programs keeps.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +12,8 @@ import numpy as np
 import pytest
 
 import hierax as hx
+from hierax import AbstractLowerSolver, Exact, MaxMin
 from hierax._compile import programs
-from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.exact import Exact
-from hierax._lower.maxmin import MaxMin
 
 SOLVERS: list[AbstractLowerSolver] = [Exact(), MaxMin(dual_steps=300, primal_steps=5)]
 

@@ -1,4 +1,7 @@
-"""LV-HBA: its value function's gradients, the projection on the joint set, known solutions, refusals."""
+"""LV-HBA: its value function's gradients, the projection on the joint set, known solutions, refusals.
+
+Unit tests of hierax._math.proximal, hierax._math.joint_set and hierax._math.convexity among them.
+"""
 
 from typing import Any
 
@@ -13,13 +16,11 @@ from cases import EXACT, TOY, close, random_data, random_problem
 from formulas import saddle_function
 
 import hierax as hx
-from hierax._lower.exact import Exact
+from hierax import LVHBA, Exact
 from hierax._math.convexity import joint_convexity
 from hierax._math.joint_set import is_linear_space, onto_linear_space, projection_problem
-from hierax._math.lower_level import SOLVED
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
-from hierax._methods.lvhba import LVHBA, NOT_AFFINE, NOT_CONVEX
-from hierax._problem.problem import Rows
+from hierax.extend import SOLVED, Rows
 from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
 
@@ -225,6 +226,17 @@ def test_samples() -> None:
 
 
 # -- settings --------------------------------------------------------------------------------------------------------
+
+
+NOT_CONVEX = (
+    "LVHBA: the set {H(x, y) <= 0} is not jointly convex in (x, y): between two points near the start a constraint "
+    "lies above its chord, or its curvature is negative. LV-HBA projects on this set at every step. Use hx.BiCGAFFA(), "
+    "hx.SALVF() or hx.BLOCC(), which need convexity in y only."
+)
+NOT_AFFINE = (
+    "LVHBA: an equality is not jointly affine in (x, y), so the set of feasible (x, y) is not jointly convex. LV-HBA "
+    "projects on this set at every step. Use hx.BiCGAFFA() or hx.SALVF()."
+)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Psi, its gradient, the outer multiplier, the control variate and stationarity."""
+"""Psi, its gradient, the outer multiplier, the control variate and stationarity.
+
+Unit tests of hierax._math.psi.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 import hierax as hx
 from hierax._math import psi as penalty
 from hierax._math.psi import Inner, Point, PsiGradient, Weights, psi_gradient
-from hierax._problem.problem import Rows
+from hierax.extend import Rows
 
 SHAPES = st.sampled_from([(1, 2, 1, 1), (3, 4, 5, 2)])
 LEVELS = st.sampled_from([-100.0, 0.0, 100.0])

@@ -1,4 +1,7 @@
-"""The polishes of the small route: derivatives against differences, and what is not computed twice."""
+"""The polishes of the small route: derivatives against differences, and what is not computed twice.
+
+Unit tests of hierax._auto.polish.
+"""
 
 import time
 
@@ -11,9 +14,9 @@ from hierax._auto.budget import Deadline
 from hierax._auto.ends import Ends
 from hierax._auto.polish import Cuts, _KktSystem, kkt_polish
 from hierax._auto.space import Space
-from hierax._base.interrupt import Interrupt
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.vectors import Point
+from hierax.extend import Interrupt
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import contains
 from scipy import optimize, sparse
 
-from hierax._problem import sets
-from hierax._problem.problem import Problem
+from hierax import Problem
 from hierax.problems import Example, Known, ellipsoid_qp, synthetic, toy, toy_inner_solution
 from hierax.problems.synthetic import X_BOUND, _plant
 from hierax.problems.toy import hyper_objective, local_minimisers
@@ -176,16 +176,16 @@ def test_known_solutions_satisfy_kkt_and_are_stationary(name: str) -> None:
         found = judge(x, y, lam)
         assert found.kkt < 1e-12 and found.stationarity < 1e-12
         np.testing.assert_allclose(found.upper, known.upper, rtol=1e-13)
-        assert sets.contains(example.problem.x_set, x)
-        assert sets.contains(example.problem.y_set, y)
+        assert contains(example.problem.x_set, x)
+        assert contains(example.problem.y_set, y)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_starts_are_admissible_and_have_the_solutions_shapes(name: str) -> None:
     example = EXAMPLES[name]()
     x0, y0 = arrays(example.x0, example.y0)
-    assert sets.contains(example.problem.x_set, x0)
-    assert sets.contains(example.problem.y_set, y0)
+    assert contains(example.problem.x_set, x0)
+    assert contains(example.problem.y_set, y0)
     for known in example.solutions:
         assert np.shape(known.x) == x0.shape
         assert np.shape(known.y) == y0.shape
@@ -239,8 +239,8 @@ def test_toy_in_other_units_is_the_same_problem(units: dict[str, float]) -> None
             np.testing.assert_allclose(getattr(other, name)(t * x, t * y, zeta), units.get(factor, 1.0) * value)
         constraint = units.get("scale_constraint", 1.0) * plain.constraints(x, y)
         np.testing.assert_allclose(other.constraints(t * x, t * y), constraint, atol=1e-13)
-    assert sets.contains(other.x_set, jnp.asarray(3.0 * t))
-    assert not sets.contains(other.x_set, jnp.asarray(3.01 * t))
+    assert contains(other.x_set, jnp.asarray(3.0 * t))
+    assert not contains(other.x_set, jnp.asarray(3.01 * t))
 
 
 def random_inner_arguments(n: int) -> list[np.ndarray]:

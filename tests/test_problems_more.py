@@ -11,12 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import contains
 from scipy import optimize, sparse
 from test_problems import expected, residuals
 
-from hierax._base.errors import InputError
-from hierax._problem import sets
-from hierax._problem.problem import Problem
+from hierax import InputError, Problem
 from hierax.problems import Example, gaffa_toy, kinked, lvhba_toy, random_qp, synthetic
 
 
@@ -255,7 +254,7 @@ def test_qp_lower_solution_agrees_with_clarabel(name: str) -> None:
 def test_qp_solution_is_found_by_descent_from_nearby(name: str, part: float) -> None:
     example = QPS[name]()
     (known,) = example.solutions
-    assert sets.contains(example.problem.x_set, example.x0)
+    assert contains(example.problem.x_set, example.x0)
     assert np.max(np.abs(example.x0 - known.x)) > 0.05
     result = optimize.minimize(
         hyper_objective(example),

@@ -16,7 +16,6 @@ import pytest
 import two_processes
 
 import hierax as hx
-from hierax._run.processes import Processes
 
 SCRIPT = Path(two_processes.__file__)
 LONGEST = 240  # seconds, of which a busy machine needs many for the start
@@ -123,16 +122,6 @@ def test_a_part_of_the_data_is_not_taken_for_all_of_it(seen):
     assert "this process's rows only" in both(seen, "no mesh", "text")
     assert "this process's rows only" in both(seen, "certificate", "text")
     assert "mesh: belongs to methods that make steps" in both(seen, "auto", "text")
-
-
-def test_a_process_alone_agrees_with_itself():
-    alone = Processes()
-    assert alone.first
-    assert alone.exchanged(3, True).tolist() == [[3, 1]]
-    assert alone.from_first(b"abc") == b"abc"
-    alone.check_alike({"x0": 1.0})
-    with pytest.raises(ValueError, match="mine"), alone.together():
-        raise ValueError("mine")
 
 
 # Four devices of one process have the same layouts in test_devices.py.

@@ -1,4 +1,7 @@
-"""Tracing, hoisting of closed-over arrays, and the cache of compiled programs."""
+"""Tracing, hoisting of closed-over arrays, and the cache of compiled programs.
+
+Unit tests of hierax._compile.programs and hierax._compile.bound.
+"""
 
 import gc
 import subprocess

@@ -1,4 +1,7 @@
-"""A run is not silent: lines on stderr where that is no terminal, lines of the logger, in the user's units."""
+"""A run is not silent: lines on stderr where that is no terminal, lines of the logger, in the user's units.
+
+Unit tests of hierax._run.progress: its lines come sooner here.
+"""
 
 import logging
 import re

@@ -9,8 +9,8 @@ import pytest
 from cases import close
 
 import hierax as hx
-from hierax._lower.salm import SALM
-from hierax._problem.problem import Rows
+from hierax import SALM
+from hierax.extend import Rows
 from hierax.problems import toy, toy_inner_solution
 
 X, Z, W0, LAM0, GAMMA1, GAMMA2 = 1.1, 1.5, 2.3, 0.7, 0.8, 0.5

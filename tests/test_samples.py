@@ -1,4 +1,7 @@
-"""Sources: what is drawn, how often, and that cutting into blocks does not matter."""
+"""Sources: what is drawn, how often, and that cutting into blocks does not matter.
+
+Unit tests of hierax._problem.samples.
+"""
 
 import jax
 import jax.numpy as jnp

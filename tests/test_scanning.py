@@ -1,11 +1,11 @@
-"""The look along coordinates: what it finds alone, and that certificates find the global solution below by it."""
+"""The look along coordinates: what it finds alone; certificates that need it are in test_certificate.py.
+
+Unit tests of hierax._engine.scanning.
+"""
 
 import numpy as np
-import pytest
 
-import hierax as hx
 from hierax._engine.scanning import FEWEST, LOOKS, lowest_on_lines, scan_points
-from hierax_lab.problems.smd import smd
 
 
 def test_valleys_along_the_coordinates():
@@ -28,10 +28,3 @@ def test_too_many_coordinates_are_not_scanned_nor_too_few():
     assert scan_points(LOOKS // FEWEST) >= FEWEST and scan_points(LOOKS) == 0
     point = np.ones(LOOKS)
     assert lowest_on_lines(np.sum, point, point - 1, point + 1) is point
-
-
-@pytest.mark.parametrize(("w", "gap"), [((0.0, -1.8968, 0.0), 3.80081), ((0.0, 0.9475, 0.9475), 1.90334)])
-def test_the_global_solution_below_among_hundreds(w, gap):
-    """SMD4 has 7^3 local solutions below; from 24 starts alone gaps of 1.9 and 0.0005 were found here."""
-    certificate = hx.certify(smd(4).problem, np.zeros(5), np.array([*w, 0.0, 0.0]))
-    assert certificate.lower_gap == pytest.approx(gap, abs=1e-4) and certificate.verdict() == "no"

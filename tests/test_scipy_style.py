@@ -8,8 +8,6 @@ from scipy import optimize
 from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
 
 import hierax as hx
-from hierax._bridges.scipy_rows import box_of, constraints_of
-from hierax._bridges.scipy_style import _method
 
 
 def upper(x, y):
@@ -117,29 +115,6 @@ def test_every_kind_of_constraint_means_what_it_means_in_scipy():
     assert res.multipliers[3] == pytest.approx(np.zeros(3))
 
 
-def test_rows_and_multipliers_of_mixed_sides():
-    """Sides by hand: entry 0 has no lower side, 1 is an equality, 2 has both."""
-    (one,) = constraints_of("constraints", NonlinearConstraint(lambda x, y: y, [-np.inf, 2.0, -1.0], [1.0, 2.0, 4.0]))
-    x, y = jnp.zeros(1), jnp.array([3.0, 5.0, 7.0])
-    rows, equal = one.rows(x, y), one.equalities(x, y)
-    np.testing.assert_allclose(rows["low"], [-1.0 - 7.0])
-    np.testing.assert_allclose(rows["high"], [3.0 - 1.0, 7.0 - 4.0])
-    np.testing.assert_allclose(equal["equal"], [5.0 - 2.0])
-    found = one.multipliers(
-        {"low": jnp.array([0.5]), "high": jnp.array([2.0, 3.0])}, {"equal": jnp.array([4.0])}, jax.eval_shape(lambda: y)
-    )
-    np.testing.assert_allclose(found, [-2.0, -4.0, 0.5 - 3.0])
-
-
-def test_bounds_as_pairs_and_as_an_object_are_the_same():
-    start = np.zeros(3)
-    pairs = box_of("bounds_x", start, [(0, 1), (None, 2.5), (-1, None)])
-    given = box_of("bounds_x", start, Bounds([0, -np.inf, -1], [1, 2.5, np.inf]))
-    np.testing.assert_array_equal(pairs.lower, given.lower)
-    np.testing.assert_array_equal(pairs.upper, given.upper)
-    np.testing.assert_array_equal(pairs.upper, [1.0, 2.5, np.inf])
-
-
 @pytest.mark.parametrize(
     "changes, text",
     [
@@ -187,11 +162,6 @@ def test_a_limit_is_no_success(readme):
     res = hx.minimize_bilevel(upper, lower, 0.5, [0.5], **README, options={"seconds": 1e-3})
     assert readme.success and not res.success
     assert res.status == 1 and res.message.startswith("seconds")
-
-
-def test_methods_by_name():
-    assert isinstance(_method("SALVF"), hx.SALVF) and isinstance(_method("auto"), hx.Auto)
-    assert _method(None) is None and isinstance(_method(hx.GAM()), hx.GAM)
 
 
 @pytest.mark.parametrize(

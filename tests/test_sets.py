@@ -1,4 +1,7 @@
-"""Projections against their definition, on arrays, trees and prefixes."""
+"""Projections against their definition, on arrays, trees and prefixes.
+
+Unit tests of hierax._problem.sets.
+"""
 
 import jax
 import jax.numpy as jnp

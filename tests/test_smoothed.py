@@ -2,14 +2,11 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import EXACT
 
 import hierax as hx
-from hierax._methods.smoothed import Round, Samples
 from hierax.problems.toy import local_minimisers
 from hierax_lab.bench.medium_planted import planted_numbers, planted_qp
 
@@ -58,35 +55,6 @@ def test_a_planted_quadratic_program_with_nothing_set(name: str, seed: int) -> N
     else:
         np.testing.assert_allclose(found.x, numbers["x"], atol=1e-3)
         assert value < 1e-4
-
-
-@pytest.mark.slow
-@EVERY
-def test_the_gradient_is_that_of_phi(name: str) -> None:
-    """Against central differences, where rows are active, near-active and inactive."""
-    rng = np.random.default_rng(3)
-    mixed, rows, point = rng.normal(size=(3, 2)), rng.normal(size=(4, 3)), np.array([0.4, -0.7])
-    problem = hx.Problem(
-        upper=lambda x, y, zeta: jnp.sum(jnp.sin(y)) + x[0] * y[1] + jnp.sum(x**2),
-        lower=lambda x, y, xi: jnp.sum((y - mixed @ x) ** 2) + 0.1 * jnp.sum(y**4),
-        constraints=lambda x, y: rows @ y - 0.3 * x[0] - 0.2,
-        y_set=hx.Box(-0.5, 0.5),
-    )
-    x, y = jnp.asarray(point), jnp.zeros(3)
-    method, state, _ = METHODS[name][0].begin(problem, x, y, jax.random.key(0))
-    at, this = Samples(None, None), Round(jnp.asarray(3, jnp.int32), state.key)
-
-    @jax.jit
-    def value(x: jax.Array) -> jax.Array:
-        return method.look(problem, x, state.look.inner, this, at).value
-
-    @jax.jit
-    def slope(x: jax.Array) -> jax.Array:
-        return method.slope(problem, x, method.look(problem, x, state.look.inner, this, at), this, at)
-
-    step = 1e-5
-    numeric = [(value(x + step * unit) - value(x - step * unit)) / (2 * step) for unit in jnp.eye(2)]
-    np.testing.assert_allclose(slope(x), np.array(numeric), rtol=1e-4, atol=1e-5)
 
 
 @EVERY

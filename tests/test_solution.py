@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import string
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,6 @@ import pytest
 from cases import EXACT, METHOD, TOY
 
 import hierax as hx
-from hierax._run.status import Kind, Reason
 
 NAMED = hx.Problem(
     upper=lambda x, y, zeta: (y["low"] - 1.0) ** 2 + (y["high"] - 2.0) ** 2 + 0.1 * x["price"] ** 2,
@@ -123,18 +121,6 @@ def test_one_of_many_solutions_is_a_solution():
         many[3]
     on = hx.solve(EXACT.problem, 0.5, 0.5, max_steps=5, state=many[1].state)
     assert on.status.step == 15
-
-
-def test_every_reason_has_a_kind_and_fills_its_text():
-    details = {name: 1.0 for reason in Reason for _, name, _, _ in string.Formatter().parse(reason.template) if name}
-    del details["step"]
-    for reason in Reason:
-        status = reason.status(3, **details)
-        assert status.name == reason.kind.label
-        assert "{" not in status.message
-        assert status.step == 3
-    assert {reason.kind for reason in Reason} == set(Kind)
-    assert not any(kind.ok and kind.failed for kind in Kind)
 
 
 def test_public_names_only():

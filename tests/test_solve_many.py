@@ -1,14 +1,14 @@
 """Many starts in one program: the same as single runs, vectorised or one after another."""
 
+import os
+import signal
+
 import jax
 import numpy as np
 import pytest
 from cases import METHOD, TOY, same
 
 import hierax as hx
-from hierax._run import stepping
-from hierax._run.clock import Clock
-from hierax._run.status import Reason
 
 STARTS = np.array([0.4, 1.3, 2.6])
 
@@ -38,14 +38,6 @@ def test_result_has_an_axis_of_starts(many):
     assert many.history["step"].shape == many.history["seconds"].shape == many.history["zeta"].shape == (50,)
     assert many.method.inner.eta.shape == (3,)
     assert len({float(x) for x in many.x}) == 3
-
-
-@pytest.mark.slow  # the mapped form above, and checkpoints of many starts
-def test_starts_one_after_another(many, monkeypatch):
-    monkeypatch.setattr(stepping, "MAX_VMAPPED_ENTRIES", 0)
-    mapped = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=50, seed=11)
-    np.testing.assert_allclose(mapped.x, many.x, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(mapped.y, many.y, rtol=0, atol=1e-10)
 
 
 def test_equal_starts_with_many_seeds_differ():
@@ -132,26 +124,25 @@ def test_auto_with_settings_runs_from_every_start():
     np.testing.assert_allclose(found.x, 1 / 1.1, atol=1e-5)
 
 
-def test_starts_without_a_turn_are_returned_as_they_are(monkeypatch):
+def test_starts_without_a_turn_are_returned_as_they_are(monkeypatch, clock):
     """Time is up, or Ctrl-C was pressed, while the first start runs."""
     run = hx.Auto.run
 
-    def slow(self, prepared, call):
-        found = run(self, prepared, call)
-        object.__setattr__(found, "status", ended)
+    def slow(self, *args):
+        found = run(self, *args)
+        happens()
         return found
 
     first = hx.solve(PROBLEM, X0S[0], {"a": Y0S["a"][0]})
-    ended = Reason.SEARCH_INTERRUPTED.status(3, objection="none")
+    happens = lambda: os.kill(os.getpid(), signal.SIGINT)
     monkeypatch.setattr(hx.Auto, "run", slow)
     found = hx.solve_many(PROBLEM, X0S, Y0S)
-    assert [status.name for status in found.status] == ["interrupted"] * 3
+    assert [status.name for status in found.status] == [first.status.name, "interrupted", "interrupted"]
     same(found.x, np.array([first.x, 0.8, 0.5]))
     assert "had its turn" in found.status[2].message
     assert np.isfinite(found.multipliers.inequalities[0])
     assert np.isnan(found.multipliers.inequalities[1:]).all()
-    ended = first.status
-    monkeypatch.setattr(Clock, "passed", True)
+    happens = lambda: clock.forward(200.0)
     found = hx.solve_many(PROBLEM, X0S, Y0S, seconds=100.0)
-    assert [status.name for status in found.status] == [found.status[0].name, "seconds", "seconds"]
+    assert [status.name for status in found.status] == [first.status.name, "seconds", "seconds"]
     assert found.counts.seconds > 0

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import contains
 from test_problems_more import Quadratic, clarabel_qp, quadratic
 
-from hierax._base.errors import InputError
-from hierax._problem import sets
-from hierax._problem.problem import Problem
+from hierax import InputError, Problem
 from hierax.problems import svm, svm_hypergradient, svm_reference
 
 
@@ -131,9 +130,9 @@ def test_svm_starts_with_equal_weights_at_a_feasible_point_inside_the_box(weight
     np.testing.assert_allclose(problem.lower(example.x0, y0, None), 0.5, rtol=1e-14)  # sum_i s_i = 1, xi_i = 1
     curvature = jax.grad(lambda slack: problem.lower(example.x0, y0 | {"slack": slack}, None))(jnp.ones(60))
     np.testing.assert_allclose(curvature, 1.0, rtol=1e-13)
-    assert sets.contains(problem.x_set, jnp.asarray(example.x0 + 4.9))
-    assert not sets.contains(problem.x_set, jnp.asarray(example.x0 + 5.1))
-    assert not sets.contains(svm(TRAIN, VALIDATION, weights, bound=1.0).problem.x_set, jnp.asarray(example.x0 - 1.1))
+    assert contains(problem.x_set, jnp.asarray(example.x0 + 4.9))
+    assert not contains(problem.x_set, jnp.asarray(example.x0 + 5.1))
+    assert not contains(svm(TRAIN, VALIDATION, weights, bound=1.0).problem.x_set, jnp.asarray(example.x0 - 1.1))
     np.testing.assert_allclose(problem.upper(example.x0, y0, problem.zeta.full()), np.e, rtol=1e-14)
     assert example.solutions == [] and example.source
 

@@ -1,4 +1,7 @@
-"""`hx.theory`: estimates where the constants are known, the formulas' closed forms, and what it says of assumptions."""
+"""`hx.theory`: estimates where the constants are known, the formulas' closed forms, and what it says of assumptions.
+
+Unit tests of hierax._theory.formulas among them.
+"""
 
 import dataclasses
 import itertools

@@ -1,4 +1,7 @@
-"""Several threads at once: what is compiled, and what belongs to the whole process. `make soak` has 24 of them."""
+"""Several threads at once: what is compiled, and what belongs to the whole process. `make soak` has 24 of them.
+
+Unit tests of hierax._compile.programs and hierax._base.shared_context.
+"""
 
 import threading
 import warnings

@@ -1,4 +1,7 @@
-"""A problem that is solved again and again: traced once while nothing changes, and every change counts."""
+"""A problem that is solved again and again: traced once while nothing changes, and every change counts.
+
+Unit tests of hierax._compile.unchanged.
+"""
 
 import functools
 from collections.abc import Callable

@@ -3,6 +3,7 @@
 import inspect
 import io
 import json
+import typing
 from types import SimpleNamespace
 
 import jax
@@ -13,7 +14,6 @@ from formulas import psi
 from rich.console import Console
 
 import hierax as hx
-from hierax._run.status import Kind, Status
 from hierax.problems import synthetic, toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers
 from hierax_lab.reproduce import toy_report, toy_rows, toy_synthetic
@@ -59,7 +59,8 @@ def test_a_start_that_fails_is_in_no_mean(plain, monkeypatch):
 
     def first_fails(*args, **call):
         found = solve_many(*args, **call)
-        found.status[0] = Status(Kind.NONFINITE, "nonfinite at step 3", 3)
+        kinds = typing.get_type_hints(hx.Status)["kind"]
+        found.status[0] = hx.Status(kinds.NONFINITE, "nonfinite at step 3", 3)
         return found
 
     monkeypatch.setattr(experiment, "solve_many", first_fails)
