@@ -34,7 +34,15 @@ from hierax._lower.maxmin import MaxMin, Place, norms_of, with_steps
 from hierax._math import curvature as estimate
 from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
 from hierax._methods import common
-from hierax._methods.common import FromLowerSolution, Iterate, StartLook, StepTaken, WithSmoothness, as_arrays
+from hierax._methods.common import (
+    FromLowerSolution,
+    Iterate,
+    PublishedMethod,
+    StartLook,
+    StepTaken,
+    WithSmoothness,
+    as_arrays,
+)
 from hierax._methods.steps import (
     Decay,
     StepRule,
@@ -91,7 +99,7 @@ class BLOCCState(NamedTuple):
     key: PRNGKeyArray
 
 
-class BLOCC(FromLowerSolution, WithSmoothness):
+class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
     r"""Penalty method with two lower-level solves per step. Whatever is None is estimated from the problem.
 
         F_c(x) = max over mu >= 0 of min over y in Y of  F(x, y) + c (G(x, y) - v(x)) + <mu, H(x, y)>
@@ -145,10 +153,6 @@ class BLOCC(FromLowerSolution, WithSmoothness):
         check_settings(self, {"c": POSITIVE, "lower": solver, "penalised": solver})
         if not isinstance(self.eta, Adaptive):
             check_rule("eta", self.eta)
-
-    def check(self, problem: Problem) -> None:
-        """No constraints at the upper level."""
-        common.refuse_upper_constraints("BLOCC", problem)
 
     # -- before the first step --------------------------------------------------------------------------------------
 

@@ -40,6 +40,18 @@ SCALES = Rule(
 )
 
 
+class PublishedMethod(AbstractMethod):
+    """A method whose paper knows no constraints at the upper level: every one but SALVF."""
+
+    def check(self, problem: Problem) -> None:
+        """No constraints at the upper level."""
+        if problem.has_upper_constraints:
+            raise InputError(
+                f"{type(self).__name__}: the published method has no constraints at the upper level, but the problem "
+                "states upper_constraints. Use hx.SALVF(), or put what concerns x alone into x_set."
+            )
+
+
 class FromLowerSolution(AbstractMethod):
     """Settings of methods that begin at the lower level's solution and scale its constraints.
 
@@ -70,7 +82,7 @@ class WithSmoothness(AbstractMethod):
         check_settings(self, {"smoothness": POSITIVE})
 
 
-class GrowingWeight(FromLowerSolution):
+class GrowingWeight(PublishedMethod, FromLowerSolution):
     """Settings of the single-loop methods LV-HBA and BiC-GAFFA, whose gap has the growing weight c_k = c (k+1)^q.
 
     Args:
@@ -94,10 +106,6 @@ class GrowingWeight(FromLowerSolution):
     def weight(self, step: Int[Array, ""]) -> Scalar:
         """c_k."""
         return self.c * (step.astype(self.c.dtype) + 1) ** self.q
-
-    def check(self, problem: Problem) -> None:
-        """No constraints at the upper level."""
-        refuse_upper_constraints(type(self).__name__, problem)
 
 
 class Iterate(NamedTuple):
@@ -131,15 +139,6 @@ class StartLook(NamedTuple):
     lower: LowerSolution
     scales: Multipliers
     curvature: Curvature
-
-
-def refuse_upper_constraints(name: str, problem: Problem) -> None:
-    """The published methods know none."""
-    if problem.has_upper_constraints:
-        raise InputError(
-            f"{name}: the published method has no constraints at the upper level, but the problem states "
-            "upper_constraints. Use hx.SALVF(), or put what concerns x alone into x_set."
-        )
 
 
 def look_at_start(

@@ -32,7 +32,7 @@ from hierax._math.lagrangian import blockwise
 from hierax._math.lower_level import INACCURATE, SOLVED, Vector
 from hierax._methods import common
 from hierax._methods.common import as_arrays
-from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed
+from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows, scaled
 from hierax._run.reports import Advice
@@ -72,11 +72,8 @@ class FirstOrderPenalty(Smoothed):
             None: 1e-3, or the fourth root of the rounding unit if that is more (0.02 in single precision).
         inner_steps: accelerated gradient steps per inner problem at most.
         scales: divisors of the constraints; None: the norms of their gradients in y at the start.
-        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
-            step 1/L where it is sampled.
         batch_zeta: samples of zeta per step; y belongs to the batch, as in BLOCC.
-        batch_xi: not used: the inner problems are solved on all of xi.
-        smoothness: 1/step of the stationarity measure; None: that of the current step length.
+        eta, batch_xi, smoothness: as in `GAM`.
 
     Examples:
         >>> import hierax as hx
@@ -104,11 +101,7 @@ class FirstOrderPenalty(Smoothed):
 
     solves: ClassVar[int] = 2
     sees_zeta: ClassVar[bool] = True
-    advice: ClassVar[Advice] = Advice(
-        bring_y_closer="a smaller eps_last brings it closer",
-        shorten_steps="Give a smaller eta, or leave it unset.",
-        lengthen_x_step="lengthen its step, hx.FirstOrderPenalty(eta=...).",
-    )
+    advice: ClassVar[Advice] = eta_advice("FirstOrderPenalty", "a smaller eps_last brings it closer")
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""

@@ -31,7 +31,7 @@ from hierax._math.kkt_residual import reachable
 from hierax._math.lower_level import LowerSolution
 from hierax._methods import common
 from hierax._methods.common import as_arrays
-from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank
+from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank, eta_advice
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 from hierax._run.reports import Advice
@@ -71,11 +71,8 @@ class Moreau(Smoothed):
         g: parameter of the envelope; None: 10/mu_G, or 1/(2 |mu_G|) where the smallest curvature mu_G of G in y at the
             start is negative. Larger ones let y settle faster.
         lower: solver of the two inner problems, `Exact()`.
-        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
-            step 1/L where it is sampled.
         batch_zeta: samples of zeta per step; y belongs to the batch, as in BLOCC.
-        batch_xi: not used: the inner problems are solved on all of xi.
-        smoothness: 1/step of the stationarity measure; None: that of the current step length.
+        eta, batch_xi, smoothness: as in `GAM`.
 
     Examples:
         >>> import hierax as hx
@@ -104,11 +101,7 @@ class Moreau(Smoothed):
 
     solves: ClassVar[int] = 2
     sees_zeta: ClassVar[bool] = True
-    advice: ClassVar[Advice] = Advice(
-        bring_y_closer="more steps, a larger c or a larger p bring it closer",
-        shorten_steps="Give a smaller eta, or leave it unset.",
-        lengthen_x_step="lengthen its step, hx.Moreau(eta=...).",
-    )
+    advice: ClassVar[Advice] = eta_advice("Moreau", "more steps, a larger c or a larger p bring it closer")
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
