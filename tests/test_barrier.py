@@ -8,9 +8,9 @@ import pytest
 from cases import EXACT
 
 import hierax as hx
-from hierax._lower.central import central_point
 from hierax._math.lower_level import INFEASIBLE, SOLVED
 from hierax._methods.barrier import NO_INTERIOR
+from hierax._methods.central import central_point
 from hierax.problems import synthetic
 
 LINE = hx.Problem(

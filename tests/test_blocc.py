@@ -10,8 +10,8 @@ from cases import EXACT, TOY, same
 
 import hierax as hx
 from hierax._lower.exact import Exact
-from hierax._lower.maxmin import MaxMin
 from hierax._methods.blocc import BLOCC, Adaptive
+from hierax._methods.maxmin import MaxMin
 from hierax.problems import gaffa_toy, random_qp, synthetic, toy
 from hierax.problems.toy import local_minimisers
 

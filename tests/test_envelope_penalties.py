@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._lower.accelerated import accelerated
+from hierax._methods.accelerated import accelerated
 from hierax._methods.smoothed import Round, Samples
 from hierax.problems import gaffa_toy
 

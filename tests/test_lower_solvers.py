@@ -12,7 +12,7 @@ import hierax as hx
 from hierax._compile import programs
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
-from hierax._lower.maxmin import MaxMin
+from hierax._methods.maxmin import MaxMin
 
 SOLVERS: list[AbstractLowerSolver] = [Exact(), MaxMin(dual_steps=300, primal_steps=5)]
 

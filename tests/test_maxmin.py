@@ -9,9 +9,9 @@ from scipy import optimize
 
 import hierax as hx
 from hierax._compile.precision import float64
-from hierax._lower.maxmin import NOT_STRONGLY_CONVEX, MaxMin
 from hierax._math.lower_level import INACCURATE, SOLVED
 from hierax._math.spectrum import _ends, all_extreme_eigenvalues, extreme_eigenvalues
+from hierax._methods.maxmin import NOT_STRONGLY_CONVEX, MaxMin
 from hierax._problem.problem import Rows
 from hierax.problems import ellipsoid_qp, lvhba_toy
 

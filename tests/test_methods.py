@@ -16,11 +16,11 @@ from cases import same
 
 import hierax as hx
 from hierax._lower.exact import Exact
-from hierax._lower.maxmin import MaxMin
 from hierax._methods.blocc import BLOCC
 from hierax._methods.gaffa import BiCGAFFA
 from hierax._methods.gam import GAM
 from hierax._methods.lvhba import LVHBA
+from hierax._methods.maxmin import MaxMin
 from hierax._run.reports import Costs
 
 SHORT = MaxMin(dual_steps=20, primal_steps=5)

@@ -17,12 +17,11 @@ from hierax._compile.kept import cache, cache_where_the_environment_says
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certify
 from hierax._judge.check import check
-from hierax._lower.augmented import ALM
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.conic import Conic
 from hierax._lower.exact import Exact
-from hierax._lower.maxmin import MaxMin
 from hierax._lower.salm import SALM
+from hierax._methods.augmented import ALM
 from hierax._methods.barrier import Barrier
 from hierax._methods.blocc import BLOCC
 from hierax._methods.directions import Plain, Storm
@@ -31,6 +30,7 @@ from hierax._methods.gaffa import BiCGAFFA
 from hierax._methods.gam import GAM
 from hierax._methods.igal import IGAL
 from hierax._methods.lvhba import LVHBA
+from hierax._methods.maxmin import MaxMin
 from hierax._methods.moreau import Moreau
 from hierax._methods.salvf import SALVF, SALVF_VR
 from hierax._methods.sigd import SIGD

@@ -6,7 +6,7 @@ r"""Barrier (Tsaknakis, Khanduri, Hong, ICASSP 2023; Jiang, Li, Hong, Zhang 2024
 y_t is smooth wherever a Slater point exists, whatever rows are active at t = 0, and t / (-H_i) tends to the multiplier.
 t is halved after every line search (where f is sampled: every step) until t_last. F(x, y_t(x)) misses F(x, y*(x)) by
 O(t). Every y is strictly inside: the inner Newton method never leaves the interior, and starts from a Slater point that
-a phase one finds where x has moved the rows (`hierax._lower.central`). Equalities have no interior and are refused.
+a phase one finds where x has moved the rows (`hierax._methods.central`). Equalities have no interior and are refused.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ from jaxtyping import PRNGKeyArray, PyTree, Scalar
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, check_settings, in_interval
 from hierax._base.trees import Number, dtype_of, given, or_one, size
-from hierax._lower.central import barrier, interior_point
-from hierax._lower.central import central_point as centre
 from hierax._math.hypergradient import MOST, upper_gradient_y
 from hierax._math.lower_level import Vector, continued_outside, layout_of, level_at
+from hierax._methods.central import barrier, interior_point
+from hierax._methods.central import central_point as centre
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice, value_noise
 from hierax._problem.problem import Problem
 from hierax._run.reports import Advice

@@ -30,7 +30,6 @@ from hierax._base.schedules import is_transformation
 from hierax._base.settings import POSITIVE, check_settings, instance_of
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.maxmin import MaxMin, Place, norms_of, with_steps
 from hierax._math import curvature as estimate
 from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
 from hierax._methods import common
@@ -43,6 +42,7 @@ from hierax._methods.common import (
     WithSmoothness,
     as_arrays,
 )
+from hierax._methods.maxmin import MaxMin, Place, norms_of, with_steps
 from hierax._methods.steps import (
     Decay,
     StepRule,

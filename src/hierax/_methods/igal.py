@@ -10,8 +10,8 @@ assumes along its way; GAM (hulls at kinks) and SIGD (a random perturbation) do 
 
 from typing import ClassVar
 
-from hierax._lower.augmented import ALM
 from hierax._lower.base import AbstractLowerSolver
+from hierax._methods.augmented import ALM
 from hierax._methods.implicit_gradient import LinearRows
 from hierax._methods.smoothed import eta_advice
 from hierax._run.reports import Advice

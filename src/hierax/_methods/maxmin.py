@@ -97,12 +97,11 @@ class MaxMin(AbstractLowerSolver):
             where eta1 is given.
 
     Examples:
-        >>> from hierax._lower.maxmin import MaxMin
         >>> import hierax as hx
         >>> problem = hx.Problem(
         ...     upper=lambda x, y, zeta: y**2, lower=lambda x, y, xi: (y - 2.0 * x) ** 2, constraints=lambda x, y: y - x
         ... )
-        >>> found = MaxMin(200).solve(problem, 1.0, 0.0)
+        >>> found = hx.MaxMin(200).solve(problem, 1.0, 0.0)
         >>> [round(float(value), 3) for value in (found.y, found.multipliers.inequalities)]
         [1.0, 2.0]
 

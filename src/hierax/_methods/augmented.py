@@ -19,12 +19,12 @@ from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number, or_one
-from hierax._lower.accelerated import accelerated
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
 from hierax._lower.face_multipliers import with_faces
 from hierax._math.kkt_residual import reachable
 from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, RowVector, Vector, level_at
 from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteration
+from hierax._methods.accelerated import accelerated
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 
