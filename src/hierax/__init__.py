@@ -38,6 +38,7 @@ from hierax._methods.steps import Decay, Steps
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Finite, Sampler, Stream
 from hierax._problem.sets import AbstractSet, Ball, Box, Free, NonNegative, Simplex
+from hierax._run import solution as _solution
 from hierax._run.call import Info
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution, Solutions
@@ -111,6 +112,7 @@ datasets = _lazy("hierax.datasets")  # deprecated, so not in __all__
 estimators = _lazy("hierax.estimators")
 extend = _lazy("hierax.extend")
 problems = _lazy("hierax.problems")
+_solution.reports = _lazy("hierax.reports")  # for `sol.report` and `sol.plot`
 
 cache_where_the_environment_says()
 

@@ -44,7 +44,7 @@ from hierax._methods.smoothed import Ahead, Look, Prepared, Samples, SmoothedSta
 from hierax._methods.steps import rate
 from hierax._problem import sets
 from hierax._problem.problem import Problem
-from hierax._run.reports import Advice
+from hierax._run.reports import Advice, RunCosts
 
 REFINEMENT = 0.1  # factor of the activity tolerance at a stall, and share of it that y must move by not to stall
 
@@ -168,3 +168,9 @@ class GAM(ImplicitGradient):
         finest = jnp.sqrt(jnp.finfo(tol.dtype).eps)
         finer = jnp.maximum(REFINEMENT * tol, jnp.minimum(finest, tol))
         return jnp.where((mapped <= tol * alone) | stuck, finer, tol)
+
+    def costs(self, problem: Problem) -> RunCosts:
+        """Armijo's rule needs no gradient before the first step; an estimated step those at two points."""
+        probes, found = 0 if self.searches(problem) else 2, super().costs(problem)
+        start = found.start._replace(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes)
+        return found._replace(start=start)

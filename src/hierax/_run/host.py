@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,6 +23,7 @@ from hierax._run.clock import Interrupted, OutOfTime, Stopwatch, patience_of
 from hierax._run.device import Orders, Output, Run, Spread
 from hierax._run.feeding import Feeding
 from hierax._run.file_rows import FileFeeder, PlannedRows
+from hierax._run.method import AbstractMethod
 from hierax._run.outcome import Begin, Ending, Outcome
 from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
@@ -34,9 +35,6 @@ from hierax._run.spending import Spending
 from hierax._run.state_arrays import gathered
 from hierax._run.status import Reason
 from hierax._run.streams import Exhausted
-
-if TYPE_CHECKING:
-    from hierax._run.method import AbstractMethod
 
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,12 +17,10 @@ from hierax._run import device, wording
 from hierax._run.call import Call
 from hierax._run.clock import Stopwatch
 from hierax._run.device import Run, Spread
+from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Prepared
 from hierax._run.records import Records
 from hierax._run.status import Open, Reason, Status
-
-if TYPE_CHECKING:
-    from hierax._run.method import AbstractMethod
 
 LOWER_FAILURES = {device.NO_LOWER_POINT: Reason.NO_LOWER_POINT, device.NO_LOWER_BOUND: Reason.NO_LOWER_BOUND}
 
