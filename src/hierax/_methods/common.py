@@ -30,7 +30,9 @@ from hierax._run.reports import Costs, Metrics, Residual
 
 ROOM = 10.0  # the multiplier box reaches this many times beyond the largest multiplier at the start
 SLOPE = 5.0  # weight of F's slope where it stands in for curvature: y is then off by |y|/25 or so
-NO_CURVATURE = 1e-3  # F counts as not curved in y where its curvature is below this part of its slope over |y|
+NEGLIGIBLE = 1e-3  # share of L_G that mu_G is at least taken for; of F's slope over |y| below which F is not curved
+NOT_CONVEX_SHARE = 1e-6  # share of L_G that mu_G must exceed for G to count as strongly convex
+GAP_WEIGHT = 100.0  # weight of a gap of G, in units of (curvature of F) / sqrt(L_G mu_G): y is then off by 1/100
 
 
 SCALES = Rule(
@@ -162,7 +164,7 @@ def look_at_start(
 
 def upper_curvature(at: Curvature) -> Scalar:
     """The curvature of F in y; where F is not curved (a price times a quantity), its slope over the size of y."""
-    return jnp.where(at.upper_yy > NO_CURVATURE * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
+    return jnp.where(at.upper_yy > NEGLIGIBLE * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
 
 
 def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:

@@ -37,12 +37,12 @@ from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows, scaled
 from hierax._run.reports import Advice
 
-R_FACTOR = 1.0  # r eps in units of (curvature of F) / sqrt(L_G mu_G)
 M_FACTOR = 1e-2  # m eps^2 in units of L_G
-FLATTEST = 1e-3  # mu_G is taken to be at least this part of L_G
-LAST = 1e-3  # eps_last, if the precision allows: rounding enters d multiplied by r m, which grows like eps^-3
-SMOOTH = 3.0  # first L of the inner steps, in units of m: that of one violated row, and of G (doubled where it is more)
-PRECISE = 1e-4  # gradients of the inner problems end at this part of the slope of F over r: d is then off by as much
+LAST_EPS = 1e-3  # eps_last, if the precision allows: rounding enters d multiplied by r m, which grows like eps^-3
+FIRST_SMOOTHNESS = (
+    3.0  # first L of the inner steps, in units of m: that of one violated row, and of G (doubled where it is more)
+)
+INNER_TOL = 1e-4  # gradients of the inner problems end at this part of the slope of F over r: d is then off by as much
 
 
 class Inner(NamedTuple):
@@ -122,15 +122,15 @@ class FirstOrderPenalty(Smoothed):
         seen = estimate.curvature(rescaled, x, y, common.no_multipliers(problem, x, y), at.zeta, at.xi)
         bottom, top = lower_curvatures(problem, x, y, at.xi)
         top = or_one(jnp.abs(top))
-        mean = jnp.sqrt(top * jnp.maximum(jnp.abs(bottom), FLATTEST * top))
+        mean = jnp.sqrt(top * jnp.maximum(jnp.abs(bottom), common.NEGLIGIBLE * top))
         method = dataclasses.replace(
             self,
-            r=given(self.r, R_FACTOR * or_one(common.upper_curvature(seen)) / mean, dtype),
+            r=given(self.r, or_one(common.upper_curvature(seen)) / mean, dtype),
             m=given(self.m, M_FACTOR * top, dtype),
             scales=scales,
             eps=jnp.asarray(self.eps, dtype),
             tau=jnp.asarray(self.tau, dtype),
-            eps_last=given(self.eps_last, jnp.maximum(LAST, jnp.finfo(dtype).eps ** 0.25), dtype),
+            eps_last=given(self.eps_last, jnp.maximum(LAST_EPS, jnp.finfo(dtype).eps ** 0.25), dtype),
         )
         return Prepared(method, Inner(y, y, jnp.zeros((), dtype)), {})
 
@@ -153,7 +153,7 @@ class FirstOrderPenalty(Smoothed):
         rough = 10 * jnp.finfo(value.dtype).eps * (jnp.abs(upper) + steep + 2 * r * jnp.abs(lower))
         return Look(
             value=value,
-            noise=rough + PRECISE**2 * steep * found.residual,
+            noise=rough + INNER_TOL**2 * steep * found.residual,
             y=found.y,
             multipliers=user,
             inner=found,
@@ -172,7 +172,7 @@ class FirstOrderPenalty(Smoothed):
         """Both inner problems; written as one, so that the loop compiles once."""
         first, tree = jax.flatten_util.ravel_pytree(start.y)
         slope = tree_math.norm(jax.grad(problem.upper, 1)(x, start.y, at.zeta))
-        enough = PRECISE * or_one(slope) / r
+        enough = INNER_TOL * or_one(slope) / r
 
         def project(v: Vector) -> Vector:
             return jax.flatten_util.ravel_pytree(sets.project(problem.y_set, tree(v)))[0]
@@ -184,7 +184,7 @@ class FirstOrderPenalty(Smoothed):
                 y = tree(v)
                 return is_y.astype(r.dtype) * problem.upper(x, y, at.zeta) / r + _penalised(problem, x, y, m, at.xi)
 
-            end = accelerated(function, project, begin, SMOOTH * m, enough, self.inner_steps)
+            end = accelerated(function, project, begin, FIRST_SMOOTHNESS * m, enough, self.inner_steps)
             return None, (end.v, end.mapped)
 
         begins = jnp.stack([jax.flatten_util.ravel_pytree(start.z)[0], first])

@@ -20,7 +20,7 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._math import hypergradient as hyper
 from hierax._math.convexity import affine_rows, lower_curvatures
 from hierax._math.lower_level import SOLVED, LowerSolution
-from hierax._methods.common import as_arrays
+from hierax._methods.common import NOT_CONVEX_SHARE, as_arrays
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank, value_noise
 from hierax._problem.problem import Problem
 
@@ -113,7 +113,7 @@ class LinearRows(ImplicitGradient):
         name, (bottom, top) = type(self).__name__, lower_curvatures(problem, x, y, at.xi)
         doubts = {
             NOT_AFFINE.format(name): ~affine_rows(problem, x, y, jax.random.fold_in(key, 6)),
-            NOT_STRONGLY_CONVEX.format(name): ~(bottom > 1e-6 * jnp.abs(top)),
+            NOT_STRONGLY_CONVEX.format(name): ~(bottom > NOT_CONVEX_SHARE * jnp.abs(top)),
         }
         return super().prepared(problem, x, y, at, key)._replace(doubts=doubts)
 

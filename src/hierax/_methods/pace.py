@@ -34,20 +34,17 @@ from hierax._math.psi import Inner
 from hierax._math.spectrum import probe
 from hierax._problem.problem import Problem, Rows
 
-FIRST_WINDOW = 8.0  # steps
-GROWTH = 1.07  # of the windows, so that each is about a fifteenth of the run so far
-LENGTHEN, SHORTEN = 2.0, 4.0
-SAME_WAY = 0.7  # cosine of two mean directions from which on they point the same way ...
-STILL_STEEP = 0.5  # ... part of the earlier one that the later one must have kept along it ...
-STRAIGHT = 0.5  # ... and part of the squared directions, free of noise, that their mean must have kept
-CIRCLING = 0.25  # the same part, where directions that hardly change from step to step go round
-SMOOTH, TURNING = 0.5, -0.25  # mean cosine of consecutive directions: they hardly change, they undo each other
+FIRST_WINDOW = 8.0  # steps of the first window
+WINDOW_GROWTH = 1.07  # of the windows, so that each is about a fifteenth of the run so far
+SHORTEN = 4.0  # factor by which a step that was too long is divided
+SAME_WAY = 0.7  # cosine of two mean directions from which on they point the same way
+CIRCLING = 0.25  # part of the squared directions that their mean has kept, below which x goes round in a circle
+TURNING = -0.25  # mean cosine of consecutive directions, below which they undo each other
 FAST = 0.05  # part of the distance between y and w by which w may move per step
 REACH = 3.0  # a lengthened step is at most this many times as long as those of the window before
 BEGINNING = 1e-3  # part of a step whose length after the projection tells how far x would go without meeting a bound
 STILL = 1e-6  # a window whose steps were this much shorter than the estimated one moved by rounding alone
-KNOWN, FORGOTTEN = 0.5, 1.1  # a factor above this part of one that was too long is avoided; how that fades per window
-UNLIMITED = 1e12
+FORGOTTEN = 1.1  # growth per window of the largest factor that is tried, after one that was too long
 SLACK = 1.25  # by which curvature may exceed the estimate: the steps are half the longest stable ones
 
 
@@ -93,7 +90,7 @@ def first_pace(x: PyTree, below: Below) -> Pace:
     dtype = dtype_of(x, below.y)
     zero = jax.tree.map(jnp.zeros_like, x)
     one, none = jnp.ones((), dtype), jnp.zeros((2,), dtype)
-    return Pace(one, UNLIMITED * one, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
+    return Pace(one, jnp.inf * one, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
 
 
 def within_reach(pace: Pace, length: Scalar) -> Scalar:
@@ -146,13 +143,14 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
     )
     along, new, old = (product.astype(dtype) for product in products)
     steady = pace.turned[0] / or_one(pace.steps)  # mean square of the directions, without the noise of single steps
-    onward = (along > SAME_WAY * jnp.sqrt(new * old)) & (along > STILL_STEEP * old) & (new > STRAIGHT * steady)
-    circling = (new < CIRCLING * steady) & (pace.turned[0] > SMOOTH * pace.turned[1])
+    # On: the same way, at least half as steep along it, and half of the squared directions, free of noise, kept.
+    onward = (along > SAME_WAY * jnp.sqrt(new * old)) & (along > 0.5 * old) & (new > 0.5 * steady)
+    circling = (new < CIRCLING * steady) & (pace.turned[0] > 0.5 * pace.turned[1])  # directions hardly change
     back = _turning(pace) | (along < 0) | circling
-    change = jnp.where(back, 1 / SHORTEN, jnp.where(onward, LENGTHEN, 1.0))
+    change = jnp.where(back, 1 / SHORTEN, jnp.where(onward, 2.0, 1.0))
     change = jnp.where(speed > 0, jnp.clip(FAST / or_one(speed), 1 / SHORTEN, change), change)
-    longest = jnp.where(back, KNOWN * jnp.minimum(pace.factor, pace.longest), FORGOTTEN * pace.longest)
-    longest = jnp.clip(longest, 1.0, UNLIMITED)
+    longest = jnp.where(back, 0.5 * jnp.minimum(pace.factor, pace.longest), FORGOTTEN * pace.longest)
+    longest = jnp.maximum(longest, 1.0)
     zero = jax.tree.map(jnp.zeros_like, pace.total)
     return Pace(
         factor=jnp.clip(pace.factor * change, 1.0, longest).astype(dtype),
@@ -165,7 +163,7 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
         offset=jnp.zeros_like(pace.offset),
         moved=jnp.stack([jnp.zeros((), dtype), pace.moved[0] / or_one(pace.steps)]),
         steps=jnp.zeros_like(pace.steps),
-        length=(jnp.where(alarm, 1.0, GROWTH) * pace.length).astype(dtype),
+        length=(jnp.where(alarm, 1.0, WINDOW_GROWTH) * pace.length).astype(dtype),
     )
 
 

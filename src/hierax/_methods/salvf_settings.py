@@ -45,11 +45,9 @@ C1_FACTOR = 5.0  # c1 in units of (curvature of F) / sqrt(L_G mu_G), both in y
 C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
 C2_FACTOR = {"multiplier": 10.0, "quadratic": 100.0}  # c2 in units of c1 L_G / ||J||^2
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
-TAU = 0.1
-X_DECAY = 2.0  # a of the x-step, alpha_k = min(1, a (k+1)^(-1/3)) / L; that of y is 1.5
+TAU = 0.1  # step of the outer multiplier nu
 Z_STEP = {False: 0.3, True: 1.0}  # in units of 1/(c1 gamma2); z is lam where that has no noise and y follows it
-KAPPA = 10.0  # of Storm, measured where ...
-KAPPA_CURVATURE = 9.0  # ... the lower level's curvature in x was 8 + 1: the toy with gamma = 1
+KAPPA_CURVATURE = 9.0  # curvature in x of the lower level on which Storm's kappa was measured: the toy with gamma = 1
 
 
 REPAIR = Rule(
@@ -248,7 +246,7 @@ def _steps(method: SALVFSettings, weights: Weights, smooth_x: Scalar, smooth_y: 
     asked = method.steps or Steps()
     gamma = jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
     return Steps(
-        x=filled_rule(asked.x, Decay(1 / smooth_x, X_DECAY), dtype),
+        x=filled_rule(asked.x, Decay(1 / smooth_x, a=2.0), dtype),
         y=filled_rule(asked.y, Decay(1 / smooth_y), dtype),
         z=filled_rule(asked.z, Z_STEP[bool(method.follow)] / (weights.c1 * gamma), dtype),
     )
@@ -271,7 +269,7 @@ def _direction(
         beta = 1 / first**2
     return dataclasses.replace(
         direction,
-        kappa=given(direction.kappa, KAPPA, dtype),
+        kappa=given(direction.kappa, Storm.kappa, dtype),
         beta=None if beta is None else given(beta, 0.0, dtype),
         unit=given(direction.unit, moving / KAPPA_CURVATURE, dtype),
     )

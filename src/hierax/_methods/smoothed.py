@@ -270,7 +270,7 @@ def _probed(
     def visit(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, Look]]:
         found = method.look(problem, x, inner, this, at)
         d = method.slope(problem, x, found, this, at)
-        step = line_search.PROBE * size / or_one(tree_math.norm(d))
+        step = line_search.PROBE_LENGTH * size / or_one(tree_math.norm(d))
         return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
 
     _, (xs, ds, both) = jax.lax.scan(visit, x0, None, length=2)  # a loop, so that the solver compiles once
