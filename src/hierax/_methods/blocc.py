@@ -34,6 +34,8 @@ from hierax._math import curvature as estimate
 from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
 from hierax._methods import common
 from hierax._methods.common import (
+    GAP_WEIGHT,
+    NEGLIGIBLE,
     FromLowerSolution,
     Iterate,
     PublishedMethod,
@@ -199,13 +201,9 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
     def _filled(self, problem: Problem, seen: StartLook, weakest: Scalar, dtype: jnp.dtype) -> "BLOCC":
         """Every unset number from the norms at the start; `weakest` is the smallest curvature of G in y."""
         at, tiny = seen.curvature, jnp.finfo(dtype).tiny
-        mean = jnp.sqrt(
-            jnp.maximum(at.lower_yy * jnp.clip(weakest, common.NEGLIGIBLE * at.lower_yy, at.lower_yy), tiny)
-        )
+        mean = jnp.sqrt(jnp.maximum(at.lower_yy * jnp.clip(weakest, NEGLIGIBLE * at.lower_yy, at.lower_yy), tiny))
         curved_upper = common.upper_curvature(at)
-        c = given(
-            self.c, jnp.where(curved_upper > tiny, common.GAP_WEIGHT * curved_upper / mean, common.GAP_WEIGHT), dtype
-        )
+        c = given(self.c, jnp.where(curved_upper > tiny, GAP_WEIGHT * curved_upper / mean, GAP_WEIGHT), dtype)
         # y*(x) moves with G's mixed derivatives and with the constraints; its curvature is left out.
         speed = jnp.maximum(at.response / mean, (at.jacobian_x / or_one(at.jacobian_y)) ** 2)
         smoothness = or_one(given(self.smoothness, at.upper_xx + curved_upper * speed, dtype), tiny)

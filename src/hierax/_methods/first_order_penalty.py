@@ -39,9 +39,7 @@ from hierax._run.reports import Advice
 
 M_FACTOR = 1e-2  # m eps^2 in units of L_G
 LAST_EPS = 1e-3  # eps_last, if the precision allows: rounding enters d multiplied by r m, which grows like eps^-3
-FIRST_SMOOTHNESS = (
-    3.0  # first L of the inner steps, in units of m: that of one violated row, and of G (doubled where it is more)
-)
+FIRST_L = 3.0  # L of the first inner step, in units of m: that of one violated row, and of G (doubled where it is more)
 INNER_TOL = 1e-4  # gradients of the inner problems end at this part of the slope of F over r: d is then off by as much
 
 
@@ -184,7 +182,7 @@ class FirstOrderPenalty(Smoothed):
                 y = tree(v)
                 return is_y.astype(r.dtype) * problem.upper(x, y, at.zeta) / r + _penalised(problem, x, y, m, at.xi)
 
-            end = accelerated(function, project, begin, FIRST_SMOOTHNESS * m, enough, self.inner_steps)
+            end = accelerated(function, project, begin, FIRST_L * m, enough, self.inner_steps)
             return None, (end.v, end.mapped)
 
         begins = jnp.stack([jax.flatten_util.ravel_pytree(start.z)[0], first])

@@ -45,6 +45,7 @@ REACH = 3.0  # a lengthened step is at most this many times as long as those of 
 BEGINNING = 1e-3  # part of a step whose length after the projection tells how far x would go without meeting a bound
 STILL = 1e-6  # a window whose steps were this much shorter than the estimated one moved by rounding alone
 FORGOTTEN = 1.1  # growth per window of the largest factor that is tried, after one that was too long
+MAX_FACTOR = 1e12  # of the x-step; finite, as every number of a state has to be
 SLACK = 1.25  # by which curvature may exceed the estimate: the steps are half the longest stable ones
 
 
@@ -90,7 +91,7 @@ def first_pace(x: PyTree, below: Below) -> Pace:
     dtype = dtype_of(x, below.y)
     zero = jax.tree.map(jnp.zeros_like, x)
     one, none = jnp.ones((), dtype), jnp.zeros((2,), dtype)
-    return Pace(one, jnp.inf * one, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
+    return Pace(one, MAX_FACTOR * one, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
 
 
 def within_reach(pace: Pace, length: Scalar) -> Scalar:
@@ -150,7 +151,7 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
     change = jnp.where(back, 1 / SHORTEN, jnp.where(onward, 2.0, 1.0))
     change = jnp.where(speed > 0, jnp.clip(FAST / or_one(speed), 1 / SHORTEN, change), change)
     longest = jnp.where(back, 0.5 * jnp.minimum(pace.factor, pace.longest), FORGOTTEN * pace.longest)
-    longest = jnp.maximum(longest, 1.0)
+    longest = jnp.clip(longest, 1.0, MAX_FACTOR)
     zero = jax.tree.map(jnp.zeros_like, pace.total)
     return Pace(
         factor=jnp.clip(pace.factor * change, 1.0, longest).astype(dtype),
