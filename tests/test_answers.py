@@ -11,7 +11,7 @@ import pytest
 import hierax as hx
 from hierax._compile.fingerprint import fingerprint
 from hierax._run import answers
-from hierax._run.verifying import verify
+from hierax._run.answers import verify
 
 
 def stated(slope=2.0, matrix=((1.0, 0.0), (0.0, 1.0)), high=1.0, rows=((1.0,), (2.0,)), bent=False):

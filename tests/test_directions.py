@@ -14,7 +14,7 @@ from cases import EXACT
 import hierax as hx
 from hierax._math.curvature import Curvature
 from hierax._math.psi import Point, PsiGradient
-from hierax._methods.salvf_defaults import filled
+from hierax._methods.salvf_settings import filled
 from hierax.extend import Rows
 
 MULTIPLIER = hx.Multipliers(None, None, None)

@@ -1,4 +1,4 @@
-"""Lower levels without matrices: the route of `Auto`, and what the certificate says; the parts: test_linear_solvers.py."""
+"""Lower levels without matrices: the route of `Auto` and the certificate; the parts are in test_linear_solvers.py."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -7,8 +7,7 @@ import pytest
 
 import hierax as hx
 from hierax._math.psi import Inner
-from hierax._methods.pace import REACH, SHORTEN, Below, first_pace, paced, within_reach
-from hierax._methods.watch import SLACK, first_watch, looked
+from hierax._methods.pace import REACH, SHORTEN, SLACK, Below, first_pace, first_watch, looked, paced, within_reach
 from hierax.extend import Rows
 
 

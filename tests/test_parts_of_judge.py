@@ -12,8 +12,8 @@ from hierax import certify
 from hierax._compile import programs
 from hierax._compile.bound import Bound
 from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.programs import Programs
 from hierax._engine.units import lengths_of
-from hierax._judge import certifying as judge
 from hierax._judge.keeping import nearest_kept
 from hierax._judge.point import judge_in, judge_point, relative_gap
 
@@ -107,14 +107,15 @@ def test_the_nearest_y_that_keeps_the_rows():
 def test_too_large(monkeypatch):
     """Without matrices a convex lower level leaves nothing open here, one that is not convex leaves the upper level."""
     dense = certify(TOY.problem, 1.5, 1.5)
-    monkeypatch.setattr(judge, "fits", lambda setting: False)
+    monkeypatch.setattr(Programs, "large", True)
+    monkeypatch.setattr(Programs, "by_table", False)
     free = certify(TOY.problem, 1.5, 1.5)
     assert free.hypergradient_norm == pytest.approx(dense.hypergradient_norm, rel=1e-6)
     assert free.verdict() == dense.verdict() == "no"
     bent = family(hessian=(1.0, -1.0), push=(1.0, 0.5), rows=[[0.0, 1.0], [0.0, -1.0]], level=(1.0, 1.0))
     certificate = certify(bent, 1.0, at(1.0, 1.0))
     assert certificate.hypergradient_norm is None
-    assert certificate.notes["hypergradient_norm"].startswith("not computed: too large")
+    assert certificate.notes["hypergradient_norm"].startswith("not computed: the KKT matrix")
     assert f"stationarity above is not known: {certificate.notes['hypergradient_norm']}." in certificate.reasons()
 
 

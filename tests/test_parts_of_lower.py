@@ -14,10 +14,10 @@ import hierax as hx
 from hierax import Conic, InputError
 from hierax._lower import cones as _cones
 from hierax._lower import conic
-from hierax._lower.accelerated import accelerated
-from hierax._lower.central import central_point
 from hierax._math.lower_level import level_at
 from hierax._math.scatter import cover, unit_cube
+from hierax._methods.accelerated import accelerated
+from hierax._methods.central import central_point
 from hierax._problem import sets
 from hierax.extend import INACCURATE, INFEASIBLE, SOLVED
 from hierax.problems import toy

@@ -11,7 +11,7 @@ from cases import same
 from scipy import stats
 
 import hierax as hx
-from hierax._methods.salvf import structured
+from hierax._methods.salvf_settings import structured
 from hierax._problem import samples
 
 KEY = jax.random.key(3)

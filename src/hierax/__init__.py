@@ -17,12 +17,11 @@ from hierax._compile.kept import cache, cache_where_the_environment_says
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certify
 from hierax._judge.check import check
-from hierax._lower.augmented import ALM
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.conic import Conic
 from hierax._lower.exact import Exact
-from hierax._lower.maxmin import MaxMin
 from hierax._lower.salm import SALM
+from hierax._methods.augmented import ALM
 from hierax._methods.barrier import Barrier
 from hierax._methods.blocc import BLOCC
 from hierax._methods.directions import Plain, Storm
@@ -31,6 +30,7 @@ from hierax._methods.gaffa import BiCGAFFA
 from hierax._methods.gam import GAM
 from hierax._methods.igal import IGAL
 from hierax._methods.lvhba import LVHBA
+from hierax._methods.maxmin import MaxMin
 from hierax._methods.moreau import Moreau
 from hierax._methods.salvf import SALVF, SALVF_VR
 from hierax._methods.sigd import SIGD
@@ -38,6 +38,7 @@ from hierax._methods.steps import Decay, Steps
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Finite, Sampler, Stream
 from hierax._problem.sets import AbstractSet, Ball, Box, Free, NonNegative, Simplex
+from hierax._run import solution as _solution
 from hierax._run.call import Info
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution, Solutions
@@ -111,6 +112,7 @@ datasets = _lazy("hierax.datasets")  # deprecated, so not in __all__
 estimators = _lazy("hierax.estimators")
 extend = _lazy("hierax.extend")
 problems = _lazy("hierax.problems")
+_solution.reports = _lazy("hierax.reports")  # for `sol.report` and `sol.plot`
 
 cache_where_the_environment_says()
 

@@ -24,7 +24,7 @@ from hierax._run.callbacks import Guarded, guarded, raise_error_of
 from hierax._run.clock import Clock, Interrupted, OutOfTime, patience_of
 from hierax._run.device import Output
 from hierax._run.identity import identity_of
-from hierax._run.method import AbstractSolver
+from hierax._run.method import AbstractMethod
 from hierax._run.notes import CHECKPOINT_SECONDS, notes_in
 from hierax._run.prepare import Prepared, prepare, split_start
 from hierax._run.processes import Processes
@@ -41,7 +41,7 @@ def solve(
     problem: Problem,
     x0: PyTree,
     y0: PyTree,
-    method: AbstractSolver | None = None,
+    method: Auto | AbstractMethod | None = None,
     *,
     max_steps: int | None = None,
     seconds: float | None = None,
@@ -133,7 +133,7 @@ def solve_many(
     problem: Problem,
     x0s: PyTree,
     y0s: PyTree,
-    method: AbstractSolver | None = None,
+    method: Auto | AbstractMethod | None = None,
     *,
     max_steps: int | None = None,
     seconds: float | None = None,
@@ -210,7 +210,7 @@ def solve_many(
 
 
 def _run(
-    problem: Problem, x0: PyTree, y0: PyTree, asked: AbstractSolver | None, call: Call, many: bool
+    problem: Problem, x0: PyTree, y0: PyTree, asked: Auto | AbstractMethod | None, call: Call, many: bool
 ) -> Solution | Solutions:
     """Prepare the problem and let the method run on it; Ctrl-C and a silent stream end what waits."""
     refuse_to_be_traced("solve", (x0, y0, problem, asked, call.seed))
@@ -222,7 +222,7 @@ def _run(
         try:
             prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.notes.kept, call.mesh)
             with _kept(prepared, asked, call):
-                found = run_steps(prepared, None, call) if asked is None else asked.run(prepared, call)
+                found = asked.run(prepared, call) if isinstance(asked, Auto) else run_steps(prepared, asked, call)
             return changed(found, arguments=call.arguments())
         except Interrupted:
             raise KeyboardInterrupt from None
@@ -242,7 +242,7 @@ def _run(
 
 
 @contextmanager
-def _kept(prepared: Prepared, asked: AbstractSolver | None, call: Call) -> Iterator[None]:
+def _kept(prepared: Prepared, asked: Auto | AbstractMethod | None, call: Call) -> Iterator[None]:
     """Within it the call's folder of checkpoints is open; afterwards it holds what was done, however the call ended."""
     journal = call.notes.journal
     if journal.path is None or journal.is_open:
@@ -291,7 +291,7 @@ def _nothing_done(
     problem: Problem,
     x0: PyTree,
     y0: PyTree,
-    asked: AbstractSolver | None,
+    asked: Auto | AbstractMethod | None,
     call: Call,
     seconds: float | None,
     many: bool,
@@ -304,7 +304,9 @@ def _nothing_done(
     return _unmoved(problem, x0, y0, method, call, status)
 
 
-def _unmoved(problem: Problem, x0: PyTree, y0: PyTree, method: AbstractSolver, call: Call, status: Status) -> Solution:
+def _unmoved(
+    problem: Problem, x0: PyTree, y0: PyTree, method: Auto | AbstractMethod, call: Call, status: Status
+) -> Solution:
     """The start as the solution."""
     with float64():
         (x, x_rest), (y, y_rest) = split_variable("x0", x0), split_variable("y0", y0)
@@ -321,12 +323,12 @@ def _unmoved(problem: Problem, x0: PyTree, y0: PyTree, method: AbstractSolver, c
     )
 
 
-def _solver(method: object, state: State | None) -> AbstractSolver | None:
+def _solver(method: object, state: State | None) -> Auto | AbstractMethod | None:
     """The solver that was asked for; None: the method of the state to go on from."""
     if method is None:
         return Auto() if state is None else None
-    if isinstance(method, type) and issubclass(method, AbstractSolver):
+    if isinstance(method, type) and issubclass(method, Auto | AbstractMethod):
         raise InputError(f"method: got the class {method.__name__}; write hx.{method.__name__}().")
-    if not isinstance(method, AbstractSolver):
+    if not isinstance(method, Auto | AbstractMethod):
         raise InputError(f"method: needs hx.SALVF(...) or another method of hierax, got {type(method).__name__}.")
     return method

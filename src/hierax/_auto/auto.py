@@ -28,8 +28,8 @@ from hierax._engine.segments import not_convex
 from hierax._judge.inspection import fits
 from hierax._judge.retraining import is_trained
 from hierax._math.lower_level import layout_of
-from hierax._methods.salvf import SALVF
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
+from hierax._run.batches import default_batches
 from hierax._run.call import Call
 from hierax._run.callbacks import Guarded
 from hierax._run.method import AbstractSolver
@@ -115,7 +115,7 @@ class Auto(AbstractSolver):
         return solution
 
     def _solved(self, prepared: Prepared, seed: int, call: Call) -> Solution:
-        check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
+        check_batches_fit(prepared, default_batches(prepared.bound.problem))
         seconds = call.seconds or self.seconds or FEWER_ROWS_SECONDS
         by_rows = self.route is None and self.samples is None and call.max_steps is None
         route, reason, few = choose_route(prepared, seed, by_rows and seconds >= FEWER_ROWS_SECONDS)

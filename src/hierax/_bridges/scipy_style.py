@@ -21,7 +21,7 @@ from hierax._base.trees import on_device
 from hierax._bridges.scipy_rows import Constraint, Function, box_of, check_limits, constraints_of, optimize, shape_of
 from hierax._methods.registry import METHODS
 from hierax._problem.problem import Problem, nothing
-from hierax._run.method import AbstractSolver
+from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
 from hierax.solving import solve
@@ -51,7 +51,7 @@ def minimize_bilevel(
     upper_constraints: Constraints = (),
     bounds_x: BoundsLike = None,
     bounds_y: BoundsLike = None,
-    method: str | AbstractSolver | None = None,
+    method: str | Auto | AbstractMethod | None = None,
     tol: float | None = None,
     options: Mapping[str, object] | None = None,
 ) -> OptimizeResult:
@@ -170,10 +170,10 @@ def _both_sides(constraints: list[Constraint]) -> Callable[[Array, Array], PyTre
     return rows
 
 
-def _method(given: str | AbstractSolver | None) -> AbstractSolver | None:
+def _method(given: str | Auto | AbstractMethod | None) -> Auto | AbstractMethod | None:
     if not isinstance(given, str):
         return given
-    known: dict[str, Callable[[], AbstractSolver]] = {"auto": Auto, **METHODS}
+    known: dict[str, Callable[[], Auto | AbstractMethod]] = {"auto": Auto, **METHODS}
     if given.lower() not in known:
         raise InputError(f"method={given!r}: is unknown; choose {', '.join(known)}, or None.")
     return known[given.lower()]()

@@ -108,7 +108,7 @@ def _refuse(lower: object, multipliers: object, state: object) -> None:
         raise InputError(f"lower={lower!r}: needs a lower solver, for example hx.Exact() or hx.Conic(), or None.")
     if multipliers is not None and not isinstance(multipliers, Multipliers):
         raise InputError(f"multipliers={multipliers!r}: needs hx.Multipliers, as in sol.multipliers, or None.")
-    if state is not None and not hasattr(state, "psi_penalty"):
+    if state is not None and not isinstance(state, RunState):
         raise InputError(f"state={state!r}: needs the state of a run, sol.state, or None.")
 
 

@@ -4,7 +4,8 @@ The history of a run has the same measure from the run's own batches and inner l
 What Psi was made of comes from the run as a plain `Penalty`: no method is known here.
 """
 
-from typing import NamedTuple, Protocol
+import abc
+from typing import NamedTuple
 
 import jax
 import jax.flatten_util
@@ -41,13 +42,17 @@ class Penalty(NamedTuple):
     top: Rows | None = None
 
 
-class RunState(Protocol):
-    """What is asked of the state of a run."""
+class RunState(abc.ABC):
+    """What is asked of the state of a run: its base class, so that this room need not know what else is in it."""
+
+    __slots__ = ()
 
     @property
-    def method(self) -> object:
-        """The method of the run."""
+    @abc.abstractmethod
+    def method_name(self) -> str:
+        """The name of the method's class."""
 
+    @abc.abstractmethod
     def psi_penalty(self) -> Penalty | None:
         """What Psi was made of; None for methods without Psi."""
 
@@ -58,7 +63,7 @@ def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState
         return Fields({}, {"stationarity": "belongs to a run: sol.certificate, or certify(..., state=sol.state)"})
     made_of = state.psi_penalty()
     if made_of is None:
-        return Fields({}, {"stationarity": f"Psi is SALVF's, not {type(state.method).__name__}'s"})
+        return Fields({}, {"stationarity": f"Psi is SALVF's, not {state.method_name}'s"})
     penalty = doubled_on_host(made_of)
     exact = float(penalty.weights.gamma2) == 0.0
 

@@ -44,13 +44,13 @@ from hierax._math.scatter import cover, unit_cube
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 
-PENALTY = 30.0  # first penalty, in units of curvature of G per squared gradient of the row
-PROXIMAL = 1e-4  # first proximal weight, in units of curvature of G
-GROWTH = 10.0  # of the penalty, and decrease of the proximal weight, where an outer step gained less than ...
-GAIN = 0.1  # ... this factor
-INNER = 0.5  # phi is minimised well enough when its gradient is this small against what the outer step will change
-FAR = 1e8  # an iterate this many lengths away has run off
-OUT_OF_SIGHT, NEARLY = 1e20, 1e-2  # beyond this distance rows may be violated by so much of it
+FIRST_PENALTY = 30.0  # first penalty, in units of curvature of G per squared gradient of the row
+FIRST_PROXIMAL = 1e-4  # first proximal weight, in units of curvature of G
+GROWTH = 10.0  # factor of the penalty, and divisor of the proximal weight, after a slow outer step
+SLOW = 0.1  # an outer step is slow where what it changes does not fall to this share of the last change
+RUN_OFF = 1e8  # an iterate this many lengths away has run off
+ROUNDED_AWAY = 1e20  # distance beyond which rounding alone moves rows, ...
+ROUNDED_SHARE = 1e-2  # ... and share of it by which they may be violated there
 RUNNING = -1  # the status until the loop ends
 
 
@@ -277,7 +277,7 @@ def begun(start: Vector, mu: RowVector) -> State:
         steps=jnp.asarray(-1, jnp.int32),
         stuck=jnp.asarray(True),
         damping=0 * one,
-        phi=_Phi(start, mu, unknown, PENALTY * one, PROXIMAL * one),
+        phi=_Phi(start, mu, unknown, FIRST_PENALTY * one, FIRST_PROXIMAL * one),
         moved_mu=jnp.inf * one,
         moved_v=jnp.inf * one,
         at_start=one,
@@ -293,7 +293,7 @@ def continued(
     newton: Newton,
     until: Int[Array, ""] | None = None,
 ) -> State:
-    """The loop from where it stands, to its end or `until` so many Newton steps were made (None: to its end)."""
+    """The loop from where it stands, to its end, or at most to the Newton step `until`."""
 
     def unfinished(state: State) -> Bool[Array, ""]:
         running = state.status == RUNNING
@@ -326,11 +326,12 @@ def _outer_step(level: Level, state: State, start: Vector, tol: Scalar, max_step
     moved_mu = jnp.where(first, jnp.inf, jnp.max(jnp.abs(mu - phi.mu) / (phi.weights * phi.units.row), initial=0.0))
     moved_v = jnp.where(first, jnp.inf, jnp.max(jnp.abs(pulled), initial=0.0))
     small = 0.1 * tol * phi.units.slope / phi.units.curvature
-    ready = state.stuck | (inner <= jnp.maximum(INNER * jnp.maximum(moved_mu, moved_v), small))
+    # phi is minimised well enough where its gradient is half of what the outer step will change.
+    ready = state.stuck | (inner <= jnp.maximum(0.5 * jnp.maximum(moved_mu, moved_v), small))
 
     # What moved by less than the tolerance is not slow: a penalty raised for rounding errors only spoils the Hessian.
-    slow_mu = moved_mu > jnp.maximum(GAIN * state.moved_mu, 0.01 * tol * units.length)
-    slow_v = moved_v > GAIN * state.moved_v
+    slow_mu = moved_mu > jnp.maximum(SLOW * state.moved_mu, 0.01 * tol * units.length)
+    slow_v = moved_v > SLOW * state.moved_v
     # Beyond the largest penalty rounding in a row, times the penalty, exceeds the tolerance.
     largest = 0.2 * tol * units.slope / (units.curvature * eps * jnp.maximum(1.0, jnp.max(jnp.abs(v), initial=0.0)))
     grown = jnp.where(slow_mu, jnp.minimum(GROWTH * phi.penalty, largest), phi.penalty)
@@ -405,7 +406,7 @@ def _hopeless(
 def _gone(v: Vector, start: Vector, violation: RowVector) -> Bool[Array, ""]:
     """Whether v has run off along feasible points."""
     distance = jnp.max(jnp.abs(v), initial=0.0)
-    far = distance > FAR * jnp.maximum(1.0, jnp.max(jnp.abs(start), initial=0.0))
-    share = jnp.where(distance > OUT_OF_SIGHT, NEARLY, CLEAR)  # so far out rounding alone moves rows
+    far = distance > RUN_OFF * jnp.maximum(1.0, jnp.max(jnp.abs(start), initial=0.0))
+    share = jnp.where(distance > ROUNDED_AWAY, ROUNDED_SHARE, CLEAR)
     feasible = jnp.max(jnp.abs(violation), initial=0.0) <= share * distance
     return far & feasible

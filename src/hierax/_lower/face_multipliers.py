@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from hierax._math.lower_level import Level, RowVector
 
-FACE_STEPS = 20
+MAX_FACE_STEPS = 20  # conjugate gradient steps
 CLEAR = 1e-6  # violations (in lengths) below this are never called infeasible, slacks below it are none
 
 
@@ -24,5 +24,5 @@ def with_faces(level: Level, mu: RowVector) -> RowVector:
     def normal(m: RowVector) -> RowVector:
         return jnp.where(active, push(pull(jnp.where(active, m, 0.0))[0]), m)
 
-    faces, _ = jax.scipy.sparse.linalg.cg(normal, jnp.where(active, -push(gradient), 0.0), maxiter=FACE_STEPS)
+    faces, _ = jax.scipy.sparse.linalg.cg(normal, jnp.where(active, -push(gradient), 0.0), maxiter=MAX_FACE_STEPS)
     return level.signed(mu + jnp.where(active, faces, 0.0))

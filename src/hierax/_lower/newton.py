@@ -10,10 +10,10 @@ from hierax._base.constants import ARMIJO
 from hierax._math.kkt_residual import Units
 from hierax._math.lower_level import Vector
 
-CG_STEPS = 500
-SHORTEST = 2.0**-44  # step below which the line search gives up: minimised as far as rounding allows
-FLOOR = 1e-13  # eigenvalues below this part of the largest count as this
-LONGEST = 10.0  # step along one eigenvector, in sizes of y
+MAX_CG_STEPS = 500  # conjugate gradient steps per Newton step
+SHORTEST_STEP = 2.0**-44  # step below which the line search gives up: minimised as far as rounding allows
+LEAST_EIGENVALUE = 1e-13  # share of the largest that every eigenvalue is at least taken for
+LONGEST_STEP = 10.0  # step along one eigenvector, in sizes of y
 
 Newton = Callable[[Callable[[Vector], Vector], Vector, Scalar, Units, Vector], tuple[Vector, Bool[Array, ""]]]
 """(product with the Hessian, gradient, damping, units, point) -> (direction, whether the Hessian failed to give one)"""
@@ -47,8 +47,8 @@ def eigenvectors(
     failed = ~jnp.all(jnp.isfinite(hessian))
     hessian = jnp.where(failed, units.curvature * jnp.eye(slope.size, dtype=slope.dtype), hessian)
     values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
-    magnitudes = jnp.maximum(jnp.abs(values), FLOOR * jnp.max(jnp.abs(values)) + jnp.finfo(slope.dtype).tiny)
-    longest = LONGEST * (units.length + jnp.max(jnp.abs(v)))
+    magnitudes = jnp.maximum(jnp.abs(values), LEAST_EIGENVALUE * jnp.max(jnp.abs(values)) + jnp.finfo(slope.dtype).tiny)
+    longest = LONGEST_STEP * (units.length + jnp.max(jnp.abs(v)))
     along = jnp.clip(-(vectors.T @ slope) / magnitudes, -longest, longest)
     return vectors @ along, failed
 
@@ -60,7 +60,7 @@ def conjugate_gradients(
     del v
     enough = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope) / units.slope))
     direction, _ = jax.scipy.sparse.linalg.cg(
-        lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=CG_STEPS
+        lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=MAX_CG_STEPS
     )
     downhill = jnp.vdot(direction, slope) < 0
     return jnp.where(downhill, direction, -slope / units.curvature), ~downhill
@@ -86,7 +86,7 @@ def armijo(
         length, reached, after = carry
         lower = reached <= here[0] + ARMIJO * length * slope
         flatter = (reached <= here[0] + noise) & (after <= (2 * ARMIJO - 1) * slope)
-        return ~(lower | flatter) & (length > SHORTEST)
+        return ~(lower | flatter) & (length > SHORTEST_STEP)
 
     def halve(carry: tuple[Scalar, Scalar, Scalar]) -> tuple[Scalar, Scalar, Scalar]:
         length = 0.5 * carry[0]
@@ -95,5 +95,5 @@ def armijo(
 
     high = jnp.full((), jnp.inf, v.dtype)
     length, _, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), high, high))
-    stuck = length <= SHORTEST
+    stuck = length <= SHORTEST_STEP
     return jnp.where(stuck, v, v + length * direction), stuck

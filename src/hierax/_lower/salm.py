@@ -30,7 +30,7 @@ from hierax._problem.problem import Problem, Rows
 
 START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
 LOOKED_AT = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1000.0, 100.0))  # (k, j) at which a step rule is tried out
-TOO_MUCH = 4.0  # residual, relative to the first one, at which a round of the first lower solve is undone
+MAX_RESIDUAL_GROWTH = 4.0  # residual, relative to the first one, at which a round of the first lower solve is undone
 
 
 INNER_STEP = Rule(
@@ -158,7 +158,7 @@ class SALM(eqx.Module):
         zero = jax.tree.map(jnp.zeros_like, problem.rows(x, y))
         xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0, 0], plans))
         gradient = saddle_gradient(problem, x, zero, y, zero, gamma1, gamma2, xi)
-        most = TOO_MUCH * tree_math.norm(gradient_mapping(problem.y_set, y, gradient.w, rounds.eta_max))
+        most = MAX_RESIDUAL_GROWTH * tree_math.norm(gradient_mapping(problem.y_set, y, gradient.w, rounds.eta_max))
 
         def body(carry: tuple[PyTree, Rows, Scalar], plan: PyTree) -> tuple[tuple[PyTree, Rows, Scalar], None]:
             w, z, share = carry

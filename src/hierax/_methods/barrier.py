@@ -6,7 +6,7 @@ r"""Barrier (Tsaknakis, Khanduri, Hong, ICASSP 2023; Jiang, Li, Hong, Zhang 2024
 y_t is smooth wherever a Slater point exists, whatever rows are active at t = 0, and t / (-H_i) tends to the multiplier.
 t is halved after every line search (where f is sampled: every step) until t_last. F(x, y_t(x)) misses F(x, y*(x)) by
 O(t). Every y is strictly inside: the inner Newton method never leaves the interior, and starts from a Slater point that
-a phase one finds where x has moved the rows (`hierax._lower.central`). Equalities have no interior and are refused.
+a phase one finds where x has moved the rows (`hierax._methods.central`). Equalities have no interior and are refused.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ from jaxtyping import PRNGKeyArray, PyTree, Scalar
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, check_settings, in_interval
 from hierax._base.trees import Number, dtype_of, given, or_one, size
-from hierax._lower.central import barrier, interior_point
-from hierax._lower.central import central_point as centre
 from hierax._math.hypergradient import MOST, upper_gradient_y
 from hierax._math.lower_level import Vector, continued_outside, layout_of, level_at
-from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, power_of, value_noise
+from hierax._methods.central import barrier, interior_point
+from hierax._methods.central import central_point as centre
+from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice, value_noise
 from hierax._problem.problem import Problem
 from hierax._run.reports import Advice
 
@@ -50,11 +50,7 @@ class Barrier(Smoothed):
         t_last: the smallest weight; None: that unit times the root of the rounding unit (1.5e-8 in double precision).
             F is off by O(t_last).
         shrink: t of a line search over t of the one before, in (0, 1).
-        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
-            step 1/L where it is sampled.
-        batch_zeta: samples of zeta per step.
-        batch_xi: not used: the lower level is solved on all of xi.
-        smoothness: 1/step of the stationarity measure; None: that of the current step length.
+        eta, batch_zeta, batch_xi, smoothness: as in `GAM`.
 
     Examples:
         >>> import hierax as hx
@@ -79,11 +75,7 @@ class Barrier(Smoothed):
     t_last: Number = None
     shrink: Number = 0.5
 
-    advice: ClassVar[Advice] = Advice(
-        bring_y_closer="a smaller t_last brings it closer",
-        shorten_steps="Give a smaller eta, or leave it unset.",
-        lengthen_x_step="lengthen its step, hx.Barrier(eta=...).",
-    )
+    advice: ClassVar[Advice] = eta_advice("Barrier", "a smaller t_last brings it closer")
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
@@ -114,7 +106,7 @@ class Barrier(Smoothed):
 
     def weight(self, this: Round) -> Scalar:
         """t of a line search."""
-        return jnp.maximum(power_of(this.number, self.t, self.shrink), self.t_last)
+        return jnp.maximum(self.t * self.shrink ** this.number.astype(self.t.dtype), self.t_last)
 
     def look(self, problem: Problem, x: PyTree, inner: PyTree, this: Round, at: Samples) -> Look:
         """F(x, y_t(x)); the distance to y*(x) is the length of the rest of the path, t dy_t/dt, to first order."""

@@ -30,11 +30,21 @@ from hierax._base.schedules import is_transformation
 from hierax._base.settings import POSITIVE, check_settings, instance_of
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.maxmin import MaxMin, Place, norms_of, with_steps
 from hierax._math import curvature as estimate
 from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
 from hierax._methods import common
-from hierax._methods.common import FromLowerSolution, Iterate, StartLook, StepTaken, WithSmoothness, as_arrays
+from hierax._methods.common import (
+    GAP_WEIGHT,
+    NEGLIGIBLE,
+    FromLowerSolution,
+    Iterate,
+    PublishedMethod,
+    StartLook,
+    StepTaken,
+    WithSmoothness,
+    as_arrays,
+)
+from hierax._methods.maxmin import MaxMin, Place, norms_of, with_steps
 from hierax._methods.steps import (
     Decay,
     StepRule,
@@ -50,11 +60,9 @@ from hierax._problem.samples import Tickets
 from hierax._run.batches import look_at
 from hierax._run.reports import Advice, Begun, Metrics, Residual, RunCosts
 
-C_FACTOR = 100.0  # c in units of (curvature of F) / sqrt(L_G mu_G): y_F is off by 1/100 of what SALVF's c1 would allow
 START_ROUNDS = 10  # the first lower solve by MaxMin is this many times longer
-FIRST = 0.1  # the first x-step of the adaptive rule, in units of 1/L_x
-GROWTH = 1.2  # the adaptive x-step grows at most by this factor per step
-X_DECAY = 2.0  # a of the sampled x-step, eta_k = min(1, a (k+1)^(-1/3)) / L_x
+FIRST_X_STEP = 0.1  # the first x-step of the adaptive rule, in units of 1/L_x
+X_STEP_GROWTH = 1.2  # the adaptive x-step grows at most by this factor per step
 
 
 class Adaptive(eqx.Module):
@@ -76,7 +84,7 @@ class Adaptive(eqx.Module):
         moved, turned = (tree_math.norm(tree_math.sub(a, b)) for a, b in ((x, before), (d, d_before)))
         known = (step > 0) & (moved > 0) & (turned > 0)
         local = jnp.where(known, moved / jnp.where(known, 2 * turned, 1.0), jnp.inf)
-        return jnp.where(step == 0, self.first, jnp.minimum(GROWTH * eta, local))
+        return jnp.where(step == 0, self.first, jnp.minimum(X_STEP_GROWTH * eta, local))
 
 
 class BLOCCState(NamedTuple):
@@ -91,7 +99,7 @@ class BLOCCState(NamedTuple):
     key: PRNGKeyArray
 
 
-class BLOCC(FromLowerSolution, WithSmoothness):
+class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
     r"""Penalty method with two lower-level solves per step. Whatever is None is estimated from the problem.
 
         F_c(x) = max over mu >= 0 of min over y in Y of  F(x, y) + c (G(x, y) - v(x)) + <mu, H(x, y)>
@@ -146,10 +154,6 @@ class BLOCC(FromLowerSolution, WithSmoothness):
         if not isinstance(self.eta, Adaptive):
             check_rule("eta", self.eta)
 
-    def check(self, problem: Problem) -> None:
-        """No constraints at the upper level."""
-        common.refuse_upper_constraints("BLOCC", problem)
-
     # -- before the first step --------------------------------------------------------------------------------------
 
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
@@ -197,14 +201,14 @@ class BLOCC(FromLowerSolution, WithSmoothness):
     def _filled(self, problem: Problem, seen: StartLook, weakest: Scalar, dtype: jnp.dtype) -> "BLOCC":
         """Every unset number from the norms at the start; `weakest` is the smallest curvature of G in y."""
         at, tiny = seen.curvature, jnp.finfo(dtype).tiny
-        mean = jnp.sqrt(jnp.maximum(at.lower_yy * jnp.clip(weakest, 1e-3 * at.lower_yy, at.lower_yy), tiny))
+        mean = jnp.sqrt(jnp.maximum(at.lower_yy * jnp.clip(weakest, NEGLIGIBLE * at.lower_yy, at.lower_yy), tiny))
         curved_upper = common.upper_curvature(at)
-        c = given(self.c, jnp.where(curved_upper > tiny, C_FACTOR * curved_upper / mean, C_FACTOR), dtype)
+        c = given(self.c, jnp.where(curved_upper > tiny, GAP_WEIGHT * curved_upper / mean, GAP_WEIGHT), dtype)
         # y*(x) moves with G's mixed derivatives and with the constraints; its curvature is left out.
         speed = jnp.maximum(at.response / mean, (at.jacobian_x / or_one(at.jacobian_y)) ** 2)
         smoothness = or_one(given(self.smoothness, at.upper_xx + curved_upper * speed, dtype), tiny)
         sampled, sizes = problem.zeta is not None or problem.xi is not None, self.batches(problem)
-        default = Decay(1 / smoothness, X_DECAY) if sampled else Adaptive(FIRST / smoothness)
+        default = Decay(1 / smoothness, a=2.0) if sampled else Adaptive(FIRST_X_STEP / smoothness)
         return dataclasses.replace(
             self,
             batch_zeta=sizes.zeta,

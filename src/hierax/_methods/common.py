@@ -30,7 +30,9 @@ from hierax._run.reports import Costs, Metrics, Residual
 
 ROOM = 10.0  # the multiplier box reaches this many times beyond the largest multiplier at the start
 SLOPE = 5.0  # weight of F's slope where it stands in for curvature: y is then off by |y|/25 or so
-NO_CURVATURE = 1e-3  # F counts as not curved in y where its curvature is below this part of its slope over |y|
+NEGLIGIBLE = 1e-3  # share of L_G that mu_G is at least taken for; of F's slope over |y| below which F is not curved
+NOT_CONVEX_SHARE = 1e-6  # share of L_G that mu_G must exceed for G to count as strongly convex
+GAP_WEIGHT = 100.0  # weight of a gap of G, in units of (curvature of F) / sqrt(L_G mu_G): y is then off by 1/100
 
 
 SCALES = Rule(
@@ -38,6 +40,18 @@ SCALES = Rule(
     "needs hx.Multipliers of divisors, shaped like the constraints, or None to have them estimated",
     shows_kind=True,
 )
+
+
+class PublishedMethod(AbstractMethod):
+    """A method whose paper knows no constraints at the upper level: every one but SALVF."""
+
+    def check(self, problem: Problem) -> None:
+        """No constraints at the upper level."""
+        if problem.has_upper_constraints:
+            raise InputError(
+                f"{type(self).__name__}: the published method has no constraints at the upper level, but the problem "
+                "states upper_constraints. Use hx.SALVF(), or put what concerns x alone into x_set."
+            )
 
 
 class FromLowerSolution(AbstractMethod):
@@ -70,7 +84,7 @@ class WithSmoothness(AbstractMethod):
         check_settings(self, {"smoothness": POSITIVE})
 
 
-class GrowingWeight(FromLowerSolution):
+class GrowingWeight(PublishedMethod, FromLowerSolution):
     """Settings of the single-loop methods LV-HBA and BiC-GAFFA, whose gap has the growing weight c_k = c (k+1)^q.
 
     Args:
@@ -94,10 +108,6 @@ class GrowingWeight(FromLowerSolution):
     def weight(self, step: Int[Array, ""]) -> Scalar:
         """c_k."""
         return self.c * (step.astype(self.c.dtype) + 1) ** self.q
-
-    def check(self, problem: Problem) -> None:
-        """No constraints at the upper level."""
-        refuse_upper_constraints(type(self).__name__, problem)
 
 
 class Iterate(NamedTuple):
@@ -133,15 +143,6 @@ class StartLook(NamedTuple):
     curvature: Curvature
 
 
-def refuse_upper_constraints(name: str, problem: Problem) -> None:
-    """The published methods know none."""
-    if problem.has_upper_constraints:
-        raise InputError(
-            f"{name}: the published method has no constraints at the upper level, but the problem states "
-            "upper_constraints. Use hx.SALVF(), or put what concerns x alone into x_set."
-        )
-
-
 def look_at_start(
     problem: Problem,
     x0: PyTree,
@@ -163,7 +164,7 @@ def look_at_start(
 
 def upper_curvature(at: Curvature) -> Scalar:
     """The curvature of F in y; where F is not curved (a price times a quantity), its slope over the size of y."""
-    return jnp.where(at.upper_yy > NO_CURVATURE * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
+    return jnp.where(at.upper_yy > NEGLIGIBLE * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
 
 
 def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:

@@ -4,7 +4,7 @@ r"""First-order penalty method (Lu and Mei, SIAM J. Optim. 2024): the lower leve
     min over x in X, y in Y of max over z in Y of   F(x, y) + r (G_m(x, y) - G_m(x, z)),     r = 1/eps, m = 1/eps^2
 
 with a sequence eps_k = eps tau^k that falls from line search to line search. For given x both inner variables are
-minimisers over Y, found by accelerated projected gradients from where they were (`hierax._lower.accelerated`):
+minimisers over Y, found by accelerated projected gradients from where they were (`hierax._methods.accelerated`):
 
     z = argmin of G_m(x, .),      y = argmin of F(x, .)/r + G_m(x, .)
     d = grad_x F(x, y) + r (grad_x G_m(x, y) - grad_x G_m(x, z)),      x <- Proj_X(x - eta d)
@@ -25,24 +25,22 @@ from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, Scalar
 from hierax._base import tree_math
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, check_settings, in_interval
 from hierax._base.trees import Number, dtype_of, given, or_one
-from hierax._lower.accelerated import accelerated
 from hierax._math import curvature as estimate
 from hierax._math.convexity import lower_curvatures
 from hierax._math.lagrangian import blockwise
 from hierax._math.lower_level import INACCURATE, SOLVED, Vector
 from hierax._methods import common
+from hierax._methods.accelerated import accelerated
 from hierax._methods.common import as_arrays
-from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed
+from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows, scaled
 from hierax._run.reports import Advice
 
-R_FACTOR = 1.0  # r eps in units of (curvature of F) / sqrt(L_G mu_G)
 M_FACTOR = 1e-2  # m eps^2 in units of L_G
-FLATTEST = 1e-3  # mu_G is taken to be at least this part of L_G
-LAST = 1e-3  # eps_last, if the precision allows: rounding enters d multiplied by r m, which grows like eps^-3
-SMOOTH = 3.0  # first L of the inner steps, in units of m: that of one violated row, and of G (doubled where it is more)
-PRECISE = 1e-4  # gradients of the inner problems end at this part of the slope of F over r: d is then off by as much
+LAST_EPS = 1e-3  # eps_last, if the precision allows: rounding enters d multiplied by r m, which grows like eps^-3
+FIRST_L = 3.0  # L of the first inner step, in units of m: that of one violated row, and of G (doubled where it is more)
+INNER_TOL = 1e-4  # gradients of the inner problems end at this part of the slope of F over r: d is then off by as much
 
 
 class Inner(NamedTuple):
@@ -72,11 +70,8 @@ class FirstOrderPenalty(Smoothed):
             None: 1e-3, or the fourth root of the rounding unit if that is more (0.02 in single precision).
         inner_steps: accelerated gradient steps per inner problem at most.
         scales: divisors of the constraints; None: the norms of their gradients in y at the start.
-        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
-            step 1/L where it is sampled.
         batch_zeta: samples of zeta per step; y belongs to the batch, as in BLOCC.
-        batch_xi: not used: the inner problems are solved on all of xi.
-        smoothness: 1/step of the stationarity measure; None: that of the current step length.
+        eta, batch_xi, smoothness: as in `GAM`.
 
     Examples:
         >>> import hierax as hx
@@ -104,11 +99,7 @@ class FirstOrderPenalty(Smoothed):
 
     solves: ClassVar[int] = 2
     sees_zeta: ClassVar[bool] = True
-    advice: ClassVar[Advice] = Advice(
-        bring_y_closer="a smaller eps_last brings it closer",
-        shorten_steps="Give a smaller eta, or leave it unset.",
-        lengthen_x_step="lengthen its step, hx.FirstOrderPenalty(eta=...).",
-    )
+    advice: ClassVar[Advice] = eta_advice("FirstOrderPenalty", "a smaller eps_last brings it closer")
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
@@ -129,15 +120,15 @@ class FirstOrderPenalty(Smoothed):
         seen = estimate.curvature(rescaled, x, y, common.no_multipliers(problem, x, y), at.zeta, at.xi)
         bottom, top = lower_curvatures(problem, x, y, at.xi)
         top = or_one(jnp.abs(top))
-        mean = jnp.sqrt(top * jnp.maximum(jnp.abs(bottom), FLATTEST * top))
+        mean = jnp.sqrt(top * jnp.maximum(jnp.abs(bottom), common.NEGLIGIBLE * top))
         method = dataclasses.replace(
             self,
-            r=given(self.r, R_FACTOR * or_one(common.upper_curvature(seen)) / mean, dtype),
+            r=given(self.r, or_one(common.upper_curvature(seen)) / mean, dtype),
             m=given(self.m, M_FACTOR * top, dtype),
             scales=scales,
             eps=jnp.asarray(self.eps, dtype),
             tau=jnp.asarray(self.tau, dtype),
-            eps_last=given(self.eps_last, jnp.maximum(LAST, jnp.finfo(dtype).eps ** 0.25), dtype),
+            eps_last=given(self.eps_last, jnp.maximum(LAST_EPS, jnp.finfo(dtype).eps ** 0.25), dtype),
         )
         return Prepared(method, Inner(y, y, jnp.zeros((), dtype)), {})
 
@@ -160,7 +151,7 @@ class FirstOrderPenalty(Smoothed):
         rough = 10 * jnp.finfo(value.dtype).eps * (jnp.abs(upper) + steep + 2 * r * jnp.abs(lower))
         return Look(
             value=value,
-            noise=rough + PRECISE**2 * steep * found.residual,
+            noise=rough + INNER_TOL**2 * steep * found.residual,
             y=found.y,
             multipliers=user,
             inner=found,
@@ -179,7 +170,7 @@ class FirstOrderPenalty(Smoothed):
         """Both inner problems; written as one, so that the loop compiles once."""
         first, tree = jax.flatten_util.ravel_pytree(start.y)
         slope = tree_math.norm(jax.grad(problem.upper, 1)(x, start.y, at.zeta))
-        enough = PRECISE * or_one(slope) / r
+        enough = INNER_TOL * or_one(slope) / r
 
         def project(v: Vector) -> Vector:
             return jax.flatten_util.ravel_pytree(sets.project(problem.y_set, tree(v)))[0]
@@ -191,7 +182,7 @@ class FirstOrderPenalty(Smoothed):
                 y = tree(v)
                 return is_y.astype(r.dtype) * problem.upper(x, y, at.zeta) / r + _penalised(problem, x, y, m, at.xi)
 
-            end = accelerated(function, project, begin, SMOOTH * m, enough, self.inner_steps)
+            end = accelerated(function, project, begin, FIRST_L * m, enough, self.inner_steps)
             return None, (end.v, end.mapped)
 
         begins = jnp.stack([jax.flatten_util.ravel_pytree(start.z)[0], first])

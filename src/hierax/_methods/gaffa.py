@@ -47,10 +47,8 @@ from hierax._run.batches import look_at
 from hierax._run.reports import Advice, Begun, Metrics, Residual, RunCosts
 
 C_FACTOR = 10.0  # c in units of (curvature of F) / L_G, both in y
-C_SAMPLED = 1.0  # the same where g is sampled: its noise in x is c_k times that of F
 G1_FACTOR = 10.0  # g1 in units of 1 / L_G
 G2_FACTOR = 3.0  # g2 in units of L_G / ||J_y H||^2
-Z_STEP = 0.5  # a_z in units of min(g2, (mu_G + 1/g1) / ||J_y H||^2)
 
 
 class GAFFAState(NamedTuple):
@@ -154,7 +152,8 @@ class BiCGAFFA(GrowingWeight, WithSmoothness):
         at, tiny = seen.curvature, jnp.finfo(dtype).tiny
         lower, bent, steep = or_one(at.lower_yy, tiny), at.constraint_yy, or_one(at.jacobian_y**2, tiny)
         sampled = problem.zeta is not None or problem.xi is not None
-        weight = (C_SAMPLED if sampled else C_FACTOR) * common.upper_curvature(at) / lower
+        weight = common.upper_curvature(at) / lower
+        weight = weight if sampled else C_FACTOR * weight  # the noise of g in x is c_k times that of F
         c = given(self.c, or_one(weight, tiny), dtype)
         g1, g2 = given(self.g1, G1_FACTOR / lower, dtype), given(self.g2, G2_FACTOR * lower / steep, dtype)
         held = at.lower_yy_min + 1 / g1  # strong convexity of what th minimises
@@ -174,7 +173,7 @@ class BiCGAFFA(GrowingWeight, WithSmoothness):
             steps=Steps(
                 x=filled_rule(asked.x, Decay(1 / smooth_x) if sampled else 1 / smooth_x, dtype),
                 y=filled_rule(asked.y, Decay(1 / smooth_y) if sampled else 1 / smooth_y, dtype),
-                z=filled_rule(asked.z, Z_STEP * jnp.minimum(g2, held / steep), dtype),
+                z=filled_rule(asked.z, 0.5 * jnp.minimum(g2, held / steep), dtype),
             ),
             eta=given(self.eta, 1 / (lower + bent + 1 / g1), dtype),
             scales=seen.scales,

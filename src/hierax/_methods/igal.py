@@ -8,21 +8,16 @@ for linear constraints of the lower level. y*(x) is differentiable where complem
 assumes along its way; GAM (hulls at kinks) and SIGD (a random perturbation) do without.
 """
 
-import dataclasses
 from typing import ClassVar
 
-from jaxtyping import PRNGKeyArray, PyTree
-
-from hierax._base.trees import dtype_of
-from hierax._lower.augmented import ALM
 from hierax._lower.base import AbstractLowerSolver
-from hierax._methods.active_rows import ActiveRows
-from hierax._methods.common import as_arrays
-from hierax._methods.smoothed import Prepared, Round, Samples
-from hierax._problem.problem import Problem
+from hierax._methods.augmented import ALM
+from hierax._methods.implicit_gradient import LinearRows
+from hierax._methods.smoothed import eta_advice
+from hierax._run.reports import Advice
 
 
-class IGAL(ActiveRows):
+class IGAL(LinearRows):
     r"""Implicit gradients with the multipliers and active rows of an augmented Lagrangian method.
 
         y  <- argmin over y in Y of G(x, y) + sum_i ([mu_i + rho r_i(x, y)]_+^2 - mu_i^2)/(2 rho),  mu <- [mu + rho r]_+
@@ -33,11 +28,7 @@ class IGAL(ActiveRows):
     Args:
         lower: solver of the lower level: `ALM()`, the method of the paper (first-order), or `Exact()`, which is an
             augmented Lagrangian method too, with a proximal term and Newton steps.
-        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
-            step 1/L where it is sampled.
-        batch_zeta: samples of zeta per step.
-        batch_xi: not used: the lower level is solved on all of xi.
-        smoothness: 1/step of the stationarity measure; None: that of the current step length.
+        eta, batch_zeta, batch_xi, smoothness: as in `GAM`.
 
     Examples:
         >>> import hierax as hx
@@ -59,17 +50,4 @@ class IGAL(ActiveRows):
     lower: AbstractLowerSolver = ALM()
 
     changes: ClassVar[bool] = False
-
-    @property
-    def solver(self) -> AbstractLowerSolver:
-        """The solver of the lower level."""
-        return self.lower
-
-    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
-        """Nothing is estimated; the assumptions are looked at."""
-        method = dataclasses.replace(self, lower=as_arrays(self.lower, dtype_of(x, y)))
-        return Prepared(method, self.first_inner(problem, x, y), self.assumptions(problem, x, y, at, key))
-
-    def seen(self, problem: Problem, y: PyTree, this: Round) -> Problem:
-        """The problem itself."""
-        return problem
+    advice: ClassVar[Advice] = eta_advice("IGAL", "as near as the lower solver's tolerance brings it")

@@ -6,7 +6,7 @@ gamma2 = 0: the envelope is the value function itself, it does not depend on z, 
 
 import abc
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -53,7 +53,7 @@ class Gammas(NamedTuple):
 class AbstractInner(eqx.Module):
     """What SALVF asks of its inner solver."""
 
-    exact: ClassVar[bool]
+    solver: eqx.AbstractVar[SALM | AbstractLowerSolver]
 
     @abc.abstractmethod
     def check(self, gamma2: Number, repair: object) -> None:
@@ -62,19 +62,6 @@ class AbstractInner(eqx.Module):
     @abc.abstractmethod
     def costs(self, batch_xi: int) -> InnerCosts:
         """The batches it takes; `batch_xi`: the size where none is set."""
-
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        """What may change with the outer step: numbers of inner steps and of samples."""
-        return ()
-
-    def at(self, step: int) -> "AbstractInner":
-        """With the sizes of an outer step."""
-        return self
-
-    def with_batch(self, size: int | Staircase) -> SALM | AbstractLowerSolver:
-        """The solver with its batch size filled in, where it has one that is unset."""
-        return self.solver
 
     @abc.abstractmethod
     def settles(self) -> bool:
@@ -130,11 +117,6 @@ class AbstractInner(eqx.Module):
         """Its steps against the longest stable ones, which `able`, the same solver filled anew, knows."""
         return {}
 
-    @property
-    @abc.abstractmethod
-    def solver(self) -> SALM | AbstractLowerSolver:
-        """The solver as the user gave it."""
-
 
 class InnerStart(NamedTuple):
     """Where an inner solve starts: the point (x, y, z) of the outer loop, the last (w, lam), and the outer step k."""
@@ -150,36 +132,21 @@ class InnerStart(NamedTuple):
 class SampledInner(AbstractInner):
     """SALM."""
 
-    salm: SALM
-    exact: ClassVar[bool] = False
-
-    @property
-    def solver(self) -> SALM:
-        return self.salm
+    solver: SALM
 
     def check(self, gamma2: Number, repair: object) -> None:
         check_setting("SALVF", "gamma2", gamma2, POSITIVE)
 
     def costs(self, batch_xi: int) -> InnerCosts:
-        steps, own = self.salm.count, size_at(self.salm.batch, 0)
+        steps, own = self.solver.count, size_at(self.solver.batch, 0)
         return InnerCosts(steps, own or batch_xi, START_ROUNDS * steps, own)
 
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        return self.salm.steps, self.salm.batch
-
-    def at(self, step: int) -> "SampledInner":
-        return SampledInner(self.salm.at(step))
-
-    def with_batch(self, size: int | Staircase) -> SALM:
-        return dataclasses.replace(self.salm, batch=self.salm.batch or size)
-
     def settles(self) -> bool:
-        return self.salm.warm and self.salm.count >= SETTLED_FROM
+        return self.solver.warm and self.solver.count >= SETTLED_FROM
 
     def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> SALM:
         """eta = 1/mu_G, rho = 1/gamma2, capped by 1/L_w and L_w/||J||^2."""
-        salm, tiny = self.salm, jnp.finfo(dtype).tiny
+        salm, tiny = self.solver, jnp.finfo(dtype).tiny
         lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
         square = at.jacobian_y**2
         curved = lower + square / self.stiffness(gammas) + at.constraint_yy  # L_w
@@ -196,23 +163,23 @@ class SampledInner(AbstractInner):
         self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
     ) -> tuple[PyTree, Rows]:
         """A bounded number of SALM's rounds on the planned batches."""
-        return self.salm.solve_in_rounds(problem, x, y, plan, *gammas)
+        return self.solver.solve_in_rounds(problem, x, y, plan, *gammas)
 
     def solve(
         self, problem: Problem, at: InnerStart, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
     ) -> tuple[InnerSolution, Array | int]:
-        begin = at.w if self.salm.warm else at.y
-        return self.salm.solve(problem, at.x, at.z, begin, at.lam, plan, *gammas, at.k), SOLVED
+        begin = at.w if self.solver.warm else at.y
+        return self.solver.solve(problem, at.x, at.z, begin, at.lam, plan, *gammas, at.k), SOLVED
 
     def stiffness(self, gammas: Gammas) -> Scalar | float:
-        return joint_gamma(gammas.gamma1, gammas.gamma2) if self.salm.dual_free else gammas.gamma1
+        return joint_gamma(gammas.gamma1, gammas.gamma2) if self.solver.dual_free else gammas.gamma1
 
     def shortened(self, share: Scalar) -> "SampledInner":
-        salm = self.salm
+        salm = self.solver
         return SampledInner(dataclasses.replace(salm, eta_max=share * salm.eta_max, rho_max=share * salm.rho_max))
 
     def control_step(self, smoothness: Scalar) -> Scalar:
-        return self.salm.eta_max
+        return self.solver.eta_max
 
     def zero_residual(self, w: PyTree, smoothness: Scalar) -> PyTree:
         return jax.tree.map(jnp.zeros_like, w)
@@ -220,7 +187,7 @@ class SampledInner(AbstractInner):
     def repaired(
         self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gammas: Gammas, state: Countable
     ) -> tuple[PyTree, Rows]:
-        solver = dataclasses.replace(self.salm, steps=steps, warm=True, dual_free=False)
+        solver = dataclasses.replace(self.solver, steps=steps, warm=True, dual_free=False)
         size = size_at(solver.batch, 0) or 1
         plan = samples.plan(problem.xi, jax.random.fold_in(state.key, 2), state.step, steps, size)
         none = jnp.zeros_like(gammas.gamma2)
@@ -228,28 +195,23 @@ class SampledInner(AbstractInner):
         return found.w, found.lam
 
     def unset(self) -> SALM:
-        return dataclasses.replace(self.salm, eta=None, rho=None, eta_max=None, rho_max=None)
+        return dataclasses.replace(self.solver, eta=None, rho=None, eta_max=None, rho_max=None)
 
     def step_limits(self, able: object) -> dict[str, tuple[Scalar, Scalar]]:
         assert isinstance(able, SALM)
-        first, _ = self.salm.rates(0, jnp.zeros_like(able.eta_max))
-        name = "eta(0, 0)" if callable(self.salm.eta) else f"eta/{1 + self.salm.offset:g}"
+        first, _ = self.solver.rates(0, jnp.zeros_like(able.eta_max))
+        name = "eta(0, 0)" if callable(self.solver.eta) else f"eta/{1 + self.solver.offset:g}"
         return {f"first lower step {name}": (first, 2 * able.eta_max)}
 
 
 class ExactInner(AbstractInner):
     """A deterministic solver of the lower level, on all of xi."""
 
-    lower: AbstractLowerSolver
-    exact: ClassVar[bool] = True
-
-    @property
-    def solver(self) -> AbstractLowerSolver:
-        return self.lower
+    solver: AbstractLowerSolver
 
     def check(self, gamma2: Number, repair: object) -> None:
         """gamma2 is 0, and a repair by steps of SALM needs SALM."""
-        name = type(self.lower).__name__
+        name = type(self.solver).__name__
         if gamma2 is not None and not eqx.is_array(gamma2) and not (is_number(gamma2) and float(gamma2) == 0.0):
             raise InputError(f"SALVF(gamma2={gamma2}): with inner={name}() gamma2 is 0; leave it unset.")
         if isinstance(repair, int) and repair:
@@ -262,18 +224,18 @@ class ExactInner(AbstractInner):
         return True
 
     def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> AbstractLowerSolver:
-        return self.lower
+        return self.solver
 
     def first_solve(
         self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
     ) -> tuple[PyTree, Rows]:
-        found = self.lower.solve(problem, x, y, samples.whole(problem.xi, key))
+        found = self.solver.solve(problem, x, y, samples.whole(problem.xi, key))
         return found.y, found.multipliers
 
     def solve(
         self, problem: Problem, at: InnerStart, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
     ) -> tuple[InnerSolution, Array | int]:
-        found = self.lower.solve(problem, at.x, at.w, samples.whole(problem.xi, key), at.lam)
+        found = self.solver.solve(problem, at.x, at.w, samples.whole(problem.xi, key), at.lam)
         return InnerSolution(found.y, found.multipliers, found.residual), found.status
 
     def control_step(self, smoothness: Scalar) -> Scalar:
@@ -284,13 +246,23 @@ class ExactInner(AbstractInner):
         return jnp.zeros_like(smoothness)
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
-        return self.lower.doubts(problem, x, y, samples.whole(problem.xi, key))
+        return self.solver.doubts(problem, x, y, samples.whole(problem.xi, key))
 
 
-def inner_of(solver: object) -> AbstractInner:
-    """The inner solver behind SALVF's interface; the one place that asks which kind it is."""
+def inner_of(solver: object, step: int = 0) -> AbstractInner:
+    """The inner solver behind SALVF's interface, with the sizes of an outer step."""
     if isinstance(solver, SALM):
-        return SampledInner(solver)
+        return SampledInner(solver.at(step))
     if isinstance(solver, AbstractLowerSolver):
         return ExactInner(solver)
     raise InputError(f"SALVF(inner): needs hx.SALM(), hx.Exact() or hx.Conic(), got {type(solver).__name__}.")
+
+
+def sizes_of(solver: SALM | AbstractLowerSolver) -> tuple[Size, ...]:
+    """What may change with the outer step: numbers of inner steps and of samples."""
+    return (solver.steps, solver.batch) if isinstance(solver, SALM) else ()
+
+
+def with_batch(solver: SALM | AbstractLowerSolver, size: int | Staircase) -> SALM | AbstractLowerSolver:
+    """The solver with its batch size filled in, where it has one that is unset."""
+    return dataclasses.replace(solver, batch=solver.batch or size) if isinstance(solver, SALM) else solver

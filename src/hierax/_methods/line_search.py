@@ -16,9 +16,9 @@ from hierax._base import tree_math
 from hierax._base.constants import ARMIJO
 from hierax._base.trees import or_one
 
-FIRST = 1e-2  # length of the first trial step as a share of ||x||
-PROBE = 1e-3  # length of the step that the curvature of phi is estimated from, likewise
-GROWTH, FALL = 2.0, 0.1  # bounds on the change of the trial length from one success to the next
+FIRST_LENGTH = 1e-2  # length of the first trial step as a share of ||x||
+PROBE_LENGTH = 1e-3  # length of the step that the curvature of phi is estimated from, likewise
+MAX_FALL = 0.1  # of the trial length from one success to the next
 
 
 class LineSearch(NamedTuple):
@@ -46,7 +46,7 @@ def first_search(x: PyTree, dtype: jnp.dtype) -> LineSearch:
 def trial(search: LineSearch, x: PyTree, d: PyTree) -> LineSearch:
     """The search at x along d, with the length to try."""
     first = search.length == 0
-    start = FIRST * size_of(x) / or_one(tree_math.norm(d))
+    start = FIRST_LENGTH * size_of(x) / or_one(tree_math.norm(d))
     length = jnp.where(first, start, _next_length(search, x, d))
     return LineSearch(length, jnp.where(first, start, search.good), x, d)
 
@@ -84,4 +84,4 @@ def _next_length(search: LineSearch, x: PyTree, d: PyTree) -> Scalar:
     square, product = tree_math.norm_squared(s), tree_math.vdot(s, turned)
     curved = product > 0
     length = jnp.where(curved, square / jnp.where(curved, product, 1.0), jnp.inf)
-    return jnp.where(square > 0, jnp.clip(length, FALL * search.length, GROWTH * search.length), search.length)
+    return jnp.where(square > 0, jnp.clip(length, MAX_FALL * search.length, 2 * search.length), search.length)

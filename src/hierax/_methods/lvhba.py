@@ -45,9 +45,6 @@ from hierax._run.batches import look_at
 from hierax._run.reports import Advice, Begun, Metrics, Residual, RunCosts
 
 C_FACTOR = 5.0  # c in units of (curvature of F) / L_G, both in y
-G1_FACTOR = 2.0  # g1 in units of 1 / L_G
-G2_FACTOR = 1.0  # g2 in units of L_G / ||J_y H||^2
-INNER_STEP = 0.5  # eta in units of the longest step at which (th, lam) is stable
 Z_STEP = 0.3  # beta in units of g2, which would set z = lam
 
 NOT_CONVEX = (
@@ -185,11 +182,11 @@ class LVHBA(GrowingWeight):
         tiny = jnp.finfo(dtype).tiny
         lower, steep = or_one(at.lower_yy, tiny), or_one(at.jacobian_y**2, tiny)
         c = given(self.c, or_one(C_FACTOR * common.upper_curvature(at) / lower, tiny), dtype)
-        g1, g2 = given(self.g1, G1_FACTOR / lower, dtype), given(self.g2, G2_FACTOR * lower / steep, dtype)
+        g1, g2 = given(self.g1, 2 / lower, dtype), given(self.g2, lower / steep, dtype)
         least, most = at.lower_yy_min + 1 / g1, lower + at.constraint_yy + 1 / g1
         stable = _longest_inner_step(least, most, 1 / g1, at.jacobian_y**2 * g2 / g1)
-        rho = INNER_STEP * stable * g2 / g1 if self.eta is None else self.eta
-        eta = given(self.eta, INNER_STEP * stable, dtype)
+        rho = 0.5 * stable * g2 / g1 if self.eta is None else self.eta
+        eta = given(self.eta, 0.5 * stable, dtype)
         smooth = (at.upper_xx + at.upper_yy) / c + lower + mixed**2 / least + g2 * at.jacobian_x**2
         alpha = jnp.minimum(eta, 1 / smooth)
         sampled, sizes = problem.zeta is not None or problem.xi is not None, self.batches(problem)

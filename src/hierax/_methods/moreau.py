@@ -31,17 +31,14 @@ from hierax._math.kkt_residual import reachable
 from hierax._math.lower_level import LowerSolution
 from hierax._methods import common
 from hierax._methods.common import as_arrays
-from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank
+from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank, eta_advice
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 from hierax._run.reports import Advice
 
-C_FACTOR = 100.0  # c in units of (curvature of F) / sqrt(L_G mu_G), as in BLOCC
 G_FACTOR = 10.0  # g in units of 1 / mu_G: a round then brings y ten times closer to the minimiser
-WEAK_FACTOR = 0.5  # g in units of 1 / |mu_G| where G is not convex: its proximal problem then is
-FLATTEST = 1e-3  # mu_G is taken to be at least this part of L_G
-ROUNDS = 30  # of (th, y) at most
-SETTLED = 10.0  # they end where y moves by less than this many times the solver's tolerance
+MAX_ROUNDS = 30  # of (th, y)
+SETTLED = 10.0  # times the solver's tolerance: rounds end where y moves by less
 
 
 class Pair(NamedTuple):
@@ -71,11 +68,8 @@ class Moreau(Smoothed):
         g: parameter of the envelope; None: 10/mu_G, or 1/(2 |mu_G|) where the smallest curvature mu_G of G in y at the
             start is negative. Larger ones let y settle faster.
         lower: solver of the two inner problems, `Exact()`.
-        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
-            step 1/L where it is sampled.
         batch_zeta: samples of zeta per step; y belongs to the batch, as in BLOCC.
-        batch_xi: not used: the inner problems are solved on all of xi.
-        smoothness: 1/step of the stationarity measure; None: that of the current step length.
+        eta, batch_xi, smoothness: as in `GAM`.
 
     Examples:
         >>> import hierax as hx
@@ -104,11 +98,7 @@ class Moreau(Smoothed):
 
     solves: ClassVar[int] = 2
     sees_zeta: ClassVar[bool] = True
-    advice: ClassVar[Advice] = Advice(
-        bring_y_closer="more steps, a larger c or a larger p bring it closer",
-        shorten_steps="Give a smaller eta, or leave it unset.",
-        lengthen_x_step="lengthen its step, hx.Moreau(eta=...).",
-    )
+    advice: ClassVar[Advice] = eta_advice("Moreau", "more steps, a larger c or a larger p bring it closer")
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
@@ -123,15 +113,15 @@ class Moreau(Smoothed):
         seen = estimate.curvature(problem, x, y, common.no_multipliers(problem, x, y), at.zeta, at.xi)
         bottom, top = lower_curvatures(problem, x, y, at.xi)
         top = or_one(jnp.abs(top))
-        weakest = jnp.maximum(jnp.abs(bottom), FLATTEST * top)
+        weakest = jnp.maximum(jnp.abs(bottom), common.NEGLIGIBLE * top)
         unit = or_one(common.upper_curvature(seen)) / jnp.sqrt(top * weakest)
-        c = given(self.c, C_FACTOR * unit, dtype)
+        c = given(self.c, common.GAP_WEIGHT * unit, dtype)
         method = dataclasses.replace(
             self,
             c=c,
             c_last=given(self.c_last, jnp.maximum(c, unit / jnp.sqrt(self._tolerance(dtype))), dtype),
             p=jnp.asarray(self.p, dtype),
-            g=given(self.g, jnp.where(bottom < -FLATTEST * top, WEAK_FACTOR, G_FACTOR) / weakest, dtype),
+            g=given(self.g, jnp.where(bottom < -common.NEGLIGIBLE * top, 0.5, G_FACTOR) / weakest, dtype),
             lower=as_arrays(self.lower, dtype),
         )
         first = blank(problem, x, y)
@@ -207,7 +197,7 @@ class Moreau(Smoothed):
             return new, way / or_one(tree_math.norm(new.penalised.y)), count + 1
 
         def unsettled(carry: tuple[Pair, Scalar, Int[Array, ""]]) -> Bool[Array, ""]:
-            return (carry[1] > tol) & (carry[2] < ROUNDS)
+            return (carry[1] > tol) & (carry[2] < MAX_ROUNDS)
 
         first = start, jnp.full((), jnp.inf, tol.dtype), jnp.zeros((), jnp.int32)
         return jax.lax.while_loop(unsettled, body, first)[0]

@@ -1,4 +1,4 @@
-"""How an x-step that was estimated finds its length: longer while x moves straight on, shorter once it turns back.
+"""How steps that were estimated find their lengths: x goes further while it moves straight on, less far once it turns.
 
 The run is cut into windows that grow with it. After each, the mean direction of x is compared with that of the window
 before. Where both point the same way the curvature along the way is far below what the estimate feared, and the step is
@@ -11,32 +11,42 @@ solver: that is the second limit.
 
 At a solution the mean directions are noise, which turns back as often as it goes on; shortening is stronger than
 lengthening, so that the factor falls back to one: in the long run the step is the estimated one, with its decay.
+
+The estimated steps of all blocks are shortened by the curvature that the run meets (`Watch`). One product per step goes
+on with a power iteration on the Hessian in y of the lower level's augmented Lagrangian, where the run is; where the
+lower level has no noise two more look for an entry that has become more curved than what it follows. Where the
+curvature found exceeds what the steps were made for, they are shortened by the ratio. It moves with the run: a
+curvature that falls again gives the steps back.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base import tree_math
-from hierax._base.trees import dtype_of, or_one, select
-from hierax._problem.problem import Rows
+from hierax._base.trees import dtype_of, normalised, or_one, select
+from hierax._math.lagrangian import saddle_gradient_xw
+from hierax._math.psi import Inner
+from hierax._math.spectrum import probe
+from hierax._problem.problem import Problem, Rows
 
-FIRST_WINDOW = 8.0  # steps
-GROWTH = 1.07  # of the windows, so that each is about a fifteenth of the run so far
-LENGTHEN, SHORTEN = 2.0, 4.0
-SAME_WAY = 0.7  # cosine of two mean directions from which on they point the same way ...
-STILL_STEEP = 0.5  # ... part of the earlier one that the later one must have kept along it ...
-STRAIGHT = 0.5  # ... and part of the squared directions, free of noise, that their mean must have kept
-CIRCLING = 0.25  # the same part, where directions that hardly change from step to step go round
-SMOOTH, TURNING = 0.5, -0.25  # mean cosine of consecutive directions: they hardly change, they undo each other
+FIRST_WINDOW = 8.0  # steps of the first window
+WINDOW_GROWTH = 1.07  # of the windows, so that each is about a fifteenth of the run so far
+SHORTEN = 4.0  # factor by which a step that was too long is divided
+SAME_WAY = 0.7  # cosine of two mean directions from which on they point the same way
+CIRCLING = 0.25  # part of the squared directions that their mean has kept, below which x goes round in a circle
+TURNING = -0.25  # mean cosine of consecutive directions, below which they undo each other
 FAST = 0.05  # part of the distance between y and w by which w may move per step
 REACH = 3.0  # a lengthened step is at most this many times as long as those of the window before
 BEGINNING = 1e-3  # part of a step whose length after the projection tells how far x would go without meeting a bound
 STILL = 1e-6  # a window whose steps were this much shorter than the estimated one moved by rounding alone
-KNOWN, FORGOTTEN = 0.5, 1.1  # a factor above this part of one that was too long is avoided; how that fades per window
-UNLIMITED = 1e12
+FORGOTTEN = 1.1  # growth per window of the largest factor that is tried, after one that was too long
+MAX_FACTOR = 1e12  # of the x-step; finite, as every number of a state has to be
+SLACK = 1.25  # by which curvature may exceed the estimate: the steps are half the longest stable ones
 
 
 class Below(NamedTuple):
@@ -81,7 +91,7 @@ def first_pace(x: PyTree, below: Below) -> Pace:
     dtype = dtype_of(x, below.y)
     zero = jax.tree.map(jnp.zeros_like, x)
     one, none = jnp.ones((), dtype), jnp.zeros((2,), dtype)
-    return Pace(one, UNLIMITED * one, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
+    return Pace(one, MAX_FACTOR * one, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
 
 
 def within_reach(pace: Pace, length: Scalar) -> Scalar:
@@ -134,13 +144,14 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
     )
     along, new, old = (product.astype(dtype) for product in products)
     steady = pace.turned[0] / or_one(pace.steps)  # mean square of the directions, without the noise of single steps
-    onward = (along > SAME_WAY * jnp.sqrt(new * old)) & (along > STILL_STEEP * old) & (new > STRAIGHT * steady)
-    circling = (new < CIRCLING * steady) & (pace.turned[0] > SMOOTH * pace.turned[1])
+    # On: the same way, at least half as steep along it, and half of the squared directions, free of noise, kept.
+    onward = (along > SAME_WAY * jnp.sqrt(new * old)) & (along > 0.5 * old) & (new > 0.5 * steady)
+    circling = (new < CIRCLING * steady) & (pace.turned[0] > 0.5 * pace.turned[1])  # directions hardly change
     back = _turning(pace) | (along < 0) | circling
-    change = jnp.where(back, 1 / SHORTEN, jnp.where(onward, LENGTHEN, 1.0))
+    change = jnp.where(back, 1 / SHORTEN, jnp.where(onward, 2.0, 1.0))
     change = jnp.where(speed > 0, jnp.clip(FAST / or_one(speed), 1 / SHORTEN, change), change)
-    longest = jnp.where(back, KNOWN * jnp.minimum(pace.factor, pace.longest), FORGOTTEN * pace.longest)
-    longest = jnp.clip(longest, 1.0, UNLIMITED)
+    longest = jnp.where(back, 0.5 * jnp.minimum(pace.factor, pace.longest), FORGOTTEN * pace.longest)
+    longest = jnp.clip(longest, 1.0, MAX_FACTOR)
     zero = jax.tree.map(jnp.zeros_like, pace.total)
     return Pace(
         factor=jnp.clip(pace.factor * change, 1.0, longest).astype(dtype),
@@ -153,5 +164,71 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
         offset=jnp.zeros_like(pace.offset),
         moved=jnp.stack([jnp.zeros((), dtype), pace.moved[0] / or_one(pace.steps)]),
         steps=jnp.zeros_like(pace.steps),
-        length=(jnp.where(alarm, 1.0, GROWTH) * pace.length).astype(dtype),
+        length=(jnp.where(alarm, 1.0, WINDOW_GROWTH) * pace.length).astype(dtype),
     )
+
+
+class Watch(NamedTuple):
+    """What the run has seen of its steps.
+
+    Attributes:
+        share: part of the estimated steps that the curvature allows.
+        curved: the curvature that they were made for.
+        vector: of the power iteration; None where no step depends on it.
+        pace: of the x-step; None where that was given.
+    """
+
+    share: Scalar
+    curved: Scalar
+    vector: PyTree | None
+    pace: Pace | None
+
+    @property
+    def x_factor(self) -> Scalar:
+        """By which the estimated x-step is multiplied."""
+        return self.share if self.pace is None else self.share * self.pace.factor
+
+
+def first_watch(adapt: tuple[str, ...], curved: Scalar | None, x: PyTree, below: Below) -> Watch:
+    """Before the first step; `adapt` names the steps that may be corrected, `curved` is None where none is known."""
+    one = jnp.ones((), dtype_of(x, below.y))
+    return Watch(
+        share=one,
+        curved=one if curved is None else curved.astype(one.dtype),
+        vector=normalised(probe(below.y)) if adapt and curved is not None else None,
+        pace=first_pace(x, below) if "x" in adapt else None,
+    )
+
+
+def looked(watch: Watch, problem: Problem, x: PyTree, inner: Inner, gamma: Scalar | float, xi: PyTree) -> Watch:
+    """With the curvature at a point, on a batch."""
+    if watch.vector is None:
+        return watch
+
+    def slope(w: PyTree) -> PyTree:
+        return saddle_gradient_xw(problem, x, w, inner.lam, gamma, xi)[1]
+
+    def push(vector: PyTree) -> PyTree:
+        return jax.jvp(slope, (inner.w,), (vector,))[1]
+
+    image = push(watch.vector)
+    met = tree_math.norm(image).astype(watch.share.dtype)
+    if problem.xi is None:
+        entry = push(_steepest(push, inner.w))
+        other = tree_math.norm(entry).astype(watch.share.dtype)
+        image, met = select(other > met, entry, image), jnp.maximum(met, other)
+    return watch._replace(
+        vector=normalised(image), share=jnp.where(met > 0, jnp.minimum(1.0, SLACK * watch.curved / or_one(met)), 1.0)
+    )
+
+
+def _steepest(push: Callable[[PyTree], PyTree], w: PyTree) -> PyTree:
+    """The unit vector of the entry that answers most to a push of all of them, each in the direction of its sign.
+
+    Where entries are curved by themselves, as slacks with weights of their own are, that is the most curved one, which
+    a power iteration would not see before long: the vector of another entry has no part along it.
+    """
+    flat, tree = jax.flatten_util.ravel_pytree(w)
+    signs = jnp.where(jnp.arange(flat.size) % 2 == 0, 1.0, -1.0).astype(flat.dtype)
+    answer = jax.flatten_util.ravel_pytree(push(tree(signs)))[0]
+    return tree(jax.nn.one_hot(jnp.argmax(jnp.abs(answer)), flat.size, dtype=flat.dtype))

@@ -8,11 +8,9 @@ envelope is the value function itself: it does not depend on z, the z block is d
 """
 
 import dataclasses
-import math
 import warnings
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
@@ -20,26 +18,22 @@ from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 from hierax._base import tree_math
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.schedules import is_transformation
-from hierax._base.settings import AT_MOST_ONE, POSITIVE, TRUE_FALSE_OR_UNSET, Rule, check_settings, one_of
-from hierax._base.staircase import SIZE, size_at, stage_of, values_of
-from hierax._base.trees import INFINITE, Number, dtype_of, select
+from hierax._base.staircase import size_at, stage_of, values_of
+from hierax._base.trees import dtype_of, select
 from hierax._judge.psi import Penalty
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.salm import SALM
 from hierax._math import curvature as estimate
 from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import SOLVED
 from hierax._math.psi import Inner, Point, PsiGradient, Weights, all_constraints, psi_gradient, push, updated_nu
 from hierax._math.spectrum import POWER_STEPS
-from hierax._methods.common import FromLowerSolution, WithSmoothness, in_scaled_units, no_multipliers
-from hierax._methods.directions import Plain, Storm
-from hierax._methods.inner import AbstractInner, Gammas, InnerStart, inner_of
-from hierax._methods.pace import BEGINNING, Below, within_reach
-from hierax._methods.salvf_defaults import below_curvature, filled
-from hierax._methods.salvf_settings import ADAPT, GAMMA1, REPAIR, check_direction
+from hierax._methods.common import in_scaled_units, no_multipliers
+from hierax._methods.directions import Storm
+from hierax._methods.inner import InnerStart, sizes_of
+from hierax._methods.pace import BEGINNING, Below, first_watch, looked, within_reach
+from hierax._methods.salvf_settings import SALVFSettings, below_curvature, filled, scales_at, structured
 from hierax._methods.salvf_step import MultiplierSet, SALVFState, alphas, followed, paced_after, step_metrics, top_of_z
-from hierax._methods.steps import Steps, apply_rule, check_steps, init_rules, rate
-from hierax._methods.watch import first_watch, looked
+from hierax._methods.steps import apply_rule, init_rules, rate
 from hierax._problem import samples
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
@@ -48,7 +42,7 @@ from hierax._run.batches import Batches, default_size, look_at
 from hierax._run.reports import Advice, Begun, Costs, Metrics, Residual, RunCosts
 
 
-class SALVF(FromLowerSolution, WithSmoothness):
+class SALVF(SALVFSettings):
     r"""Stochastic augmented Lagrangian value function method. Whatever is None is estimated from the problem.
 
         L(x, w, lam) = G(x, w) + 1/(2 gamma1) sum_i ([gamma1 lam_i + H_i(x, w)]_+^2 - gamma1^2 lam_i^2)
@@ -105,24 +99,6 @@ class SALVF(FromLowerSolution, WithSmoothness):
         docs/methods/salvf.md, docs/methods/corrections.md (where the printed text is wrong)
     """
 
-    c1: Number = None
-    c2: Number = None
-    gamma1: Number = None
-    gamma2: Number = None
-    tau: Number = None
-    penalty: Literal["multiplier", "quadratic"] = eqx.field(static=True, default="multiplier")
-    steps: PyTree = None
-    inner: SALM | AbstractLowerSolver = SALM()
-    direction: Plain | Storm = Plain()
-    control_variate: bool | None = eqx.field(static=True, default=None)
-    follow: bool | None = eqx.field(static=True, default=None)
-    repair: int | AbstractLowerSolver = eqx.field(static=True, default=0)
-    adapt: tuple[str, ...] | None = eqx.field(static=True, default=None)
-    bound: Number = None
-    # The outer step whose sizes are in use, where some size is a `Staircase`: set by the run (`staged`).
-    stage: int = eqx.field(static=True, default=0, kw_only=True, repr=False)
-
-    size_rule: ClassVar[Rule] = SIZE
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="a larger c1 brings it closer",
         shorten_steps="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
@@ -130,19 +106,6 @@ class SALVF(FromLowerSolution, WithSmoothness):
         no_step_too_long="No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x.",
     )
     state_settings: ClassVar[dict[str, str]] = {"direction": "Plain()", "inner": "SALM()"}
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no problem could make right."""
-        super().__post_init__()
-        rules = dict.fromkeys(("c1", "c2", "tau", "bound"), POSITIVE)
-        check_settings(self, rules | {"gamma1": GAMMA1, "penalty": one_of("multiplier", "quadratic")})
-        check_settings(self, {"tau": AT_MOST_ONE, "repair": REPAIR})
-        check_settings(self, dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET) | {"adapt": ADAPT})
-        check_steps("SALVF", self.steps)
-        inner_of(self.inner).check(self.gamma2, self.repair)
-        check_direction(self)
-        if isinstance(self.gamma1, float) and self.gamma1 == math.inf:
-            self.gamma1 = INFINITE
 
     def check(self, problem: Problem) -> None:
         """A repair draws anew inside of a program, where the host cannot feed it; the printed beta_k are unstable."""
@@ -159,26 +122,17 @@ class SALVF(FromLowerSolution, WithSmoothness):
                 stacklevel=8,  # the line that called solve
             )
 
-    @property
-    def _inner(self) -> AbstractInner:
-        return inner_of(self.inner).at(self.stage)
-
     def staged(self, step: int) -> tuple["SALVF", int]:
         """With the sizes s_k, r_k and q_k of an outer step, and the next step at which one of them changes."""
-        stage, until = stage_of((self.batch_zeta, self.batch_xi, *inner_of(self.inner).sizes), step)
+        stage, until = stage_of((self.batch_zeta, self.batch_xi, *sizes_of(self.inner)), step)
         return (self if stage == self.stage else dataclasses.replace(self, stage=stage)), until
-
-    @property
-    def exact(self) -> bool:
-        """Whether the inner solver gives the lower level's solution itself: gamma2 = 0, and z is lam."""
-        return self._inner.exact
 
     # -- before the first step --------------------------------------------------------------------------------------
 
     def batches(self, problem: Problem) -> Batches:
         """Those of the outer step and of the inner loop."""
         xi = default_size(problem.xi, size_at(self.batch_xi, self.stage))
-        inner = self._inner.costs(xi)
+        inner = self.inner_solver.costs(xi)
         asked = (("zeta", self.batch_zeta), ("xi", self.batch_xi), ("xi", getattr(self.inner, "batch", None)))
         return Batches(
             zeta=default_size(problem.zeta, size_at(self.batch_zeta, self.stage)),
@@ -196,12 +150,12 @@ class SALVF(FromLowerSolution, WithSmoothness):
 
         The estimate looks at the first batches of zeta, which the run draws again: they cost no further samples.
         """
-        doubts = self._inner.doubts(problem, x0, y0, key)
+        doubts = self.inner_solver.doubts(problem, x0, y0, key)
         self = structured(self, problem)
         dtype = dtype_of(x0, y0)
         look = self.batches(problem).first_look(problem, key) if look is None else look
         zeta, xi = look_at(problem.zeta, look.zeta), look_at(problem.xi, look.xi)
-        scales = _scales(self, problem, x0, y0, key)
+        scales = scales_at(self, problem, x0, y0, key)
         rescaled = scaled(problem, scales)
 
         def norms_at(
@@ -213,7 +167,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
             rough = filled(self, most, scales, dtype)
 
             def solved() -> tuple[PyTree, Rows]:
-                return rough._inner.first_solve(rescaled, x0, y0, look.inner, key, rough._gammas)
+                return rough.inner_solver.first_solve(rescaled, x0, y0, look.inner, key, rough.gammas)
 
             w, lam = jax.lax.cond(first, solved, lambda: (w, lam))
             return (most, w, lam), None
@@ -227,10 +181,6 @@ class SALVF(FromLowerSolution, WithSmoothness):
         state = first_state(method, problem, x0, w, lam, key, below_curvature(method, most))
         return Begun(method, state, doubts)
 
-    @property
-    def _gammas(self) -> Gammas:
-        return Gammas(self.gamma1, self.gamma2)
-
     # -- a step -----------------------------------------------------------------------------------------------------
 
     def step(self, problem: Problem, state: SALVFState, tickets: Tickets) -> tuple[SALVFState, Metrics]:
@@ -240,17 +190,17 @@ class SALVF(FromLowerSolution, WithSmoothness):
         # 1. The inner problem at (x_k, z_k), with steps for the curvature there; where the lower level is sampled, for
         #    that of the last point: the batch of the direction must not tell how the inner problem is solved.
         at = InnerStart(point.x, point.y, point.z, state.w, state.lam, state.step)
-        watch, adapt, stiffness = state.watch, self.adapt or (), self._inner.stiffness(self._gammas)
+        watch, adapt, stiffness = state.watch, self.adapt or (), self.inner_solver.stiffness(self.gammas)
         if problem.xi is None:
             watch = looked(watch, problem, point.x, Inner(state.w, state.lam), stiffness, None)
-        solver = self._inner.shortened(watch.share) if "inner" in adapt else self._inner
-        solved, lower_status = solver.solve(problem, at, tickets.inner, state.key, self._gammas)
+        solver = self.inner_solver.shortened(watch.share) if "inner" in adapt else self.inner_solver
+        solved, lower_status = solver.solve(problem, at, tickets.inner, state.key, self.gammas)
         inner = Inner(solved.w, solved.lam)
         if self.follow:
             point = followed(self, problem, state, inner)
         # 2. The direction, on fresh batches.
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        control = self._inner.control_step(self.smoothness) if self.control_variate else None
+        control = self.inner_solver.control_step(self.smoothness) if self.control_variate else None
 
         def gradient(at: Point) -> PsiGradient:
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
@@ -289,7 +239,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
     def zero_residual(self, state: SALVFState) -> Residual:
         """Zeros like x, y, z and the inner solver's residual."""
         x, y, z, _ = state.point
-        inner = self._inner.zero_residual(state.w, self.smoothness)
+        inner = self.inner_solver.zero_residual(state.w, self.smoothness)
         return Residual(*jax.tree.map(jnp.zeros_like, (x, y, z)))._replace(inner=inner)
 
     def multipliers(self, problem: Problem, state: SALVFState) -> Multipliers:
@@ -315,16 +265,16 @@ class SALVF(FromLowerSolution, WithSmoothness):
             return x, y, kept._replace(**lam._asdict())
         if self.repair:
             rescaled = scaled(problem, self.scales)
-            y, lam = self._inner.repaired(rescaled, x, y, state.lam, self.repair, self._gammas, state)
+            y, lam = self.inner_solver.repaired(rescaled, x, y, state.lam, self.repair, self.gammas, state)
             kept = kept._replace(**jax.tree.map(jnp.divide, lam, Rows(*self.scales[:2]))._asdict())
         return x, y, kept
 
     def step_limits(self, problem: Problem, state: SALVFState) -> dict[str, tuple[Scalar, Scalar]]:
         """Each step length in use and the longest that is stable where the state is: what to blame for a failure."""
         point = state.point
-        free = dataclasses.replace(self, steps=None, inner=self._inner.unset(), smoothness=None)
+        free = dataclasses.replace(self, steps=None, inner=self.inner_solver.unset(), smoothness=None)
         able = free.begin(problem, point.x, point.y, state.key).method
-        limits = self._inner.step_limits(able.inner)
+        limits = self.inner_solver.step_limits(able.inner)
         for name in ("x", "y"):
             rule = getattr(self.steps, name)
             if not is_transformation(rule):
@@ -341,7 +291,7 @@ class SALVF(FromLowerSolution, WithSmoothness):
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
         sizes, points = self.batches(problem), self.direction.gradients_per_step
         sampled = problem.xi is not None
-        products_per_step = 3 if problem.xi is None else 1  # with a Hessian (`watch.py`)
+        products_per_step = 3 if problem.xi is None else 1  # with a Hessian (`pace.py`)
         watched = 2 * products_per_step * bool(structured(self, problem).adapt)
         products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
@@ -368,42 +318,6 @@ class SALVF(FromLowerSolution, WithSmoothness):
                 lower_solves=int(bool(self.repair)),
             ),
         )
-
-
-def structured(method: SALVF, problem: Problem) -> SALVF:
-    """With batch sizes, control variate and follow filled in: they are structure, and so never traced."""
-    sizes, inner, control = method.batches(problem), method._inner, method.control_variate
-    adapt = _unset(method) if method.adapt is None else method.adapt
-    if control is None:
-        control = problem.xi is not None and inner.settles()
-    # Without noise below: where x waits for an inner loop that lags behind (`pace.py`).
-    keeps_up = inner.exact or (problem.xi is None and {"x", "inner"} <= set(adapt))
-    return dataclasses.replace(
-        method,
-        batch_zeta=method.batch_zeta or sizes.zeta,
-        batch_xi=method.batch_xi or sizes.xi,
-        inner=inner_of(method.inner).with_batch(method.batch_xi or sizes.xi),
-        control_variate=bool(control),
-        follow=keeps_up if method.follow is None else method.follow,
-        adapt=adapt,
-    )
-
-
-def _unset(method: SALVF) -> tuple[str, ...]:
-    """The steps that are estimated."""
-    steps = method.steps or Steps()
-    inner = isinstance(method.inner, SALM) and method.inner.eta_max is None and method.inner.rule == "capped"
-    return tuple(n for n, free in (("x", steps.x is None), ("y", steps.y is None), ("inner", inner)) if free)
-
-
-def _scales(method: SALVF, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray) -> Multipliers:
-    """Divisors of the constraints; c2, gamma1 and gamma2 carry the constraints' units and leave them as they are."""
-    if method.scales is not None:
-        return method.scales
-    gamma2 = None if method.exact else method.gamma2  # an explicit 0 has no units
-    if any(value is not None for value in (method.c2, method.gamma1, gamma2, method.bound)):
-        return estimate.unit_scales(problem, x0, y0)
-    return estimate.constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
 
 
 def first_state(

@@ -1,15 +1,24 @@
-"""What the settings of SALVF must be: rules of its own, and those that tie one setting to another."""
+"""The settings of SALVF: what they must be, and the rules that fill in what a user leaves unset.
 
-from __future__ import annotations
+Dimensionless constants are fixed here; everything that carries units is estimated from the norms of the problem
+(docs/methods/salvf.md).
+"""
 
+import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import ClassVar, Literal, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
 from hierax._base.schedules import is_transformation
 from hierax._base.settings import (
     AT_MOST_ONE,
     POSITIVE,
+    TRUE_FALSE_OR_UNSET,
     TRUE_OR_FALSE,
     Rule,
     check_setting,
@@ -18,11 +27,28 @@ from hierax._base.settings import (
     is_whole,
     one_of,
 )
+from hierax._base.staircase import SIZE
+from hierax._base.trees import INFINITE, Number, given
 from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.salm import SALM
+from hierax._math import curvature as estimate
+from hierax._math.curvature import Curvature
+from hierax._math.lagrangian import is_plain
+from hierax._math.psi import Weights
+from hierax._methods.common import FromLowerSolution, WithSmoothness, as_arrays, upper_curvature
 from hierax._methods.directions import Plain, Storm
+from hierax._methods.inner import AbstractInner, Gammas, inner_of, with_batch
+from hierax._methods.steps import Decay, Steps, check_steps, filled_rule, rate
+from hierax._problem.problem import Multipliers, Problem
 
-if TYPE_CHECKING:
-    from hierax._methods.salvf import SALVF
+C1_FACTOR = 5.0  # c1 in units of (curvature of F) / sqrt(L_G mu_G), both in y
+C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
+C2_FACTOR = {"multiplier": 10.0, "quadratic": 100.0}  # c2 in units of c1 L_G / ||J||^2
+GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
+TAU = 0.1  # step of the outer multiplier nu
+Z_STEP = {False: 0.3, True: 1.0}  # in units of 1/(c1 gamma2); z is lam where that has no noise and y follows it
+KAPPA_CURVATURE = 9.0  # curvature in x of the lower level on which Storm's kappa was measured: the toy with gamma = 1
+
 
 REPAIR = Rule(
     lambda value: isinstance(value, AbstractLowerSolver) or (is_whole(value) and value >= 0),
@@ -42,7 +68,61 @@ GAMMA1 = Rule(
 )
 
 
-def check_direction(method: SALVF) -> None:
+class SALVFSettings(FromLowerSolution, WithSmoothness):
+    """The settings of SALVF, which documents them, and what they must be."""
+
+    c1: Number = None
+    c2: Number = None
+    gamma1: Number = None
+    gamma2: Number = None
+    tau: Number = None
+    penalty: Literal["multiplier", "quadratic"] = eqx.field(static=True, default="multiplier")
+    steps: PyTree = None
+    inner: SALM | AbstractLowerSolver = SALM()
+    direction: Plain | Storm = Plain()
+    control_variate: bool | None = eqx.field(static=True, default=None)
+    follow: bool | None = eqx.field(static=True, default=None)
+    repair: int | AbstractLowerSolver = eqx.field(static=True, default=0)
+    adapt: tuple[str, ...] | None = eqx.field(static=True, default=None)
+    bound: Number = None
+    # The outer step whose sizes are in use, where some size is a `Staircase`: set by the run (`staged`).
+    stage: int = eqx.field(static=True, default=0, kw_only=True, repr=False)
+
+    size_rule: ClassVar[Rule] = SIZE
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no problem could make right."""
+        super().__post_init__()
+        rules = dict.fromkeys(("c1", "c2", "tau", "bound"), POSITIVE)
+        check_settings(self, rules | {"gamma1": GAMMA1, "penalty": one_of("multiplier", "quadratic")})
+        check_settings(self, {"tau": AT_MOST_ONE, "repair": REPAIR})
+        check_settings(self, dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET) | {"adapt": ADAPT})
+        check_steps("SALVF", self.steps)
+        inner_of(self.inner).check(self.gamma2, self.repair)
+        check_direction(self)
+        if isinstance(self.gamma1, float) and self.gamma1 == math.inf:
+            self.gamma1 = INFINITE
+
+    @property
+    def inner_solver(self) -> AbstractInner:
+        """The inner solver at the current stage, as SALVF uses it."""
+        return inner_of(self.inner, self.stage)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the inner solver gives the lower level's solution itself: gamma2 = 0, and z is lam."""
+        return isinstance(self.inner, AbstractLowerSolver)
+
+    @property
+    def gammas(self) -> Gammas:
+        """The parameters of the envelope."""
+        return Gammas(self.gamma1, self.gamma2)
+
+
+S = TypeVar("S", bound=SALVFSettings)
+
+
+def check_direction(method: SALVFSettings) -> None:
     """Refuse a direction that does not fit the steps."""
     check_settings(method, {"direction": instance_of((Plain, Storm), "hx.Plain() or hx.Storm()")})
     direction = method.direction
@@ -57,3 +137,139 @@ def check_direction(method: SALVF) -> None:
             "Storm with an optax transformation as steps.y: alpha_k is hidden inside it, so beta_k cannot be "
             "formed. Give a constant, hx.Storm(beta=0.1), or use a number or schedule for steps.y."
         )
+
+
+def structured(method: S, problem: Problem) -> S:
+    """With batch sizes, control variate and follow filled in: they are structure, and so never traced."""
+    sizes, inner, control = method.batches(problem), method.inner_solver, method.control_variate
+    adapt = _unset(method) if method.adapt is None else method.adapt
+    if control is None:
+        control = problem.xi is not None and inner.settles()
+    # Without noise below: where x waits for an inner loop that lags behind (`pace.py`).
+    keeps_up = method.exact or (problem.xi is None and {"x", "inner"} <= set(adapt))
+    return dataclasses.replace(
+        method,
+        batch_zeta=method.batch_zeta or sizes.zeta,
+        batch_xi=method.batch_xi or sizes.xi,
+        inner=with_batch(method.inner, method.batch_xi or sizes.xi),
+        control_variate=bool(control),
+        follow=keeps_up if method.follow is None else method.follow,
+        adapt=adapt,
+    )
+
+
+def _unset(method: SALVFSettings) -> tuple[str, ...]:
+    """The steps that are estimated."""
+    steps = method.steps or Steps()
+    inner = isinstance(method.inner, SALM) and method.inner.eta_max is None and method.inner.rule == "capped"
+    return tuple(n for n, free in (("x", steps.x is None), ("y", steps.y is None), ("inner", inner)) if free)
+
+
+def scales_at(method: SALVFSettings, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray) -> Multipliers:
+    """Divisors of the constraints; c2, gamma1 and gamma2 carry the constraints' units and leave them as they are."""
+    if method.scales is not None:
+        return method.scales
+    gamma2 = None if method.exact else method.gamma2  # an explicit 0 has no units
+    if any(value is not None for value in (method.c2, method.gamma1, gamma2, method.bound)):
+        return estimate.unit_scales(problem, x0, y0)
+    return estimate.constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
+
+
+def filled(method: S, at: Curvature, scales: Multipliers, dtype: jnp.dtype) -> S:
+    """SALVF with every unset number from the norms of the problem."""
+    weights = _weights(method, at, dtype)
+    smooth_x, smooth_y = _smoothness(at, weights, dtype)
+    steps = _steps(method, weights, smooth_x, smooth_y, dtype)
+    gammas = Gammas(weights.gamma1, weights.gamma2)
+    return dataclasses.replace(
+        method,
+        **weights._asdict(),
+        tau=given(method.tau, TAU, dtype),
+        steps=steps,
+        inner=inner_of(method.inner).filled(at, gammas, dtype),
+        direction=_direction(method, at, weights.gamma1, steps, dtype),
+        scales=as_arrays(scales, dtype),
+        smoothness=given(method.smoothness, jnp.maximum(smooth_x, smooth_y), dtype),
+        bound=None if method.bound is None else given(method.bound, 0.0, dtype),
+    )
+
+
+def below_curvature(method: SALVFSettings, at: Curvature) -> Scalar:
+    """L_w: the largest curvature in y of the lower level's augmented Lagrangian that the steps are made for."""
+    stiffness = inner_of(method.inner).stiffness(method.gammas)
+    return at.lower_yy + at.jacobian_y**2 / stiffness + at.constraint_yy
+
+
+def _ratio(a: Scalar, b: Scalar, otherwise: float = 1.0) -> Scalar:
+    """a / b where both are positive."""
+    tiny = jnp.finfo(a.dtype).tiny
+    return jnp.where((a > tiny) & (b > tiny), a / jnp.where(b > tiny, b, 1.0), otherwise)
+
+
+def _weights(method: SALVFSettings, at: Curvature, dtype: jnp.dtype) -> Weights:
+    """c1, c2, gamma1, gamma2."""
+    tiny = jnp.finfo(dtype).tiny
+    lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
+    steepest = jnp.maximum(at.jacobian_y, at.outer_y)
+    natural = _ratio(steepest**2, lower)  # the gamma at which penalty and objective are equally curved
+    gamma1 = method.gamma1 if is_plain(method.gamma1) else given(method.gamma1, GAMMA_FACTOR * natural, dtype)
+    gamma2 = jnp.zeros((), dtype) if method.exact else given(method.gamma2, GAMMA_FACTOR * natural, dtype)
+    c1 = given(method.c1, _gap_weight(at, lower, weakest, bool(method.follow)), dtype)
+    c2 = given(method.c2, C2_FACTOR[method.penalty] * c1 / natural, dtype)
+    return Weights(c1, c2, gamma1, gamma2)
+
+
+def _gap_weight(at: Curvature, lower: Scalar, weakest: Scalar, without_noise: bool) -> Scalar:
+    """c1: several times what it takes for the lower level to be more curved in y than F.
+
+    Rows count as curvature below only where the lower level has no noise: c2 goes with c1, and a small c2 lets noise
+    move y across the constraints.
+    """
+    above = upper_curvature(at)
+    most, least = _ratio(above, jnp.sqrt(lower * weakest)), _ratio(above, lower)
+    if not without_noise:
+        return C1_FACTOR * most
+    return jnp.clip(C1_FACTOR * at.above_over_below, C1_LEAST * least, C1_FACTOR * most)
+
+
+def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scalar, Scalar]:
+    """L_Psi of the blocks x and y."""
+    tiny = jnp.finfo(dtype).tiny
+    c1, c2 = weights.c1, weights.c2
+    lower = jnp.maximum(at.lower_yy, tiny)
+    smooth_y = at.upper_yy + c1 * (lower + at.constraint_yy) + c2 * (at.jacobian_y**2 + at.outer_y**2)
+    smooth_x = at.upper_xx + c1 * at.response + c2 * (at.jacobian_x**2 + at.outer_x**2)
+    return jnp.where(smooth_x > tiny, smooth_x, smooth_y), smooth_y
+
+
+def _steps(method: SALVFSettings, weights: Weights, smooth_x: Scalar, smooth_y: Scalar, dtype: jnp.dtype) -> Steps:
+    asked = method.steps or Steps()
+    gamma = jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
+    return Steps(
+        x=filled_rule(asked.x, Decay(1 / smooth_x, a=2.0), dtype),
+        y=filled_rule(asked.y, Decay(1 / smooth_y), dtype),
+        z=filled_rule(asked.z, Z_STEP[bool(method.follow)] / (weights.c1 * gamma), dtype),
+    )
+
+
+def _direction(
+    method: SALVFSettings, at: Curvature, gamma1: Scalar | float, steps: Steps, dtype: jnp.dtype
+) -> Plain | Storm:
+    """Storm with its numbers filled in; `Plain` has none."""
+    direction = method.direction
+    if not isinstance(direction, Storm):
+        return direction
+    # What the frozen (w, lam) miss: how grad_x ell moves through w*(x), and the stiffness J_x^2/gamma1 of mu at
+    # fixed w.
+    moving = at.response + at.jacobian_x**2 / gamma1
+    beta = direction.beta
+    if direction.schedule == "paper" and beta is None:
+        uncapped = isinstance(steps.y, Decay)
+        first = steps.y.scale * steps.y.a if uncapped else rate(steps.y, jnp.zeros((), int), dtype)
+        beta = 1 / first**2
+    return dataclasses.replace(
+        direction,
+        kappa=given(direction.kappa, Storm.kappa, dtype),
+        beta=None if beta is None else given(beta, 0.0, dtype),
+        unit=given(direction.unit, moving / KAPPA_CURVATURE, dtype),
+    )

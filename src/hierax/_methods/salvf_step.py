@@ -1,8 +1,6 @@
 """The parts of SALVF's outer step: its state, the set of z, how y follows and x keeps pace, and what a step reports."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +13,13 @@ from hierax._base.trees import dtype_of, largest, size
 from hierax._math.lagrangian import nonnegative
 from hierax._math.psi import Inner, Point, PsiGradient, gradient_mapping, violation
 from hierax._methods.common import raw_size
-from hierax._methods.pace import Below, Pace, paced
+from hierax._methods.pace import Below, Pace, Watch, paced
+from hierax._methods.salvf_settings import SALVFSettings
 from hierax._methods.steps import rate
-from hierax._methods.watch import Watch
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.sets import AbstractSet
 from hierax._run.reports import Metrics, Residual
-
-if TYPE_CHECKING:
-    from hierax._methods.salvf import SALVF
 
 
 class SALVFState(NamedTuple):
@@ -60,7 +55,7 @@ class MultiplierSet(AbstractSet):
         return nonnegative(tree, self.top)
 
 
-def top_of_z(method: SALVF) -> Rows | None:
+def top_of_z(method: SALVFSettings) -> Rows | None:
     """The upper corner of Z = [0, B/sqrt(p)]^p in the units of the scaled constraints; None where B is not given."""
     if method.bound is None:
         return None
@@ -70,7 +65,7 @@ def top_of_z(method: SALVF) -> Rows | None:
 
 
 def paced_after(
-    method: SALVF, state: SALVFState, factor: Scalar | float, before: Point, x: PyTree, inner: Inner
+    method: SALVFSettings, state: SALVFState, factor: Scalar | float, before: Point, x: PyTree, inner: Inner
 ) -> Pace:
     """The pace of the x-step after the step from `before` to x, `factor` times as long as estimated."""
     assert state.watch.pace is not None
@@ -82,7 +77,7 @@ def paced_after(
 
 
 def step_metrics(
-    method: SALVF, problem: Problem, old: Point, new: Point, d: PsiGradient, values: Multipliers
+    method: SALVFSettings, problem: Problem, old: Point, new: Point, d: PsiGradient, values: Multipliers
 ) -> Metrics:
     """The report of a step, but for what the inner solver and the schedule know."""
     dtype = dtype_of(new.x, new.y)
@@ -107,7 +102,7 @@ def step_metrics(
     )
 
 
-def followed(method: SALVF, problem: Problem, state: SALVFState, inner: Inner) -> Point:
+def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: Inner) -> Point:
     """y and nu moved as the inner solution has moved since the last step."""
     point = state.point
     y = jax.tree.map(lambda a, new, old: a + (new - old), point.y, inner.w, state.w)
@@ -119,7 +114,7 @@ def followed(method: SALVF, problem: Problem, state: SALVFState, inner: Inner) -
 
 
 def alphas(
-    method: SALVF, step: Array, factors: tuple[Scalar | float, Scalar | float], dtype: jnp.dtype
+    method: SALVFSettings, step: Array, factors: tuple[Scalar | float, Scalar | float], dtype: jnp.dtype
 ) -> tuple[Array, Array]:
     """alpha_k of the y block, and the longest of the x and y steps, which is what Storm's beta_k must keep up with.
 

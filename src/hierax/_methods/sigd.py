@@ -25,9 +25,8 @@ from hierax._lower.exact import Exact
 from hierax._math.kkt_residual import reachable
 from hierax._math.lower_level import LowerSolution
 from hierax._math.spectrum import hessian_product, power_iteration
-from hierax._methods.active_rows import ActiveRows
-from hierax._methods.common import as_arrays
-from hierax._methods.smoothed import Prepared, Round, Samples
+from hierax._methods.implicit_gradient import LinearRows
+from hierax._methods.smoothed import Prepared, Round, Samples, eta_advice
 from hierax._problem.problem import Problem
 from hierax._run.reports import Advice
 
@@ -35,7 +34,7 @@ SHARE = 1e-5  # sigma in units of what moves y by its own size: its bias is then
 ABOVE_TOL = 100.0  # ... and never less than this many times the tolerance of the solver
 
 
-class SIGD(ActiveRows):
+class SIGD(LinearRows):
     r"""Implicit gradients of a randomly perturbed lower level. Whatever is None is estimated from the problem.
 
         y_q(x) = argmin over y of {G(x, y) + q'y : A y <= b + B x},     q uniform in the ball of radius sigma
@@ -47,11 +46,7 @@ class SIGD(ActiveRows):
         sigma: bound of the perturbation q, in units of grad_y G; x and y are off by O(sigma). None: 1e-5 times the
             curvature of G in y times the size of y at the start (more in single precision).
         lower: solver of the lower level, `Exact()`, `Conic()` or `ALM()`; its tolerance must be far below sigma.
-        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
-            step 1/L where it is sampled.
-        batch_zeta: samples of zeta per step.
-        batch_xi: not used: the lower level is solved on all of xi.
-        smoothness: 1/step of the stationarity measure; None: that of the current step length.
+        eta, batch_zeta, batch_xi, smoothness: as in `GAM`.
 
     Examples:
         >>> import hierax as hx
@@ -73,21 +68,12 @@ class SIGD(ActiveRows):
     sigma: Number = None
     lower: AbstractLowerSolver = Exact(tol=1e-10)
 
-    advice: ClassVar[Advice] = Advice(
-        bring_y_closer="a smaller sigma brings it closer",
-        shorten_steps="Give a smaller eta, or leave it unset.",
-        lengthen_x_step="lengthen its step, hx.SIGD(eta=...).",
-    )
+    advice: ClassVar[Advice] = eta_advice("SIGD", "a smaller sigma brings it closer")
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
         check_settings(self, {"sigma": POSITIVE})
-
-    @property
-    def solver(self) -> AbstractLowerSolver:
-        """The solver of the lower level."""
-        return self.lower
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """sigma from the curvature of G and the size of y; the assumptions are looked at."""
@@ -96,9 +82,8 @@ class SIGD(ActiveRows):
         push = tree_math.norm(jax.grad(problem.lower, 1)(x, y, at.xi))
         unit = or_one(jnp.maximum(or_one(curved) * tree_math.norm(y), push))
         share = jnp.maximum(SHARE, ABOVE_TOL * reachable(getattr(self.lower, "tol", 0.0), dtype))
-        lower = as_arrays(self.lower, dtype)
-        method = dataclasses.replace(self, sigma=given(self.sigma, share * unit, dtype), lower=lower)
-        return Prepared(method, self.first_inner(problem, x, y), self.assumptions(problem, x, y, at, key))
+        filled = dataclasses.replace(self, sigma=given(self.sigma, share * unit, dtype))
+        return super(SIGD, filled).prepared(problem, x, y, at, key)
 
     def perturbation(self, y: PyTree, this: Round) -> PyTree:
         """q of a line search: uniform in the ball of radius sigma."""

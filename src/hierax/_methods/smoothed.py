@@ -1,5 +1,6 @@
-r"""Descent on a family of smooth functions phi_s(x) that tend to F(x, y*(x)): what five published methods share.
+r"""Descent on a family of smooth functions phi_s(x) that tend to F(x, y*(x)): what six published methods share.
 
+    GAM       phi(x)   = F(x, y*(x)),   y* by an exact solver                            s: none
     SIGD      phi_s(x) = F(x, y_q(x)),  y_q of the lower objective plus q'y              s: the draw of q
     IG-AL     phi(x)   = F(x, y*(x)),   y* by an augmented Lagrangian method             s: none
     Barrier   phi_t(x) = F(x, y_t(x)),  y_t of the lower objective plus a barrier        s: t, decreasing
@@ -9,7 +10,8 @@ r"""Descent on a family of smooth functions phi_s(x) that tend to F(x, y*(x)): w
 A method says how phi_s and its gradient are evaluated (`look`, `slope`); s is a function of the number of the line
 search, so that it stays the same within one. Where f is exact x moves by Armijo's rule (`line_search`), one trial point
 per outer step; where it is sampled by x <- Proj_X(x - eta_k d) with d on the step's batch of zeta. The lower level is
-solved on all of xi: y*(x) of a batch would be the solution of another problem.
+solved on all of xi: y*(x) of a batch would be the solution of another problem. Where phi has kinks d is no gradient:
+GAM has a `direction` of its own, and remembers how fine it is.
 """
 
 import abc
@@ -22,11 +24,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import tree_math
-from hierax._base.trees import Number, dtype_of, given, move, or_one, select
+from hierax._base.trees import dtype_of, given, move, or_one, select
 from hierax._math import curvature as estimate
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
 from hierax._methods import common, line_search
-from hierax._methods.common import Iterate, StepTaken, WithSmoothness
+from hierax._methods.common import Iterate, PublishedMethod, StepTaken, WithSmoothness
 from hierax._methods.line_search import LineSearch
 from hierax._methods.steps import Decay, StepRule, apply_rule, check_rule, filled_rule, init_rule
 from hierax._problem import samples, sets
@@ -77,18 +79,34 @@ class Look(NamedTuple):
 
 
 class SmoothedState(NamedTuple):
-    """Everything that changes from step to step; `look` belongs to the point."""
+    """Everything that changes from step to step; `look` belongs to the point, `memory` is the method's own."""
 
     point: Iterate
     look: Look
     line: LineSearch
     rule: PyTree
+    memory: PyTree
     round: Int[Array, ""]
     step: Int[Array, ""]
     key: PRNGKeyArray
 
 
-class Tried(NamedTuple):
+class Ahead(NamedTuple):
+    """The direction d of a step, which goes along -d, and what else the method found out about it."""
+
+    d: PyTree
+    known: PyTree = ()
+
+
+class Trial(NamedTuple):
+    """A trial point of Armijo's rule: the search when it was tried, the look there, and whether it was taken."""
+
+    line: LineSearch
+    look: Look
+    taken: Bool[Array, ""]
+
+
+class Reached(NamedTuple):
     """Where a trial led: the point, what the next solve starts from, the round, and whether it was a success."""
 
     x: PyTree
@@ -98,14 +116,24 @@ class Tried(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The method with its own numbers filled in, what the first look starts from, and reasons to refuse."""
+    """The method with its own numbers filled in, what the first look starts from, reasons to refuse, and a memory."""
 
     method: "Smoothed"
     inner: PyTree
     doubts: Mapping[str, Bool[Array, ""]]
+    memory: PyTree = ()
 
 
-class Smoothed(WithSmoothness):
+def eta_advice(name: str, bring_y_closer: str) -> Advice:
+    """The advice of a method whose x-step is called eta."""
+    return Advice(
+        bring_y_closer=bring_y_closer,
+        shorten_steps="Give a smaller eta, or leave it unset.",
+        lengthen_x_step=f"lengthen its step, hx.{name}(eta=...).",
+    )
+
+
+class Smoothed(PublishedMethod, WithSmoothness):
     """Base of the methods above. A subclass writes `prepared`, `look` and `slope`.
 
     Args:
@@ -119,21 +147,13 @@ class Smoothed(WithSmoothness):
     solves: ClassVar[int] = 1  # lower solves of a look
     changes: ClassVar[bool] = True  # whether phi differs from line search to line search
     sees_zeta: ClassVar[bool] = False  # whether the inner problems contain F
-    advice: ClassVar[Advice] = Advice(
-        bring_y_closer="as near as the inner solver's tolerance and the smoothing bring it",
-        shorten_steps="Give a smaller eta, or leave it unset.",
-        lengthen_x_step="lengthen its step, eta=...",
-    )
+    measures_before: ClassVar[bool] = False  # whether stationarity is that for the last success before the trial
     state_settings: ClassVar[dict[str, str]] = {"eta": "Armijo's"}
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
         check_rule("eta", self.eta)
-
-    def check(self, problem: Problem) -> None:
-        """No constraints at the upper level."""
-        common.refuse_upper_constraints(type(self).__name__, problem)
 
     # -- what a method writes ---------------------------------------------------------------------------------------
 
@@ -149,9 +169,23 @@ class Smoothed(WithSmoothness):
     def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
         """The gradient of phi_s at x, where `look` was taken."""
 
+    # -- what a method may write ------------------------------------------------------------------------------------
+
     def doubts_at(self, problem: Problem, x: PyTree, look: Look, at: Samples) -> Mapping[str, Bool[Array, ""]]:
         """Further reasons to refuse, from the first look."""
         return {}
+
+    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Samples) -> Ahead:
+        """The direction of a step from x, where `here` was taken."""
+        return Ahead(self.slope(problem, state.point.x, here, Round(state.round, state.key), at))
+
+    def noise(self, here: Look, there: Look, ahead: Ahead) -> Scalar:
+        """What rounding and the solvers' residuals may make of the difference of two values."""
+        return here.noise + there.noise
+
+    def remembered(self, problem: Problem, state: SmoothedState, ahead: Ahead, trial: Trial) -> PyTree:
+        """The memory after a trial point."""
+        return state.memory
 
     # -- before the first step --------------------------------------------------------------------------------------
 
@@ -161,12 +195,12 @@ class Smoothed(WithSmoothness):
         look = sizes.first_look(problem, key) if look is None else look
         at = Samples(look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key))
         sized = dataclasses.replace(self, batch_zeta=sizes.zeta, batch_xi=sizes.xi)
-        method, inner, doubts = sized.prepared(problem, x0, y0, at, key)
+        method, inner, doubts, memory = sized.prepared(problem, x0, y0, at, key)
         none = jnp.zeros((), jnp.int32)
-        if self._searches(problem):
+        if self.searches(problem):
             first = method.look(problem, x0, inner, Round(none, key), at)
         else:
-            first, curved = method._probed(problem, x0, inner, Round(none, key), at)
+            first, curved = _probed(method, problem, x0, inner, Round(none, key), at)
             method = dataclasses.replace(
                 method,
                 eta=filled_rule(self.eta, Decay(1 / curved), dtype),
@@ -174,114 +208,30 @@ class Smoothed(WithSmoothness):
             )
         doubts = {**doubts, **method.doubts_at(problem, x0, first, at)}
         line = line_search.first_search(x0, dtype)
-        state = SmoothedState(Iterate(x0, first.y), first, line, init_rule(method.eta, x0), none, none, key)
+        state = SmoothedState(Iterate(x0, first.y), first, line, init_rule(method.eta, x0), memory, none, none, key)
         return Begun(method, state, doubts)
 
-    def _searches(self, problem: Problem) -> bool:
+    def searches(self, problem: Problem) -> bool:
         """Whether Armijo's rule sets the step: it compares values of phi, so they must be exact."""
         return self.eta is None and problem.zeta is None
-
-    def _probed(self, problem: Problem, x0: PyTree, inner: PyTree, this: Round, at: Samples) -> tuple[Look, Scalar]:
-        """The look at x0, and how fast the gradient of phi changes along itself there."""
-        size = line_search.size_of(x0)
-
-        def visit(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, Look]]:
-            found = self.look(problem, x, inner, this, at)
-            d = self.slope(problem, x, found, this, at)
-            step = line_search.PROBE * size / or_one(tree_math.norm(d))
-            return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
-
-        _, (xs, ds, both) = jax.lax.scan(visit, x0, None, length=2)  # a loop, so that the solver compiles once
-        moved, turned = (tree_math.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
-        steep = tree_math.norm(jax.tree.map(lambda a: a[0], ds))
-        curved = or_one(jnp.maximum(turned / or_one(moved), steep / size))
-        return jax.tree.map(lambda a: a[0], both), curved
 
     # -- a step -----------------------------------------------------------------------------------------------------
 
     def step(self, problem: Problem, state: SmoothedState, tickets: Tickets) -> tuple[SmoothedState, Metrics]:
         """One trial point (Armijo's rule), or one step of the given rule."""
         at = Samples(samples.fetch(problem.zeta, tickets.zeta), samples.whole(problem.xi, state.key))
-        if self._searches(problem):
-            return self._try(problem, state, at)
+        if self.searches(problem):
+            return _trial_step(self, problem, state, at)
         x, this = state.point.x, Round(state.round, state.key)
         here = self.look(problem, x, state.look.inner, this, at) if self.sees_zeta else state.look
-        d = self.slope(problem, x, here, this, at)
+        d = self.direction(problem, state, here, at).d
         moved, rule = apply_rule(self.eta, state.rule, problem.x_set, x, d, state.step)
-        upper = problem.upper(x, here.y, at.zeta)
         following = this._replace(number=state.round + 1)
         after = here if self.sees_zeta else self.look(problem, moved, here.inner, following, at)
-        new = SmoothedState(
-            Iterate(moved, after.y), after, state.line, rule, following.number, state.step + 1, state.key
+        new = state._replace(
+            point=Iterate(moved, after.y), look=after, rule=rule, round=following.number, step=state.step + 1
         )
-        return new, self._metrics(problem, state, new, d, upper, here.lower, self.smoothness, after.status)
-
-    def _try(self, problem: Problem, state: SmoothedState, at: Samples) -> tuple[SmoothedState, Metrics]:
-        """A trial point of Armijo's rule; after a success, or the last digit, phi_s is the next one."""
-        x, here = state.point.x, state.look
-        d = self.slope(problem, x, here, Round(state.round, state.key), at)
-        line = line_search.trial(state.line, x, d)
-        target = sets.project(problem.x_set, move(x, line.length, d))
-        way = tree_math.norm(tree_math.sub(target, x))
-
-        def visit(reached: Tried, first: Bool[Array, ""]) -> tuple[Tried, Look]:
-            """The look at the trial point, and what follows from it; then the next phi_s at the point reached."""
-            place, inner = select(first, (target, here.inner), (reached.x, reached.inner))
-            found = self.look(problem, place, inner, Round(reached.round, state.key), at)
-            sound = (found.status == SOLVED) | ((found.status == INACCURATE) & (here.status == INACCURATE))
-            noise = here.noise + found.noise
-            taken = sound & line_search.falls_enough(here.value, found.value, way, line.length, noise)
-            # Where nothing is left to gain from this phi_s but rounding errors, its line search is over too.
-            over = taken | (way <= jnp.sqrt(jnp.finfo(way.dtype).eps) * line_search.size_of(x))
-            landed, warm = select(taken, (target, found.inner), (x, here.inner))
-            after = Tried(landed, warm, state.round + over.astype(jnp.int32), taken)
-            return select(first, after, reached), found
-
-        begin = Tried(x, here.inner, state.round, jnp.array(False))
-        # A loop, so that the solver compiles once.
-        end, looks = jax.lax.scan(visit, begin, jnp.arange(1 + self.changes) == 0)
-        there = jax.tree.map(lambda a: a[0], looks)
-        after = jax.tree.map(lambda a: a[1], looks) if self.changes else select(end.taken, there, here)
-        new = SmoothedState(
-            Iterate(end.x, after.y),
-            after,
-            line_search.tried(line, end.taken, way),
-            state.rule,
-            end.round,
-            state.step + 1,
-            state.key,
-        )
-        # A trial x without a lower solution only shortens the step, unless no step is short enough.
-        hopeless = line_search.leads_nowhere(x, way) & (there.status > INACCURATE)
-        kept = jnp.where(here.status > INACCURATE, here.status, after.status)
-        status = jnp.where(hopeless, there.status, kept)
-        upper = problem.upper(x, here.y, at.zeta)
-        return new, self._metrics(problem, state, new, d, upper, here.lower, 1 / new.line.good, status)
-
-    def _metrics(
-        self,
-        problem: Problem,
-        old: SmoothedState,
-        new: SmoothedState,
-        d: PyTree,
-        upper: Scalar,
-        lower: Scalar,
-        smoothness: Scalar,
-        status: Int[Array, ""],
-    ) -> Metrics:
-        taken = StepTaken(
-            old=old.point,
-            new=new.point,
-            d_x=d,
-            d_y=(),
-            upper=upper,
-            lower=lower,
-            distance=new.look.distance,
-            inner=new.look.residual,
-            status=status,
-        )
-        smoothness = smoothness if self.smoothness is None else self.smoothness
-        return common.step_metrics(problem, estimate.unit_scales(problem, *new.point[:2]), taken, smoothness)
+        return new, _metrics(self, problem, state, new, here, d, at, self.smoothness, after.status)
 
     # -- what the loop asks -----------------------------------------------------------------------------------------
 
@@ -301,7 +251,7 @@ class Smoothed(WithSmoothness):
 
     def costs(self, problem: Problem) -> RunCosts:
         """In lower solves, which are nearly all of it; second derivatives are not counted."""
-        searches = self._searches(problem)
+        searches = self.searches(problem)
         looks = 1 + self.changes if searches else 1
         start = 1 if searches else 2
         zeta = common.batch_costs(self, problem).zeta
@@ -309,6 +259,93 @@ class Smoothed(WithSmoothness):
         return RunCosts(
             each._replace(lower_solves=start * self.solves), each._replace(zeta=zeta, lower_solves=looks * self.solves)
         )
+
+
+def _probed(
+    method: Smoothed, problem: Problem, x0: PyTree, inner: PyTree, this: Round, at: Samples
+) -> tuple[Look, Scalar]:
+    """The look at x0, and how fast the gradient of phi changes along itself there."""
+    size = line_search.size_of(x0)
+
+    def visit(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, Look]]:
+        found = method.look(problem, x, inner, this, at)
+        d = method.slope(problem, x, found, this, at)
+        step = line_search.PROBE_LENGTH * size / or_one(tree_math.norm(d))
+        return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
+
+    _, (xs, ds, both) = jax.lax.scan(visit, x0, None, length=2)  # a loop, so that the solver compiles once
+    moved, turned = (tree_math.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
+    steep = tree_math.norm(jax.tree.map(lambda a: a[0], ds))
+    curved = or_one(jnp.maximum(turned / or_one(moved), steep / size))
+    return jax.tree.map(lambda a: a[0], both), curved
+
+
+def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Samples) -> tuple[SmoothedState, Metrics]:
+    """A trial point of Armijo's rule; after a success, or the last digit, phi_s is the next one."""
+    x, here = state.point.x, state.look
+    ahead = method.direction(problem, state, here, at)
+    line = line_search.trial(state.line, x, ahead.d)
+    target = sets.project(problem.x_set, move(x, line.length, ahead.d))
+    way = tree_math.norm(tree_math.sub(target, x))
+
+    def visit(reached: Reached, first: Bool[Array, ""]) -> tuple[Reached, Look]:
+        """The look at the trial point, and what follows from it; then the next phi_s at the point reached."""
+        place, inner = select(first, (target, here.inner), (reached.x, reached.inner))
+        found = method.look(problem, place, inner, Round(reached.round, state.key), at)
+        sound = (found.status == SOLVED) | ((found.status == INACCURATE) & (here.status == INACCURATE))
+        noise = method.noise(here, found, ahead)
+        taken = sound & line_search.falls_enough(here.value, found.value, way, line.length, noise)
+        # Where nothing is left to gain from this phi_s but rounding errors, its line search is over too.
+        over = taken | (way <= jnp.sqrt(jnp.finfo(way.dtype).eps) * line_search.size_of(x))
+        landed, warm = select(taken, (target, found.inner), (x, here.inner))
+        after = Reached(landed, warm, state.round + over.astype(jnp.int32), taken)
+        return select(first, after, reached), found
+
+    begin = Reached(x, here.inner, state.round, jnp.array(False))
+    # A loop, so that the solver compiles once.
+    end, looks = jax.lax.scan(visit, begin, jnp.arange(1 + method.changes) == 0)
+    there = jax.tree.map(lambda a: a[0], looks)
+    after = jax.tree.map(lambda a: a[1], looks) if method.changes else select(end.taken, there, here)
+    new = state._replace(
+        point=Iterate(end.x, after.y),
+        look=after,
+        line=line_search.tried(line, end.taken, way),
+        memory=method.remembered(problem, state, ahead, Trial(line, there, end.taken)),
+        round=end.round,
+        step=state.step + 1,
+    )
+    # A trial x without a lower solution only shortens the step, unless no step is short enough.
+    hopeless = line_search.leads_nowhere(x, way) & (there.status > INACCURATE)
+    kept = jnp.where(here.status > INACCURATE, here.status, after.status)
+    status = jnp.where(hopeless, there.status, kept)
+    measured = line if method.measures_before else new.line
+    return new, _metrics(method, problem, state, new, here, ahead.d, at, 1 / measured.good, status)
+
+
+def _metrics(
+    method: Smoothed,
+    problem: Problem,
+    old: SmoothedState,
+    new: SmoothedState,
+    here: Look,
+    d: PyTree,
+    at: Samples,
+    smoothness: Scalar,
+    status: Int[Array, ""],
+) -> Metrics:
+    taken = StepTaken(
+        old=old.point,
+        new=new.point,
+        d_x=d,
+        d_y=(),
+        upper=problem.upper(old.point.x, here.y, at.zeta),
+        lower=here.lower,
+        distance=new.look.distance,
+        inner=new.look.residual,
+        status=status,
+    )
+    smoothness = smoothness if method.smoothness is None else method.smoothness
+    return common.step_metrics(problem, estimate.unit_scales(problem, *new.point[:2]), taken, smoothness)
 
 
 def blank(problem: Problem, x: PyTree, y: PyTree) -> LowerSolution:
@@ -328,8 +365,3 @@ def value_noise(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, residual: 
     eps = jnp.finfo(value.dtype).eps
     terms = jnp.abs(value) + length
     return jnp.minimum(length * residual, jnp.sqrt(eps) * terms) + 10 * eps * terms
-
-
-def power_of(number: Array, base: Number, factor: Number) -> Scalar:
-    """base * factor^number."""
-    return base * factor ** number.astype(base.dtype)

@@ -126,6 +126,11 @@ def default_size(source: AbstractSource | None, asked: int | None) -> int:
     return asked or (1 if source is None else source.default_batch())
 
 
+def default_batches(problem: Problem, zeta: int | None = None, xi: int | None = None) -> Batches:
+    """One batch of each source, of the sizes asked for or those that the sources suggest."""
+    return Batches(zeta=default_size(problem.zeta, zeta), xi=default_size(problem.xi, xi))
+
+
 def look_at(source: AbstractSource | None, plans: PyTree) -> PyTree:
     """The first few planned batches as one."""
     return samples.fetch(source, samples.joined(jax.tree.map(lambda a: a[:LOOK_AHEAD_BATCHES], plans)))

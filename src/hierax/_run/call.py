@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,13 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number, is_whole
 from hierax._base.staircase import NEVER
-from hierax._judge.psi import Penalty
+from hierax._judge.psi import Penalty, RunState
 from hierax._run.clock import Clock
 from hierax._run.device import Output, Run
+from hierax._run.method import AbstractMethod
 from hierax._run.notes import NOTHING_KEPT, Notes
 from hierax._run.progress import News
 from hierax._run.reports import Costs
-
-if TYPE_CHECKING:
-    from hierax._run.method import AbstractMethod
 
 DEFAULT_STEPS = 10_000
 DEFAULT_RECORDS = 100  # of a run where the user does not say how often to record
@@ -59,7 +57,18 @@ class Info(NamedTuple):
     record: dict[str, Any]
 
 
-class State(NamedTuple):
+class StateFields(NamedTuple):
+    """The fields of `State`: a named tuple that has a base class is written in two parts."""
+
+    method: AbstractMethod
+    run: Run
+    output: Output
+    seconds: float
+    spent: Costs
+    waiting: float = 0.0
+
+
+class State(StateFields, RunState):
     """Everything a run needs to go on.
 
     Attributes:
@@ -71,17 +80,16 @@ class State(NamedTuple):
         waiting: seconds spent waiting for data, in all calls so far.
     """
 
-    method: AbstractMethod
-    run: Run
-    output: Output
-    seconds: float
-    spent: Costs
-    waiting: float = 0.0
+    __slots__ = ()
+
+    @property
+    def method_name(self) -> str:
+        """The name of the method's class."""
+        return type(self.method).__name__
 
     def psi_penalty(self) -> Penalty | None:
         """What the penalty function Psi of the run was made of, for its certificate; None for methods without Psi."""
-        penalty = getattr(self.method, "psi_penalty", None)
-        return None if penalty is None else penalty(self.run.state)
+        return self.method.psi_penalty(self.run.state)
 
 
 Seed = int | PRNGKeyArray

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from hierax._run.call import Info
+from hierax._run.call import Info
 
 
 def asks_to_stop(answer: object) -> bool:

@@ -17,13 +17,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder_into_place, remove_folder
 from hierax._run.packing import Packed
+from hierax._run.state_arrays import HASH
 
 FORMAT = "hierax checkpoint 2"
+KEPT_CHECKPOINTS = 2  # checkpoints
+UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
+FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
 NAME = re.compile(r"checkpoint-(\d{8})")
 ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
 
@@ -186,3 +191,16 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 def _hash_of(content: Mapping[str, object]) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differences(found: Checkpoint, now: dict[str, str]) -> list[str]:
+    """In what a checkpoint and a call differ, in words; functions are compared where both have the same JAX."""
+    same_jax = found.versions["jax"] == jax.__version__
+    odd = []
+    for name in dict.fromkeys([*found.identity, *now]):
+        then, here = found.identity.get(name, "not set"), now.get(name, "not set")
+        incomparable = UNKNOWN in (then, here) or (name.startswith(FUNCTION) and not same_jax)
+        if then != here and not incomparable:
+            plain = HASH not in then + here
+            odd.append(f"{name} ({then} then, {here} now)" if plain else name)
+    return odd

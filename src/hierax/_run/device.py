@@ -7,7 +7,7 @@ loop knows nothing else about a method than its protocol (`method.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,11 +21,9 @@ from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Tickets
 from hierax._run.batches import MAX_DRAWN_STEPS
+from hierax._run.method import AbstractMethod
 from hierax._run.reports import Metrics
 from hierax._run.window import Window, added, empty_window, means_of
-
-if TYPE_CHECKING:
-    from hierax._run.method import AbstractMethod
 
 RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
 DIVERGED_RATIO = 1e8  # a point this many times farther out than the start counts as diverged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,6 +23,7 @@ from hierax._run.clock import CHUNK_SECONDS, MOMENT_SECONDS, Interrupted, OutOfT
 from hierax._run.device import Orders, Output, Run, Spread
 from hierax._run.feeding import Feeding
 from hierax._run.file_rows import PlannedRows
+from hierax._run.method import AbstractMethod
 from hierax._run.outcome import Begin, Ending, Outcome
 from hierax._run.prepare import Prepared
 from hierax._run.progress import progress_bar
@@ -33,9 +34,6 @@ from hierax._run.solution import Counts, Solution, Solutions
 from hierax._run.state_arrays import gathered
 from hierax._run.status import Reason
 from hierax._run.streams import Exhausted
-
-if TYPE_CHECKING:
-    from hierax._run.method import AbstractMethod
 
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -20,15 +19,11 @@ from hierax._compile.bound import FUNCTIONS
 from hierax._compile.fingerprint import hash_of_function
 from hierax._problem.files import FiniteFiles
 from hierax._problem.samples import Sampler, Stream, is_spread_over_processes
+from hierax._run.call import Call
+from hierax._run.checkpoint_folder import FUNCTION, UNKNOWN
+from hierax._run.prepare import Prepared
 from hierax._run.state_arrays import HASH, hash_of_arrays
 
-if TYPE_CHECKING:
-    from hierax._run.call import Call
-    from hierax._run.checkpoint_folder import Checkpoint
-    from hierax._run.prepare import Prepared
-
-UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
-FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
 LIMITS = ("method setting seconds",)  # of `Auto`
 MAX_SETTING_DEPTH = 12  # settings inside of settings
 
@@ -59,19 +54,6 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
         "state": "none" if call.state is None else hash_of_arrays(call.state.run),
         "starts": "one" if prepared.count is None else str(prepared.count),
     }
-
-
-def differences(found: Checkpoint, now: dict[str, str]) -> list[str]:
-    """In what a checkpoint and a call differ, in words; functions are compared where both have the same JAX."""
-    same_jax = found.versions["jax"] == jax.__version__
-    odd = []
-    for name in dict.fromkeys([*found.identity, *now]):
-        then, here = found.identity.get(name, "not set"), now.get(name, "not set")
-        incomparable = UNKNOWN in (then, here) or (name.startswith(FUNCTION) and not same_jax)
-        if then != here and not incomparable:
-            plain = HASH not in then + here
-            odd.append(f"{name} ({then} then, {here} now)" if plain else name)
-    return odd
 
 
 def _source(name: str, source: object) -> str:

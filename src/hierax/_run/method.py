@@ -1,4 +1,4 @@
-"""The protocol of a method: what `solve` asks of it, and nothing else. Eleven methods, four of which must be written.
+"""The protocol of a method: what the loop asks of it, and nothing else. Four of its methods must be written.
 
 A method is an immutable module of settings. Its state is a NamedTuple of arrays with at least `point` (whose first
 fields are x and y), `step` and `key`. How samples are planned (`batches.py`), settings checked (`_base.settings`) and
@@ -16,22 +16,15 @@ from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.settings import COUNT, Rule, check_settings
 from hierax._base.staircase import NEVER
+from hierax._judge.psi import Penalty
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Tickets
-from hierax._run.batches import Batches, default_size
-from hierax._run.call import Call
-from hierax._run.prepare import Prepared
+from hierax._run.batches import Batches, default_batches
 from hierax._run.reports import Advice, Begun, Metrics, Residual, RunCosts
-from hierax._run.solution import Solution, Solutions
-from hierax._run.stepping import run_steps
 
 
 class AbstractSolver(eqx.Module):
-    """Whatever `solve` takes as its method: something that runs on a prepared problem."""
-
-    @abc.abstractmethod
-    def run(self, prepared: Prepared, call: Call) -> Solution | Solutions:
-        """Solve the prepared problem as the call asks."""
+    """Whatever `solve` takes as its method: one that makes steps, or `Auto`."""
 
 
 class AbstractMethod(AbstractSolver):
@@ -94,9 +87,7 @@ class AbstractMethod(AbstractSolver):
     def batches(self, problem: Problem) -> Batches:
         """How many samples a step takes."""
         asked = tuple((name, n) for name, n in (("zeta", self.batch_zeta), ("xi", self.batch_xi)) if n is not None)
-        return Batches(
-            zeta=default_size(problem.zeta, self.batch_zeta), xi=default_size(problem.xi, self.batch_xi), asked=asked
-        )
+        return default_batches(problem, self.batch_zeta, self.batch_xi)._replace(asked=asked)
 
     def staged(self, step: int) -> tuple[Self, int]:
         """The method with the batch sizes of an outer step, and the next step at which they change."""
@@ -118,8 +109,6 @@ class AbstractMethod(AbstractSolver):
         """Each step length in use and the longest that is stable where the state is: what to blame for a failure."""
         return {}
 
-    # -- the loop ---------------------------------------------------------------------------------------------------
-
-    def run(self, prepared: Prepared, call: Call) -> Solution | Solutions:
-        """The one loop of all methods."""
-        return run_steps(prepared, self, call)
+    def psi_penalty(self, state: PyTree) -> Penalty | None:
+        """What SALVF's penalty function Psi was made of at a state, for a certificate; None: the method has no Psi."""
+        return None

@@ -18,8 +18,7 @@ from typing import Any
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.json_values import versions
 from hierax._base.settings import is_number
-from hierax._run.checkpoint_folder import Checkpoint, CheckpointFolder, Records
-from hierax._run.identity import differences
+from hierax._run.checkpoint_folder import Checkpoint, CheckpointFolder, Records, differences
 from hierax._run.packing import from_bytes, packed, to_bytes, unpacked
 from hierax._run.processes import Processes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -14,12 +14,13 @@ from jaxtyping import PyTree, Scalar
 from hierax._compile.placement import read
 from hierax._problem.problem import Problem
 from hierax._run import device, wording
-from hierax._run.device import Run
+from hierax._run.call import Call
+from hierax._run.clock import Stopwatch
+from hierax._run.device import Run, Spread
+from hierax._run.method import AbstractMethod
+from hierax._run.prepare import Prepared
+from hierax._run.records import Records
 from hierax._run.status import Open, Reason, Status
-
-if TYPE_CHECKING:
-    from hierax._run.host import Host
-    from hierax._run.method import AbstractMethod
 
 LOWER_FAILURES = {device.NO_LOWER_POINT: Reason.NO_LOWER_POINT, device.NO_LOWER_BOUND: Reason.NO_LOWER_BOUND}
 
@@ -53,6 +54,23 @@ class _Flags(NamedTuple):
     pinned: np.ndarray
 
 
+class EndedRun(Protocol):
+    """A run after its last step: the problem, the call, where it began and ended, and its records."""
+
+    prepared: Prepared
+    call: Call
+    spread: Spread
+    method: AbstractMethod
+    begin: Begin
+    runs: Run
+    records: Records
+    watch: Stopwatch
+
+    @property
+    def done(self) -> int:
+        """Outer steps made, those of earlier calls apart."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """What is known of a run after its last step.
@@ -62,7 +80,7 @@ class Outcome:
         ended: what the host ended the run with; None: its steps, or its own codes.
     """
 
-    host: Host
+    host: EndedRun
     ended: Ending | None
 
     def statuses(self) -> list[Status]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -29,13 +28,11 @@ from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._run.batches import Batches
 from hierax._run.clock import Patience, endless
+from hierax._run.method import AbstractMethod
 from hierax._run.processes import Processes
 from hierax._run.sources import sources_for_programs
 from hierax._run.stream_places import Place
 from hierax._run.streams import Exhausted, Feeder, feeder_of, reopened
-
-if TYPE_CHECKING:
-    from hierax._run.method import AbstractMethod
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from hierax._judge.point import Judgement, judge_point, judge_points
 from hierax._problem.problem import Multipliers, Problem, is_streamed
 from hierax._run.call import State
 from hierax._run.fields import fields_of
+from hierax._run.method import AbstractSolver
 from hierax._run.records import History
 from hierax._run.starts import Starts
 from hierax._run.status import Status
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-    from hierax._run.method import AbstractSolver
-
-reports = lazy("hierax.reports")  # pages and figures are made above: this room knows of them by name only
+reports: Any = None  # what makes pages and figures stands above; the package puts it here when it is imported
 
 pandas = lazy("pandas")
 

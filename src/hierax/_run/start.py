@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -22,11 +21,9 @@ from hierax._problem.problem import Problem
 from hierax._run.call import Seed, State, start_keys
 from hierax._run.device import Output, Run, Spread, first_run, over_starts, restarted
 from hierax._run.file_rows import PlannedRows
+from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Prepared
 from hierax._run.sources import on_mesh
-
-if TYPE_CHECKING:
-    from hierax._run.method import AbstractMethod
 
 Flags = Mapping[str, Array]
 

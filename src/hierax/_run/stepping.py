@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
@@ -15,15 +14,13 @@ from hierax._run.clock import Stopwatch, patience_of
 from hierax._run.device import Spread
 from hierax._run.host import Host
 from hierax._run.identity import described
+from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Prepared, check_method
 from hierax._run.run_record import RUN, TYPES, RunRecord
 from hierax._run.solution import Solution, Solutions, statuses_of
 from hierax._run.start import continued, form_of_start, settings_to_go_on_with, started
 from hierax._run.state_arrays import placed
 from hierax._run.streams import Exhausted
-
-if TYPE_CHECKING:
-    from hierax._run.method import AbstractMethod
 
 MAX_VMAPPED_ENTRIES = MAX_DRAWN_NUMBERS  # starts with more variables than this are stepped one after another
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax._base import tree_math
 from hierax._problem.problem import Problem
+from hierax._run.method import AbstractMethod
 from hierax._run.reports import Metrics, Residual
-
-if TYPE_CHECKING:
-    from hierax._run.method import AbstractMethod
 
 CYCLE_MEAN_SHARE = 0.1  # the mean direction of a cycle is below this part of the single ones
 CYCLE_STEPS = 8  # steps in which a cycle is told from noise

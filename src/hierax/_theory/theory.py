@@ -18,7 +18,7 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.salm import SALM
 from hierax._methods.directions import Storm
 from hierax._methods.salvf import SALVF
-from hierax._methods.salvf_defaults import GAMMA_FACTOR
+from hierax._methods.salvf_settings import GAMMA_FACTOR
 from hierax._methods.steps import Decay, Steps
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem

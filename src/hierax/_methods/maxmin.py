@@ -36,11 +36,11 @@ from hierax._math.spectrum import (
     jacobian_square,
     power_iterations,
 )
+from hierax._methods.common import NOT_CONVEX_SHARE
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.sets import Faces
 
-FLAT = 1e-6  # mu_G / L_G from which gradient steps in y are hopeless: they would need millions
 NOT_STRONGLY_CONVEX = (
     "MaxMin: the lower objective is not strongly convex in y at the start (its smallest curvature is about zero, or "
     "negative), and the minimum over y of G + <mu, H> then does not exist for every mu. Use lower=hx.Exact() and "
@@ -97,12 +97,11 @@ class MaxMin(AbstractLowerSolver):
             where eta1 is given.
 
     Examples:
-        >>> from hierax._lower.maxmin import MaxMin
         >>> import hierax as hx
         >>> problem = hx.Problem(
         ...     upper=lambda x, y, zeta: y**2, lower=lambda x, y, xi: (y - 2.0 * x) ** 2, constraints=lambda x, y: y - x
         ... )
-        >>> found = MaxMin(200).solve(problem, 1.0, 0.0)
+        >>> found = hx.MaxMin(200).solve(problem, 1.0, 0.0)
         >>> [round(float(value), 3) for value in (found.y, found.multipliers.inequalities)]
         [1.0, 2.0]
 
@@ -131,7 +130,7 @@ class MaxMin(AbstractLowerSolver):
 
     def doubted(self, bottom: Scalar, top: Scalar) -> dict[str, Bool[Array, ""]]:
         """`doubts` where the objective's smallest and largest curvature are known."""
-        flat = jnp.maximum(FLAT, 100 * jnp.finfo(top.dtype).eps)
+        flat = jnp.maximum(NOT_CONVEX_SHARE, 100 * jnp.finfo(top.dtype).eps)
         return {NOT_STRONGLY_CONVEX: ~(bottom > flat * jnp.abs(top))} if self.estimates else {}
 
     def filled(self, norms: Norms) -> "MaxMin":

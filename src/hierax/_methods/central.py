@@ -34,10 +34,10 @@ from hierax._problem.problem import Problem
 
 CENTRED = 1e-16  # squared Newton decrement, over t, at which y_t is found: its local distance is then 1e-8
 NEARLY = 1e-6  # the same, where no step lowers the function any more
-ASTRAY = 1.0  # the same, beyond which a start is so far from y_t that the path is followed from the largest t
-NEAR, FASTER = 0.1, 0.1  # the same, at which the path goes on, and the factor of t then
-STEPS = 300  # Newton steps at most
-PHASES = 12  # values of t in phase one, each a tenth of the one before
+CLOSE = 0.1  # the same, at which the path goes on to the next t
+SHRINKAGE = 0.1  # t over the one before, on the path and in phase one
+MAX_NEWTON_STEPS = 300
+MAX_PHASES = 12  # values of t in phase one
 
 Function = Callable[[Vector], Scalar]
 Rows = Callable[[Vector], RowVector]
@@ -113,10 +113,10 @@ def interior_point(level: Level, true: Level) -> tuple[Vector, Bool[Array, ""]]:
             away = (w[:-1] - start) / depth
             return w[-1] + 0.5 * t * jnp.vdot(away, away)
 
-        return _centred(held, relaxed, w, t, t, jnp.array(True)).v, 0.1 * t, phase + 1
+        return _centred(held, relaxed, w, t, t, jnp.array(True)).v, SHRINKAGE * t, phase + 1
 
     first = jnp.append(start, depth), depth, jnp.zeros((), jnp.int32)
-    w, _, _ = jax.lax.while_loop(lambda carry: outside(carry[0]) & (carry[2] < PHASES), body, first)
+    w, _, _ = jax.lax.while_loop(lambda carry: outside(carry[0]) & (carry[2] < MAX_PHASES), body, first)
     return w[:-1], ~outside(w)
 
 
@@ -138,21 +138,22 @@ def _centred(objective: Function, rows: Rows, start: Vector, t: Scalar, most: Sc
         direction, failed = cholesky(curved, slope, state.damping, unused, state.v)
         fall = -jnp.vdot(slope, direction)
         decrement = jnp.where(failed, jnp.inf, jnp.abs(fall) / now)
-        astray = (state.steps == 0) & (decrement > ASTRAY) & (most > t)
+        astray = (state.steps == 0) & (decrement > 1) & (most > t)
+        # From a start so far from y_t the path is followed, beginning at the largest t.
         v, stuck = armijo(value, state.v, value(state.v), direction, -fall)
         # The decrement belongs to the point before the step, and the point after it is quadratically closer.
-        arrived = (now > t) & ((decrement <= NEAR) | stuck)
+        arrived = (now > t) & ((decrement <= CLOSE) | stuck)
         return _Centre(
             v=jnp.where(astray, state.v, v),
             decrement=jnp.where(now > t, jnp.inf, decrement),
             stuck=stuck & ~failed & ~astray & ~(now > t),
             damping=jnp.where(failed, jnp.maximum(10 * state.damping, 1e-8), 0.1 * state.damping),
             steps=state.steps + 1,
-            t=jnp.where(astray, most, jnp.where(arrived, jnp.maximum(FASTER * now, t), now)),
+            t=jnp.where(astray, most, jnp.where(arrived, jnp.maximum(SHRINKAGE * now, t), now)),
         )
 
     def unfinished(state: _Centre) -> Bool[Array, ""]:
-        return run & (state.decrement > CENTRED) & ~state.stuck & (state.steps < STEPS)
+        return run & (state.decrement > CENTRED) & ~state.stuck & (state.steps < MAX_NEWTON_STEPS)
 
     begin = _Centre(start, jnp.inf * one, jnp.array(False), 0 * one, jnp.zeros((), jnp.int32), t)
     return jax.lax.while_loop(unfinished, body, begin)

@@ -19,18 +19,18 @@ from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number, or_one
-from hierax._lower.accelerated import accelerated
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
 from hierax._lower.face_multipliers import with_faces
 from hierax._math.kkt_residual import reachable
 from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, RowVector, Vector, level_at
 from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteration
+from hierax._methods.accelerated import accelerated
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 
-PENALTY = 10.0  # first rho, in units of L_G / ||J||^2: L of the augmented Lagrangian is then 11 L_G
-GROWTH, SLOW = 4.0, 0.25  # factor of rho where the change of mu fell by less than the second number
-INNER = 0.1  # the minimisation ends where its gradient is this small against the last change of mu, as lengths
+FIRST_PENALTY = 10.0  # first rho, in units of L_G / ||J||^2: L of the augmented Lagrangian is then 11 L_G
+SLOW = 0.25  # rho is divided by this where the change of mu fell by less than this factor
+INNER_SHARE = 0.1  # the minimisation ends where its gradient is this small against the last change of mu, as lengths
 
 
 class _State(NamedTuple):
@@ -122,7 +122,7 @@ class _Loop:
         curved = or_one(curved)
         steep = or_one(jacobian_norm(lambda v: self.level.rows(v)[self.own] / norms, start) ** 2)
         far = jnp.full((), jnp.inf, start.dtype)
-        begin = _State(start, mu * norms, PENALTY * curved / steep, far, far, jnp.zeros((), jnp.int32))
+        begin = _State(start, mu * norms, FIRST_PENALTY * curved / steep, far, far, jnp.zeros((), jnp.int32))
 
         def body(state: _State) -> _State:
             return self._round(state, norms, curved, steep, max_steps)
@@ -146,12 +146,12 @@ class _Loop:
             return self.level.objective(v) + jnp.sum(shifted(v) ** 2) / (2 * state.rho)
 
         length = or_one(jnp.linalg.norm(state.v))
-        enough = jnp.maximum(INNER * jnp.minimum(state.missed, length), 0.3 * self.tol * length)
+        enough = jnp.maximum(INNER_SHARE * jnp.minimum(state.missed, length), 0.3 * self.tol * length)
         smooth = curved + state.rho * steep
         found = accelerated(value, self._project, state.v, smooth, enough * curved, max_steps)
         mu = shifted(found.v)
         missed = jnp.max(jnp.abs(mu - state.mu), initial=0.0) / state.rho
         slow = (missed > SLOW * state.missed) & (missed > 0.1 * self.tol * length)
         left = jnp.maximum(found.mapped / curved, missed) / or_one(jnp.linalg.norm(found.v))
-        rho = jnp.where(slow, GROWTH * state.rho, state.rho)
+        rho = jnp.where(slow, state.rho / SLOW, state.rho)
         return _State(found.v, mu, rho, missed, left, state.steps + found.steps)
