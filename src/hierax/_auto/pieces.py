@@ -5,7 +5,7 @@ With A held, y_A(x) and mu_A(x) follow from equations alone, and
     min F(x, y_A(x))   subject to   mu_i(x) >= 0 for i in A,   r_i(x, y_A(x)) <= 0 for the others
 
 is a smooth problem on one piece of x-space. At its solution some of these constraints bind, and the best move over all
-choices for them (`hierax._judge.local_model`) names the next piece, or none. Where a quasi-Newton method zigzags across
+choices for them (`hierax._judge.gain`) names the next piece, or none. Where a quasi-Newton method zigzags across
 kinks, this follows them.
 """
 
