@@ -219,7 +219,7 @@ def test_a_name_that_loses_its_formula_or_its_reference_is_found(gate, monkeypat
     """On a real one: what the build would say of `hierax.Box` without them, and of an excuse that is not needed."""
     thing = gate.look_up("hierax.Box")
     whole = vars(thing)["__doc__"]
-    formula, reference = whole.index("        X = {"), whole.index("    References:")
+    formula, reference = re.search(r"^ +X = {", whole, re.M).start(), re.search("^ *References:", whole, re.M).start()
     rest = whole[formula:].index("\n\n") + formula
     monkeypatch.setattr(gate, "own_docstring", lambda _: whole[:formula] + whole[rest:reference])
     assert {"formula", "reference"} <= set(gate.faults_of("hierax.Box"))

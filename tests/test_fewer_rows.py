@@ -114,12 +114,12 @@ def test_a_point_that_holds_on_some_rows_only():
     marked = np.zeros(ROWS)
     marked[np.setdiff1d(np.arange(ROWS), rows)[:3000]] = 1.0
     problem = hx.Problem(
-        upper=lambda x, y, zeta: jnp.mean((y - zeta[:, 0]) ** 2),
-        lower=lambda x, y, xi: (y - jnp.mean(xi[:, 9]) - 1e-3 * x) ** 2,
+        upper=lambda x, y, zeta: jnp.mean((y - zeta[0][:, 0]) ** 2),
+        lower=lambda x, y, xi: (y - jnp.mean(xi[0]) - 1e-3 * x) ** 2,
         upper_constraints=lambda x, y: y - 0.1,
         x_set=hx.Box(-1.0, 1.0),
-        zeta=hx.Finite(VALIDATION[0]),
-        xi=hx.Finite(np.column_stack([TRAIN[0], marked])),
+        zeta=hx.Finite(VALIDATION),
+        xi=hx.Finite((marked, UNUSED)),
     )
     sol = hx.solve(problem, 0.0, 0.0, hx.Auto(starts=2), throw=False)
     assert not sol.status.ok

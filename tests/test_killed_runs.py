@@ -64,7 +64,7 @@ def test_a_killed_and_a_terminated_command_go_on_to_the_end_of_an_uninterrupted_
 
     process = command(tmp_path, "out", LONG, "--resume")
     after_another_checkpoint(process, out)
-    with pytest.raises(hx.InputError, match=rf"another run writes into this folder \(process {process.pid}\)"):
+    with pytest.raises(hx.InputError, match="another run writes into this folder"):
         hx.solve(TOY.problem, 0.5, 0.5, METHOD, max_steps=1, checkpoint=out / "checkpoint")
     os.kill(process.pid, signal.SIGTERM)
     output, errors = process.communicate()

@@ -171,6 +171,7 @@ def test_the_page_of_a_search_says_what_was_found(searched, tmp_path):
 def test_a_page_and_a_folder_say_the_same(stepped, tmp_path):
     settings = {"target": "model.py:problem", "method": "salvf", "max_steps": 200, "seed": 0}
     report.write_run(tmp_path / "run", stepped, settings)
+    _ = stepped.certificate
     report.add_certificate(tmp_path / "run", stepped)
     told = folder.run_in(tmp_path / "run", "run")
     direct = content.content_of("run", facts.facts_of(stepped, settings), stepped.history.columns)

@@ -83,8 +83,9 @@ def test_in_single_precision_no_array_of_double_precision_leaks():
 
 
 def test_a_bound_that_is_too_tight_is_refuted():
-    best = solved(3.0)
-    y = {"u": jnp.sqrt(np.abs(best)), "v": jnp.sign(best) * jnp.sqrt(np.abs(best))}
+    best, rng = solved(3.0), np.random.default_rng(0)
+    size = np.sqrt(np.abs(best)) + 1e-6 * np.abs(rng.normal(size=ENTRIES))  # where both are zero no training moves
+    y = {"u": jnp.asarray(size), "v": jnp.asarray(np.where(best < 0, -size, size))}
     certificate = hx.certify(problem(), 3.0, y)
     assert certificate.verdict() == "no"
     assert any("not a minimum above" in reason for reason in certificate.reasons())

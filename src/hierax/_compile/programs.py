@@ -193,8 +193,12 @@ def _usual_options(call: Call) -> Options:
     return LIGHT if jax.default_backend() == "cpu" and numbers <= LIGHT_NUMBERS else {}
 
 
+_unknown_options: set[str] = set()  # that this XLA has refused
+
+
 def _compiled(lowered: Lowered, options: Options) -> Compiled:
-    """Compiled with those of the options that this XLA knows."""
+    """Compiled with those of the options that this XLA knows; what it has refused once it is not asked again."""
+    options = {name: value for name, value in options.items() if name not in _unknown_options}
     while options:
         try:
             return lowered.compile(compiler_options=options)
@@ -202,6 +206,7 @@ def _compiled(lowered: Lowered, options: Options) -> Compiled:
             unknown = [name for name in options if name in str(error)]
             if not unknown:
                 raise
+            _unknown_options.update(unknown)
             options = {name: value for name, value in options.items() if name not in unknown}
     return lowered.compile()
 

@@ -282,7 +282,8 @@ def _rules(jaxpr: jex.Jaxpr, text: str, specs: list[PyTree]) -> str | None:
 
         return jax.grad(total)([leaves[i] for i in inexact])
 
-    differentiated = jax.make_jaxpr(derivative)([_shape(v) for v in jaxpr.constvars], specs)
+    inputs = [*jaxpr.constvars, *jaxpr.invars]  # JAX 0.12: those without a value are all among the latter
+    differentiated = jax.make_jaxpr(derivative)([_shape(v) for v in inputs[: len(inputs) - len(specs)]], specs)
     if differentiated.consts or _inner_constants(differentiated.jaxpr):
         return None
     return str(differentiated)
