@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._auto.agreement import chance_of_more, most_left, optima
-from hierax._auto.candidates import Candidate
+from hierax._auto.candidates import Candidate, chance_of_more, most_left, optima
 from hierax._engine.vectors import Point
 from hierax._judge.point import Judgement
 

@@ -12,7 +12,7 @@ import pytest
 from cases import METHOD, TOY, same
 
 import hierax as hx
-from hierax._auto.stage_runner import StageRunner
+from hierax._auto.runs import Runner
 from hierax._base.interrupt import interruptible
 
 LONG = {"max_steps": 10**8, "record_every": 100}
@@ -100,14 +100,14 @@ def test_a_caller_that_was_asked_to_end_starts_no_further_run():
 
 
 def test_ctrl_c_ends_the_stages_of_auto(monkeypatch):
-    run = StageRunner.run
+    run = Runner.run
 
     def pressed(self, *args):
         stage = run(self, *args)
         press()
         return stage
 
-    monkeypatch.setattr(StageRunner, "run", pressed)
+    monkeypatch.setattr(Runner, "run", pressed)
     sol = hx.solve(TOY.problem, 1.4, 0.5, hx.Auto(route="large", starts=1, seconds=60.0))
     assert sol.status.name == "interrupted"
     assert len(sol.history) == 1

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import hierax as hx
-from hierax._auto.certified import Reading
-from hierax._auto.referee import MORE, Referee
+from hierax._auto.constants import MOST_SAMPLES
+from hierax._auto.referee import Reading, Referee
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._run.prepare import prepare
 
@@ -35,18 +35,17 @@ def test_noise_is_no_agreement():
 
 def test_an_open_certificate_asks_for_more_samples():
     reading = Reading.of(hx.certify(noisy(30.0), 1 / 1.1, 1 / 1.1), 1e-3)
-    assert not reading.agrees
-    assert not reading.objects
+    assert reading.verdict == "unknown"
     assert reading.open_by_noise
     far = Reading.of(hx.certify(noisy(0.1), 0.3, 0.3), 1e-3)
-    assert far.objects and not far.open_by_noise
+    assert far.verdict == "no" and not far.open_by_noise
 
 
 def test_the_referee_sees_more_samples_up_to_a_bound():
     referee = Referee(prepare(noisy(1.0), 0.9, 0.9), 0)
     first = referee.setting
     assert referee.see_more_samples()
-    assert referee.samples == MORE * FRESH_SAMPLES
+    assert referee.samples == MOST_SAMPLES > FRESH_SAMPLES
     assert referee.setting is not first
     assert not referee.see_more_samples()
     exact = hx.Sampler(lambda key, n: jax.random.normal(key, (n, 2)), exact=np.zeros((1, 2)))

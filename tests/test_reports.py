@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import hierax as hx
 from hierax import report
-from hierax._auto.candidates import Candidate, SearchResult
+from hierax._auto.candidates import Candidate
 from hierax._auto.verdict import ends_of_starts
 from hierax._base.text import named_point
 from hierax._engine.vectors import Point
@@ -145,7 +145,7 @@ def test_points_that_are_not_valid_are_no_ends_of_a_start():
         return Candidate(point, judged, point, 0.0, True, 1, start, "kkt")
 
     found = [candidate(0, -9.0, 1.0), candidate(0, 2.0, 0.0), candidate(0, 1.0, 0.0), candidate(1, -9.0, 1.0)]
-    np.testing.assert_array_equal(ends_of_starts(SearchResult(found, np.zeros(2)), 3), [1.0, np.nan, np.nan])
+    np.testing.assert_array_equal(ends_of_starts(found, 3), [1.0, np.nan, np.nan])
 
 
 def test_starts_are_kept_with_the_answer(tmp_path):

@@ -5,33 +5,28 @@ as on the small and the penalty route, in lengths of x and units of F. What the 
 followed. Where the lower level is not solved at the start the route has no answer, and the large route takes over.
 """
 
-import dataclasses
-import time
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import PyTree
 
-from hierax._auto.budget import Deadline
 from hierax._auto.constants import (
-    DESCENTS,
+    DENSE_SIZE,
+    DESCENT_ITERATIONS,
     FAR_AWAY,
     FAR_FALL,
-    IMPLICIT_FLAT,
-    IMPLICIT_ROUTE_SECONDS,
-    IMPLICIT_STEPS,
-    MOST_UPPER_ROWS,
+    ROUNDING,
     RUN_OFF,
-    SEARCH_SHARE,
+    SMALL_ROUTE_SIZE,
     SQP_CHANGE,
-    SQP_VARIABLES,
+    TURNS,
 )
-from hierax._auto.referee import in_precision_of, setting_of
-from hierax._auto.sqp import Evaluated, LeftOff, Progress, Stop, nowhere, quasi_newton, slsqp
+from hierax._auto.searches import NoRoute
+from hierax._auto.session import Mark, Session, Work, float64_problem
+from hierax._auto.sqp import Evaluated, Progress, SearchAborted, Stop, nowhere, quasi_newton, slsqp
 from hierax._auto.verdict import status_of
 from hierax._base.blas import one_blas_thread
-from hierax._base.interrupt import interruptible
 from hierax._engine.branches import FEASIBLE
 from hierax._engine.following import Total
 from hierax._engine.matrix_free import Answer, FreeFollower
@@ -44,20 +39,10 @@ from hierax._lower.krylov import OutOfTime
 from hierax._math.lower_level import MEANING
 from hierax._math.scatter import scattered, unit_cube
 from hierax._problem.problem import Multipliers
-from hierax._run.call import Call, Info
-from hierax._run.prepare import Prepared
 from hierax._run.progress import Show, progress_bar
-from hierax._run.records import History
-from hierax._run.solution import Counts, Solution, with_certificate
+from hierax._run.solution import Solution
 from hierax._run.starts import Starts, lowest_of_starts
-from hierax._run.status import Kind, Reason, Status
-
-if TYPE_CHECKING:
-    from hierax._auto.auto import Auto
-
-
-class NoRoute(Exception):
-    """Why this route has no answer."""
+from hierax._run.status import Reason, Status
 
 
 class _Scales(NamedTuple):
@@ -75,10 +60,10 @@ class FreeDescent:
         self,
         follower: FreeFollower,
         lengths: np.ndarray,
-        deadline: Deadline,
+        work: Work,
         seen: Callable[[float, float, Point], None],
     ) -> None:
-        self.follower, self.deadline, self._seen = follower, deadline, seen
+        self.follower, self.work, self._seen = follower, work, seen
         self.scales = _Scales(lengths, 1.0, 0.0)
         self.progress = Progress()
         self._near: Answer | None = None
@@ -97,31 +82,31 @@ class FreeDescent:
             return None
         if total is None:
             raise NoRoute("the adjoint system at the start was not solved by MINRES")
-        if not total.above.size <= MOST_UPPER_ROWS or (total.above.size and x.size > SQP_VARIABLES):
+        if total.above.size > SMALL_ROUTE_SIZE or (total.above.size and x.size > DENSE_SIZE):
             raise NoRoute("too many upper constraints, or with them entries of x, for matrices")
         self._near = first
         unit = float(np.abs(total.slope * self.scales.x).sum())
         self.scales = _Scales(self.scales.x, unit if np.isfinite(unit) and unit > 0 else 1.0, total.upper)
-        stop = Stop(IMPLICIT_STEPS, SQP_CHANGE, self.deadline)
+        stop = Stop(DESCENT_ITERATIONS, SQP_CHANGE, self.work)
         limits = self.follower.x_limits
         bounds = limits.low / self.scales.x, limits.high / self.scales.x
         if total.above.size or total.equal.size:
             slsqp(self._evaluated, x / self.scales.x, bounds, stop)
         else:
-            quasi_newton(self._evaluated, x / self.scales.x, bounds, stop, IMPLICIT_FLAT)
+            quasi_newton(self._evaluated, x / self.scales.x, bounds, stop, ROUNDING)
         return None if self.progress.best is None else self.progress.best[1]
 
     def _evaluated(self, u: np.ndarray) -> Evaluated:
         """phi, the upper constraints, and their gradients, in units."""
         if not np.all(np.abs(u) < RUN_OFF):
-            raise LeftOff
+            raise SearchAborted
         assert self._near is not None
         inside, _ = self.follower.landed(u * self.scales.x, self._near.y)
         try:
             found = self.follower.solve(inside, self._near.y, self._near.mu, self._near)
             total = self.follower.total(inside, found) if found.solved else None
         except OutOfTime:
-            raise LeftOff from None
+            raise SearchAborted from None
         if total is None:
             return self._nothing(u)
         self._near = found
@@ -146,7 +131,7 @@ class FreeDescent:
         )
 
     def _nothing(self, u: np.ndarray) -> Evaluated:
-        """What a search is told where the lower level has no solution, or an unclear one."""
+        """What a search is shown where the lower level has no solution, or an unclear one."""
         layout = self.follower.layout
         above = layout.above if self.follower.with_faces else layout.own_above
         return nowhere(u.size, above, layout.above_equal)
@@ -158,181 +143,149 @@ class Descended(NamedTuple):
     Attributes:
         end: F and the point; None: there is none.
         no_route: why there is no way from its start; empty: there is.
-        records: start, F and violation of its points.
-        solves: of the lower level.
     """
 
     end: tuple[float, Point] | None
     no_route: str
-    records: list[tuple[int, float, float]]
+
+
+class DescentRecord(NamedTuple):
+    """A descent in a checkpoint: what came of it, what it reported, and what all descents have spent then."""
+
+    descended: Descended
+    records: list[dict[str, float]]
+    marks: list[Mark]
     solves: int
+    evaluations: int
 
 
 class FreeRoute:
     """The descents of one problem, and the certificate of the best point."""
 
-    def __init__(self, prepared: Prepared, auto: "Auto", seed: int, call: Call, deadline: Deadline) -> None:
-        self.prepared, self.auto, self.seed, self.call, self.deadline = prepared, auto, seed, call, deadline
-        assert auto.seconds is not None
-        self.search = deadline.until(SEARCH_SHARE * auto.seconds)
-        self.setting = setting_of(prepared, seed)
-        self.follower = FreeFollower(self.setting, lambda: self.search.passed)
-        self.starts = auto.starts or 1
-        self.lengths = x_lengths(self.follower, raveled(self.setting.x))
-        self.records: list[tuple[int, float, float]] = []  # start, F and violation of every point
+    types = (DescentRecord, Descended, Point)
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.work, self.prepared = session, session.work, session.prepared
+        self.problem = float64_problem(self.prepared, session.seed)
+        session.compiles(self.problem.bound)
+        self.follower = FreeFollower(self.problem, lambda: self.work.passed)
+        self.lengths = x_lengths(self.follower, raveled(self.problem.x))
         self.best: tuple[float, Point] | None = None
         self.certificate: Certificate | None = None
-        self._start = self._descents = 0
-        self.ended: Kind | None = None  # why the search was not complete
+        self._start = self._descents = self._begun = 0
 
     def run(self, show: Show) -> None:
         """From every start; then on from what the certificate found to be lower."""
-        x, y = self.follower.landed(raveled(self.setting.x), raveled(self.setting.y))
-        cube = unit_cube(x.size, self.starts - 1, self.seed + 1)
+        assert self.session.auto.starts is not None
+        x, y = self.follower.landed(raveled(self.problem.x), raveled(self.problem.y))
+        cube = unit_cube(x.size, self.session.auto.starts - 1, self.session.seed + 1)
         low, high = self.follower.x_limits
         for start in scattered(x, low, high, cube, np):
-            if self._start and self.search.passed:
+            if self._start and self.work.passed:
                 break
             place, _ = self.follower.landed(start, y)
             self._descend(place, y, np.zeros(self.follower.layout.rows))
             self._start += 1
-            self.ended = self.search.kind
             show(self._start, None if self.best is None else {"upper": self.best[0]})
+        self.session.ended = self.work.ended
         self._certify()
-        for _ in range(DESCENTS):
-            lower = None if self.certificate is None else self.certificate.better(self.auto.tol)
-            if lower is None or self.search.passed:
+        for _ in range(TURNS):
+            lower = None if self.certificate is None else self.certificate.better(self.session.auto.tol)
+            if lower is None or self.work.passed:
                 break
             before = self.best
             self._descend(lower.point.x * self.lengths, lower.point.y, lower.point.mu)
-            self.ended = self.search.kind
+            self.session.ended = self.work.ended
             if self.best is before:
                 break
             self._certify()
 
     def _descend(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> None:
-        """One descent, or what came of it in an earlier run of the same call."""
-        name, notes = f"descent {self._descents}", self.call.notes
+        """One descent; the best end of all is kept."""
+        found = self.session.piece(f"descent {self._descents}", functools.partial(self._descended, x, y, mu), self)
         self._descents += 1
-        ended: Descended | None = notes.take(name, (Descended, Point))
-        if ended is None:
-            before, solves = len(self.records), self.follower.solves
-            end, why = self._descended(x, y, mu)
-            records = self.records[before:]
-            ended = Descended(end, why, records, self.follower.solves - solves)
-            if not self.search.passed:
-                notes.put(name, ended)
-        else:
-            self.records += ended.records
-            self.follower.solves += ended.solves
-            self._look_at_steps()
-        if ended.no_route and self.best is None and self._start + 1 >= self.starts:
-            raise NoRoute(ended.no_route)
-        if ended.end is not None and (self.best is None or ended.end[0] < self.best[0]):
-            self.best = ended.end
+        if found.no_route and self.best is None and self._start + 1 >= (self.session.auto.starts or 1):
+            raise NoRoute(found.no_route)
+        if found.end is not None and (self.best is None or found.end[0] < self.best[0]):
+            self.best = found.end
 
-    def _descended(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[tuple[float, Point] | None, str]:
-        """F and the point at the end of a descent, None where there is none; and why there is no route from here."""
-        descent = FreeDescent(self.follower, self.lengths, self.search, self._see)
+    def _descended(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Descended:
+        descent = FreeDescent(self.follower, self.lengths, self.work, self._see)
         try:
             point = descent.run(x, y, mu)
         except NoRoute as why:
-            return None, str(why)
+            return Descended(None, str(why))
         if point is None or descent.progress.best is None:
-            return None, ""
-        return (descent.progress.best[0] * descent.scales.unit + descent.scales.origin, point), ""
+            return Descended(None, "")
+        return Descended((descent.progress.best[0] * descent.scales.unit + descent.scales.origin, point), "")
 
     def _see(self, upper: float, violation: float, point: Point) -> None:
-        """A point was evaluated: told to the callback, which may end the search."""
-        self.records.append((self._start, upper, violation))
-        if self.call.callback is not None:
-            x, y = self.prepared.whole(*self.trees(point))
-            record = {"upper": upper, "violation": violation, "start": self._start}
-            try:
-                if self.call.callback(Info(len(self.records), x, y, record)) is True:
-                    self.search.tell(Kind.STOPPED)
-            except KeyboardInterrupt:
-                self.search.tell(Kind.INTERRUPTED)
-        self._look_at_steps()
+        """A point was evaluated."""
+        record = {"start": self._start, "upper": upper, "violation": violation}
+        self.session.report(record, functools.partial(self.as_given, point))
 
-    def _look_at_steps(self) -> None:
-        """End the search where it has seen as many points as it may."""
-        if self.call.max_steps is not None and len(self.records) >= self.call.max_steps:
-            self.search.tell(Kind.MAX_STEPS)
+    def begin(self) -> None:
+        """A descent depends on its arguments alone."""
+        self._begun = len(self.session.records)
 
-    def trees(self, point: Point) -> tuple[PyTree, PyTree]:
-        """The arrays of a point in the user's units and in the precision of the start, inside of X and Y."""
+    def record(self, result: Descended) -> DescentRecord:
+        """What is kept of a descent."""
+        records, marks = self.session.records[self._begun :], self.session.marks[self._begun :]
+        return DescentRecord(result, records, marks, self.follower.solves, self.work.evaluations)
+
+    def restore(self, record: DescentRecord) -> Descended:
+        """Take over a descent."""
+        for one, mark in zip(record.records, record.marks, strict=True):
+            self.session.report(one, lambda: (None, None), again=True, mark=mark)
+        self.follower.solves, self.work.evaluations = record.solves, record.evaluations
+        return record.descended
+
+    def as_given(self, point: Point) -> tuple[object, object]:
+        """A point in the user's units and in the precision of the start, inside of X and Y."""
         both = unraveled(self.prepared.x, point.x * self.lengths), unraveled(self.prepared.y, point.y)
-        return self.prepared.inside(*map(in_precision_of, (self.prepared.x, self.prepared.y), both))
+        return self.session.as_given(*both)
 
     def _certify(self) -> None:
         if self.best is not None:
-            there = self.setting.at(*self.trees(self.best[1]))
-            self.certificate = certificate_in(there, seed=self.seed, stop=lambda: self.deadline.passed)
+            there = self.problem.at(*self.as_given(self.best[1]))
+            self.certificate = certificate_in(there, seed=self.session.seed, stop=lambda: self.work.over)
 
-    def status(self) -> Status:
-        """How the route ended."""
-        judged = len(self.records)
+    def solution(self) -> Solution:
+        """The best point with its certificate."""
         if self.best is None or self.certificate is None:
             raise NoRoute("no point was reached in the time")
-        upper, point = self.best
-        fallen = self.records[0][1] - upper
-        if np.max(np.abs(point.x), initial=0.0) > FAR_AWAY and fallen > FAR_FALL * FAR_AWAY * (1 + abs(upper + fallen)):
+        (upper, point), session, starts = self.best, self.session, self.session.auto.starts or 1
+        points = len(session.records)
+        session.log += [
+            f"{starts} starts, the given one first.",
+            f"{points} points, {self.follower.solves} lower solves, each to a KKT residual of 1e-8.",
+        ]
+        own, _ = self.problem.layout().split(point.mu)
+        above = self.certificate.upper_multipliers
+        if above is None:
+            above = unraveled(self.problem.shapes("upper_constraints"), np.zeros(self.follower.layout.own_above))
+        valid = [(int(one["start"]), one["upper"]) for one in session.records if one["violation"] <= FEASIBLE]
+        ends = [(start, value) for start, value in valid if start < self._start]  # others: on from the certificate
+        said = Starts(lowest_of_starts(ends, starts), "The lowest F on the way of each start's descent.")
+        multipliers = Multipliers(own.inequalities, own.equalities, above)
+        status = self._status(upper, point)
+        return session.solution(self.as_given(point), multipliers, status, self.certificate, said, upper)
+
+    def _status(self, upper: float, point: Point) -> Status:
+        """How the route ended."""
+        judged = len(self.session.records)
+        fallen = self.session.records[0]["upper"] - upper
+        if np.max(np.abs(point.x), initial=0.0) > FAR_AWAY and fallen > FAR_FALL * (1 + abs(upper + fallen)):
             return Reason.FALLS_FOR_EVER.status(judged, upper=upper)
-        return status_of(self.certificate, self.auto.tol, judged, self.ended)
-
-    def multipliers(self) -> Multipliers:
-        """Of the best point."""
-        assert self.best is not None
-        own, _ = self.setting.layout().split(self.best[1].mu)
-        upper = None if self.certificate is None else self.certificate.upper_multipliers
-        if upper is None:
-            shapes = self.setting.shapes("upper_constraints")
-            upper = unraveled(shapes, np.zeros(self.follower.layout.own_above))
-        return Multipliers(own.inequalities, own.equalities, upper)
-
-    def ends(self) -> Starts:
-        """The lowest F of every start's descent, among its points that keep the upper constraints."""
-        valid = [(start, upper) for start, upper, violation in self.records if violation <= FEASIBLE]
-        own = [(start, upper) for start, upper in valid if start < self._start]  # others: on from the certificate
-        return Starts(lowest_of_starts(own, self.starts), "The lowest F on the way of each start's descent.")
-
-    def history(self) -> History:
-        """A record of every point."""
-        start, upper, violation = (np.array(column) for column in zip(*self.records, strict=True))
-        steps = np.arange(1, len(self.records) + 1)
-        return History({"step": steps, "start": start, "upper": upper, "violation": violation})
+        assert self.certificate is not None
+        return status_of(self.certificate, self.session.auto.tol, judged, self.session.ended)
 
 
-def run_implicit(prepared: Prepared, auto: "Auto", seed: int, first_line: str, call: Call) -> Solution:
+def run_implicit(session: Session) -> Solution:
     """The answer of the route. Raises `NoRoute` where it has none."""
-    begin = call.clock.begin
-    auto = dataclasses.replace(auto, seconds=auto.seconds or IMPLICIT_ROUTE_SECONDS)
-    assert auto.seconds is not None
-    with (
-        one_blas_thread,
-        interruptible() as interrupt,
-    ):
-        route = FreeRoute(prepared, auto, seed, call, Deadline(auto.seconds, interrupt, begin))
-        with progress_bar(call.progress, call.news, route.starts, "starts") as show:
+    assert session.auto.starts is not None
+    with one_blas_thread:
+        route = FreeRoute(session)
+        with progress_bar(session.call.progress, session.call.news, session.auto.starts, "starts") as show:
             route.run(show)
-        status = route.status()
-    assert route.best is not None
-    compiling = route.setting.compile_seconds
-    x, y = prepared.whole(*route.trees(route.best[1]))
-    solves = f"{len(route.records)} points, {route.follower.solves} lower solves, each to a KKT residual of 1e-8."
-    solution = Solution(
-        x=x,
-        y=y,
-        multipliers=route.multipliers(),
-        status=status,
-        history=route.history(),
-        counts=Counts.of_search(time.perf_counter() - begin - compiling, compiling),
-        state=None,
-        method=dataclasses.replace(auto, starts=route.starts),
-        problem=prepared.problem,
-        log=(first_line, f"{route.starts} starts, the given one first.", solves, status.message),
-        tol=auto.tol,
-        starts=route.ends(),
-    )
-    return with_certificate(solution, route.certificate)
+        return route.solution()

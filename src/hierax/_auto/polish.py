@@ -10,16 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._auto.constants import (
-    CUT_SLACK,
-    RELAXATIONS,
-    SQP_CHANGE,
-    SQP_CHANGE_WITH_VALUES,
-    SQP_ITERATIONS,
-    VALUE_SLACKS,
-    VALUE_SQP_ITERATIONS,
-)
-from hierax._auto.space import Space
+from hierax._auto.constants import CLOSE, RELAXATIONS, ROUNDING, SQP_CHANGE, SQP_ITERATIONS
+from hierax._auto.session import Work
+from hierax._auto.space import Passed, Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
 from hierax._engine.vectors import Point
 
@@ -47,29 +40,42 @@ class Cuts(NamedTuple):
         return len(self.y) > 0
 
 
-def kkt_polish(space: Space, start: Point, cuts: Cuts, relaxations: tuple[float, ...] = RELAXATIONS) -> Point:
+def kkt_polish(
+    space: Space, work: Work, start: Point, cuts: Cuts, relaxations: tuple[float, ...] = RELAXATIONS
+) -> Point:
     """min F subject to the upper constraints, the lower level's KKT system with -mu_i row_i <= t, and the cuts.
 
-    t falls from stage to stage. Where an earlier polish was at the same place between the same stages, the end is its.
+    t falls from stage to stage. A polish is determined by the point at which it begins, and every later stage by the
+    point at which the last one ended: where an earlier polish was at the same place between the same stages, the end is
+    its.
     """
-    system, ends = _KktSystem(space, cuts), space.ends
-    stop = Stop(SQP_ITERATIONS, SQP_CHANGE_WITH_VALUES if cuts else SQP_CHANGE, space.deadline)
+    system = _KktSystem(space, cuts)
+    stop = Stop(SQP_ITERATIONS, ROUNDING if cuts else SQP_CHANGE, work)
     u, end = system.packed(start), None
     passed: list[tuple[Hashable, np.ndarray]] = []
     for stage in range(len(relaxations) + 1):
         if stage:
             u = slsqp(functools.partial(system.evaluate, t=relaxations[stage - 1]), u, system.bounds(), stop)
-        passed.append(((relaxations, stage), system.told(u)))
-        end = ends.after(*passed[-1])
+        passed.append(((relaxations, stage), system.shown(u)))
+        end = _end_of_another(space.passed, *passed[-1])
         if end is not None:
             break
     end = system.unpacked(u) if end is None else end
-    if not space.deadline.passed:
-        ends.note(passed, end)
+    if not work.passed:
+        space.passed.extend(Passed(stage, here, end) for stage, here in passed)
     return end
 
 
-def value_polish(space: Space, start: Point, cuts: Cuts, beat: float = np.inf) -> Point:
+def _end_of_another(passed: list[Passed], stage: Hashable, here: np.ndarray) -> Point | None:
+    """The end of a polish that was here after this stage; None where none was."""
+    for known, there, end in passed:
+        same = known == stage and there.shape == here.shape
+        if same and np.max(np.abs(here - there), initial=0.0) <= CLOSE:
+            return end
+    return None
+
+
+def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float = np.inf) -> Point:
     """min F subject to the upper and the lower constraints and f <= v_j + e for every cut, e falling.
 
     Needs no multiplier: it reaches solutions at which the lower level has none, and it chooses y freely among the lower
@@ -86,9 +92,8 @@ def value_polish(space: Space, start: Point, cuts: Cuts, beat: float = np.inf) -
 
     limits = vectors.x_limits, vectors.y_limits
     bounds = np.concatenate([s.low for s in limits]), np.concatenate([s.high for s in limits])
-    u = np.concatenate([start.x, start.y])
-    for slack in VALUE_SLACKS:
-        stop = Stop(VALUE_SQP_ITERATIONS, SQP_CHANGE_WITH_VALUES, space.deadline)
+    u, stop = np.concatenate([start.x, start.y]), Stop(SQP_ITERATIONS // 2, ROUNDING, work)
+    for slack in RELAXATIONS:
         u = slsqp(functools.partial(evaluate, slack=slack), u, bounds, stop)
         if vectors.values(u[:nx], u[nx:], no_multipliers).upper > beat:
             break
@@ -160,7 +165,7 @@ class _KktSystem:
         """The unknowns as a point."""
         return Point(*np.split(self._whole(u), [self.vectors.layout.nx, self.n]))
 
-    def told(self, u: np.ndarray) -> np.ndarray:
+    def shown(self, u: np.ndarray) -> np.ndarray:
         """What determines how a polish goes on: the unknowns, and the values and slopes of the cuts."""
         if not self.cuts:
             return u
@@ -187,7 +192,7 @@ class _KktSystem:
         found[np.arange(lines.pairs.start, lines.pairs.stop), 1 + n + self.pairs] = rows[self.pairs, 0]
         found[lines.stationarity, 1 + n :] = rows[:, 1 + layout.nx :].T
         if self.cuts:
-            found[lines.cuts, : 1 + n] = _cut_rows(self.space, self.cuts, u[: layout.nx], table[1], CUT_SLACK)
+            found[lines.cuts, : 1 + n] = _cut_rows(self.space, self.cuts, u[: layout.nx], table[1], 0.0)
         return Evaluated(found, lines.above)
 
     def _whole(self, u: np.ndarray) -> np.ndarray:

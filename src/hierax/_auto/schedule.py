@@ -6,19 +6,7 @@ brings the two closer together; without progress the weight c1 grows, which remo
 
 from typing import NamedTuple
 
-from hierax._auto.constants import (
-    C1_GROWTH,
-    C1_POWER_ENOUGH,
-    C1_POWER_MOST,
-    FIRST_C1_POWERS,
-    FIRST_STEP_RATIO,
-    FIRST_STEPS,
-    LEAST_STEP_RATIO,
-    MOST_STEPS,
-    PATIENCE,
-    PATIENCE_WITH_LONGER_STEPS,
-    STEPS_GROWTH,
-)
+from hierax._auto.constants import C1_GROWTH, C1_POWER_MOST, FIRST_STEP_RATIO, FIRST_STEPS, PATIENCE, STEPS_GROWTH
 
 
 class RunSettings(NamedTuple):
@@ -30,9 +18,9 @@ class RunSettings(NamedTuple):
         c1_power: c1 is its estimate times C1_GROWTH to this power.
     """
 
-    steps: int = FIRST_STEPS
-    step_factor: float = 1.0
-    c1_power: int = 0
+    steps: int
+    step_factor: float
+    c1_power: int
 
     @property
     def c1_factor(self) -> float:
@@ -43,28 +31,28 @@ class RunSettings(NamedTuple):
         return f"x-step {self.step_factor:g} and c1 {self.c1_factor:g} times the estimate"
 
 
+AS_ESTIMATED = RunSettings(FIRST_STEPS, 1.0, 0)
+
+
 class Schedule:
     """Which settings come next, after what the stages so far have shown."""
 
     def __init__(self) -> None:
-        self.settings = RunSettings(c1_power=FIRST_C1_POWERS[0])
+        self.settings = AS_ESTIMATED
         self._ratio = FIRST_STEP_RATIO  # of the two x-steps in the next race
         self._without_progress = 0  # stages in a row
-        self._at_a_loss = 0  # stages in a row in which the longer step did not win either
+        self._longer_lost = 0  # stages in a row in which there was no progress, and the longer step did not win either
 
     def first_race(self) -> list[RunSettings]:
-        """Several weights c1 at the estimated x-step."""
-        return [self.settings._replace(c1_power=power) for power in FIRST_C1_POWERS]
+        """The estimated weight c1, and weights far below it, where steps are longer: which wins depends on the problem.
 
-    def go_on_with(self, winner: RunSettings | None) -> None:
-        """Take the weight c1 that won the first race (None: no run of it was any good)."""
-        if winner is not None:
-            self.settings = winner
+        On the toy, where a constraint pins y, small c1 wins.
+        """
+        return [self.settings._replace(c1_power=-2 * power) for power in range(3)]
 
     def next_race(self) -> tuple[RunSettings, RunSettings]:
         """A longer run with the x-step that did best so far, and one with a longer x-step."""
-        steps = min(int(STEPS_GROWTH * self.settings.steps), MOST_STEPS)
-        self.settings = self.settings._replace(steps=steps)
+        self.settings = self.settings._replace(steps=int(STEPS_GROWTH * self.settings.steps))
         return self.settings, self.settings._replace(step_factor=self._ratio * self.settings.step_factor)
 
     def learn(self, winner: RunSettings | None, progress: bool) -> None:
@@ -74,25 +62,20 @@ class Schedule:
         if longer_won:
             factor *= self._ratio
         else:  # the longer step is too long; without any progress the shorter one is, too
-            self._ratio = max(self._ratio**0.5, LEAST_STEP_RATIO)
+            self._ratio = max(self._ratio**0.5, FIRST_STEP_RATIO**0.25)
             factor /= 1.0 if progress else self._ratio
         self.settings = self.settings._replace(step_factor=factor)
         self._without_progress = 0 if progress else self._without_progress + 1
-        self._at_a_loss = 0 if progress or longer_won else self._at_a_loss + 1
+        self._longer_lost = 0 if progress or longer_won else self._longer_lost + 1
 
     @property
     def stalled(self) -> bool:
         """Whether this weight c1 has brought no progress for long enough."""
-        return self._at_a_loss >= PATIENCE or self._without_progress >= PATIENCE_WITH_LONGER_STEPS
-
-    @property
-    def c1_high_enough(self) -> bool:
-        """Whether the route may end without progress."""
-        return self.settings.c1_power >= C1_POWER_ENOUGH
+        return self._longer_lost >= 2 or self._without_progress >= PATIENCE
 
     def go_on(self) -> None:
         """Further stages with this weight, although it has brought no progress."""
-        self._without_progress = self._at_a_loss = 0
+        self._without_progress = self._longer_lost = 0
 
     def raise_c1(self) -> None:
         """The next weight, up to a largest one."""

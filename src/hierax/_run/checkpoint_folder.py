@@ -25,7 +25,7 @@ from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder_into_place, remove_folder
 from hierax._run.packing import Packed
 
-FORMAT = "hierax checkpoint 2"
+FORMAT = "hierax checkpoint 3"
 KEPT_CHECKPOINTS = 2  # checkpoints
 NAME = re.compile(r"checkpoint-(\d{8})")
 ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
