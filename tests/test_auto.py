@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._auto.referee import Referee
+from hierax._auto.runs import Referee
 from hierax._run.prepare import prepare
 from hierax.problems import toy
 from hierax_lab.problems import bolib

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import hierax as hx
-from hierax._auto.implicit import CentralDescent, ImplicitDescent, solved_below
+from hierax._auto.implicit import ImplicitDescent, central_descent, solved_below
 from hierax._auto.session import Work
 from hierax._auto.space import Space
 from hierax._base.interrupt import Interrupt
@@ -129,7 +129,7 @@ def test_descents_along_the_path_pass_kinks():
         scale = space.vectors.units.upper
         for start in (1, 2):
             first, _ = solved_below(space.vectors, space.xs[start], space.ys[start])
-            ends = [descent(space, endless, first).run() for descent in (ImplicitDescent, CentralDescent)]
+            ends = [ImplicitDescent(space, endless, first).run(), central_descent(space, endless, first)]
             values = [float(space.vectors.values(*end).upper) * scale.unit + scale.origin for end in ends]
             direct.append(values[0])
             central.append(values[1])

@@ -6,7 +6,7 @@ import numpy as np
 
 import hierax as hx
 from hierax._auto.constants import MOST_SAMPLES
-from hierax._auto.referee import Reading, Referee
+from hierax._auto.runs import Reading, Referee
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._run.prepare import prepare
 

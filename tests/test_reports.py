@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import hierax as hx
 from hierax import report
 from hierax._auto.candidates import Candidate
-from hierax._auto.verdict import ends_of_starts
+from hierax._auto.deterministic import ends_of_starts
 from hierax._base.text import named_point
 from hierax._engine.vectors import Point
 from hierax._judge.point import Judgement

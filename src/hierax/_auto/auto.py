@@ -10,10 +10,9 @@ import jax.extend.core as jex
 from hierax._auto.averages import FIRST_AVERAGE, averaged, numbers_per_sample, run_averages
 from hierax._auto.constants import (
     DENSE_SIZE,
-    LONG_SECONDS,
     MATRIX_ORDER,
     MUCH_DATA,
-    SHORT_SECONDS,
+    SECONDS,
     SMALL_ROUTE_SIZE,
     STARTS,
     WHOLE_DATA,
@@ -60,8 +59,8 @@ class Auto(AbstractSolver):
             these two; "implicit": descents without matrices, for convex lower levels that are too large for
             them; "large": SALVF in stages, for streams, networks, and where nothing else is possible. None: by form and
             size of the problem.
-        seconds: time limit, compilation included; None: 30 on the small route, 120 on all others. Searches are bounded
-            by work; where the limit ends one, status and log say so.
+        seconds: time limit, compilation included; None: 120. Searches are bounded by work; where the limit
+            ends one, status and log say so.
         tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
         starts: how many, the given one first; None: 16, on the implicit route 1, on the large route 8 for small
             problems and 1 for others.
@@ -123,7 +122,7 @@ class Auto(AbstractSolver):
     def _solved(self, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt) -> Solution:
         check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
         seconds = call.seconds or self.seconds
-        unlimited = self.samples is None and call.max_steps is None and (seconds or SHORT_SECONDS) >= SHORT_SECONDS
+        unlimited = self.samples is None and call.max_steps is None and (seconds or SECONDS) >= SECONDS / 4
         route, reason = choose_route(prepared, seed, unlimited)
         if self.route is not None and self.route != route:
             route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
@@ -149,7 +148,7 @@ class Auto(AbstractSolver):
         auto = dataclasses.replace(
             self,
             route=route,
-            seconds=self.seconds or (SHORT_SECONDS if route == "small" else LONG_SECONDS),
+            seconds=self.seconds or SECONDS,
             starts=self.starts or starts.get(route),
         )
         session = Session(prepared, auto, seed, call, interrupt)

@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from hierax._auto.constants import AVERAGE_GROWTH, MOST_SAMPLES, STARTS, WHOLE_DATA
-from hierax._auto.deterministic import run_deterministic
+from hierax._auto.deterministic import ENDED, run_deterministic, status_of
 from hierax._auto.session import AnswerKeeper, Session
-from hierax._auto.verdict import ENDED, status_of
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt
 from hierax._base.text import numbers_of

@@ -17,20 +17,20 @@ from hierax._auto.constants import (
     FAR_AWAY,
     FAR_FALL,
     ROUNDING,
-    RUN_OFF,
     SMALL_ROUTE_SIZE,
     SQP_CHANGE,
     TURNS,
 )
+from hierax._auto.deterministic import status_of
+from hierax._auto.implicit import descend
 from hierax._auto.searches import NoRoute
-from hierax._auto.session import Mark, Session, Work, float64_problem
-from hierax._auto.sqp import Evaluated, Progress, SearchAborted, Stop, nowhere, quasi_newton, slsqp
-from hierax._auto.verdict import status_of
+from hierax._auto.session import Mark, Session, float64_problem
+from hierax._auto.sqp import Progress, SearchAborted, Stop
 from hierax._base.blas import one_blas_thread
 from hierax._engine.branches import FEASIBLE
 from hierax._engine.following import Total
 from hierax._engine.matrix_free import Answer, FreeFollower
-from hierax._engine.programs import raveled, unraveled
+from hierax._engine.programs import Limits, raveled, unraveled
 from hierax._engine.vectors import Point
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
@@ -45,96 +45,60 @@ from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Reason, Status
 
 
-class _Scales(NamedTuple):
-    """The units of a descent: lengths of x, what F changes over them at the start, and F there."""
-
-    x: np.ndarray
-    unit: float
-    origin: float
-
-
-class FreeDescent:
-    """One descent, which remembers the best point that it has seen (x in lengths)."""
+class PhiByProducts:
+    """phi by products alone, in lengths of x and in units of what F changes over them at the start of a descent."""
 
     def __init__(
-        self,
-        follower: FreeFollower,
-        lengths: np.ndarray,
-        work: Work,
-        seen: Callable[[float, float, Point], None],
+        self, follower: FreeFollower, lengths: np.ndarray, seen: Callable[[float, float, Point], None]
     ) -> None:
-        self.follower, self.work, self._seen = follower, work, seen
-        self.scales = _Scales(lengths, 1.0, 0.0)
-        self.progress = Progress()
+        self.follower, self.lengths, self._seen = follower, lengths, seen
+        self.x_limits = Limits(*(bound / lengths for bound in follower.x_limits))
+        layout = follower.layout
+        self.rows = layout.above if follower.with_faces else layout.own_above, layout.above_equal
+        self.unit, self.origin = 1.0, 0.0  # of F
         self._near: Answer | None = None
 
-    def run(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Point | None:
-        """The best point from a start in the user's units; None where the time was up before there was any.
-
-        Raises `NoRoute` where the lower level or the adjoint system is not solved at the start.
-        """
-        try:
-            first = self.follower.solve(x, y, mu)
-            if not first.solved:
-                raise NoRoute(f"the lower level at the start was {MEANING[first.status]}")
-            total = self.follower.total(x, first)
-        except OutOfTime:
-            return None
+    def begin(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> None:
+        """Solve the lower level at the start of a descent, in the user's units. Raises `NoRoute` and `OutOfTime`."""
+        first = self.follower.solve(x, y, mu)
+        if not first.solved:
+            raise NoRoute(f"the lower level at the start was {MEANING[first.status]}")
+        total = self.follower.total(x, first)
         if total is None:
             raise NoRoute("the adjoint system at the start was not solved by MINRES")
         if total.above.size > SMALL_ROUTE_SIZE or (total.above.size and x.size > DENSE_SIZE):
             raise NoRoute("too many upper constraints, or with them entries of x, for matrices")
-        self._near = first
-        unit = float(np.abs(total.slope * self.scales.x).sum())
-        self.scales = _Scales(self.scales.x, unit if np.isfinite(unit) and unit > 0 else 1.0, total.upper)
-        stop = Stop(DESCENT_ITERATIONS, SQP_CHANGE, self.work)
-        limits = self.follower.x_limits
-        bounds = limits.low / self.scales.x, limits.high / self.scales.x
-        if total.above.size or total.equal.size:
-            slsqp(self._evaluated, x / self.scales.x, bounds, stop)
-        else:
-            quasi_newton(self._evaluated, x / self.scales.x, bounds, stop, ROUNDING)
-        return None if self.progress.best is None else self.progress.best[1]
+        unit = float(np.abs(total.slope * self.lengths).sum())
+        self.unit, self.origin, self._near = unit if np.isfinite(unit) and unit > 0 else 1.0, total.upper, first
 
-    def _evaluated(self, u: np.ndarray) -> Evaluated:
-        """phi, the upper constraints, and their gradients, in units."""
-        if not np.all(np.abs(u) < RUN_OFF):
-            raise SearchAborted
-        assert self._near is not None
-        inside, _ = self.follower.landed(u * self.scales.x, self._near.y)
+    def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest points of X and Y."""
+        x, y = self.follower.landed(x * self.lengths, y)
+        return x / self.lengths, y
+
+    def at(self, x: np.ndarray, warm: Point) -> tuple[Point, Total] | None:
+        """The point at x, and the upper level there."""
+        here = x * self.lengths
         try:
-            found = self.follower.solve(inside, self._near.y, self._near.mu, self._near)
-            total = self.follower.total(inside, found) if found.solved else None
+            found = self.follower.solve(here, warm.y, warm.mu, self._near)
+            total = self.follower.total(here, found) if found.solved else None
         except OutOfTime:
             raise SearchAborted from None
         if total is None:
-            return self._nothing(u)
-        self._near = found
-        return self._in_units(total, inside, found, u)
-
-    def _in_units(self, total: Total, inside: np.ndarray, found: Answer, u: np.ndarray) -> Evaluated:
-        lengths, unit, origin = self.scales
-        sizes = np.abs(total.above_slopes * lengths).sum(axis=1)
-        sizes = np.where(sizes > 0, sizes, 1.0)
-        value, slope = (total.upper - origin) / unit, total.slope * lengths / unit
-        above, above_slope = total.above / sizes, total.above_slopes * lengths / sizes[:, None]
-        outside = max(np.max(above, initial=0.0), np.max(np.abs(total.equal), initial=0.0))
-        point = Point(inside / lengths, found.y, found.mu)
+            return None
+        self._near, point = found, Point(x, found.y, found.mu)
         self._seen(total.upper, float(max(np.max(total.above, initial=0.0), 0.0)), point)
-        self.progress.note(value, outside, point)
-        away = u - point.x  # outside of X everything goes on along straight lines
-        equal_slope = total.equal_slopes * lengths
-        return Evaluated.of(
-            (value + slope @ away, slope),
-            (-above - above_slope @ away, -above_slope),
-            (total.equal + equal_slope @ away, equal_slope),
+        slopes = total.above_slopes * self.lengths
+        sizes = np.abs(slopes).sum(axis=1)
+        sizes = np.where(sizes > 0, sizes, 1.0)
+        return point, Total(
+            (total.upper - self.origin) / self.unit,
+            total.slope * self.lengths / self.unit,
+            total.above / sizes,
+            slopes / sizes[:, None],
+            total.equal,
+            total.equal_slopes * self.lengths,
         )
-
-    def _nothing(self, u: np.ndarray) -> Evaluated:
-        """What a search is shown where the lower level has no solution, or an unclear one."""
-        layout = self.follower.layout
-        above = layout.above if self.follower.with_faces else layout.own_above
-        return nowhere(u.size, above, layout.above_equal)
 
 
 class Descended(NamedTuple):
@@ -210,14 +174,18 @@ class FreeRoute:
             self.best = found.end
 
     def _descended(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Descended:
-        descent = FreeDescent(self.follower, self.lengths, self.work, self._see)
+        phi, progress = PhiByProducts(self.follower, self.lengths, self._see), Progress()
         try:
-            point = descent.run(x, y, mu)
+            phi.begin(x, y, mu)
         except NoRoute as why:
             return Descended(None, str(why))
-        if point is None or descent.progress.best is None:
+        except OutOfTime:
             return Descended(None, "")
-        return Descended((descent.progress.best[0] * descent.scales.unit + descent.scales.origin, point), "")
+        stop = Stop(DESCENT_ITERATIONS, SQP_CHANGE, self.work)
+        point = descend(phi, Point(x / self.lengths, y, mu), stop, ROUNDING, progress)
+        if point is None or progress.best is None:
+            return Descended(None, "")
+        return Descended((progress.best[0] * phi.unit + phi.origin, point), "")
 
     def _see(self, upper: float, violation: float, point: Point) -> None:
         """A point was evaluated."""

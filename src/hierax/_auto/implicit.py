@@ -8,7 +8,7 @@ many rows change sides on the way, and for large t it shows only the broad shape
 that end in different kinks often end at one point here, and at a lower one. The last word has a descent on phi itself.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from hierax._auto.session import Work
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Progress, Stop, nowhere, quasi_newton, slsqp
 from hierax._engine.following import Total
+from hierax._engine.programs import Limits
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.active_set import Found
 from hierax._lower.centred import Centre
@@ -28,8 +29,92 @@ CENTRAL_PATH = tuple(np.geomspace(1.0, NEGLIGIBLE, 9))
 problems (60 y, 100 to 160 rows) ended within 1 % of each other, 20 to 40 % below descents on F(x, y*(x))."""
 
 
+class Phi(Protocol):
+    """phi(x) = F(x, y*(x)) and the upper constraints, however the lower level is solved.
+
+    Attributes:
+        x_limits: the box around X.
+        rows: how many inequalities and equalities of the upper level a search is shown.
+    """
+
+    @property
+    def x_limits(self) -> Limits: ...
+    @property
+    def rows(self) -> tuple[int, int]: ...
+    def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest points of X and Y."""
+
+    def at(self, x: np.ndarray, warm: Point) -> tuple[Point, Total] | None:
+        """The point at x, found from a point nearby, with all values and derivatives; None: there is none."""
+
+
+def descend(phi: Phi, start: Point, stop: Stop, flat: float, progress: Progress) -> Point | None:
+    """The best point of a search over x: SLSQP where the upper level has constraints beside bounds, else L-BFGS-B.
+
+    L-BFGS-B ends where the projected gradient is `flat`; `progress` ends either where it gets nowhere.
+    """
+    warm = start
+
+    def evaluate(x: np.ndarray) -> Evaluated:
+        nonlocal warm
+        inside = phi.landed(x, warm.y)[0]
+        found = phi.at(inside, warm)
+        if found is None:
+            return nowhere(x.size, *phi.rows)
+        warm, total = found
+        outside = max(np.max(total.above, initial=0.0), np.max(np.abs(total.equal), initial=0.0))
+        progress.note(total.upper, outside, warm)
+        away = x - inside  # outside of X everything goes on along straight lines
+        return Evaluated.of(
+            (total.upper + total.slope @ away, total.slope),
+            (-total.above - total.above_slopes @ away, -total.above_slopes),
+            (total.equal + total.equal_slopes @ away, total.equal_slopes),
+        )
+
+    if any(phi.rows):
+        slsqp(evaluate, start.x, phi.x_limits, stop)
+    else:
+        quasi_newton(evaluate, start.x, phi.x_limits, stop, flat)
+    return None if progress.best is None else progress.best[1]
+
+
+class PhiByMatrices:
+    """phi in units, by the follower of a problem whose matrices fit; with t, F(x, y_t(x)) instead."""
+
+    def __init__(self, space: Space, t: float = 0.0, inside: np.ndarray | None = None) -> None:
+        self.vectors, self.above, self._t, self._inside = space.vectors, space.structure.above, t, inside
+        assert self.vectors.follower is not None
+        self.follower = self.vectors.follower
+        self.x_limits, self.landed = self.vectors.x_limits, self.vectors.landed
+        self.rows = int(self.above.sum()), self.vectors.layout.above_equal
+
+    def at(self, x: np.ndarray, warm: Point) -> tuple[Point, Total] | None:
+        """The point at x, and the upper level there."""
+        found = self.solved(x, warm) if self._inside is None else self._centre(x, warm, self._inside)
+        if found is None:
+            return None
+        total = self.follower.total(x, found)
+        total = total._replace(above=total.above[self.above], above_slopes=total.above_slopes[self.above])
+        return Point(x, found.y, found.mu), total
+
+    def solved(self, x: np.ndarray, warm: Point) -> Found | None:
+        """The lower level's solution at x; None where there is none."""
+        found = self.follower.solve(x, warm.y, warm.mu)
+        if found is None:
+            solved = self.vectors.solved(x, warm.y[None], warm.mu[None])
+            if solved.status[0] != SOLVED:
+                return None
+            found = self.follower.solve(x, solved.y[0], solved.mu[0])
+        return found
+
+    def _centre(self, x: np.ndarray, warm: Point, inside: np.ndarray) -> Centre | None:
+        """y_t(x) from the last one; where that does not arrive, from the inside of Y."""
+        found = self.follower.centred(x, warm.y, warm.mu, self._t)
+        return found or self.follower.centred(x, inside, np.ones_like(warm.mu), self._t)
+
+
 class ImplicitDescent:
-    """One descent, which remembers the best point that it has seen.
+    """One descent on phi, then along kinks.
 
     Args:
         space: the problem.
@@ -40,91 +125,44 @@ class ImplicitDescent:
     """
 
     def __init__(self, space: Space, work: Work, start: Point, to_rounding: bool = False) -> None:
-        self.space, self.vectors, self.work = space, space.vectors, work
-        assert self.vectors.follower is not None
-        self.follower = self.vectors.follower
-        self.warm = start
+        self.space, self.work, self.start = space, work, start
+        self.phi = PhiByMatrices(space)
         self.progress = Progress(0.0) if to_rounding else Progress()
         self.flat = 0.0 if to_rounding else SQP_CHANGE
         self.at_kink = False  # whether it ended at a kink
 
     def run(self) -> Point | None:
         """The point it ends with; None where the lower level has no solution at the start, or no unique one."""
-        start = self.warm.x
-        first = self._solved(start)
-        if first is None or not (self.follower.unique(first) or self.follower.determined(start, first)):
+        x, follower = self.start.x, self.phi.follower
+        first = self.phi.solved(x, self.start)
+        if first is None or not (follower.unique(first) or follower.determined(x, first)):
             return None
-        _minimise(self.space, self._evaluated, start, Stop(DESCENT_ITERATIONS, SQP_CHANGE, self.work), self.flat)
-        if self.progress.best is None:
+        stop = Stop(DESCENT_ITERATIONS, SQP_CHANGE, self.work)
+        best = descend(self.phi, self.start, stop, self.flat, self.progress)
+        if best is None:
             return None
         along_kinks = PieceDescent(self.space, self.work)
-        ended = along_kinks.run(self.progress.best[1])
+        ended = along_kinks.run(best)
         self.at_kink = along_kinks.at_kink
         return ended
 
-    def _solved(self, x: np.ndarray) -> Found | None:
-        """The lower level's solution at x; None where there is none."""
-        found = self.follower.solve(x, self.warm.y, self.warm.mu)
-        if found is None:
-            solved = self.vectors.solved(x, self.warm.y[None], self.warm.mu[None])
-            if solved.status[0] != SOLVED:
-                return None
-            found = self.follower.solve(x, solved.y[0], solved.mu[0])
-        return found
 
-    def _evaluated(self, x: np.ndarray) -> Evaluated:
-        """phi, the upper constraints, and their gradients in x."""
-        inside = self.vectors.landed(x, self.warm.y)[0]
-        found = self._solved(inside)
-        if found is None:
-            return _shown_nothing(self.space, x)
-        self.warm = Point(inside, found.y, found.mu)
-        return _shown(self.space, self.follower.total(inside, found), x - inside, self.progress, self.warm)
-
-
-class CentralDescent:
-    """One descent, from large t to small t, and its end on F(x, y*(x))."""
-
-    def __init__(self, space: Space, work: Work, start: Point) -> None:
-        self.space, self.vectors, self.work = space, space.vectors, work
-        assert self.vectors.follower is not None
-        self.follower = self.vectors.follower
-        self.inside = self._well_inside(start.y)
-        self.warm = Point(start.x, self.inside, np.ones_like(start.mu))
-        self.t, self.progress = CENTRAL_PATH[0], Progress()
-
-    def run(self) -> Point | None:
-        """The point it ends with; None where the central path is lost, or its end has no lower-level solution."""
-        for t in CENTRAL_PATH:
-            self.t, self.progress = t, Progress()
-            stop = Stop(SQP_ITERATIONS, ROUNDING, self.work)
-            _minimise(self.space, self._evaluated, self.warm.x, stop, NEGLIGIBLE)
-            if self.progress.best is None:
-                return None
-            self.warm = self.progress.best[1]
-        end, status = solved_below(self.vectors, self.warm.x, self.warm.y)
-        if status != SOLVED or self.vectors.follower is None:
+def central_descent(space: Space, work: Work, start: Point) -> Point | None:
+    """The end of a descent along the central path; None where the path is lost, or the end has no solution below."""
+    low, high = space.vectors.y_limits
+    away = 0.05 * np.where(np.isfinite(high - low), high - low, 1.0)
+    inside = np.clip(start.y, low + away, high - away)
+    point = Point(start.x, inside, np.ones_like(start.mu))
+    for t in CENTRAL_PATH:
+        stop = Stop(SQP_ITERATIONS, ROUNDING, work)
+        best = descend(PhiByMatrices(space, t, inside), point, stop, NEGLIGIBLE, Progress())
+        if best is None:
             return None
-        return ImplicitDescent(self.space, self.work, end).run() or end
-
-    def _well_inside(self, y: np.ndarray) -> np.ndarray:
-        """y, away from the bounds of Y: by a share of their distance, or of a unit where there is one bound alone."""
-        low, high = self.vectors.y_limits
-        away = 0.05 * np.where(np.isfinite(high - low), high - low, 1.0)
-        return np.clip(y, low + away, high - away)
-
-    def _centre(self, x: np.ndarray) -> Centre | None:
-        """y_t(x) from the last one; where that does not arrive, from the inside of Y."""
-        found = self.follower.centred(x, self.warm.y, self.warm.mu, self.t)
-        return found or self.follower.centred(x, self.inside, np.ones_like(self.warm.mu), self.t)
-
-    def _evaluated(self, x: np.ndarray) -> Evaluated:
-        inside = self.vectors.landed(x, self.inside)[0]
-        found = self._centre(inside)
-        if found is None:
-            return _shown_nothing(self.space, x)
-        self.warm = Point(inside, found.y, found.mu)
-        return _shown(self.space, self.follower.total(inside, found), x - inside, self.progress, self.warm)
+        point = best
+    end, status = solved_below(space.vectors, point.x, point.y)
+    if status != SOLVED or space.vectors.follower is None:
+        return None
+    return ImplicitDescent(space, work, end).run() or end
 
 
 def solved_below(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
@@ -135,33 +173,3 @@ def solved_below(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> tuple[
         status = INFEASIBLE if (found.status == INFEASIBLE).all() else int(np.max(found.status))
         return Point(x, y, np.zeros(vectors.layout.rows)), status
     return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
-
-
-def _minimise(
-    space: Space, evaluate: Callable[[np.ndarray], Evaluated], start: np.ndarray, stop: Stop, flat: float
-) -> None:
-    """A search over x: SLSQP where the upper level has constraints beside bounds, else L-BFGS-B down to `flat`."""
-    if space.structure.above.any() or space.vectors.layout.above_equal:
-        slsqp(evaluate, start, space.vectors.x_limits, stop)
-    else:
-        quasi_newton(evaluate, start, space.vectors.x_limits, stop, flat)
-
-
-def _shown(space: Space, total: Total, away: np.ndarray, progress: Progress, point: Point) -> Evaluated:
-    """What a search over x is shown of the upper level at a point, which `progress` notes.
-
-    `away`: how far x is outside of X, where everything goes on along straight lines.
-    """
-    above = space.structure.above
-    outside = max(np.max(total.above[above], initial=0.0), np.max(np.abs(total.equal), initial=0.0))
-    progress.note(total.upper, outside, point)
-    return Evaluated.of(
-        (total.upper + total.slope @ away, total.slope),
-        (-total.above[above] - total.above_slopes[above] @ away, -total.above_slopes[above]),
-        (total.equal + total.equal_slopes @ away, total.equal_slopes),
-    )
-
-
-def _shown_nothing(space: Space, x: np.ndarray) -> Evaluated:
-    """What it is shown where the lower level has no solution."""
-    return nowhere(x.size, int(space.structure.above.sum()), space.vectors.layout.above_equal)

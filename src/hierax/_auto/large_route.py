@@ -20,9 +20,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._auto.constants import AGREE, CLOSE, JUDGED_EXACTLY, MATRIX_ORDER, PATIENCE, STARTS, STRETCH, VIOLATED
-from hierax._auto.referee import Reading, Referee, Stage
-from hierax._auto.runs import Runner
-from hierax._auto.schedule import RunSettings, Schedule
+from hierax._auto.runs import Reading, Referee, Runner, RunSettings, Schedule, Stage
 from hierax._auto.session import Session, seen_as_a_whole, zero_multipliers
 from hierax._auto.training import has_few_entries, search_by_training
 from hierax._base import tree_math

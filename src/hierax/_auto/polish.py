@@ -5,14 +5,13 @@ whether that is any good is judged elsewhere (`candidates.py`).
 """
 
 import functools
-from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
 
-from hierax._auto.constants import CLOSE, RELAXATIONS, ROUNDING, SQP_CHANGE, SQP_ITERATIONS
+from hierax._auto.constants import RELAXATIONS, ROUNDING, SQP_CHANGE, SQP_ITERATIONS
 from hierax._auto.session import Work
-from hierax._auto.space import Passed, Space
+from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
 from hierax._engine.vectors import Point
 
@@ -45,34 +44,13 @@ def kkt_polish(
 ) -> Point:
     """min F subject to the upper constraints, the lower level's KKT system with -mu_i row_i <= t, and the cuts.
 
-    t falls from stage to stage. A polish is determined by the point at which it begins, and every later stage by the
-    point at which the last one ended: where an earlier polish was at the same place between the same stages, the end is
-    its.
+    t falls from stage to stage.
     """
     system = _KktSystem(space, cuts)
-    stop = Stop(SQP_ITERATIONS, ROUNDING if cuts else SQP_CHANGE, work)
-    u, end = system.packed(start), None
-    passed: list[tuple[Hashable, np.ndarray]] = []
-    for stage in range(len(relaxations) + 1):
-        if stage:
-            u = slsqp(functools.partial(system.evaluate, t=relaxations[stage - 1]), u, system.bounds(), stop)
-        passed.append(((relaxations, stage), system.shown(u)))
-        end = _end_of_another(space.passed, *passed[-1])
-        if end is not None:
-            break
-    end = system.unpacked(u) if end is None else end
-    if not work.passed:
-        space.passed.extend(Passed(stage, here, end) for stage, here in passed)
-    return end
-
-
-def _end_of_another(passed: list[Passed], stage: Hashable, here: np.ndarray) -> Point | None:
-    """The end of a polish that was here after this stage; None where none was."""
-    for known, there, end in passed:
-        same = known == stage and there.shape == here.shape
-        if same and np.max(np.abs(here - there), initial=0.0) <= CLOSE:
-            return end
-    return None
+    stop, u = Stop(SQP_ITERATIONS, ROUNDING if cuts else SQP_CHANGE, work), system.packed(start)
+    for t in relaxations:
+        u = slsqp(functools.partial(system.evaluate, t=t), u, system.bounds(), stop)
+    return system.unpacked(u)
 
 
 def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float = np.inf) -> Point:
@@ -164,13 +142,6 @@ class _KktSystem:
     def unpacked(self, u: np.ndarray) -> Point:
         """The unknowns as a point."""
         return Point(*np.split(self._whole(u), [self.vectors.layout.nx, self.n]))
-
-    def shown(self, u: np.ndarray) -> np.ndarray:
-        """What determines how a polish goes on: the unknowns, and the values and slopes of the cuts."""
-        if not self.cuts:
-            return u
-        found = self.vectors.followed(u[: self.vectors.layout.nx], self.cuts.y, self.cuts.mu)
-        return np.concatenate([u, found.value, found.slope.ravel()])
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """The boxes around X and Y, and the multipliers' signs."""

@@ -8,7 +8,7 @@ multipliers. The best validated point wins.
 """
 
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ from hierax._auto.constants import (
     LIKELY_NEW,
     MOST_CUTS,
     MUCH_LESS,
-    NEARBY,
     NEGLIGIBLE,
     RELAXATIONS,
     ROUNDING,
@@ -33,10 +32,10 @@ from hierax._auto.constants import (
     VIOLATED,
 )
 from hierax._auto.feasibility import contradiction, feasible_points
-from hierax._auto.implicit import CentralDescent, ImplicitDescent, solved_below
+from hierax._auto.implicit import ImplicitDescent, central_descent, solved_below
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.session import Mark, Result, Session
-from hierax._auto.space import Passed, Space
+from hierax._auto.space import Space
 from hierax._engine.programs import unraveled
 from hierax._engine.scanning import lowest_on_lines, scan_points
 from hierax._engine.vectors import Point, VectorProblem
@@ -58,9 +57,6 @@ class PieceRecord(NamedTuple):
         result: what it returned.
         candidates: what it added to them.
         marks: of these, for the session.
-        points: points of candidates and of polishes that are new, numbered on from those of the pieces before.
-        numbers: the number of every candidate's point: one point may be that of several.
-        passed: where polishes have been: the stage, the place, and the number of the end.
         evaluations: of the session, afterwards.
         nonconvex_reason: why the lower level is not convex, as far as was known afterwards.
         convex_program: which of two programs solves the lower level; None: neither was needed yet.
@@ -69,9 +65,6 @@ class PieceRecord(NamedTuple):
     result: Any
     candidates: list[Candidate]
     marks: list[Mark]
-    points: list[Point]
-    numbers: list[int]
-    passed: list[tuple[Hashable, np.ndarray, int]]
     evaluations: int
     nonconvex_reason: str | None
     convex_program: bool | None
@@ -103,8 +96,7 @@ class Hunt:
         self.tried = 0
         self.at_kinks = self.over = False
         self.contradiction: str | None = None
-        self._points: list[Point] = []
-        self._begun = 0, 0, 0  # candidates, marks and polishes before the present piece
+        self._begun = 0, 0  # candidates and marks before the present piece
 
     def run(self, route: "Route") -> None:
         """Search after search, until one of them says that it is over, or the work has to end."""
@@ -118,12 +110,8 @@ class Hunt:
 
     def add(self, point: Point, start: int, way: Way = "kkt") -> Candidate:
         """Judge a point, and report it."""
-        known = next((one for one in self.candidates if one.point is point), None)  # where another start ended too
-        if known is None:
-            self.work.evaluations += 1
-            self._report(judge(self.vectors, point, start, way))
-        else:
-            self._report(known._replace(start=start, way=way))
+        self.work.evaluations += 1
+        self._report(judge(self.vectors, point, start, way))
         return self.candidates[-1]
 
     def _report(self, candidate: Candidate, mark: Mark | None = None) -> None:
@@ -170,30 +158,18 @@ class Hunt:
     def begin(self) -> None:
         """A piece begins: what solvers remember from one solve to the next is dropped."""
         self.vectors.forget()
-        self._begun = len(self.candidates), len(self.session.marks), len(self.space.passed)
+        self._begun = len(self.candidates), len(self.session.marks)
 
     def record(self, result: Any) -> PieceRecord:
         """What a piece has left behind."""
-        candidates, marks, passed = self._begun
-        first, added = len(self._points), self.candidates[candidates:]
-        numbers = [self._number(candidate.point) for candidate in added]
-        ends = [(stage, here, self._number(end)) for stage, here, end in self.space.passed[passed:]]
-        new, known = self._points[first:], self.vectors.remembered()
-        return PieceRecord(result, added, self.session.marks[marks:], new, numbers, ends, self.work.evaluations, *known)
-
-    def _number(self, point: Point) -> int:
-        for number, known in enumerate(self._points):
-            if known is point:
-                return number
-        self._points.append(point)
-        return len(self._points) - 1
+        candidates, marks = self._begun
+        added, known = self.candidates[candidates:], self.vectors.remembered()
+        return PieceRecord(result, added, self.session.marks[marks:], self.work.evaluations, *known)
 
     def restore(self, record: PieceRecord) -> Any:
         """Take over a piece."""
-        self._points.extend(record.points)
-        for candidate, number, mark in zip(record.candidates, record.numbers, record.marks, strict=True):
-            self._report(candidate._replace(point=self._points[number]), mark)
-        self.space.passed.extend(Passed(stage, here, self._points[end]) for stage, here, end in record.passed)
+        for candidate, mark in zip(record.candidates, record.marks, strict=True):
+            self._report(candidate, mark)
         self.work.evaluations = record.evaluations
         self.vectors.remember(record.nonconvex_reason, record.convex_program)
         return record.result
@@ -375,7 +351,7 @@ def central_descents(hunt: Hunt) -> None:
     """Descents along the central path, from one start after another as long as each finds a lower F."""
 
     def search(first: Point, number: int) -> float:
-        ended = CentralDescent(hunt.space, hunt.work, first).run()
+        ended = central_descent(hunt.space, hunt.work, first)
         found = None if ended is None else hunt.add(ended, number)
         return found.upper if found is not None and found.accepted else np.inf
 
@@ -489,26 +465,6 @@ def _lower_along_lines(hunt: Hunt, best: Candidate) -> Point | None:
     return found
 
 
-def aside(hunt: Hunt) -> None:
-    """Both sides of the best point, where F may have an inflection."""
-
-    def look() -> None:
-        best = select(hunt.candidates)
-        if best is None:
-            return
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], hunt.vectors.layout.nx)
-        for side in (NEARBY, -NEARBY):
-            x = np.clip(best.point.x + side * signs, *hunt.vectors.x_limits)
-            first, status = solved_below(hunt.vectors, x, best.point.y)
-            if status != SOLVED or hunt.work.passed:
-                continue
-            values, _ = hunt.vectors.at(*first)
-            if values.upper < best.upper and hunt.vectors.violation(first.x, first.y, values) <= CLOSE:
-                search_below_values(hunt, first, best.start)
-
-    hunt.piece("aside", look)
-
-
 def further_starts(hunt: Hunt) -> None:
     """Further starts, as long as one of them may well end somewhere new."""
 
@@ -522,20 +478,6 @@ def further_starts(hunt: Hunt) -> None:
             return
         hunt.piece(f"start {number}", search, x, y, number)
         hunt.show(number + 1)
-
-
-def last_digits(hunt: Hunt) -> None:
-    """Once more from the best point."""
-
-    def search() -> None:
-        best = select(hunt.candidates)
-        if best is None or hunt.work.passed:
-            return
-        search_kkt_points(hunt, best.point, best.start, LAST_RELAXATIONS)
-        if best.way == "value" or not best.tight:
-            search_below_values(hunt, best.point, best.start)
-
-    hunt.piece("last digits", search)
 
 
 def polishes_instead(hunt: Hunt) -> None:
@@ -622,9 +564,7 @@ ROUTES: dict[str, Route] = {
         (always, kkt_searches),
         (always, value_searches),
         (always, along_lines),
-        (always, aside),
         (always, further_starts),
-        (always, last_digits),
     ),
     "penalty": (
         (looks_convex, descents_in_turn),

@@ -5,24 +5,14 @@ user chose.
 """
 
 import dataclasses
-from collections.abc import Hashable
-from typing import NamedTuple
 
 import numpy as np
 
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import Programs, raveled
-from hierax._engine.vectors import Point, Structure, VectorProblem
+from hierax._engine.vectors import Structure, VectorProblem
 from hierax._math.scatter import unit_cube
-
-
-class Passed(NamedTuple):
-    """A point that a polish passed after a stage, and its end."""
-
-    stage: Hashable
-    here: np.ndarray
-    end: Point
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +25,6 @@ class Space:
         ys: starts of y.
         structure: which constraints are mere bounds.
         further: starts (x, y) for a search whose first ones end in many places.
-        passed: where polishes have been, so that none is run twice.
     """
 
     vectors: VectorProblem
@@ -43,7 +32,6 @@ class Space:
     ys: np.ndarray
     structure: Structure
     further: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
-    passed: list[Passed] = dataclasses.field(default_factory=list)
 
     @staticmethod
     def of(problem: Float64Problem, starts: int, seed: int, further: int = 0) -> "Space":

@@ -157,7 +157,7 @@ def quasi_newton(
     """
 
     def value(u: np.ndarray) -> tuple[float, np.ndarray]:
-        if stop.work.passed:
+        if stop.work.passed or not np.all(np.abs(u) < RUN_OFF):
             raise SearchAborted
         stop.work.evaluations += 1
         found = evaluate(u)

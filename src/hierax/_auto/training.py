@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._auto.constants import FEW_X, LAST_RADIUS, RUN_OFF, STRETCH
-from hierax._auto.referee import Referee, Stage
-from hierax._auto.schedule import RunSettings
+from hierax._auto.runs import Referee, RunSettings, Stage
 from hierax._auto.session import Session, zero_multipliers
 from hierax._base.lazy import lazy
 from hierax._base.text import numbers_of, shown
