@@ -122,7 +122,7 @@ class Auto(AbstractSolver):
     def _solved(self, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt) -> Solution:
         check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
         seconds = call.seconds or self.seconds
-        unlimited = self.samples is None and call.max_steps is None and (seconds or SECONDS) >= SECONDS / 4
+        unlimited = self.samples is None and call.max_steps is None and (seconds or SECONDS) >= SECONDS / 2
         route, reason = choose_route(prepared, seed, unlimited)
         if self.route is not None and self.route != route:
             route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"

@@ -16,7 +16,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from hierax._auto.constants import AVERAGE_GROWTH, MOST_SAMPLES, STARTS, WHOLE_DATA
 from hierax._auto.deterministic import ENDED, run_deterministic, status_of
-from hierax._auto.session import AnswerKeeper, Session
+from hierax._auto.session import AnswerKeeper, Keeper, Session
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt
 from hierax._base.text import numbers_of
@@ -69,8 +69,6 @@ class _Rounds:
         certificate: of the last one, on samples that it has not seen; None: an earlier run of the call has judged it.
     """
 
-    types = ()
-
     def __init__(self, session: Session, route: "Route", interrupt: Interrupt) -> None:
         self.session, self.route, self.interrupt = session, route, interrupt
         self.point = session.prepared.whole(session.prepared.x, session.prepared.y)
@@ -98,24 +96,14 @@ class _Rounds:
         self.sizes.append(samples)
         if last.status.failed:
             return True
-        self.point = last.x, last.y
-        return session.piece(f"{name} judged", functools.partial(self._is_enough, samples), self) or ended is not None
+        self.point, self.certificate = (last.x, last.y), None
+        return (
+            session.piece(f"{name} judged", functools.partial(self._is_enough, samples), Keeper()) or ended is not None
+        )
 
     def _is_enough(self, samples: int) -> bool:
         self.certificate = self._judged(samples)
         return self.certificate.verdict(self.session.auto.tol) == "yes"
-
-    def begin(self) -> None:
-        """A certificate depends on its point alone."""
-        self.certificate = None
-
-    def record(self, result: bool) -> list[bool]:
-        """Whether an average was enough."""
-        return [result]
-
-    def restore(self, record: list[bool]) -> bool:
-        """The same, of an earlier run."""
-        return record[0]
 
     def _average(self, samples: int) -> Prepared:
         """The problem with this number of samples in the place of expectations."""

@@ -103,6 +103,11 @@ STRETCH = 10.0
 """Factor by which a ray is lengthened three times to see whether F falls on; how many times as far as SALVF has come a
 search along its way goes. Not measured."""
 
+STRETCHES = tuple(STRETCH**power for power in (1, 2, 3))
+
+LISTED = 4
+"""Other optima, and rows that exclude each other, that are named in words."""
+
 # -- polishes and descents --------------------------------------------------------------------------------------------
 
 RELAXATIONS = (1e-2, 1e-5, 1e-8)

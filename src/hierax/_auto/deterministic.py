@@ -12,6 +12,7 @@ from hierax._auto.candidates import Candidate, chance_of_more, judge, most_left,
 from hierax._auto.constants import (
     FAR_AWAY,
     FAR_FALL,
+    LISTED,
     MUCH_LESS,
     NEARLY_AS_LOW,
     NEARLY_OPTIMAL,
@@ -20,20 +21,20 @@ from hierax._auto.constants import (
     SAME_PLACE,
     SEARCH_SHARE,
     STARTS,
-    STRETCH,
+    STRETCHES,
     TURNS,
     VIOLATED,
 )
 from hierax._auto.implicit import solved_below
 from hierax._auto.searches import ROUTES, Hunt, go_down_from
-from hierax._auto.session import Session, float64_problem
+from hierax._auto.session import Session, float64_problem, multipliers_of
 from hierax._auto.space import Space
 from hierax._base.blas import one_blas_thread
 from hierax._base.errors import InputError
 from hierax._base.text import entries
 from hierax._engine.branches import FEASIBLE
 from hierax._engine.float64_problem import Float64Problem
-from hierax._engine.programs import raveled, unraveled
+from hierax._engine.programs import raveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
@@ -146,11 +147,7 @@ class _Answer:
         """Those of a point, in the user's units."""
         vectors = self.hunt.vectors
         mu = point.mu * vectors.lower_unit / vectors.row_units(point.x, point.y)
-        own, _ = self.problem.layout().split(mu)
-        upper = self.certificate.upper_multipliers if self.certificate is not None else None
-        if upper is None:
-            upper = unraveled(self.problem.shapes("upper_constraints"), np.zeros(vectors.layout.own_above))
-        return Multipliers(own.inequalities, own.equalities, upper)
+        return multipliers_of(self.problem, mu, self.certificate)
 
 
 def _starts_made(candidates: list[Candidate], starts: int) -> str:
@@ -261,8 +258,7 @@ def falls_on(hunt: Hunt, far: Candidate) -> bool:
     """
     x0, y0, vectors = hunt.space.xs[0], hunt.space.ys[0], hunt.vectors
     seen = [far.upper]
-    for power in range(1, 4):
-        stretch = STRETCH**power
+    for stretch in STRETCHES:
         further = vectors.landed(x0 + stretch * (far.point.x - x0), y0 + stretch * (far.better.y - y0))
         there, status = solved_below(vectors, *further)
         values = vectors.values(*there)
@@ -280,7 +276,7 @@ def counted(candidates: list[Candidate]) -> str:
     return f"{len(candidates)} points judged, {len(accepted)} of them pass the validation ({tight} of those tightly)."
 
 
-def ends_of_starts(candidates: list[Candidate], count: int = 0) -> tuple[float, ...]:
+def ends_of_starts(candidates: list[Candidate], count: int) -> tuple[float, ...]:
     """The lowest F, in units, of the accepted candidates of every start; NaN where a start led to none."""
     ends = [(candidate.start, candidate.upper) for candidate in candidates if candidate.accepted]
     return lowest_of_starts(ends, max([count, *(start + 1 for start, _ in ends)]))
@@ -293,8 +289,8 @@ def globality(candidates: list[Candidate], value: float, upper: float, unit: flo
     text = f"Globality: {sum(map(len, every))} starts ran to an end, {len(same)} of them to F = {value:.6g}"
     others = [optimum[0].upper for optimum in every if optimum is not same]
     if others:
-        listed = ", ".join(f"{value + (other - upper) * unit:.6g}" for other in others[:4])
-        more = f" and {len(others[4:])} more" if others[4:] else ""
+        listed = ", ".join(f"{value + (other - upper) * unit:.6g}" for other in others[:LISTED])
+        more = f" and {len(others[LISTED:])} more" if others[LISTED:] else ""
         text += f"; others to F = {listed}{more}"
     new, chance = "That another start would end somewhere new has a chance", chance_of_more(every)
     if chance > 0:

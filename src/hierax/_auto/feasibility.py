@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._auto.constants import AGREEING_STARTS, RUN_OFF, SQP_CHANGE, SQP_ITERATIONS, STARTS, VIOLATED
+from hierax._auto.constants import AGREEING_STARTS, LISTED, RUN_OFF, SQP_CHANGE, SQP_ITERATIONS, STARTS, VIOLATED
 from hierax._auto.session import Work
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
@@ -49,7 +49,7 @@ class Contradiction(NamedTuple):
         """In words."""
         if self.lowest is not None:
             return f"{self.rows[0]} is violated by at least {self.lowest:.3g} everywhere in X and Y"
-        listed = ", ".join(self.rows[:4]) + (", ..." if self.rows[4:] else "")
+        listed = ", ".join(self.rows[:LISTED]) + (", ..." if self.rows[LISTED:] else "")
         return f"{listed} exclude each other in X and Y: at every point one is violated by {self.least:.2g} of its size"
 
 
@@ -87,18 +87,21 @@ class _Convex:
     def __init__(self, vectors: VectorProblem) -> None:
         self.vectors, layout = vectors, vectors.layout
         own, equal = ~layout.face, layout.equal
-        places = {  # of every kind of rows in `Values`
-            "upper_constraints": np.arange(layout.own_above),
-            "x in X": np.arange(layout.own_above, layout.above),
-            "constraints": np.flatnonzero(own & ~equal),
-            "y in Y": np.flatnonzero(~own & ~equal),
-            "equalities": np.flatnonzero(own & equal),
-            "y in Y, equal": np.flatnonzero(~own & equal),
-            "x in X, equal": np.arange(layout.above_equal),
+        once = {  # the field of `Values`, and the places in it, of every kind of rows
+            "upper_constraints": ("above", np.arange(layout.own_above)),
+            "x in X": ("above", np.arange(layout.own_above, layout.above)),
+            "constraints": ("rows", np.flatnonzero(own & ~equal)),
+            "y in Y": ("rows", np.flatnonzero(~own & ~equal)),
         }
-        parts = {name: _Part.of(vectors, name) for name in places}
-        self._places = {name: where[parts[name].known] for name, where in places.items()}
-        once, twice = list(places)[:4], list(places)[4:]
+        twice = {
+            "equalities": ("rows", np.flatnonzero(own & equal)),
+            "y in Y, equal": ("rows", np.flatnonzero(~own & equal)),
+            "x in X, equal": ("above_equal", np.arange(layout.above_equal)),
+        }
+        parts = {name: _Part.of(vectors, name) for name in (*once, *twice)}
+        self._once, self._twice = (
+            [(field, where[parts[name].known]) for name, (field, where) in kinds.items()] for kinds in (once, twice)
+        )
         self.names = [name for kind in (*once, *twice, *twice) for name in parts[kind].names]
         self.sizes = np.concatenate([parts[kind].sizes for kind in (*once, *twice, *twice)])
         self.affine = all(part.affine for part in parts.values())
@@ -110,9 +113,10 @@ class _Convex:
         return self._chosen(values), self._chosen(slopes)
 
     def _chosen(self, all_rows: Values[np.ndarray]) -> np.ndarray:
-        sources = (all_rows.above, all_rows.above, *4 * [all_rows.rows], all_rows.above_equal)
-        parts = [source[where] for source, where in zip(sources, self._places.values(), strict=True)]
-        return np.concatenate([*parts, *(-part for part in parts[4:])])
+        once, twice = (
+            [getattr(all_rows, field)[where] for field, where in kinds] for kinds in (self._once, self._twice)
+        )
+        return np.concatenate([*once, *twice, *(-part for part in twice)])
 
 
 class _Part(NamedTuple):

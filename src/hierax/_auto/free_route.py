@@ -24,7 +24,7 @@ from hierax._auto.constants import (
 from hierax._auto.deterministic import status_of
 from hierax._auto.implicit import descend
 from hierax._auto.searches import NoRoute
-from hierax._auto.session import Mark, Session, float64_problem
+from hierax._auto.session import Keeper, Mark, Session, float64_problem, multipliers_of
 from hierax._auto.sqp import Progress, SearchAborted, Stop
 from hierax._base.blas import one_blas_thread
 from hierax._engine.branches import FEASIBLE
@@ -38,7 +38,6 @@ from hierax._judge.free_above import x_lengths
 from hierax._lower.krylov import OutOfTime
 from hierax._math.lower_level import MEANING
 from hierax._math.scatter import scattered, unit_cube
-from hierax._problem.problem import Multipliers
 from hierax._run.progress import Show, progress_bar
 from hierax._run.solution import Solution
 from hierax._run.starts import Starts, lowest_of_starts
@@ -123,12 +122,11 @@ class DescentRecord(NamedTuple):
     evaluations: int
 
 
-class FreeRoute:
+class FreeRoute(Keeper):
     """The descents of one problem, and the certificate of the best point."""
 
-    types = (DescentRecord, Descended, Point)
-
     def __init__(self, session: Session) -> None:
+        super().__init__(DescentRecord, Descended, Point)
         self.session, self.work, self.prepared = session, session.work, session.prepared
         self.problem = float64_problem(self.prepared, session.seed)
         session.compiles(self.problem.bound)
@@ -228,14 +226,10 @@ class FreeRoute:
             f"{starts} starts, the given one first.",
             f"{points} points, {self.follower.solves} lower solves, each to a KKT residual of 1e-8.",
         ]
-        own, _ = self.problem.layout().split(point.mu)
-        above = self.certificate.upper_multipliers
-        if above is None:
-            above = unraveled(self.problem.shapes("upper_constraints"), np.zeros(self.follower.layout.own_above))
         valid = [(int(one["start"]), one["upper"]) for one in session.records if one["violation"] <= FEASIBLE]
         ends = [(start, value) for start, value in valid if start < self._start]  # others: on from the certificate
         said = Starts(lowest_of_starts(ends, starts), "The lowest F on the way of each start's descent.")
-        multipliers = Multipliers(own.inequalities, own.equalities, above)
+        multipliers = multipliers_of(self.problem, point.mu, self.certificate)
         status = self._status(upper, point)
         return session.solution(self.as_given(point), multipliers, status, self.certificate, said, upper)
 

@@ -79,10 +79,13 @@ def descend(phi: Phi, start: Point, stop: Stop, flat: float, progress: Progress)
 
 
 class PhiByMatrices:
-    """phi in units, by the follower of a problem whose matrices fit; with t, F(x, y_t(x)) instead."""
+    """phi in units, by the follower of a problem whose matrices fit.
 
-    def __init__(self, space: Space, t: float = 0.0, inside: np.ndarray | None = None) -> None:
-        self.vectors, self.above, self._t, self._inside = space.vectors, space.structure.above, t, inside
+    With `path`, t and a point well inside of Y, it is F(x, y_t(x)) instead.
+    """
+
+    def __init__(self, space: Space, path: tuple[float, np.ndarray] | None = None) -> None:
+        self.vectors, self.above, self._path = space.vectors, space.structure.above, path
         assert self.vectors.follower is not None
         self.follower = self.vectors.follower
         self.x_limits, self.landed = self.vectors.x_limits, self.vectors.landed
@@ -90,7 +93,7 @@ class PhiByMatrices:
 
     def at(self, x: np.ndarray, warm: Point) -> tuple[Point, Total] | None:
         """The point at x, and the upper level there."""
-        found = self.solved(x, warm) if self._inside is None else self._centre(x, warm, self._inside)
+        found = self.solved(x, warm) if self._path is None else self._centre(x, warm, *self._path)
         if found is None:
             return None
         total = self.follower.total(x, found)
@@ -107,10 +110,10 @@ class PhiByMatrices:
             found = self.follower.solve(x, solved.y[0], solved.mu[0])
         return found
 
-    def _centre(self, x: np.ndarray, warm: Point, inside: np.ndarray) -> Centre | None:
+    def _centre(self, x: np.ndarray, warm: Point, t: float, inside: np.ndarray) -> Centre | None:
         """y_t(x) from the last one; where that does not arrive, from the inside of Y."""
-        found = self.follower.centred(x, warm.y, warm.mu, self._t)
-        return found or self.follower.centred(x, inside, np.ones_like(warm.mu), self._t)
+        found = self.follower.centred(x, warm.y, warm.mu, t)
+        return found or self.follower.centred(x, inside, np.ones_like(warm.mu), t)
 
 
 class ImplicitDescent:
@@ -155,7 +158,7 @@ def central_descent(space: Space, work: Work, start: Point) -> Point | None:
     point = Point(start.x, inside, np.ones_like(start.mu))
     for t in CENTRAL_PATH:
         stop = Stop(SQP_ITERATIONS, ROUNDING, work)
-        best = descend(PhiByMatrices(space, t, inside), point, stop, NEGLIGIBLE, Progress())
+        best = descend(PhiByMatrices(space, (t, inside)), point, stop, NEGLIGIBLE, Progress())
         if best is None:
             return None
         point = best

@@ -19,9 +19,19 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._auto.constants import AGREE, CLOSE, JUDGED_EXACTLY, MATRIX_ORDER, PATIENCE, STARTS, STRETCH, VIOLATED
+from hierax._auto.constants import (
+    AGREE,
+    CLOSE,
+    JUDGED_EXACTLY,
+    MATRIX_ORDER,
+    PATIENCE,
+    STARTS,
+    STRETCH,
+    STRETCHES,
+    VIOLATED,
+)
 from hierax._auto.runs import Reading, Referee, Runner, RunSettings, Schedule, Stage
-from hierax._auto.session import Session, seen_as_a_whole, zero_multipliers
+from hierax._auto.session import Keeper, Session, seen_as_a_whole, zero_multipliers
 from hierax._auto.training import has_few_entries, search_by_training
 from hierax._base import tree_math
 from hierax._base.constants import LOWER_STARTS
@@ -65,8 +75,6 @@ class LargeRoute:
         reading: what the certificate of the best stage says; None: it was not made.
         certificate: the same, where this call has made it.
     """
-
-    types = (Reading,)
 
     def __init__(self, session: Session, show: Show) -> None:
         self.session, self.prepared, self._show = session, session.prepared, show
@@ -205,7 +213,7 @@ class LargeRoute:
         if self.reading is None and not self.session.work.over:
             name = f"certificate {self._certificates}"
             self._certificates += 1
-            self.reading = self.session.piece(name, self._read, self)
+            self.reading = self.session.piece(name, self._read, Keeper(Reading))
             if self.reading is not None:
                 self.session.log.append(f"Certificate of the best point: {self.reading.line}")
         return self.reading is not None and self.reading.verdict == "yes"
@@ -215,17 +223,6 @@ class LargeRoute:
         self.certificate = self.referee.certificate(self.best)
         return None if self.certificate is None else Reading.of(self.certificate, self.session.auto.tol)
 
-    def begin(self) -> None:
-        """A certificate depends on its point alone."""
-
-    def record(self, result: Reading | None) -> list[Reading | None]:
-        """Readings are kept, certificates are not."""
-        return [result]
-
-    def restore(self, record: list[Reading | None]) -> Reading | None:
-        """Take over a reading."""
-        return record[0]
-
     def _falls_for_ever(self) -> bool:
         """Whether F falls without an end: where the best point is far away, on along the ray from the start as well."""
         if self.best is None or self.referee is None:
@@ -234,8 +231,8 @@ class LargeRoute:
         way = tree_math.sub(end.x, x0)
         if _largest(way) < STRETCH * (1 + _largest(x0)):
             return False
-        for power in range(1, 4):
-            further = sets.project(self.prepared.problem.x_set, tree_math.add_scaled(x0, STRETCH**power, way))
+        for stretch in STRETCHES:
+            further = sets.project(self.prepared.problem.x_set, tree_math.add_scaled(x0, stretch, way))
             before = end.upper
             end = self.referee.judge(further, end.y, end.y, end.multipliers)
             feasible = end.upper_violation <= VIOLATED and end.lower_status in (SOLVED, None)

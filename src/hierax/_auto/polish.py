@@ -105,21 +105,22 @@ class _Lines:
     def __init__(self, space: Space, with_pairs: bool, with_stationarity: bool, cuts: int) -> None:
         layout, structure = space.vectors.layout, space.structure
         above, above_equal, rows, stationarity = (np.arange(part.start, part.stop) for part in layout.parts)
-        kinds = (
-            np.zeros(1, int),
-            above[structure.above],
-            rows[structure.curved & ~layout.equal],
-            rows[structure.live & ~layout.equal] if with_pairs else rows[:0],
-            np.zeros(cuts, int),
-            above_equal,
-            rows[layout.equal],
-            stationarity if with_stationarity else stationarity[:0],
-        )
-        ends = np.cumsum([kind.size for kind in kinds])
-        self.places, self.above = np.concatenate(kinds), int(ends[4] - 1)
+        kinds = {
+            "upper": np.zeros(1, int),
+            "above": above[structure.above],
+            "rows": rows[structure.curved & ~layout.equal],
+            "pairs": rows[structure.live & ~layout.equal] if with_pairs else rows[:0],
+            "cuts": np.zeros(cuts, int),
+            "above_equal": above_equal,
+            "equal": rows[layout.equal],
+            "stationarity": stationarity if with_stationarity else stationarity[:0],
+        }
+        ends = dict(zip(kinds, np.cumsum([kind.size for kind in kinds.values()]), strict=True))
+        parts = {name: slice(ends[name] - kind.size, ends[name]) for name, kind in kinds.items()}
+        self.places, self.above = np.concatenate([*kinds.values()]), int(ends["cuts"] - 1)
         self.signs = np.ones(self.places.size)
-        self.signs[1 : ends[2]] = -1.0
-        self.pairs, self.cuts, self.stationarity = (slice(ends[kind - 1], ends[kind]) for kind in (3, 4, 7))
+        self.signs[1 : ends["rows"]] = -1.0
+        self.pairs, self.cuts, self.stationarity = parts["pairs"], parts["cuts"], parts["stationarity"]
 
 
 class _KktSystem:

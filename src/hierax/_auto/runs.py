@@ -35,7 +35,15 @@ from hierax._auto.constants import (
     STEPS_GROWTH,
     VIOLATED,
 )
-from hierax._auto.session import Session, arrays_of, float64_problem, form_of_multipliers, in_precision_of, tree_of
+from hierax._auto.session import (
+    Keeper,
+    Session,
+    arrays_of,
+    float64_problem,
+    form_of_multipliers,
+    in_precision_of,
+    tree_of,
+)
 from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
 from hierax._base.errors import InputError
 from hierax._base.trees import select, size
@@ -181,19 +189,24 @@ class Stage(NamedTuple):
         return float(self.judged.upper_violation)
 
     @property
+    def trees(self) -> tuple[PyTree, PyTree, PyTree]:
+        """What is made of arrays."""
+        return self.x, self.y, self.multipliers
+
+    @property
     def merit(self) -> float:
         """F; where upper constraints are not kept, these come first."""
         return self.upper + RUN_OFF * (1 + abs(self.upper)) * max(self.upper_violation - VIOLATED, 0.0)
 
     def kept(self) -> "Stage":
         """The same for a checkpoint: lists of arrays instead of trees."""
-        trees: list[Any] = [arrays_of(tree) for tree in self[:3]]
+        trees: list[Any] = [arrays_of(tree) for tree in self.trees]
         return self._replace(x=trees[0], y=trees[1], multipliers=trees[2], judged=Judgement(*map(float, self.judged)))
 
     def in_form_of(self, prepared: Prepared) -> "Stage":
         """The stage that was `kept`."""
         likes = prepared.x, prepared.y, form_of_multipliers(prepared)
-        x, y, multipliers = (tree_of(arrays, like) for arrays, like in zip(self[:3], likes, strict=True))
+        x, y, multipliers = (tree_of(arrays, like) for arrays, like in zip(self.trees, likes, strict=True))
         return self._replace(x=x, y=y, multipliers=multipliers)
 
 
@@ -359,12 +372,11 @@ class Known(NamedTuple):
     places: dict[str, Place] | None = None
 
 
-class Runner:
+class Runner(Keeper):
     """Makes the runs of one problem; a run that an earlier run of the same call has finished is taken over."""
 
-    types = (Stage, Known, Judgement, RunSettings, Estimates, Counts, Place)
-
     def __init__(self, session: Session, referee: Referee | None) -> None:
+        super().__init__(Stage, Known, Judgement, RunSettings, Estimates, Counts, Place)
         self.session, self.prepared, self.referee = session, session.prepared, referee
         self.known = Known()
         self._asked = 0  # runs that were asked for

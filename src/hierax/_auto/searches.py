@@ -34,7 +34,7 @@ from hierax._auto.constants import (
 from hierax._auto.feasibility import contradiction, feasible_points
 from hierax._auto.implicit import ImplicitDescent, central_descent, solved_below
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
-from hierax._auto.session import Mark, Result, Session
+from hierax._auto.session import Keeper, Mark, Result, Session
 from hierax._auto.space import Space
 from hierax._engine.programs import unraveled
 from hierax._engine.scanning import lowest_on_lines, scan_points
@@ -70,7 +70,7 @@ class PieceRecord(NamedTuple):
     convex_program: bool | None
 
 
-class Hunt:
+class Hunt(Keeper):
     """What the searches of a call share: the problem, the session, and what was found so far.
 
     Attributes:
@@ -84,9 +84,8 @@ class Hunt:
         over: whether no further search makes sense.
     """
 
-    types = (PieceRecord, Candidate, Point, Judgement)
-
     def __init__(self, space: Space, session: Session, show: Show = lambda done, record: None) -> None:
+        super().__init__(PieceRecord, Candidate, Point, Judgement)
         self.space, self.vectors, self.session, self.work = space, space.vectors, session, session.work
         self._show = show
         self.firsts: list[Point] = []
@@ -210,10 +209,11 @@ def worth_descents(hunt: Hunt) -> bool:
 
 def held_by_kinks(hunt: Hunt) -> bool:
     """Descents have ended at kinks, or apart; and the central path can be followed."""
-    ends = [candidate.upper if candidate.accepted else np.inf for candidate in hunt.candidates]
-    at_one_value = np.isfinite(ends).all() and np.ptp(ends) <= NEGLIGIBLE * (1 + abs(min(ends)))
     layout = hunt.vectors.layout
-    return bool(hunt.firsts and (hunt.at_kinks or not at_one_value) and layout.ny + layout.rows <= DENSE_SIZE)
+    if not hunt.firsts or layout.ny + layout.rows > DENSE_SIZE:
+        return False
+    ends = [candidate.upper if candidate.accepted else np.inf for candidate in hunt.candidates]
+    return hunt.at_kinks or not (np.isfinite(ends).all() and np.ptp(ends) <= NEGLIGIBLE * (1 + abs(min(ends))))
 
 
 def nowhere_yet(hunt: Hunt) -> bool:

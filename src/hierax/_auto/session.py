@@ -7,7 +7,7 @@ is a limit beside that, and where it decides, status and log say so.
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -90,21 +90,25 @@ class Work:
         return self.ended is not None
 
 
-class Keeper(Protocol):
-    """Whoever does pieces of work: how what came of one is kept in a checkpoint, and taken over from it."""
+class Keeper:
+    """Whoever does pieces of work: how what came of one is kept in a checkpoint, and taken over from it.
 
-    @property
-    def types(self) -> tuple[type, ...]:
-        """Named tuples and data classes in its records."""
+    This one keeps the result itself: numbers, texts, arrays, and named tuples of the given types.
+    """
+
+    def __init__(self, *types: type) -> None:
+        self.types = types
 
     def begin(self) -> None:
         """A piece begins: drop what the last one may have left, so that it depends on its arguments alone."""
 
-    def record(self, result: Any) -> object | None:
+    def record(self, result: Any) -> Any:
         """What a finished piece leaves behind; None: nothing, it was cut short."""
+        return [result]
 
     def restore(self, record: Any) -> Any:
         """Take over a piece, and return its result."""
+        return record[0]
 
 
 class Mark(NamedTuple):
@@ -285,65 +289,39 @@ def made(
 # -- answers in checkpoints -------------------------------------------------------------------------------------------
 
 
-class KeptAnswer(NamedTuple):
-    """A solution without its problem: arrays of its trees, and everything else as numbers and texts."""
-
-    x: list[np.ndarray]
-    y: list[np.ndarray]
-    multipliers: list[np.ndarray]
-    kind: str
-    message: str
-    step: int
-    history: dict[str, np.ndarray]
-    counts: Counts
-    log: list[str]
-    settings: dict[str, Any]
-    starts: Starts
-
-
-class AnswerKeeper:
+class AnswerKeeper(Keeper):
     """Keeps a solution of `Auto`; its certificate is made again when it is asked for."""
 
-    types = (KeptAnswer, Counts, Starts)
-
     def __init__(self, prepared: Prepared, auto: "Auto") -> None:
+        super().__init__(Counts, Starts)
         self.prepared, self.auto = prepared, auto
 
-    def begin(self) -> None:
-        """A search depends on its arguments alone."""
-
-    def record(self, result: Solution) -> KeptAnswer | None:
-        """What is kept; None where the same call goes on."""
-        status = result.status
-        if status.kind in GOES_ON:
+    def record(self, result: Solution) -> dict[str, Any] | None:
+        """Arrays of its trees, and everything else as numbers and texts; None where the same call goes on."""
+        if result.status.kind in GOES_ON:
             return None
-        return KeptAnswer(
-            x=arrays_of(result.x),
-            y=arrays_of(result.y),
-            multipliers=arrays_of(result.multipliers),
-            kind=status.kind.name,
-            message=status.message,
-            step=status.step,
-            history=dict(result.history.items()),
-            counts=result.counts,
-            log=list(result.log),
-            settings={field.name: getattr(result.method, field.name) for field in dataclasses.fields(result.method)},
-            starts=result.starts,
-        )
+        return {
+            "point": (arrays_of(result.x), arrays_of(result.y)),
+            "multipliers": arrays_of(result.multipliers),
+            "status": (result.status.kind.name, result.status.message, result.status.step),
+            "history": dict(result.history.items()),
+            "counts": result.counts,
+            "log": result.log,
+            "starts": result.starts,
+            "settings": {one.name: getattr(result.method, one.name) for one in dataclasses.fields(result.method)},
+        }
 
-    def restore(self, record: KeptAnswer) -> Solution:
+    def restore(self, record: dict[str, Any]) -> Solution:
         """The solution that was kept."""
-        prepared = self.prepared
+        prepared, (x, y), (kind, *rest) = self.prepared, record["point"], record["status"]
         return made(
             prepared,
-            dataclasses.replace(self.auto, **record.settings),
-            point=(tree_of(record.x, prepared.x), tree_of(record.y, prepared.y)),
-            multipliers=tree_of(record.multipliers, form_of_multipliers(prepared)),
-            status=Status(Kind[record.kind], record.message, record.step),
-            history=History(record.history),
-            counts=record.counts,
-            log=tuple(record.log),
-            starts=record.starts,
+            dataclasses.replace(self.auto, **record["settings"]),
+            point=(tree_of(x, prepared.x), tree_of(y, prepared.y)),
+            multipliers=tree_of(record["multipliers"], form_of_multipliers(prepared)),
+            status=Status(Kind[kind], *rest),
+            history=History(record["history"]),
+            **{name: record[name] for name in ("counts", "log", "starts")},
         )
 
 
@@ -368,6 +346,15 @@ def zero_multipliers(prepared: Prepared) -> Multipliers:
     """Multipliers of a point of which none are known."""
     zeros: Multipliers = jax.tree.map(lambda row: np.zeros(row.shape, row.dtype), form_of_multipliers(prepared))
     return zeros
+
+
+def multipliers_of(problem: Float64Problem, mu: np.ndarray, certificate: Certificate | None) -> Multipliers:
+    """Those of all rows of the lower level, and of the upper level those of the certificate, where it has some."""
+    own, _ = problem.layout().split(mu)
+    upper = None if certificate is None else certificate.upper_multipliers
+    if upper is None:
+        upper = jax.tree.map(lambda row: np.zeros(row.shape), problem.shapes("upper_constraints"))
+    return Multipliers(own.inequalities, own.equalities, upper)
 
 
 def add_up(notes: Notes, solution: Solution) -> Solution:

@@ -50,5 +50,5 @@ class Space:
         points = [(a * roughly.x_unit, b * roughly.y_unit) for a, b in zip(xs, ys, strict=True)]
         at = np.array([x for x, _ in points])
         vectors = VectorProblem(programs, units_at(programs, lengths, points), y, seed, at)
-        more = zip(*(part[1:] for part in cover(further, seed + 3)), strict=True) if further else ()
+        more = zip(*(part[1:] for part in cover(further, seed + starts)), strict=True) if further else ()
         return Space(vectors, xs, ys, vectors.structure(xs), tuple(more))

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._auto.constants import FEW_X, LAST_RADIUS, RUN_OFF, STRETCH
+from hierax._auto.constants import FEW_X, LAST_RADIUS, RUN_OFF, STRETCH, TURNS
 from hierax._auto.runs import Referee, RunSettings, Stage
-from hierax._auto.session import Session, zero_multipliers
+from hierax._auto.session import Keeper, Session, zero_multipliers
 from hierax._base.lazy import lazy
 from hierax._base.text import numbers_of, shown
 from hierax._compile.precision import doubled_on_host, float64
@@ -43,7 +43,7 @@ def search_by_training(
     training = referee.retraining(lambda: session.work.passed)
     x, best = referee.setting.x, None
     way = None if ahead is None else jax.tree.map(np.subtract, doubled_on_host(ahead), x)
-    for turn in range(3):  # the certificate may name a lower point, from which the search goes on
+    for turn in range(1, TURNS):  # the certificate may name a lower point, from which the search goes on
         training.stop = lambda: session.work.passed
         search = RetrainedSearch(session, training, met, f"trainings {turn}")
         stage = search.run(x, way)
@@ -67,16 +67,15 @@ class _OutOfTime(Exception):
     """The time was up during a training."""
 
 
-class RetrainedSearch:
+class RetrainedSearch(Keeper):
     """Minimises the mean of F over trainings; those that an earlier run of the call has done are taken over.
 
     Attributes:
         stages: what was met, by x.
     """
 
-    types = (Stage, Judgement, RunSettings)
-
     def __init__(self, session: Session, training: Retraining, met: Callable[[Stage], None], name: str) -> None:
+        super().__init__(Stage, Judgement, RunSettings)
         self.session, self.training, self.met, self.name = session, training, met, name
         self.stages: dict[bytes, Stage] = {}
 
@@ -129,9 +128,6 @@ class RetrainedSearch:
         text = f"{upper.size} trainings at x = {shown(x)}: F = {mean:.6g} +- {error:.1g}, G = {best.lower:.6g}."
         return Stage(x, y, zero_multipliers(self.session.prepared), judged, 0.0, None, text=text)
 
-    def begin(self) -> None:
-        """A training depends on its x alone."""
-
     def record(self, result: Stage) -> Stage:
         """What is kept of a training."""
         return result.kept()
@@ -140,7 +136,7 @@ class RetrainedSearch:
         """A training of an earlier run of the call, on the host as others are here."""
         self.session.work.evaluations += 1
         stage = record.in_form_of(self.session.prepared)
-        x, y, multipliers = (jax.tree.map(np.asarray, tree) for tree in stage[:3])
+        x, y, multipliers = (jax.tree.map(np.asarray, tree) for tree in stage.trees)
         return stage._replace(x=x, y=y, multipliers=multipliers)
 
 
