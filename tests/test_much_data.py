@@ -10,7 +10,7 @@ import scipy.optimize
 
 import hierax as hx
 from hierax._auto import auto
-from hierax._run.prepare import prepare
+from hierax._run.prepare import check_batches_fit, prepare
 
 ROWS, FEATURES, GROUPS = 12_000, 9, 3
 GROUP = np.arange(FEATURES) % GROUPS
@@ -84,6 +84,12 @@ def test_evaluations_to_the_answer_are_counted(solved):
     assert 0 < counts.seconds_to_answer <= counts.seconds + counts.compile_seconds
 
 
+def route_of(problem):
+    prepared = prepare(problem, *START)
+    check_batches_fit(prepared, hx.SALVF().batches(prepared.bound.problem))  # as `Auto` does first: it traces
+    return auto.choose_route(prepared, 0, unlimited=True)[0]
+
+
 def noise(key, n):
     return jax.random.normal(key, (n, FEATURES)), jnp.zeros(n)
 
@@ -96,8 +102,7 @@ def noise(key, n):
     ],
 )
 def test_what_else_is_much_goes_to_the_large_route(changes):
-    prepared = prepare(dataclasses.replace(RIDGE, **changes), *START)
-    assert auto.choose_route(prepared, 0, unlimited=True)[0] in ("large", "average")
+    assert route_of(dataclasses.replace(RIDGE, **changes)) in ("large", "average")
 
 
 def test_numbers_that_are_made_on_the_way_count(monkeypatch):
@@ -107,7 +112,7 @@ def test_numbers_that_are_made_on_the_way_count(monkeypatch):
         def lower(x, y, xi):
             return error(y, xi) + jnp.sum(y**2) * jnp.exp(jnp.mean(xi[0][:, :1] * jnp.zeros((1, columns))))
 
-        return auto.choose_route(prepare(dataclasses.replace(RIDGE, lower=lower), *START), 0, unlimited=True)[0]
+        return route_of(dataclasses.replace(RIDGE, lower=lower))
 
     assert route(1) == "penalty"
     assert route(30) == "large"

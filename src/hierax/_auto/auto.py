@@ -129,16 +129,12 @@ class Auto(AbstractSolver):
         self._refuse_route(prepared, route)
         filled = dataclasses.replace(self, tol=call.tol or self.tol, seconds=seconds)
         line = f"Route {route}: {reason}."
-        try:
-            return filled._by(route, line, prepared, seed, call, interrupt)
-        except NoRoute as why:
-            other: Route = "penalty" if route == "implicit" and _variables(prepared) <= MATRIX_ORDER else "large"
-            line = f"{line} It has no answer ({why}): on by the route {other}."
-        try:
-            return filled._by(other, line, prepared, seed, call, interrupt)
-        except NoRoute as why:
-            line = f"{line} That has none either ({why}): on by the route large."
-            return filled._by("large", line, prepared, seed, call, interrupt)
+        while True:
+            try:
+                return filled._by(route, line, prepared, seed, call, interrupt)
+            except NoRoute as why:
+                route = "penalty" if route == "implicit" and _variables(prepared) <= MATRIX_ORDER else "large"
+                line = f"{line} It has no answer ({why}): on by the route {route}."
 
     def _by(
         self, route: "Route", first_line: str, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt

@@ -86,17 +86,13 @@ class LargeRoute:
                 why = self.referee.not_convex
                 session.log.append(f"The lower level is {why}: y is the best of {LOWER_STARTS} solves at every x.")
         self.runner = Runner(session, self.referee)
-        self.starts = 1 if self.referee is None else session.auto.starts or self._default_starts(self.referee)
+        self.starts = _starts(session, self.referee)
         self.best: Stage | None = None
         self.least_violation = np.inf
         self.reading: Reading | None = None
         self.certificate: Certificate | None = None
         self.ran_off = False
         self._certificates = 0
-
-    def _default_starts(self, referee: Referee) -> int:
-        """Several for a small problem."""
-        return STARTS // 2 if size(self.prepared.x) + referee.entries <= JUDGED_EXACTLY else 1
 
     def run(self) -> None:
         """Stages until the certificate agrees, the budget is spent, or nothing improves any more; then trainings."""
@@ -314,3 +310,11 @@ class LargeRoute:
 def _largest(tree: PyTree) -> float:
     """The largest entry."""
     return float(np.max(np.abs(numbers_of(tree)), initial=0.0))
+
+
+def _starts(session: Session, referee: Referee | None) -> int:
+    """How many starts: several for a small problem that is seen as a whole."""
+    if referee is None:
+        return 1
+    several = size(session.prepared.x) + referee.entries <= JUDGED_EXACTLY
+    return session.auto.starts or (STARTS // 2 if several else 1)

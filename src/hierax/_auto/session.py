@@ -256,34 +256,10 @@ class Session:
         return {}
 
 
-def made(
-    prepared: Prepared,
-    auto: "Auto",
-    *,
-    point: tuple[PyTree, PyTree],
-    multipliers: Multipliers,
-    status: Status,
-    history: History,
-    counts: Counts,
-    log: tuple[str, ...],
-    starts: Starts,
-) -> Solution:
-    """The solution of a call of `Auto`: the one place that makes it."""
+def made(prepared: Prepared, auto: "Auto", point: tuple[PyTree, PyTree], **known: Any) -> Solution:
+    """The solution of a call of `Auto`, of its point and the other fields: the one place that makes it."""
     x, y = prepared.whole(*point)
-    return Solution(
-        x=x,
-        y=y,
-        multipliers=multipliers,
-        status=status,
-        history=history,
-        counts=counts,
-        state=None,
-        method=auto,
-        problem=prepared.problem,
-        log=log,
-        tol=auto.tol,
-        starts=starts,
-    )
+    return Solution(x=x, y=y, state=None, method=auto, problem=prepared.problem, tol=auto.tol, **known)
 
 
 # -- answers in checkpoints -------------------------------------------------------------------------------------------
