@@ -1,8 +1,8 @@
 """The large route: SALVF in stages, for sampled problems and for sizes at which nothing else is possible.
 
 The first stage is a race over the weight c1 of the value function, for small problems from several starts side by side.
-Every further stage makes two runs from the best point so far, with a normal and a longer x-step (`schedule.py`), and
-keeps whichever ends lower in F at the lower level's own answer (`referee.py`). A run that fails counts as no run.
+Every further stage makes two runs from the best point so far, with a normal and a longer x-step (`Schedule`), and
+keeps whichever ends lower in F at the lower level's own answer (`Referee`). A run that fails counts as no run.
 
 The certificate of the best point decides what comes next: where it says yes, the route ends; where it objects although
 F no longer falls, c1 is raised; where noise keeps it from deciding, points are judged by more samples and the stages go
