@@ -12,10 +12,8 @@ import pytest
 from scipy import sparse
 
 import hierax as hx
-from hierax._auto.budget import Deadline
-from hierax._auto.central_descent import CentralDescent
-from hierax._auto.implicit import ImplicitDescent
-from hierax._auto.kkt_route import solved_below
+from hierax._auto.implicit import ImplicitDescent, central_descent, solved_below
+from hierax._auto.session import Work
 from hierax._auto.space import Space
 from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.active_set import Level, Slopes
@@ -128,13 +126,13 @@ def upper_on_a_grid(seed: int, n: int = 30) -> float:
 def test_descents_along_the_path_pass_kinks():
     """Seeds 0 to 5, two starts each: lower in sum than descents that stop at kinks, and more often at the bottom."""
     direct, central, bottom = [], [], []
-    endless = Deadline(1e9, Interrupt(), time.perf_counter())
+    endless = Work(1e9, Interrupt(), time.perf_counter())
     for seed in range(6):
-        space = Space.of(Float64Problem.of(jagged(seed), np.array([0.5]), np.full(30, 0.5), 64, 0), 3, 0, endless)
+        space = Space.of(Float64Problem.of(jagged(seed), np.array([0.5]), np.full(30, 0.5), 64, 0), 3, 0)
         scale = space.vectors.units.upper
         for start in (1, 2):
             first, _ = solved_below(space.vectors, space.xs[start], space.ys[start])
-            ends = [descent(space, first).run() for descent in (ImplicitDescent, CentralDescent)]
+            ends = [ImplicitDescent(space, endless, first).run(), central_descent(space, endless, first)]
             values = [float(space.vectors.values(*end).upper) * scale.unit + scale.origin for end in ends]
             direct.append(values[0])
             central.append(values[1])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._auto.budget import Deadline
-from hierax._auto.contradiction import contradiction
+from hierax._auto.feasibility import contradiction
+from hierax._auto.session import Work
 from hierax._auto.space import Space
 from hierax._base.known_curvature import curvatures
 from hierax._engine.float64_problem import Float64Problem
@@ -53,7 +53,7 @@ def found_in(**parts):
         **parts,
     )
     setting = Float64Problem.of(problem, np.full(3, 0.3), np.full(3, 0.3), 64, 0)
-    return contradiction(Space.of(setting, 2, 0, Deadline(60.0, Interrupt(), time.perf_counter())))
+    return contradiction(Space.of(setting, 2, 0), Work(60.0, Interrupt(), time.perf_counter()))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """Trainings on the problem of test_retraining.py: unit tests of hierax._judge.retraining, hierax._judge.trained and
-hierax._auto.retrained_search.
+hierax._auto.training.
 """
 
 import jax.numpy as jnp
@@ -8,12 +8,16 @@ import pytest
 from test_retraining import TRAIN, loss, phi, problem, solved, start
 
 import hierax as hx
-from hierax._auto.retrained_search import RetrainedSearch
+from hierax._auto.session import Session
+from hierax._auto.training import RetrainedSearch
+from hierax._base.interrupt import Interrupt
 from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.retraining import COUNT, Retraining, is_trained
 from hierax._judge.trained import trained_fields
+from hierax._run.call import Call
 from hierax._run.notes import NOTHING_KEPT, notes_in
 from hierax._run.prepare import prepare
+from hierax._run.status import Kind
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +75,15 @@ def test_trainings_of_an_earlier_run_are_not_made_again(training: Retraining, tm
     prepared = prepare(problem(), np.array(9.0), start())
 
     def search(points, notes):
-        met = []
+        met, auto = [], hx.Auto(route="large", seconds=600.0)
+        session = Session(prepared, auto, 0, Call(notes=notes), Interrupt())
 
-        def look(stage, again):
-            met.append((again, stage.upper, float(stage.end.x), stage.end.y["u"].tolist(), stage.text))
-            return len(met) == points
+        def look(stage):
+            met.append((session.replayed, stage.upper, float(stage.x), stage.y["u"].tolist(), stage.text))
+            if len(met) == points:
+                session.work.stop(Kind.STOPPED)
 
-        RetrainedSearch(training, look, prepared, notes).run(training.setting.x, None)
+        RetrainedSearch(session, training, look, "trainings").run(training.setting.x, None)
         return met
 
     notes = notes_in(tmp_path, 60.0)

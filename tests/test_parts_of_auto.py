@@ -1,4 +1,4 @@
-"""Unit tests of hierax._auto.agreement, .certified, .referee and .verdict."""
+"""Unit tests of hierax._auto.candidates, .runs and .deterministic."""
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +8,10 @@ from test_auto import sampled
 from test_large_route import noisy
 
 import hierax as hx
-from hierax._auto.agreement import chance_of_more, most_left, optima
-from hierax._auto.candidates import Candidate, SearchResult
-from hierax._auto.certified import Reading
-from hierax._auto.referee import MORE, Referee
-from hierax._auto.verdict import ends_of_starts
+from hierax._auto.candidates import Candidate, chance_of_more, most_left, optima
+from hierax._auto.constants import MOST_SAMPLES
+from hierax._auto.deterministic import ends_of_starts
+from hierax._auto.runs import Reading, Referee
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._engine.vectors import Point
 from hierax._judge.point import Judgement
@@ -54,18 +53,17 @@ def test_starts_of_the_large_route_are_finite():
 
 def test_an_open_certificate_asks_for_more_samples():
     reading = Reading.of(hx.certify(noisy(30.0), 1 / 1.1, 1 / 1.1), 1e-3)
-    assert not reading.agrees
-    assert not reading.objects
+    assert reading.verdict == "unknown"
     assert reading.open_by_noise
     far = Reading.of(hx.certify(noisy(0.1), 0.3, 0.3), 1e-3)
-    assert far.objects and not far.open_by_noise
+    assert far.verdict == "no" and not far.open_by_noise
 
 
 def test_the_referee_sees_more_samples_up_to_a_bound():
     referee = Referee(prepare(noisy(1.0), 0.9, 0.9), 0)
     first = referee.setting
     assert referee.see_more_samples()
-    assert referee.samples == MORE * FRESH_SAMPLES
+    assert referee.samples == MOST_SAMPLES > FRESH_SAMPLES
     assert referee.setting is not first
     assert not referee.see_more_samples()
     exact = hx.Sampler(lambda key, n: jax.random.normal(key, (n, 2)), exact=np.zeros((1, 2)))
@@ -82,4 +80,4 @@ def test_points_that_are_not_valid_are_no_ends_of_a_start():
         return Candidate(point, judged, point, 0.0, True, 1, start, "kkt")
 
     found = [candidate(0, -9.0, 1.0), candidate(0, 2.0, 0.0), candidate(0, 1.0, 0.0), candidate(1, -9.0, 1.0)]
-    np.testing.assert_array_equal(ends_of_starts(SearchResult(found, np.zeros(2)), 3), [1.0, np.nan, np.nan])
+    np.testing.assert_array_equal(ends_of_starts(found, 3), [1.0, np.nan, np.nan])

@@ -1,22 +1,14 @@
-"""The polishes of the small route: derivatives against differences, and what is not computed twice.
-
-Unit tests of hierax._auto.polish.
-"""
-
-import time
+"""The polishes of the small route: derivatives against differences, and what their lines say."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._auto.budget import Deadline
-from hierax._auto.ends import Ends
-from hierax._auto.polish import Cuts, _KktSystem, kkt_polish
+from hierax._auto.polish import Cuts, _KktSystem
 from hierax._auto.space import Space
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.vectors import Point
-from hierax.extend import Interrupt
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +24,7 @@ def space():
         y_set=hx.Box(np.array([-2.0, -np.inf, -2.0]), np.array([2.0, np.inf, np.inf])),
     )
     setting = Float64Problem.of(problem, np.array([0.4, 0.3]), np.array([0.2, 0.1, 0.1]), 64, 0)
-    return Space.of(setting, 4, 0, Deadline(1000.0, Interrupt(), time.perf_counter()))
+    return Space.of(setting, 4, 0)
 
 
 @pytest.mark.parametrize("cuts", [0, 2])
@@ -63,30 +55,6 @@ def test_lines_say_what_the_kkt_conditions_say(space):
     assert np.allclose(found.lines[1 + found.above :, 0], 0.0, atol=1e-8)
     assert np.allclose(found.lines[system.lines.pairs, 0], 0.25, atol=1e-8)
     assert np.all(found.lines[1 : system.lines.pairs.start, 0] >= -1e-8 - np.max(np.maximum(values.above, 0)))
-
-
-def test_a_polish_that_meets_another_ends_with_it(space):
-    first = Point(space.xs[0], space.ys[0], np.zeros(space.vectors.layout.rows))
-    object.__setattr__(space, "ends", Ends())
-    end = kkt_polish(space, first, Cuts.none(space))
-    near = first._replace(x=first.x + 1e-8)
-    assert kkt_polish(space, near, Cuts.none(space)) is end
-    elsewhere = first._replace(x=first.x + 0.05)
-    met = kkt_polish(space, elsewhere, Cuts.none(space))
-    object.__setattr__(space, "ends", Ends())
-    alone = kkt_polish(space, elsewhere, Cuts.none(space))
-    assert alone is not end
-    assert np.allclose(met.x, alone.x, atol=1e-5)
-    assert np.allclose(met.y, alone.y, atol=1e-5)
-
-
-def test_other_cuts_are_another_polish(space):
-    first = Point(space.xs[0], space.ys[0], np.zeros(space.vectors.layout.rows))
-    object.__setattr__(space, "ends", Ends())
-    end = kkt_polish(space, first, Cuts.none(space))
-    solved = space.vectors.branches(space.xs[1], space.ys[1])
-    cut = Cuts.none(space).and_also(Point(space.xs[1], solved.y[0], solved.mu[0]))
-    assert kkt_polish(space, first, cut) is not end
 
 
 def test_outside_of_the_sets_lines_go_on_straight(space):

@@ -1,35 +1,36 @@
 """`Auto`: the solver without settings, and how a call finds its route."""
 
 import dataclasses
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import equinox as eqx
+import jax
+import jax.extend.core as jex
 
-from hierax._auto.averages import averaged, numbers_per_sample, run_averages
+from hierax._auto.averages import FIRST_AVERAGE, averaged, numbers_per_sample, run_averages
 from hierax._auto.constants import (
-    BENT_ROUTE_VARIABLES,
-    FEWER_ROWS_SECONDS,
-    FIRST_AVERAGE,
-    PENALTY_ROUTE_VARIABLES,
+    DENSE_SIZE,
+    MATRIX_ORDER,
+    MUCH_DATA,
+    SECONDS,
     SMALL_ROUTE_SIZE,
+    STARTS,
     WHOLE_DATA,
 )
 from hierax._auto.deterministic import run_deterministic
-from hierax._auto.fewer_rows import FewerRows, fewer_rows, run_on_rows
-from hierax._auto.kept_answer import GOES_ON, TYPES, add_up, answer_of, kept_answer
 from hierax._auto.large_route import run_large
-from hierax._auto.penalty_route import NoRoute
-from hierax._auto.referee import can_judge, setting_of
+from hierax._auto.searches import NoRoute
+from hierax._auto.session import AnswerKeeper, Session, add_up, float64_problem, seen_as_a_whole
 from hierax._base.errors import InputError
-from hierax._base.interrupt import interruptible
+from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_number
 from hierax._base.trees import size
 from hierax._engine.segments import not_convex
 from hierax._judge.inspection import fits
 from hierax._judge.retraining import is_trained
 from hierax._math.lower_level import layout_of
+from hierax._methods.salvf import SALVF
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
-from hierax._run.batches import default_batches
 from hierax._run.call import Call
 from hierax._run.callbacks import Guarded
 from hierax._run.method import AbstractSolver
@@ -47,16 +48,18 @@ class Auto(AbstractSolver):
         descents:   x <- x + t p,   p against the gradient of   phi(x) = F(x, y*(x)),
                     grad phi = grad_x F + (dy*/dx)' grad_y F   from the KKT system of the lower level's active rows
 
-    and, by route, searches for KKT points of the single-level problem and penalties of the gap G - v, v(x) = min G.
+    and, by route, searches for KKT points of the single-level problem, searches against the value function
+    v(x) = min G, and SALVF.
 
     Args:
         route: "small": descents on F(x, y*(x)) and searches for KKT points from several starts, for deterministic
             problems of up to about a hundred variables and constraints; "penalty": descents, and where they lead
-            nowhere the value function as a penalty, for larger deterministic ones; "average": averages of samples,
-            solved by these two; "implicit": descents without matrices, for convex lower levels that are too large for
+            nowhere searches for KKT points, for larger deterministic ones; "average": averages of samples, solved by
+            these two; "implicit": descents without matrices, for convex lower levels that are too large for
             them; "large": SALVF in stages, for streams, networks, and where nothing else is possible. None: by form and
             size of the problem.
-        seconds: time limit, compilation included; None: 30, 60, 60, 120 or 120 by route, and 120 for much data.
+        seconds: time limit, compilation included; None: 120. Searches are bounded by work; where the limit
+            ends one, status and log say so.
         tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
         starts: how many, the given one first; None: 16, on the implicit route 1, on the large route 8 for small
             problems and 1 for others.
@@ -102,106 +105,132 @@ class Auto(AbstractSolver):
 
     def run(self, prepared: Prepared, call: Call) -> Solution:
         """Solve the prepared problem by the route that fits it, or return what an earlier run of the call has found."""
-        seed = _checked_seed(prepared, call)
-        kept = call.notes.take(ANSWER, TYPES)
+        seed, keeper = _checked_seed(prepared, call), AnswerKeeper(prepared, self)
+        kept = call.notes.take(ANSWER, keeper.types)
         if kept is not None:
-            return answer_of(kept, self, prepared)
+            return keeper.restore(kept)
         with interruptible() as interrupt:
-            solution = add_up(call.notes, self._solved(prepared, seed, call))
+            solution = add_up(call.notes, self._solved(prepared, seed, call, interrupt))
         cut_short = interrupt.asked or (isinstance(call.callback, Guarded) and call.callback.stopped)
-        if call.notes.kept and not cut_short and solution.status.kind not in GOES_ON:
+        record = keeper.record(solution)
+        if call.notes.kept and not cut_short and record is not None:
             call.notes.drop()  # the pieces of the search: what came of them is the answer
-            call.notes.put(ANSWER, kept_answer(solution), f"done: {solution.status.name}")
+            call.notes.put(ANSWER, record, f"done: {solution.status.name}")
         return solution
 
-    def _solved(self, prepared: Prepared, seed: int, call: Call) -> Solution:
-        check_batches_fit(prepared, default_batches(prepared.bound.problem))
-        seconds = call.seconds or self.seconds or FEWER_ROWS_SECONDS
-        by_rows = self.route is None and self.samples is None and call.max_steps is None
-        route, reason, few = choose_route(prepared, seed, by_rows and seconds >= FEWER_ROWS_SECONDS)
+    def _solved(self, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt) -> Solution:
+        check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
+        seconds = call.seconds or self.seconds
+        unlimited = self.samples is None and call.max_steps is None and (seconds or SECONDS) >= SECONDS / 2
+        route, reason = choose_route(prepared, seed, unlimited)
         if self.route is not None and self.route != route:
             route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
-        filled = dataclasses.replace(self, route=route, seconds=call.seconds or self.seconds, tol=call.tol or self.tol)
-        first_line = f"Route {route}: {reason}."
-        if route == "large":
-            return run_large(prepared, filled, seed, first_line, call)
-        if route == "average":
-            if not averaged(prepared):
-                raise InputError("Auto(route='average'): needs a hx.Sampler without `exact` as zeta or xi.")
-            return run_averages(prepared, filled, _by_size(prepared, seed)[0], seed, first_line, call)
-        if self.samples is not None:
-            raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
-        if route == "implicit":
-            return self._implicit(prepared, filled, seed, first_line, call)
-        if few is not None:
-            return run_on_rows(prepared, few, filled, seed, first_line, call)
-        return run_deterministic(prepared, filled, seed, first_line, call)
+        self._refuse_route(prepared, route)
+        filled = dataclasses.replace(self, tol=call.tol or self.tol, seconds=seconds)
+        line = f"Route {route}: {reason}."
+        while True:
+            try:
+                return filled._by(route, line, prepared, seed, call, interrupt)
+            except NoRoute as why:
+                route = "penalty" if route == "implicit" and _variables(prepared) <= MATRIX_ORDER else "large"
+                line = f"{line} It has no answer ({why}): on by the route {route}."
 
-    def _implicit(self, prepared: Prepared, filled: "Auto", seed: int, first_line: str, call: Call) -> Solution:
-        """The implicit route; where it has no answer, another one in the time that is left."""
-        if not can_judge(prepared.problem) or averaged(prepared):
+    def _by(
+        self, route: "Route", first_line: str, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt
+    ) -> Solution:
+        """The solution by a route."""
+        starts = {"small": STARTS, "penalty": STARTS, "implicit": 1}
+        auto = dataclasses.replace(
+            self,
+            route=route,
+            seconds=self.seconds or SECONDS,
+            starts=self.starts or starts.get(route),
+        )
+        session = Session(prepared, auto, seed, call, interrupt)
+        session.log.append(first_line)
+        if route == "large":
+            return run_large(session)
+        if route == "average":
+            return run_averages(session, _by_size(prepared, seed)[0], interrupt, self.starts is None)
+        return run_deterministic(session, self.starts is None)
+
+    def _refuse_route(self, prepared: Prepared, route: "Route") -> None:
+        """Refuse a route that does not fit the problem's samples."""
+        if route == "average" and not averaged(prepared):
+            raise InputError("Auto(route='average'): needs a hx.Sampler without `exact` as zeta or xi.")
+        if route not in ("large", "average") and self.samples is not None:
+            raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
+        if route == "implicit" and (not seen_as_a_whole(prepared.problem) or averaged(prepared)):
             raise InputError(
                 "Auto(route='implicit'): needs expectations that are known, no Stream and no bare Sampler."
             )
-        try:
-            return run_deterministic(prepared, filled, seed, first_line, call)
-        except NoRoute as why:
-            fitting = size((prepared.x, prepared.y)) <= PENALTY_ROUTE_VARIABLES
-            other: Route = "penalty" if fitting else "large"
-            filled = dataclasses.replace(filled, route=other)
-            line = f"{first_line} It has no answer ({why}): on by the route {other}."
-            return (run_deterministic if fitting else run_large)(prepared, filled, seed, line, call)
 
 
-class Choice(NamedTuple):
-    """A route, the reason in words, and a problem with fewer rows to solve first, where there is one."""
-
-    route: Route
-    reason: str
-    few: FewerRows | None = None
-
-
-def choose_route(prepared: Prepared, seed: int, by_rows: bool) -> Choice:
-    """The route that fits a problem; `by_rows`: whether much data may be solved on some rows first."""
+def choose_route(prepared: Prepared, seed: int, unlimited: bool) -> tuple[Route, str]:
+    """The route that fits a problem, and the reason in words; `unlimited`: whether much data may be used whole."""
     sampled = [name for name in ("zeta", "xi") if getattr(prepared.problem, name) is not None]
     by_average = averaged(prepared)
     known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled if name not in by_average]
     known += [FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average]
     route, text = _by_size(prepared, seed)
     too_large = (sampled and route == "large") or (by_average and route == "implicit")
-    few = fewer_rows(prepared, seed) if by_rows and sampled and route in ("small", "penalty") else None
-    if (few is None and any(count is None or count > WHOLE_DATA for count in known)) or too_large:
-        return Choice("large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}")
+    much = any(count is None or count > WHOLE_DATA for count in known)
+    if too_large or (much and not (unlimited and _used_whole(prepared, seed, by_average))):
+        return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}"
     if by_average:
         only = f"{' and '.join(by_average)} {'is' if len(by_average) == 1 else 'are'} known from samples only"
-        return Choice("average", f"{only}: averages of them are solved, and judged on others; {text}")
+        return "average", f"{only}: averages of them are solved, and judged on others; {text}"
     if sampled:
         whole = " and ".join(f"{name}: {_whole(getattr(prepared.problem, name))}" for name in sampled)
-        how = "solved on all of it" if few is None else "solved on some of it first, then on all"
-        return Choice(route, f"{whole}, {how}, samples are not needed; {text}", few)
-    return Choice(route, f"deterministic, {text}")
+        route = "penalty" if much and route == "small" else route
+        return route, f"{whole}, solved on all of it, samples are not needed; {text}"
+    return route, f"deterministic, {text}"
 
 
 def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:
     """The route of a problem whose expectations are known, or as good as known."""
     rows = layout_of(prepared.bound.problem, prepared.x, prepared.y).equal.size
-    variables = size((prepared.x, prepared.y))
+    variables = _variables(prepared)
     text = f"{variables} variables, {rows} rows in the lower level"
     if variables + rows <= SMALL_ROUTE_SIZE:
         return "small", text
-    too_large = variables > PENALTY_ROUTE_VARIABLES
-    if not can_judge(prepared.problem):
+    too_large = variables > MATRIX_ORDER
+    if not seen_as_a_whole(prepared.problem):
         return "large" if too_large else "penalty", text
-    if prepared.problem.xi is not None or variables > BENT_ROUTE_VARIABLES:
-        setting = setting_of(prepared, seed)
-        bent = is_trained(setting, seed)
-        if bent is None and variables > BENT_ROUTE_VARIABLES:
-            bent = not_convex(setting, setting.y, seed)
-        if bent is not None:
-            return "large", f"{text}, which is {bent}"
-        if too_large or not fits(setting):
+    if prepared.problem.xi is not None or variables + rows > DENSE_SIZE:
+        problem = float64_problem(prepared, seed)
+        nonconvex_reason = is_trained(problem, seed)
+        if nonconvex_reason is None and variables + rows > DENSE_SIZE:
+            nonconvex_reason = not_convex(problem, problem.y, seed)
+        if nonconvex_reason is not None:
+            return "large", f"{text}, which is {nonconvex_reason}"
+        if too_large or not fits(problem):
             return "implicit", f"{text}, which looks convex: too large for a certificate with matrices"
     return "penalty", text
+
+
+def _variables(prepared: Prepared) -> int:
+    return size((prepared.x, prepared.y))
+
+
+def _used_whole(prepared: Prepared, seed: int, by_average: list[str]) -> bool:
+    """Whether much data are used whole: rows in memory, few numbers on the way, a lower level that looks convex."""
+    sources = {"upper": prepared.problem.zeta, "lower": prepared.problem.xi}
+    data = {name: source for name, source in sources.items() if source is not None}
+    if by_average or not all(isinstance(source, Finite) for source in data.values()):
+        return False
+    numbers = sum(size(source.arrays) for source in data.values() if isinstance(source, Finite))
+    for name, source in data.items():
+        batch = source.arrays if isinstance(source, Finite) else None
+        numbers += _made_by(jax.make_jaxpr(prepared.stated(name))(prepared.x, prepared.y, batch).jaxpr)
+    problem = float64_problem(prepared, seed)
+    return numbers <= MUCH_DATA and not_convex(problem, problem.y, seed) is None
+
+
+def _made_by(jaxpr: jex.Jaxpr) -> int:
+    """How many numbers the operations of a program make, those of a loop counted once."""
+    made = sum(int(getattr(one.aval, "size", 1)) for equation in jaxpr.eqns for one in equation.outvars)
+    return made + sum(_made_by(part) for equation in jaxpr.eqns for part in jex.jaxprs_in_params(equation.params))
 
 
 def _known_numbers(source: AbstractSource | Stream | None) -> int | None:

@@ -1,242 +1,118 @@
-"""The small and the penalty route from a prepared problem to its solution; they differ only in how they search."""
+"""The small and the penalty route from a prepared problem to its solution; they differ only in their searches.
 
-import dataclasses
+`converged` and `best_of_branches` are said only where the certificate of the returned point says yes.
+"""
+
 import functools
-import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import itertools
 
 import numpy as np
-from jaxtyping import PyTree
 
-from hierax._auto.budget import Deadline
-from hierax._auto.candidates import Candidate, SearchResult, judge, select
+from hierax._auto.candidates import Candidate, chance_of_more, judge, most_left, optima, select
 from hierax._auto.constants import (
-    DESCENT_SHARE,
-    DESCENTS,
-    FURTHER_STARTS,
-    IMPLICIT_ROUTE_SECONDS,
+    FAR_AWAY,
+    FAR_FALL,
+    LISTED,
+    MUCH_LESS,
     NEARLY_AS_LOW,
-    NO_GAP,
-    OWED_TO_VIOLATION,
-    PENALTY_ROUTE_SECONDS,
+    NEARLY_OPTIMAL,
+    NEGLIGIBLE,
+    ROUNDING,
     SAME_PLACE,
     SEARCH_SHARE,
-    SMALL_ROUTE_SECONDS,
     STARTS,
-    TIGHT_RESIDUAL,
+    STRETCHES,
+    TURNS,
+    VIOLATED,
 )
-from hierax._auto.kkt_route import SmallSearch
-from hierax._auto.penalty_route import PenaltySearch
-from hierax._auto.referee import setting_of
-from hierax._auto.replay import Pieces
+from hierax._auto.implicit import solved_below
+from hierax._auto.searches import ROUTES, Hunt, go_down_from
+from hierax._auto.session import Session, float64_problem, multipliers_of
 from hierax._auto.space import Space
-from hierax._auto.verdict import (
-    counted,
-    ends_of_starts,
-    falls_on,
-    globality,
-    on_the_way_to_infinity,
-    status_of,
-    without_answer,
-)
 from hierax._base.blas import one_blas_thread
 from hierax._base.errors import InputError
-from hierax._base.interrupt import interruptible
-from hierax._compile.precision import as_answer
+from hierax._base.text import entries
+from hierax._engine.branches import FEASIBLE
 from hierax._engine.float64_problem import Float64Problem
-from hierax._engine.programs import raveled, unraveled
-from hierax._engine.vectors import Point
+from hierax._engine.programs import raveled
+from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
+from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem.problem import Multipliers
-from hierax._run.call import Call, Info
-from hierax._run.prepare import Prepared
-from hierax._run.progress import Show, progress_bar
-from hierax._run.records import History
-from hierax._run.solution import Counts, Solution, with_certificate
-from hierax._run.starts import Starts
+from hierax._run.progress import progress_bar
+from hierax._run.solution import Solution
+from hierax._run.starts import Starts, lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
 
-if TYPE_CHECKING:
-    from hierax._auto.auto import Auto
 
-
-DEFAULT_STARTS: dict[str | None, int] = {"small": STARTS, "penalty": STARTS, "implicit": 1}
-DEFAULT_SECONDS: dict[str | None, float] = {
-    "small": SMALL_ROUTE_SECONDS,
-    "penalty": PENALTY_ROUTE_SECONDS,
-    "implicit": IMPLICIT_ROUTE_SECONDS,
-}
-Place = tuple[np.ndarray, np.ndarray]
-"""x and y as vectors, in the user's units."""
-
-
-class Search(NamedTuple):
-    """A search that has ended: where, and what it found."""
-
-    setting: Float64Problem
-    space: Space
-    found: SearchResult
-
-
-def searched(
-    prepared: Prepared,
-    auto: "Auto",
-    seed: int,
-    call: Call,
-    deadline: Deadline,
-    show: Show,
-    others: Sequence[Place] = (),
-) -> Search:
-    """Search by `auto.route`; `others`: starts right after the given one, before those that cover X and Y."""
-    setting, small = setting_of(prepared, seed), auto.route == "small"
-    further = FURTHER_STARTS if small and auto.starts is None else 0
-    space = Space.of(setting, auto.starts or DEFAULT_STARTS[auto.route], seed, deadline, further)
-    if others:
-        space = space.starting_at(others)
-    space = dataclasses.replace(space, seen=_Watch(prepared, space, call).see, pieces=Pieces(call.notes))
-    _refuse_nonfinite(space)
-    return Search(setting, space, (SmallSearch if small else PenaltySearch)(space).run(show))
-
-
-def run_deterministic(
-    prepared: Prepared,
-    auto: "Auto",
-    seed: int,
-    first_line: str,
-    call: Call,
-    others: Sequence[Place] = (),
-    cut_short: Sequence[Kind] = (),
-) -> Solution:
-    """The answer of `auto.route`, "small" or "penalty"; `first_line` begins the log, `others` see `searched`.
-
-    `cut_short`: why there is no time for a search, only for an answer.
-    """
-    begin = call.clock.begin
-    starts, seconds = auto.starts or DEFAULT_STARTS[auto.route], auto.seconds or DEFAULT_SECONDS[auto.route]
-    with (
-        progress_bar(call.progress, call.news, starts, "starts") as show,
-        one_blas_thread,
-        interruptible() as interrupt,
-    ):
-        deadline = Deadline(SEARCH_SHARE * seconds, interrupt, begin, list(cut_short))
-        setting, space, found = searched(prepared, auto, seed, call, deadline, show, others)
-        ended = deadline.kind
-        last = dataclasses.replace(space, deadline=deadline.until(DESCENT_SHARE * seconds))
-        answer = _Answer(prepared, setting, last, auto.tol, seed, Deadline(seconds, interrupt, begin))
-        answer.settle(found, ended)
-    compiling = setting.compile_seconds
-    x, y = prepared.whole(answer.x, answer.y)
-    solution = Solution(
-        x=x,
-        y=y,
-        multipliers=as_answer(answer.multipliers),
-        status=answer.status,
-        history=_history(found.candidates, space),
-        counts=Counts.of_search(time.perf_counter() - begin - compiling, compiling),
-        state=None,
-        method=dataclasses.replace(auto, starts=starts, seconds=seconds),
-        problem=prepared.problem,
-        log=(first_line, _starts_made(found, starts), *answer.log),
-        tol=auto.tol,
-        starts=Starts(tuple(map(answer.in_users_units, ends_of_starts(found, starts))), answer.globality),
-    )
-    return with_certificate(solution, answer.certificate)
-
-
-def _as_given(prepared: Prepared, space: Space, point: Point) -> tuple[PyTree, PyTree]:
-    """Arrays of a point in the user's units, inside of X and Y."""
-    vectors = space.vectors
-    x, y = vectors.programs.landed(point.x * vectors.x_unit, point.y * vectors.y_unit)
-    return as_answer(unraveled(prepared.x, x)), as_answer(unraveled(prepared.y, y))
-
-
-class _Watch:
-    """Counts the points that a search judges, tells the callback of them, and ends the search where it is asked to."""
-
-    def __init__(self, prepared: Prepared, space: Space, call: Call) -> None:
-        self.prepared, self.space, self.call = prepared, space, call
-        self.judged = 0
-
-    def see(self, candidate: Candidate, again: bool = False) -> None:
-        """A point was judged; `again`: by an earlier run of the same call, whose callback was told."""
-        self.judged += 1
-        if self.call.callback is not None and not again and self._callback_stops(candidate):
-            self.space.deadline.tell(Kind.STOPPED)
-        elif self.call.max_steps is not None and self.judged >= self.call.max_steps:
-            self.space.deadline.tell(Kind.MAX_STEPS)
-
-    def _callback_stops(self, candidate: Candidate) -> bool:
-        assert self.call.callback is not None
-        x, y = self.prepared.whole(*_as_given(self.prepared, self.space, candidate.point))
-        scale = self.space.vectors.units.upper
-        upper = float(candidate.upper * scale.unit + scale.origin)
-        record = {"upper": upper, "violation": candidate.violation, "gap": candidate.gap, "start": candidate.start}
-        try:
-            return self.call.callback(Info(self.judged, x, y, record)) is True
-        except KeyboardInterrupt:
-            self.space.deadline.tell(Kind.INTERRUPTED)
-            return False
+def run_deterministic(session: Session, all_starts: bool = True) -> Solution:
+    """The answer of a route that is a list of searches; `all_starts`: whether further starts may be added."""
+    auto, work = session.auto, session.work
+    assert auto.route is not None and auto.starts is not None
+    further = 3 * STARTS if auto.route == "small" and all_starts else 0
+    with progress_bar(session.call.progress, session.call.news, auto.starts, "starts") as show, one_blas_thread:
+        problem = float64_problem(session.prepared, session.seed)
+        session.compiles(problem.bound)
+        hunt = Hunt(Space.of(problem, auto.starts, session.seed, further, lambda: work.passed), session, show)
+        _refuse_nonfinite(hunt.space)
+        hunt.run(ROUTES[auto.route])
+        session.ended = work.ended
+        work.share = 0.5 * (1 + SEARCH_SHARE)
+        answer = _Answer(problem, hunt)
+        point, status = answer.settle()
+        upper = hunt.in_users_units(float(hunt.vectors.values(*point).upper))
+        session.log += [_starts_made(hunt.candidates, auto.starts), counted(hunt.candidates)]
+        session.log += [answer.globality] if answer.globality else []
+    ends = tuple(map(hunt.in_users_units, ends_of_starts(hunt.candidates, auto.starts)))
+    starts = Starts(ends, answer.globality)
+    return session.solution(hunt.as_given(point), answer.multipliers(point), status, answer.certificate, starts, upper)
 
 
 class _Answer:
     """The point that a search returns, its certificate, its status, and what the log says of it."""
 
-    def __init__(
-        self, prepared: Prepared, setting: Float64Problem, space: Space, tol: float, seed: int, deadline: Deadline
-    ) -> None:
-        self.prepared, self.setting, self.space = prepared, setting, space
-        self.tol, self.seed, self.deadline = tol, seed, deadline
+    def __init__(self, problem: Float64Problem, hunt: Hunt) -> None:
+        self.problem, self.hunt, self.session = problem, hunt, hunt.session
+        self.tol = hunt.session.auto.tol
         self.certificate: Certificate | None = None
         self.globality = ""
-        self.log: list[str] = []
 
-    def settle(self, found: SearchResult, ended: Kind | None) -> None:
-        """Choose the point, certify it, and go on downhill from it as long as its certificate objects.
-
-        `ended`: why the search was not complete.
-        """
-        far, best = on_the_way_to_infinity(found), select(found.candidates)
-        if far is not None and falls_on(self.space, far):
-            status = Reason.FALLS_FOR_EVER.status(len(found.candidates), upper=self.in_users_units(far.upper))
-            self._take(far.point, status)
-        elif best is None:
-            nearest, status = without_answer(found, ended, self.space.vectors)
-            self._take(nearest.point._replace(mu=nearest.better.mu), status)
+    def settle(self) -> tuple[Point, Status]:
+        """Choose the point, certify it, and go on downhill from it as long as its certificate objects."""
+        hunt, ended = self.hunt, self.session.ended
+        far, best = on_the_way_to_infinity(hunt.candidates), select(hunt.candidates)
+        if far is not None and falls_on(hunt, far):
+            upper = hunt.in_users_units(far.upper)
+            return far.point, Reason.FALLS_FOR_EVER.status(len(hunt.candidates), upper=upper)
+        if best is None:
+            best, status = without_answer(hunt, ended)
         else:
-            best = self._downhill(found, best)
-            assert self.certificate is not None
-            status = status_of(self.certificate, self.tol, len(found.candidates), ended)
-            self._take(best.point._replace(mu=best.better.mu), status)
-            unit = self.space.vectors.upper_unit
-            self.globality = globality(found, self.in_users_units(best.upper), best.upper, unit)
-            self.log.append(self.globality)
-        self.log = [counted(found), *self.log, status.message]
+            best, certificate = self._downhill(best)
+            self.certificate = certificate
+            status = status_of(certificate, self.tol, len(hunt.candidates), ended)
+            value, unit = hunt.in_users_units(best.upper), hunt.vectors.upper_unit
+            self.globality = globality(hunt.candidates, value, best.upper, unit)
+        return best.point._replace(mu=best.better.mu), status
 
-    def _downhill(self, found: SearchResult, best: Candidate) -> Candidate:
+    def _downhill(self, best: Candidate) -> tuple[Candidate, Certificate]:
         """The best point, or a lower one that its certificate led to."""
         best = self._settled(best)
-        self.certificate = self._certified(best.point)
-        for turn in range(DESCENTS):
-            if self.certificate.verdict(self.tol) != "no" or self.space.deadline.passed:
+        certificate = self._certified(best.point)
+        for turn in range(TURNS):
+            if certificate.verdict(self.tol) != "no" or self.hunt.work.passed:
                 break
-            search = SmallSearch(self.space)
-            down = functools.partial(self._go_down, search, best)
-            self.space.pieces.do(f"downhill {turn}", self.space, search.candidates, down)
-            found.candidates.extend(search.candidates)
+            lower = certificate.better(self.tol)
+            place = best.point if lower is None else self._in_space(lower.point, certificate)
+            search = Hunt(self.hunt.space, self.session)
+            search.piece(f"downhill {turn}", functools.partial(go_down_from, search, place, best.start))
+            self.hunt.candidates.extend(search.candidates)
             new = select([best, *search.candidates])
             if new is None or new is best:
                 break
             best = self._settled(new)
-            self.certificate = self._certified(best.point)
-        return best
-
-    def _go_down(self, search: SmallSearch, best: Candidate) -> None:
-        """On from a lower point that the certificate has found."""
-        assert self.certificate is not None
-        lower = self.certificate.better(self.tol)
-        search.go_down_from(best.point if lower is None else self._in_space(lower.point), best.start)
+            certificate = self._certified(best.point)
+        return best, certificate
 
     def _settled(self, best: Candidate) -> Candidate:
         """The candidate with the lower level's own solution as its y, where F may owe something to a gap or violation.
@@ -244,55 +120,39 @@ class _Answer:
         Where no y keeps the rows strictly, a violation e moves y by the square root of e: F is lower than at any y that
         keeps them, and is not the problem's. There the solution is taken although its F is higher.
         """
-        self.space.vectors.forget()
-        if best.confirmed and best.gap <= NO_GAP and best.residual <= TIGHT_RESIDUAL:
+        vectors = self.hunt.vectors
+        vectors.forget()
+        if best.confirmed and best.gap <= ROUNDING and best.residual <= NEGLIGIBLE:
             return best
-        exact = judge(self.space.vectors, best.better, best.start, best.way)
+        exact = judge(vectors, best.better, best.start, best.way)
         as_low = best.confirmed and exact.upper <= best.upper + NEARLY_AS_LOW * (1 + abs(best.upper))
         apart = np.max(np.abs(exact.point.y - best.point.y), initial=0.0)
-        nearby = apart <= SAME_PLACE and exact.violation <= OWED_TO_VIOLATION * best.violation
+        nearby = apart <= SAME_PLACE and exact.violation <= MUCH_LESS * best.violation
         return exact if exact.accepted and (as_low or nearby) else best
 
     def _certified(self, point: Point) -> Certificate:
-        x, y = self._trees(point)
-        lengths = self.space.known_lengths
-        return certificate_in(self.setting.at(x, y), seed=self.seed, stop=lambda: self.deadline.passed, lengths=lengths)
+        there = self.problem.at(*self.hunt.as_given(point))
+        return certificate_in(there, seed=self.session.seed, stop=lambda: self.hunt.work.over)
 
-    def _in_space(self, point: Point) -> Point:
+    def _in_space(self, point: Point, certificate: Certificate) -> Point:
         """A point in the certificate's units, in those of the search."""
-        vectors = self.space.vectors
-        assert self.certificate is not None
-        x_unit, y_unit = (raveled(tree) for tree in self.certificate.lengths)
+        vectors = self.hunt.vectors
+        x_unit, y_unit = (raveled(tree) for tree in certificate.lengths)
         x, y = point.x * x_unit / vectors.x_unit, point.y * y_unit / vectors.y_unit
         solved = vectors.branches(x, y)
         best = solved.best()
         return Point(x, y, np.zeros(vectors.layout.rows)) if best is None else Point(x, solved.y[best], solved.mu[best])
 
-    def in_users_units(self, upper: float) -> float:
-        """F in the user's units."""
-        scale = self.space.vectors.units.upper
-        return float(upper * scale.unit + scale.origin)
-
-    def _trees(self, point: Point) -> tuple[PyTree, PyTree]:
-        return _as_given(self.prepared, self.space, point)
-
-    def _take(self, point: Point, status: Status) -> None:
-        """Keep a point, in the user's units, with its multipliers."""
-        vectors = self.space.vectors
-        self.x, self.y = self._trees(point)
+    def multipliers(self, point: Point) -> Multipliers:
+        """Those of a point, in the user's units."""
+        vectors = self.hunt.vectors
         mu = point.mu * vectors.lower_unit / vectors.row_units(point.x, point.y)
-        own, _ = self.setting.layout().split(mu)
-        upper = self.certificate.upper_multipliers if self.certificate is not None else None
-        if upper is None:
-            shapes = self.setting.shapes("upper_constraints")
-            upper = unraveled(shapes, np.zeros(vectors.layout.own_above))
-        self.multipliers = Multipliers(own.inequalities, own.equalities, upper)
-        self.status = status
+        return multipliers_of(self.problem, mu, self.certificate)
 
 
-def _starts_made(found: SearchResult, starts: int) -> str:
+def _starts_made(candidates: list[Candidate], starts: int) -> str:
     """How many starts there were, those that were added on the way apart."""
-    further = max((candidate.start for candidate in found.candidates), default=0) + 1 - starts
+    further = max((candidate.start for candidate in candidates), default=0) + 1 - starts
     return f"{starts} starts, the given one first" + (f", and {further} further ones." if further > 0 else ".")
 
 
@@ -301,12 +161,11 @@ def _refuse_nonfinite(space: Space) -> None:
     vectors = space.vectors
     values = vectors.values(space.xs[0], space.ys[0], np.zeros(vectors.layout.rows))
     upper, above, _ = vectors.upper_slopes(space.xs[0], space.ys[0])
-    lower = vectors.lower_slope(space.xs[0], space.ys[0])
     parts = {
         "upper": (values.upper, upper),
-        "lower": (values.lower, lower),
+        "lower": (values.lower, vectors.lower_slope(space.xs[0], space.ys[0])),
         "upper_constraints": (values.above[: vectors.layout.own_above], above),
-        "constraints": (values.rows, values.stationarity),
+        "constraints": (values.rows[~vectors.layout.face], values.stationarity),
     }
     for name, (found, slope) in parts.items():
         for part, what in ((found, name), (slope, f"the gradient of {name}")):
@@ -316,9 +175,130 @@ def _refuse_nonfinite(space: Space) -> None:
                 )
 
 
-def _history(candidates: list[Candidate], space: Space) -> History:
-    names = ("start", "upper", "violation", "gap")
-    columns = {name: np.array([getattr(candidate, name) for candidate in candidates]) for name in names}
-    scale = space.vectors.units.upper
-    columns["upper"] = columns["upper"] * float(scale.unit) + float(scale.origin)
-    return History({"step": np.arange(1, len(candidates) + 1), **columns})
+# -- what a search says: the status of its answer, and the log in words ------------------------------------------------
+
+ENDED = {
+    Kind.SECONDS: Reason.SEARCH_OUT_OF_TIME,
+    Kind.INTERRUPTED: Reason.SEARCH_INTERRUPTED,
+    Kind.STOPPED: Reason.SEARCH_STOPPED,
+    Kind.MAX_STEPS: Reason.SEARCH_OUT_OF_STEPS,
+}
+
+
+def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | None) -> Status:
+    """The status of an answer with its certificate; `ended`: why the search was not complete."""
+    verdict = certificate.verdict(tol)
+    if verdict == "yes":
+        if certificate.not_convex is None:
+            return Reason.CERTIFIED.status(judged, tol=tol)
+        return Reason.CERTIFIED_AMONG_BRANCHES.status(judged, tol=tol, why=certificate.not_convex)
+    objection = certificate.reasons(tol)[0]
+    if ended is not None:
+        return ENDED[ended].status(judged, objection=objection)
+    if verdict == "unknown" and certificate.degenerate:
+        return Reason.DEGENERATE.status(judged, objection=objection)
+    if verdict == "unknown":
+        return Reason.UNDECIDED.status(judged, objection=objection)
+    return Reason.OBJECTED.status(judged, tol=tol, objection=objection)
+
+
+def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
+    """Nothing was accepted: what comes nearest, and why."""
+
+    def badness(candidate: Candidate) -> float:
+        badness = max(candidate.violation, candidate.gap)
+        return badness if np.isfinite(badness) else np.inf
+
+    judged, statuses = len(hunt.candidates), hunt.statuses
+    nearest = min(hunt.candidates, key=badness)
+    if hunt.contradiction is not None:
+        return nearest, Reason.CONTRADICTION.status(judged, proof=hunt.contradiction)
+    below = [candidate for candidate in hunt.candidates if candidate.gap <= NEARLY_OPTIMAL]
+    least = min(below, key=lambda candidate: candidate.violation, default=None)
+    beyond = None if least is None else _beyond_above(hunt.vectors, least)
+    if ended is not None:
+        text = "no point passed the validation yet."
+        return nearest, ENDED[ended].status(judged, objection=text if beyond is None else f"{text} {beyond}")
+    if statuses and set(statuses) == {INFEASIBLE}:
+        return nearest, Reason.NO_FEASIBLE_Y.status(judged)
+    if SOLVED not in statuses and UNBOUNDED in statuses:
+        return nearest, Reason.LOWER_FALLS_FOR_EVER.status(judged)
+    if least is not None and beyond is not None:
+        return least, Reason.NO_FEASIBLE_X.status(judged, nearest=beyond)
+    return nearest, Reason.NOTHING_VALIDATED.status(judged, violation=nearest.violation, gap=nearest.gap)
+
+
+def _beyond_above(vectors: VectorProblem, nearest: Candidate) -> str | None:
+    """Which upper constraint the nearest solution of the lower level violates most; None: none worth mention."""
+    if not float(nearest.judged.upper_violation) > VIOLATED:
+        return None
+    x, y, _ = nearest.point
+    own = slice(vectors.layout.own_above)
+    worst = int(np.argmax(vectors.values(*nearest.point).above[own]))
+    raw = vectors.programs.raw_values(*vectors.programs.landed(x * vectors.x_unit, y * vectors.y_unit))
+    name = entries("upper_constraints", vectors.programs.setting.shapes("upper_constraints"))[worst]
+    return f"At the nearest of the lower level's solutions {name} is violated by {float(raw.above[worst]):.3g}."
+
+
+def on_the_way_to_infinity(candidates: list[Candidate]) -> Candidate | None:
+    """A point far away that satisfies everything, relative to how far it is, and whose F beats all others."""
+    far = []
+    for candidate in candidates:
+        x, y, _ = candidate.point
+        reach = max(np.max(np.abs(x)), np.max(np.abs(y)))
+        if reach > FAR_AWAY and candidate.violation <= FEASIBLE * reach and candidate.gap <= NEARLY_OPTIMAL:
+            far.append(candidate)
+    lowest = min(far, key=lambda candidate: candidate.upper, default=None)
+    if lowest is None or not np.isfinite(lowest.upper):
+        return None
+    others = [candidate.upper for candidate in candidates if candidate.accepted]
+    fallen = lowest.upper < -FAR_FALL
+    return lowest if fallen and lowest.upper <= min([lowest.upper, *others]) else None
+
+
+def falls_on(hunt: Hunt, far: Candidate) -> bool:
+    """Whether F goes on to fall beyond a point far away, along the ray from the start: twice as far every time.
+
+    Else the point may be an optimum that is far from the start, or the end of a search that was cut short. Places too
+    far out for the lower level's solver say nothing, but one at least must.
+    """
+    x0, y0, vectors = hunt.space.xs[0], hunt.space.ys[0], hunt.vectors
+    seen = [far.upper]
+    for stretch in STRETCHES:
+        further = vectors.landed(x0 + stretch * (far.point.x - x0), y0 + stretch * (far.better.y - y0))
+        there, status = solved_below(vectors, *further)
+        values = vectors.values(*there)
+        reach = max(1.0, np.max(np.abs(there.x), initial=0.0), np.max(np.abs(further[1]), initial=0.0))
+        fine = status == SOLVED and vectors.violation(there.x, there.y, values) <= FEASIBLE * reach
+        if fine and np.isfinite(values.upper):
+            seen.append(float(values.upper))
+    return len(seen) > 1 and all(later <= 2 * before for before, later in itertools.pairwise(seen))
+
+
+def counted(candidates: list[Candidate]) -> str:
+    """How many points were judged."""
+    accepted = [candidate for candidate in candidates if candidate.accepted]
+    tight = sum(candidate.tight for candidate in accepted)
+    return f"{len(candidates)} points judged, {len(accepted)} of them pass the validation ({tight} of those tightly)."
+
+
+def ends_of_starts(candidates: list[Candidate], count: int) -> tuple[float, ...]:
+    """The lowest F, in units, of the accepted candidates of every start; NaN where a start led to none."""
+    ends = [(candidate.start, candidate.upper) for candidate in candidates if candidate.accepted]
+    return lowest_of_starts(ends, max([count, *(start + 1 for start, _ in ends)]))
+
+
+def globality(candidates: list[Candidate], value: float, upper: float, unit: float) -> str:
+    """How many starts agree with F = `value` (`upper` in units of F), what else was found, and what may be left."""
+    every = optima(candidates)
+    same = next((optimum for optimum in every if any(end.upper == upper for end in optimum)), every[0] if every else [])
+    text = f"Globality: {sum(map(len, every))} starts ran to an end, {len(same)} of them to F = {value:.6g}"
+    others = [optimum[0].upper for optimum in every if optimum is not same]
+    if others:
+        listed = ", ".join(f"{value + (other - upper) * unit:.6g}" for other in others[:LISTED])
+        more = f" and {len(others[LISTED:])} more" if others[LISTED:] else ""
+        text += f"; others to F = {listed}{more}"
+    new, chance = "That another start would end somewhere new has a chance", chance_of_more(every)
+    if chance > 0:
+        return f"{text}. {new} of about {chance:.0%} (Good-Turing)."
+    return f"{text}. {new} below {most_left(every):.0%} (95 % confidence)."

@@ -12,17 +12,18 @@ kinks, this follows them.
 import numpy as np
 
 from hierax._auto.constants import (
-    KINK_NEAR,
-    KINK_REACH,
-    KINKS_HELD,
-    PIECE_GAIN,
-    PIECE_STEPS,
-    PIECE_VARIABLES,
-    PIECES,
+    DESCENT_ITERATIONS,
+    NEARBY,
+    NEGLIGIBLE,
+    ROUNDING,
+    SAME_PLACE,
+    SMALL_ROUTE_SIZE,
     SQP_CHANGE,
+    SQP_ITERATIONS,
 )
+from hierax._auto.session import Work
 from hierax._auto.space import Space
-from hierax._auto.sqp import ALLOWED, Evaluated, LeftOff, Progress, Stop, slsqp
+from hierax._auto.sqp import Evaluated, Progress, SearchAborted, Stop, slsqp
 from hierax._engine.linearised import Linearised
 from hierax._engine.vectors import Point
 from hierax._judge.gain import gain
@@ -31,8 +32,8 @@ from hierax._judge.gain import gain
 class PieceDescent:
     """From a point on or near a kink, piece after piece."""
 
-    def __init__(self, space: Space) -> None:
-        self.space, self.vectors = space, space.vectors
+    def __init__(self, space: Space, work: Work) -> None:
+        self.space, self.vectors, self.work = space, space.vectors, work
         assert self.vectors.follower is not None
         self.follower = self.vectors.follower
         self.at_kink = False  # whether it ended at one
@@ -40,26 +41,26 @@ class PieceDescent:
     def run(self, start: Point) -> Point:
         """The best point found; the start itself where no piece leads down."""
         best, lowest = start, float(self.vectors.values(*start).upper)
-        if start.x.size > PIECE_VARIABLES or self.vectors.programs.large:
+        if start.x.size > SMALL_ROUTE_SIZE or self.vectors.programs.large:
             return best
         at = self._at(best)
-        if not np.any(at.radii <= KINK_NEAR):
+        if not np.any(at.radii <= SAME_PLACE):
             return best
         active = at.active
-        for _ in range(PIECES):
-            if self.space.deadline.passed:
+        for _ in range(DESCENT_ITERATIONS):
+            if self.work.passed:
                 break
             found = self._minimised(at, active)
-            if found is None or not found[0] < lowest - PIECE_GAIN * (1 + abs(lowest)):
+            if found is None or not found[0] < lowest - ROUNDING * (1 + abs(lowest)):
                 if not np.array_equal(active, at.active) or found is None:
                     break
             else:
                 (lowest, best), at = found, self._at(found[1])
-            move = gain(at, PIECE_GAIN, at.radii <= KINK_REACH[0])
-            if move.active is None or not move.decrease > PIECE_GAIN or np.array_equal(move.active, active):
+            move = gain(at, ROUNDING, at.radii <= NEGLIGIBLE)
+            if move.active is None or not move.decrease > ROUNDING or np.array_equal(move.active, active):
                 break
             active = move.active
-        self.at_kink = bool(np.any(at.radii <= KINK_REACH[0]))
+        self.at_kink = bool(np.any(at.radii <= NEGLIGIBLE))
         return best
 
     def _at(self, point: Point) -> Linearised:
@@ -68,7 +69,7 @@ class PieceDescent:
     def _minimised(self, at: Linearised, active: np.ndarray) -> tuple[float, Point] | None:
         """F and the point at the end of one piece; None where the lower level does not have it there."""
         piece = _Piece(self.space, at, active)
-        stop = Stop(PIECE_STEPS, SQP_CHANGE, self.space.deadline)
+        stop = Stop(SQP_ITERATIONS, SQP_CHANGE, self.work)
         slsqp(piece.evaluate, at.point.x, self.vectors.x_limits, stop)
         if piece.progress.best is None:
             return None
@@ -78,8 +79,8 @@ class PieceDescent:
             return None
         point = Point(x, found.y, found.mu)
         values = self.vectors.values(*point)
-        told = np.concatenate([values.above[self.space.structure.above], np.abs(values.above_equal)])
-        return (float(values.upper), point) if np.max(told, initial=0.0) <= ALLOWED else None
+        shown = np.concatenate([values.above[self.space.structure.above], np.abs(values.above_equal)])
+        return (float(values.upper), point) if np.max(shown, initial=0.0) <= ROUNDING else None
 
 
 class _Piece:
@@ -90,8 +91,8 @@ class _Piece:
         assert self.vectors.follower is not None
         self.follower = self.vectors.follower
         self.warm, self.progress = at.point, Progress()
-        near = np.argsort(np.where(at.radii <= KINK_REACH[1], at.radii, np.inf), kind="stable")[:KINKS_HELD]
-        near = near[at.radii[near] <= KINK_REACH[1]]
+        near = np.argsort(np.where(at.radii <= NEARBY, at.radii, np.inf), kind="stable")[:SMALL_ROUTE_SIZE]
+        near = near[at.radii[near] <= NEARBY]
         changed = np.flatnonzero((active != at.active) & ~self.vectors.layout.equal)
         self.near = np.union1d(near, changed)
 
@@ -100,16 +101,16 @@ class _Piece:
         inside = self.vectors.landed(x, self.warm.y)[0]
         found = self.follower.held(inside, self.warm.y, self.warm.mu, self.active)
         if found is None:
-            raise LeftOff
+            raise SearchAborted
         self.warm = Point(inside, found.y, found.mu)
         total, above = self.follower.total(inside, found), self.space.structure.above
         values, slopes = self.follower.sides(inside, found, self.near)
         parts = (total.above[above], np.abs(total.equal), -values)
         self.progress.note(total.upper, max(np.max(part, initial=0.0) for part in parts), self.warm)
         away = x - inside
-        told = np.concatenate([-total.above[above] - total.above_slopes[above] @ away, values + slopes @ away])
+        shown = np.concatenate([-total.above[above] - total.above_slopes[above] @ away, values + slopes @ away])
         return Evaluated.of(
             (total.upper + total.slope @ away, total.slope),
-            (told, np.concatenate([-total.above_slopes[above], slopes])),
+            (shown, np.concatenate([-total.above_slopes[above], slopes])),
             (total.equal + total.equal_slopes @ away, total.equal_slopes),
         )

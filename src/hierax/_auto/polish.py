@@ -5,20 +5,12 @@ whether that is any good is judged elsewhere (`candidates.py`).
 """
 
 import functools
-from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
 
-from hierax._auto.constants import (
-    CUT_SLACK,
-    RELAXATIONS,
-    SQP_CHANGE,
-    SQP_CHANGE_WITH_VALUES,
-    SQP_ITERATIONS,
-    VALUE_SLACKS,
-    VALUE_SQP_ITERATIONS,
-)
+from hierax._auto.constants import RELAXATIONS, ROUNDING, SQP_CHANGE, SQP_ITERATIONS
+from hierax._auto.session import Work
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
 from hierax._engine.vectors import Point
@@ -47,29 +39,21 @@ class Cuts(NamedTuple):
         return len(self.y) > 0
 
 
-def kkt_polish(space: Space, start: Point, cuts: Cuts, relaxations: tuple[float, ...] = RELAXATIONS) -> Point:
+def kkt_polish(
+    space: Space, work: Work, start: Point, cuts: Cuts, relaxations: tuple[float, ...] = RELAXATIONS
+) -> Point:
     """min F subject to the upper constraints, the lower level's KKT system with -mu_i row_i <= t, and the cuts.
 
-    t falls from stage to stage. Where an earlier polish was at the same place between the same stages, the end is its.
+    t falls from stage to stage.
     """
-    system, ends = _KktSystem(space, cuts), space.ends
-    stop = Stop(SQP_ITERATIONS, SQP_CHANGE_WITH_VALUES if cuts else SQP_CHANGE, space.deadline)
-    u, end = system.packed(start), None
-    passed: list[tuple[Hashable, np.ndarray]] = []
-    for stage in range(len(relaxations) + 1):
-        if stage:
-            u = slsqp(functools.partial(system.evaluate, t=relaxations[stage - 1]), u, system.bounds(), stop)
-        passed.append(((relaxations, stage), system.told(u)))
-        end = ends.after(*passed[-1])
-        if end is not None:
-            break
-    end = system.unpacked(u) if end is None else end
-    if not space.deadline.passed:
-        ends.note(passed, end)
-    return end
+    system = _KktSystem(space, cuts)
+    stop, u = Stop(SQP_ITERATIONS, ROUNDING if cuts else SQP_CHANGE, work), system.packed(start)
+    for t in relaxations:
+        u = slsqp(functools.partial(system.evaluate, t=t), u, system.bounds(), stop)
+    return system.unpacked(u)
 
 
-def value_polish(space: Space, start: Point, cuts: Cuts, beat: float = np.inf) -> Point:
+def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float = np.inf) -> Point:
     """min F subject to the upper and the lower constraints and f <= v_j + e for every cut, e falling.
 
     Needs no multiplier: it reaches solutions at which the lower level has none, and it chooses y freely among the lower
@@ -86,9 +70,8 @@ def value_polish(space: Space, start: Point, cuts: Cuts, beat: float = np.inf) -
 
     limits = vectors.x_limits, vectors.y_limits
     bounds = np.concatenate([s.low for s in limits]), np.concatenate([s.high for s in limits])
-    u = np.concatenate([start.x, start.y])
-    for slack in VALUE_SLACKS:
-        stop = Stop(VALUE_SQP_ITERATIONS, SQP_CHANGE_WITH_VALUES, space.deadline)
+    u, stop = np.concatenate([start.x, start.y]), Stop(SQP_ITERATIONS // 2, ROUNDING, work)
+    for slack in RELAXATIONS:
         u = slsqp(functools.partial(evaluate, slack=slack), u, bounds, stop)
         if vectors.values(u[:nx], u[nx:], no_multipliers).upper > beat:
             break
@@ -122,21 +105,22 @@ class _Lines:
     def __init__(self, space: Space, with_pairs: bool, with_stationarity: bool, cuts: int) -> None:
         layout, structure = space.vectors.layout, space.structure
         above, above_equal, rows, stationarity = (np.arange(part.start, part.stop) for part in layout.parts)
-        kinds = (
-            np.zeros(1, int),
-            above[structure.above],
-            rows[structure.curved & ~layout.equal],
-            rows[structure.live & ~layout.equal] if with_pairs else rows[:0],
-            np.zeros(cuts, int),
-            above_equal,
-            rows[layout.equal],
-            stationarity if with_stationarity else stationarity[:0],
-        )
-        ends = np.cumsum([kind.size for kind in kinds])
-        self.places, self.above = np.concatenate(kinds), int(ends[4] - 1)
+        kinds = {
+            "upper": np.zeros(1, int),
+            "above": above[structure.above],
+            "rows": rows[structure.curved & ~layout.equal],
+            "pairs": rows[structure.live & ~layout.equal] if with_pairs else rows[:0],
+            "cuts": np.zeros(cuts, int),
+            "above_equal": above_equal,
+            "equal": rows[layout.equal],
+            "stationarity": stationarity if with_stationarity else stationarity[:0],
+        }
+        ends = dict(zip(kinds, np.cumsum([kind.size for kind in kinds.values()]), strict=True))
+        parts = {name: slice(ends[name] - kind.size, ends[name]) for name, kind in kinds.items()}
+        self.places, self.above = np.concatenate([*kinds.values()]), int(ends["cuts"] - 1)
         self.signs = np.ones(self.places.size)
-        self.signs[1 : ends[2]] = -1.0
-        self.pairs, self.cuts, self.stationarity = (slice(ends[kind - 1], ends[kind]) for kind in (3, 4, 7))
+        self.signs[1 : ends["rows"]] = -1.0
+        self.pairs, self.cuts, self.stationarity = parts["pairs"], parts["cuts"], parts["stationarity"]
 
 
 class _KktSystem:
@@ -160,13 +144,6 @@ class _KktSystem:
         """The unknowns as a point."""
         return Point(*np.split(self._whole(u), [self.vectors.layout.nx, self.n]))
 
-    def told(self, u: np.ndarray) -> np.ndarray:
-        """What determines how a polish goes on: the unknowns, and the values and slopes of the cuts."""
-        if not self.cuts:
-            return u
-        found = self.vectors.followed(u[: self.vectors.layout.nx], self.cuts.y, self.cuts.mu)
-        return np.concatenate([u, found.value, found.slope.ravel()])
-
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """The boxes around X and Y, and the multipliers' signs."""
         x, y, equal = self.vectors.x_limits, self.vectors.y_limits, self.vectors.layout.equal[self.live]
@@ -187,7 +164,7 @@ class _KktSystem:
         found[np.arange(lines.pairs.start, lines.pairs.stop), 1 + n + self.pairs] = rows[self.pairs, 0]
         found[lines.stationarity, 1 + n :] = rows[:, 1 + layout.nx :].T
         if self.cuts:
-            found[lines.cuts, : 1 + n] = _cut_rows(self.space, self.cuts, u[: layout.nx], table[1], CUT_SLACK)
+            found[lines.cuts, : 1 + n] = _cut_rows(self.space, self.cuts, u[: layout.nx], table[1], 0.0)
         return Evaluated(found, lines.above)
 
     def _whole(self, u: np.ndarray) -> np.ndarray:

@@ -7,15 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._auto.budget import Deadline
-from hierax._auto.constants import NO_PROGRESS, RUN_OFF, UNIMPROVED
+from hierax._auto.constants import MAX_STALLED_EVALUATIONS, MUCH_LESS, ROUNDING, RUN_OFF, SQP_CHANGE
+from hierax._auto.session import Work
 from hierax._base.lazy import lazy
 from hierax._base.shared_context import SharedContext
 from hierax._engine.vectors import Point
 
 scipy_linalg, scipy_optimize = lazy("scipy.linalg"), lazy("scipy.optimize")
-
-DEPENDENT = 1e-10  # relative size of what a gradient adds to the others, below which it adds nothing
 
 
 @contextmanager
@@ -62,44 +60,41 @@ class Evaluated(NamedTuple):
 
 
 def nowhere(entries: int, above: int, equal: int) -> Evaluated:
-    """What a search over so many entries is told where its functions have no values."""
+    """What a search over this number of entries is shown where its functions have no values."""
     lines = np.zeros((1 + above + equal, 1 + entries))
     lines[0, 0] = RUN_OFF
     return Evaluated(lines, above)
 
 
 class Stop(NamedTuple):
-    """When SLSQP ends: after so many iterations, at such a change of the objective, or when the time is up."""
+    """When a search ends: after `iterations`, at a `change` of the objective, or when `work` has to end."""
 
     iterations: int
     change: float
-    deadline: Deadline
+    work: Work
 
 
-ALLOWED = 1e-9  # violation, in units, of points that are compared by their values
-
-
-class LeftOff(Exception):
-    """The iterates run away, or the time is up: SLSQP has no way to stop on its own."""
+class SearchAborted(Exception):
+    """The iterates run away, or the work has to end: SLSQP has no way to stop on its own."""
 
 
 class Progress:
     """The best point that a descent has seen; ends the descent where it gets nowhere."""
 
-    def __init__(self, least: float = NO_PROGRESS) -> None:
+    def __init__(self, least: float = MUCH_LESS * ROUNDING) -> None:
         self.best: tuple[float, Point] | None = None
         self._least = least  # decrease that counts as progress
-        self._in_vain = 0  # evaluations since the last progress
+        self._stalled = 0  # evaluations since the last progress
 
     def note(self, value: float, violation: float, point: Point) -> None:
         """A point was evaluated, by how much it violates something included."""
-        merit = value + RUN_OFF * max(violation - ALLOWED, 0.0)
+        merit = value + RUN_OFF * max(violation - ROUNDING, 0.0)
         progress = self.best is None or merit < self.best[0] - self._least
-        self._in_vain = 0 if progress else self._in_vain + 1
+        self._stalled = 0 if progress else self._stalled + 1
         if self.best is None or merit < self.best[0]:
             self.best = merit, point
-        if self._in_vain > UNIMPROVED:
-            raise LeftOff
+        if self._stalled > MAX_STALLED_EVALUATIONS:
+            raise SearchAborted
 
 
 def slsqp(
@@ -111,8 +106,9 @@ def slsqp(
     def at(u: np.ndarray) -> Evaluated:
         text = u.tobytes()
         if not known or known[0][1] != text:
-            if not np.all(np.abs(u) < RUN_OFF) or (known and stop.deadline.passed):
-                raise LeftOff
+            if not np.all(np.abs(u) < RUN_OFF) or (known and stop.work.passed):
+                raise SearchAborted
+            stop.work.evaluations += 1
             found = evaluate(u)
             if not np.isfinite(found.lines).all():
                 lines = np.nan_to_num(found.lines, nan=RUN_OFF, posinf=RUN_OFF, neginf=-RUN_OFF)
@@ -143,7 +139,7 @@ def slsqp(
                 method="SLSQP",
                 options={"maxiter": stop.iterations, "ftol": stop.change},
             )
-    except LeftOff:
+    except SearchAborted:
         return known[0][0] if known else start
     return found.x if np.isfinite(found.x).all() else known[0][0]
 
@@ -153,7 +149,7 @@ def quasi_newton(
     start: np.ndarray,
     bounds: tuple[np.ndarray, np.ndarray],
     stop: Stop,
-    flat: float = 1e-11,
+    flat: float = SQP_CHANGE,
 ) -> None:
     """L-BFGS-B on an objective without constraints; whoever evaluates it remembers the best point.
 
@@ -161,8 +157,9 @@ def quasi_newton(
     """
 
     def value(u: np.ndarray) -> tuple[float, np.ndarray]:
-        if stop.deadline.passed:
-            raise LeftOff
+        if stop.work.passed or not np.all(np.abs(u) < RUN_OFF):
+            raise SearchAborted
+        stop.work.evaluations += 1
         found = evaluate(u)
         return float(found.value), found.slope
 
@@ -176,7 +173,7 @@ def quasi_newton(
                 bounds=np.stack(bounds, axis=1),
                 options={"maxiter": stop.iterations, "ftol": 1e-4 * flat, "gtol": flat, "maxls": 30},
             )
-    except LeftOff:
+    except SearchAborted:
         pass
 
 
@@ -186,4 +183,4 @@ def _independent(slopes: np.ndarray) -> np.ndarray:
         return np.zeros(0, int)
     _, triangle, order = scipy_linalg.qr(slopes.T, mode="economic", pivoting=True)
     sizes = np.abs(np.diag(triangle))
-    return np.sort(order[: int(np.sum(sizes > DEPENDENT * max(sizes[0], 1e-300)))])
+    return np.sort(order[: int(np.sum(sizes > ROUNDING * max(sizes[0], np.finfo(float).tiny)))])

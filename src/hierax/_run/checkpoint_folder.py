@@ -25,7 +25,7 @@ from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder
 from hierax._run.packing import Packed
 from hierax._run.state_arrays import HASH
 
-FORMAT = "hierax checkpoint 2"
+FORMAT = "hierax checkpoint 3"
 KEPT_CHECKPOINTS = 2  # checkpoints
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
 FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own

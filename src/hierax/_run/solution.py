@@ -45,6 +45,11 @@ class Counts:
     which it waited for data.
 
     Gradients and lower solves are None where they were not counted: in searches of `Auto` that are no run of steps.
+    These count `evaluations` instead: points at which F(x, y*(x)), a KKT system or the value function was evaluated,
+    each with the lower solves that it takes. `evaluations_to_answer` and `seconds_to_answer` (compilation included) say
+    when the search first held a point as good as the one it returns: violation at most `tol`, and F within
+    tol (1 + |F|) of the returned value. They are None where the returned point is not certified. What comes after them
+    is the search for lower points, and the certificate.
     """
 
     zeta: int = 0
@@ -56,6 +61,9 @@ class Counts:
     seconds: float = 0.0
     compile_seconds: float = 0.0
     waiting_seconds: float = 0.0
+    evaluations: int | None = None
+    evaluations_to_answer: int | None = None
+    seconds_to_answer: float | None = None
 
     @property
     def gradients(self) -> int:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from hierax import report
 from hierax._auto.auto import Auto
-from hierax._auto.kept_answer import GOES_ON
+from hierax._auto.session import GOES_ON
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import CTRL_C, interruptible
 from hierax._base.json_values import as_json as plain

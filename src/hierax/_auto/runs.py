@@ -1,0 +1,537 @@
+"""Runs of the large route: SALVF with given settings from given starts, each end judged by a referee.
+
+The referee sees a point at the lower level's own answer there, with F on all of the data: SALVF's iterate y is drawn
+towards low F, which for a network means that it has seen the validation data. Everything is in double precision, with
+programs that all stages share.
+
+The settings: every stage is a race of two x-steps at one c1. A longer step that wins becomes the normal one; a longer
+step that loses brings the two closer together; without progress the weight c1 grows, which removes the bias that a
+small c1 leaves.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from hierax._auto.constants import (
+    C1_GROWTH,
+    C1_POWER_MOST,
+    FIRST_STEP_RATIO,
+    FIRST_STEPS,
+    INNER_STEPS,
+    JUDGED_EXACTLY,
+    MATRIX_ORDER,
+    MOST_SAMPLES,
+    PATIENCE,
+    RUN_OFF,
+    STEPS_GROWTH,
+    VIOLATED,
+)
+from hierax._auto.session import (
+    Keeper,
+    Session,
+    arrays_of,
+    float64_problem,
+    form_of_multipliers,
+    in_precision_of,
+    tree_of,
+)
+from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
+from hierax._base.errors import InputError
+from hierax._base.trees import select, size
+from hierax._compile.checked import finite_values
+from hierax._compile.precision import doubled_on_host
+from hierax._engine.float64_problem import Data
+from hierax._engine.segments import not_convex
+from hierax._judge.certificate import Certificate, Verdict
+from hierax._judge.certifying import certificate_in
+from hierax._judge.keeping import nearest_kept
+from hierax._judge.point import Judgement, point_values, relative_gap
+from hierax._judge.retraining import Retraining, is_trained
+from hierax._lower.exact import Exact
+from hierax._lower.salm import SALM
+from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._math.scatter import Cube, cover, unit_cube
+from hierax._methods.inner import inner_of
+from hierax._methods.salvf import SALVF
+from hierax._methods.steps import Decay, Steps
+from hierax._problem.problem import Multipliers, Problem
+from hierax._run.call import Call
+from hierax._run.clock import Interrupted, OutOfTime
+from hierax._run.device import Output
+from hierax._run.prepare import Prepared
+from hierax._run.solution import Counts, Solution, Solutions, statuses_of
+from hierax._run.status import Kind
+from hierax._run.stepping import run_steps
+from hierax._run.stream_places import Place
+from hierax._run.streams import Exhausted
+
+
+class RunSettings(NamedTuple):
+    """How a run of SALVF differs from what it would estimate by itself.
+
+    Attributes:
+        steps: outer steps.
+        step_factor: the x-step, in units of the estimate.
+        c1_power: c1 is its estimate times C1_GROWTH to this power.
+    """
+
+    steps: int
+    step_factor: float
+    c1_power: int
+
+    @property
+    def c1_factor(self) -> float:
+        """c1 in units of the estimate."""
+        return C1_GROWTH**self.c1_power
+
+    def __str__(self) -> str:
+        return f"x-step {self.step_factor:g} and c1 {self.c1_factor:g} times the estimate"
+
+
+AS_ESTIMATED = RunSettings(FIRST_STEPS, 1.0, 0)
+
+
+class Schedule:
+    """Which settings come next, after what the stages so far have shown."""
+
+    def __init__(self) -> None:
+        self.settings = AS_ESTIMATED
+        self._ratio = FIRST_STEP_RATIO  # of the two x-steps in the next race
+        self._without_progress = 0  # stages in a row
+        self._longer_lost = 0  # stages in a row in which there was no progress, and the longer step did not win either
+
+    def first_race(self) -> list[RunSettings]:
+        """The estimated weight c1, and weights far below it, where steps are longer: which wins depends on the problem.
+
+        On the toy, where a constraint pins y, small c1 wins.
+        """
+        return [self.settings._replace(c1_power=-2 * power) for power in range(3)]
+
+    def next_race(self) -> tuple[RunSettings, RunSettings]:
+        """A longer run with the x-step that did best so far, and one with a longer x-step."""
+        self.settings = self.settings._replace(steps=int(STEPS_GROWTH * self.settings.steps))
+        return self.settings, self.settings._replace(step_factor=self._ratio * self.settings.step_factor)
+
+    def learn(self, winner: RunSettings | None, progress: bool) -> None:
+        """Adapt the x-step to which run of a race won (None: neither was any good), and whether it brought progress."""
+        factor = self.settings.step_factor
+        longer_won = winner is not None and winner.step_factor > factor
+        if longer_won:
+            factor *= self._ratio
+        else:  # the longer step is too long; without any progress the shorter one is, too
+            self._ratio = max(self._ratio**0.5, FIRST_STEP_RATIO**0.25)
+            factor /= 1.0 if progress else self._ratio
+        self.settings = self.settings._replace(step_factor=factor)
+        self._without_progress = 0 if progress else self._without_progress + 1
+        self._longer_lost = 0 if progress or longer_won else self._longer_lost + 1
+
+    @property
+    def stalled(self) -> bool:
+        """Whether this weight c1 has brought no progress for long enough."""
+        return self._longer_lost >= 2 or self._without_progress >= PATIENCE
+
+    def go_on(self) -> None:
+        """Further stages with this weight, although it has brought no progress."""
+        self._without_progress = self._longer_lost = 0
+
+    def raise_c1(self) -> None:
+        """The next weight, up to a largest one."""
+        power = min(self.settings.c1_power + 1, C1_POWER_MOST)
+        self.settings = self.settings._replace(c1_power=power)
+        self.go_on()
+
+
+class Stage(NamedTuple):
+    """The end of a run, judged at the lower level's own answer; the best of its ends stands for the run.
+
+    Attributes:
+        x: the run's x.
+        y: the lower level's solution there: exact where its size allows, else the inner solver's.
+        multipliers: likewise.
+        judged: F and violations at (x, y).
+        iterate_gap: relative gap of the run's own y against this one: what the weight c1 leaves of the lower level.
+        lower_status: how the exact solve ended; None where there was none.
+        settings: what the run was made with.
+        text: a line for the log.
+    """
+
+    x: PyTree
+    y: PyTree
+    multipliers: Multipliers
+    judged: Judgement
+    iterate_gap: float
+    lower_status: int | None
+    settings: RunSettings = AS_ESTIMATED
+    text: str = ""
+
+    @property
+    def upper(self) -> float:
+        """F(x, y) at the end of the stage."""
+        return float(self.judged.upper)
+
+    @property
+    def violation(self) -> float:
+        """The largest violation."""
+        return float(self.judged.violation)
+
+    @property
+    def upper_violation(self) -> float:
+        """The largest violation of an upper constraint."""
+        return float(self.judged.upper_violation)
+
+    @property
+    def trees(self) -> tuple[PyTree, PyTree, PyTree]:
+        """What is made of arrays."""
+        return self.x, self.y, self.multipliers
+
+    @property
+    def merit(self) -> float:
+        """F; where upper constraints are not kept, these come first."""
+        return self.upper + RUN_OFF * (1 + abs(self.upper)) * max(self.upper_violation - VIOLATED, 0.0)
+
+    def kept(self) -> "Stage":
+        """The same for a checkpoint: lists of arrays instead of trees."""
+        trees: list[Any] = [arrays_of(tree) for tree in self.trees]
+        return self._replace(x=trees[0], y=trees[1], multipliers=trees[2], judged=Judgement(*map(float, self.judged)))
+
+    def in_form_of(self, prepared: Prepared) -> "Stage":
+        """The stage that was `kept`."""
+        likes = prepared.x, prepared.y, form_of_multipliers(prepared)
+        x, y, multipliers = (tree_of(arrays, like) for arrays, like in zip(self.trees, likes, strict=True))
+        return self._replace(x=x, y=y, multipliers=multipliers)
+
+
+class Reading(NamedTuple):
+    """A certificate as the route reads it.
+
+    Attributes:
+        verdict: yes, no or unknown (where it cannot decide, as at a kink or in noise).
+        open_by_noise: whether noise alone keeps it from saying yes or no.
+        objection: the first thing that it objects to, in a sentence; None: nothing.
+        line: the certificate for the log.
+    """
+
+    verdict: Verdict
+    open_by_noise: bool
+    objection: str | None
+    line: str
+
+    @classmethod
+    def of(cls, certificate: Certificate, tol: float) -> "Reading":
+        """A certificate, read at a tolerance."""
+        verdict, reasons = certificate.verdict(tol), certificate.reasons(tol)
+        norm, error = certificate.hypergradient_norm, certificate.hypergradient_norm_se
+        objection = reasons[0] if reasons else None
+        slope = "hyper-gradient unknown" if norm is None else f"hyper-gradient {norm:.2g}"
+        slope += "" if error is None else f" +- {error:.1g}"
+        gap = "unknown" if certificate.lower_gap is None else f"{certificate.lower_gap:.2g}"
+        line = (
+            f"violation {certificate.max_violation:.2g}, lower gap {gap}, {slope} (its terms: "
+            f"{certificate.hypergradient_scale:.2g}); {objection or 'ok'}"
+        )
+        return cls(verdict, verdict == "unknown" and norm is not None and error is not None, objection, line)
+
+
+class Referee:
+    """Judges points of one problem. Points are arrays in the precision of the run, here and in what it returns."""
+
+    def __init__(self, prepared: Prepared, seed: int) -> None:
+        self.prepared, self.seed = prepared, seed
+        self.samples = FRESH_SAMPLES
+        self.setting = float64_problem(prepared, seed)
+        rows = self.setting.shapes("constraints"), self.setting.shapes("equalities")
+        self.entries = size(self.setting.y) + sum(row.size for row in jax.tree.leaves(rows))
+        self.not_convex = not_convex(self.setting, self.setting.y, seed) if self.exact else None
+        self.trained = None if self.exact else is_trained(self.setting, seed)  # why it is trained, not solved
+        self.lower = Exact() if self.not_convex is None else Exact(starts=LOWER_STARTS)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every point is judged at the exact y*(x)."""
+        return self.entries <= JUDGED_EXACTLY
+
+    def see_more_samples(self) -> bool:
+        """Judge by as many samples as possible from now on; False where there is no noise, or they do so already."""
+        if not self.setting.sampled or self.samples >= MOST_SAMPLES:
+            return False
+        self.samples = MOST_SAMPLES
+        self.setting = float64_problem(self.prepared, self.seed, self.samples)
+        return True
+
+    def judge(
+        self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, exact_up_to: int = JUDGED_EXACTLY
+    ) -> Stage:
+        """The end (x, iterate) of a run, judged at y*(x) up to this number of entries, else at the inner solver's w."""
+        at, y, last = doubled_on_host((x, w, iterate))
+        status = None
+        if self.entries <= exact_up_to:
+            found = self.setting.solve_lower(self.lower, at, y)
+            status = int(found.status)
+            if status == SOLVED:
+                own = found.multipliers
+                y, multipliers = found.y, Multipliers(own.inequalities, own.equalities, multipliers.upper)
+        judged, gap = self.setting.run("end of a run", _judged, at, y, last)
+        return Stage(x, y, multipliers, Judgement(*map(float, judged)), float(gap), status)
+
+    def again(self, stage: Stage, exact_up_to: int = JUDGED_EXACTLY) -> Stage:
+        """A stage judged once more."""
+        new = self.judge(stage.x, stage.y, stage.y, stage.multipliers, exact_up_to)
+        return new._replace(settings=stage.settings, text=stage.text)
+
+    def moved_onto_rows(self, end: Stage) -> Stage:
+        """The end of a run with its y moved to where it keeps the constraints of the lower level."""
+        x, y = doubled_on_host((end.x, end.y))
+        y, _ = self.setting.run("nearest y that keeps the rows", nearest_kept, x, y)
+        judged, _ = self.setting.run("end of a run", _judged, x, y, y)
+        return end._replace(y=y, judged=Judgement(*map(float, judged)))
+
+    def starts(self, count: int) -> tuple[PyTree, PyTree]:
+        """The given start and points that cover X and Y, stacked; where a function is not finite, the given start."""
+        x, y = self.prepared.x, self.prepared.y
+        cubes = unit_cube(size(x), count - 1, self.seed), unit_cube(size(y), count - 1, self.seed + 1)
+        xs, ys = self.setting.run("starts", _finite_starts, self.setting.x, self.setting.y, *cubes)
+        return in_precision_of(x, xs), in_precision_of(y, ys)
+
+    def certificate(self, end: Stage) -> Certificate | None:
+        """The certificate of a point; None where the problem is too large to make one at every stage."""
+        if self.entries > MATRIX_ORDER:
+            return None
+        there = self.setting.at(end.x, end.y)
+        return certificate_in(there, Exact(), doubled_on_host(end.multipliers), None, self.seed)
+
+    def retraining(self, stop: Callable[[], bool]) -> Retraining:
+        """Trainings of the lower level, from the y that the caller gave."""
+        assert self.trained is not None
+        return Retraining.of(self.setting, self.setting.y, self.seed, stop, self.trained)
+
+    def certificate_of_training(self, end: Stage, training: Retraining) -> Certificate:
+        """The certificate of a point whose lower level is trained."""
+        there = self.setting.at(end.x, end.y)
+        return certificate_in(there, seed=self.seed, stop=training.stop, training=training)
+
+
+def _judged(problem: Problem, data: Data, x: PyTree, y: PyTree, iterate: PyTree) -> tuple[Judgement, Array]:
+    judged = point_values(problem, data, x, y)
+    return judged, relative_gap(problem.lower(x, iterate, data.xi), judged.lower)
+
+
+def _finite_starts(
+    problem: Problem, data: Data, x: PyTree, y: PyTree, x_cube: Cube, y_cube: Cube
+) -> tuple[PyTree, PyTree]:
+    def stacked(convex_set: PyTree, tree: PyTree, cube: Cube) -> PyTree:
+        return jax.vmap(jax.flatten_util.ravel_pytree(tree)[1])(cover(convex_set, tree, cube))
+
+    def usable(at: PyTree, below: PyTree) -> tuple[PyTree, PyTree]:
+        finite = jnp.stack(list(finite_values(problem, at, below, data.zeta, data.xi).values()))
+        return select(jnp.all(finite), (at, below), (x, y))
+
+    return jax.vmap(usable)(stacked(problem.x_set, x, x_cube), stacked(problem.y_set, y, y_cube))
+
+
+class Estimates(NamedTuple):
+    """What SALVF estimated at the first run's start: c1, the x-step, and the cap of the inner steps."""
+
+    c1: float
+    x_step: float
+    inner_step: float
+
+
+class Known(NamedTuple):
+    """What the runs so far have shown and spent.
+
+    Attributes:
+        estimates: in whose units settings are; of the first run.
+        runs: how many.
+        failures: why runs came to nothing.
+        lower_statuses: how exact solves of the lower level ended.
+        no_more_data: why the streams give nothing any more; empty: they do.
+        counts: samples and gradients of all starts.
+        steps: of all runs and starts.
+        ends: start and F of ends of runs from several starts.
+        places: where the streams are.
+    """
+
+    estimates: Estimates | None = None
+    runs: int = 0
+    failures: tuple[str, ...] = ()
+    lower_statuses: tuple[int, ...] = ()
+    no_more_data: str = ""
+    counts: Counts = Counts()
+    steps: int = 0
+    ends: tuple[tuple[int, float], ...] = ()
+    places: dict[str, Place] | None = None
+
+
+class Runner(Keeper):
+    """Makes the runs of one problem; a run that an earlier run of the same call has finished is taken over."""
+
+    def __init__(self, session: Session, referee: Referee | None) -> None:
+        super().__init__(Stage, Known, Judgement, RunSettings, Estimates, Counts, Place)
+        self.session, self.prepared, self.referee = session, session.prepared, referee
+        self.known = Known()
+        self._asked = 0  # runs that were asked for
+        self._places: dict[str, Place] = {}  # where the streams were after the latest run that was taken over
+        self._cut_short = False  # whether time or the user ended the latest run
+        self._damping = 1.0
+
+    @property
+    def out_of_samples(self) -> bool:
+        """Whether all samples are drawn."""
+        counts, most = self.known.counts, self.session.auto.samples
+        return most is not None and counts.zeta + counts.xi >= most
+
+    def shorten_inner_steps(self) -> None:
+        """After a run that failed."""
+        self._damping /= C1_GROWTH
+
+    def run(self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None = None) -> Stage | None:
+        """One run from (x, y), or one from each of several; the best end, or None where all failed."""
+        name = f"run {self._asked}"
+        self._asked += 1
+        return self.session.piece(name, functools.partial(self._new_run, name, settings, x, y, starts), self)
+
+    def begin(self) -> None:
+        """A run depends on its arguments alone."""
+        self._cut_short = False
+
+    def record(self, result: Stage | None) -> tuple[Stage | None, Known] | None:
+        """What is known after a run; None where it was cut short."""
+        known = self.known._replace(places=self.prepared.places())
+        return None if self._cut_short else (None if result is None else result.kept(), known)
+
+    def restore(self, record: tuple[Stage | None, Known]) -> Stage | None:
+        """Take over a run."""
+        stage, self.known = record
+        self._places = self.known.places or {}
+        return None if stage is None else stage.in_form_of(self.prepared)
+
+    def _new_run(self, name: str, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None) -> Stage | None:
+        if self._places:
+            self.prepared.move_streams_to(self._places)
+            self._places = {}
+        work = self.session.work
+        call = Call(
+            max_steps=self._affordable(settings.steps, starts or 1),
+            seconds=max(1e-3, work.share * work.seconds - work.elapsed),  # without time it ends at its start
+            seed=self.session.seed + self.known.runs,
+            output=self._output,
+            progress=False,
+            quiet=True,  # a failure is part of the race, and the route's own log tells of it
+            notes=self.session.call.notes.under(name),
+        )
+        found = self._made(self.prepared.at(x, y, starts), settings, call)
+        return None if found is None else self._best_end(found, settings, starts)
+
+    def _affordable(self, steps: int, starts: int) -> int:
+        """As many of the steps as the samples allow, going by what a step has cost so far."""
+        counts, most = self.known.counts, self.session.auto.samples
+        drawn = counts.zeta + counts.xi
+        if most is None or not self.known.steps:
+            return steps
+        return int(np.clip((most - drawn) * self.known.steps // max(drawn, 1) // starts, 1, steps))
+
+    def _made(self, prepared: Prepared, settings: RunSettings, call: Call) -> Solution | Solutions | None:
+        """The run; None where its streams give nothing for a first step, although earlier runs had something."""
+        try:
+            found = run_steps(prepared, self._method(settings), call)
+        except (OutOfTime, Interrupted):
+            if not self.known.runs:
+                raise
+            self._cut_short = True
+            return None  # time and the request to end are looked at between the runs
+        except InputError as error:
+            if not (self.known.runs and isinstance(error.__cause__, Exhausted)):
+                raise
+            self.known, self._cut_short = self.known._replace(no_more_data=str(error.__cause__)), True
+            return None
+        for status in statuses_of(found):
+            if status.kind is Kind.DATA_ERROR:
+                self.known = self.known._replace(no_more_data=status.message)
+            self._cut_short |= status.kind in (Kind.SECONDS, Kind.INTERRUPTED, Kind.DATA_ERROR)
+        return found
+
+    def _best_end(self, found: Solution | Solutions, settings: RunSettings, starts: int | None) -> Stage | None:
+        """The best end of a run; None where none is any good."""
+        solutions, known = [found] if isinstance(found, Solution) else list(found), self.known
+        judged = [(i, end._replace(settings=settings)) for i, one in enumerate(solutions) for end in self._ends(one)]
+        statuses = {s.lower_status for _, s in judged if s.lower_status is not None}
+        fine = [(i, s) for i, s in judged if np.isfinite(s.merit) and s.lower_status not in (INFEASIBLE, UNBOUNDED)]
+        feasible = [(i, s.upper) for i, s in fine if s.upper_violation <= VIOLATED]
+        self.known = known._replace(
+            estimates=known.estimates or _estimates(solutions[0]),
+            runs=known.runs + 1,
+            lower_statuses=tuple(sorted({*known.lower_statuses, *statuses})),
+            counts=_sum(known.counts, found.counts, len(solutions)),
+            steps=known.steps + sum(status.step for status in statuses_of(found)),
+            ends=known.ends if starts is None else (*known.ends, *feasible),
+        )
+        if not fine:
+            status = solutions[0].status
+            why = status.name if status.failed else "no lower-level solution there"
+            self.known = self.known._replace(failures=(*known.failures, why))
+            return None
+        best = min((stage for _, stage in fine), key=lambda stage: stage.merit)
+        several = isinstance(found, Solutions)
+        others = f" (others up to {max(stage.merit for _, stage in fine):.6g})" if several else ""
+        text = (
+            f"{settings.steps} steps{f' from {len(solutions)} starts' if several else ''} with {settings}: "
+            f"F = {best.upper:.6g}{others}, violation {best.violation:.2g}, gap of the iterate {best.iterate_gap:.2g}."
+        )
+        return best._replace(text=text)
+
+    @property
+    def _output(self) -> Output:
+        """The average over a run's second half is worth a look where y is solved for anew at every x anyway."""
+        return "tail" if self.referee is not None and self.referee.exact else "last"
+
+    def _method(self, settings: RunSettings) -> SALVF:
+        """SALVF as the run makes it; what is not given here is estimated at the run's start."""
+        exact = self.prepared.problem.xi is None
+        inner = SALM(steps=INNER_STEPS) if exact else SALM()
+        follow = exact or None
+        if self.known.estimates is None:
+            return SALVF(inner=inner, follow=follow)
+        c1, x_step, inner_step = self.known.estimates
+        # The longest stable x-step is about 1/(c1 L); steps stay at full length for 2^3 steps.
+        steps = Steps(x=Decay(x_step * settings.step_factor / settings.c1_factor, 2.0))
+        inner = dataclasses.replace(inner, eta_max=inner_step * self._damping)
+        return SALVF(c1=c1 * settings.c1_factor, steps=steps, inner=inner, follow=follow)
+
+    def _ends(self, solution: Solution) -> Iterator[Stage]:
+        """Where a run that did not fail ended: its average, and its last point."""
+        if solution.status.failed and solution.status.kind is not Kind.DATA_ERROR:
+            return
+        assert solution.state is not None
+        last, multipliers = solution.state.run.state, solution.multipliers
+        x, iterate = (eqx.filter(tree, eqx.is_inexact_array) for tree in (solution.x, solution.y))
+        if self.referee is None:
+            if len(solution.history):  # else it ended before its first step: nothing is known of the point
+                upper, violation = (float(solution.history[name][-1]) for name in ("upper", "violation"))
+                yield Stage(x, last.w, multipliers, Judgement(upper, np.nan, violation, 0.0, np.nan), np.nan, None)
+            return
+        yield self.referee.judge(x, iterate, last.w, multipliers)
+        if self._output == "tail":
+            yield self.referee.judge(last.point.x, iterate, last.w, multipliers)
+
+
+def _estimates(solution: Solution) -> Estimates:
+    method = solution.method
+    assert isinstance(method, SALVF)
+    longest_inner_step = inner_of(method.inner).control_step(method.smoothness)
+    return Estimates(float(method.c1), float(method.steps.x.scale), float(longest_inner_step))
+
+
+def _sum(counts: Counts, run: Counts, starts: int) -> Counts:
+    """The counts with those of a run, which are per start; seconds apart, but for those of waiting."""
+    names = ("zeta", "xi", "grad_upper", "grad_lower", "vjp_constraints", "lower_solves")
+    more = {name: (getattr(counts, name) or 0) + starts * (getattr(run, name) or 0) for name in names}
+    return dataclasses.replace(counts, **more, waiting_seconds=counts.waiting_seconds + run.waiting_seconds)

@@ -1,0 +1,369 @@
+"""One call of `Auto`: what it may spend, who is told of it, what earlier runs of it have done, and its answer.
+
+Searches are bounded by work, which is counted: equal calls give equal answers, however busy the machine is. The clock
+is a limit beside that, and where it decides, status and log say so.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._auto.constants import SEARCH_SHARE
+from hierax._base.constants import FRESH_SAMPLES
+from hierax._base.interrupt import Interrupt
+from hierax._compile.bound import Bound
+from hierax._compile.precision import as_answer
+from hierax._engine.float64_problem import Float64Problem
+from hierax._judge.certificate import Certificate
+from hierax._problem.problem import Multipliers, Problem
+from hierax._problem.samples import Stream
+from hierax._run.call import Call, Info
+from hierax._run.notes import Notes
+from hierax._run.prepare import Prepared
+from hierax._run.records import History
+from hierax._run.solution import Counts, Solution, changed, with_certificate
+from hierax._run.starts import Starts
+from hierax._run.status import Kind, Status
+
+if TYPE_CHECKING:
+    from hierax._auto.auto import Auto
+
+Result = TypeVar("Result")
+
+GOES_ON = (Kind.SECONDS, Kind.INTERRUPTED, Kind.STOPPED, Kind.MAX_STEPS, Kind.SAMPLES, Kind.DATA_ERROR)
+"""Kinds of endings after which the same call goes on: with the time, the steps or the data that were missing."""
+
+
+class Work:
+    """What a search has done and may do: evaluations are counted, and time, Ctrl-C or the caller may end it.
+
+    Attributes:
+        evaluations: points at which F(x, y*(x)), a KKT system or the value function was evaluated.
+        seconds: time limit of the call, from `begin` on (`time.perf_counter`).
+        share: share of it after which the present part of the work has to end.
+    """
+
+    def __init__(self, seconds: float, interrupt: Interrupt, begin: float) -> None:
+        self.evaluations = 0
+        self.seconds, self.share = seconds, 1.0
+        self._interrupt, self._begin = interrupt, begin
+        self._stopped: Kind | None = None
+
+    def stop(self, kind: Kind) -> None:
+        """End the work for another reason than time."""
+        self._stopped = self._stopped or kind
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the call."""
+        return time.perf_counter() - self._begin
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._interrupt.asked or self._stopped is Kind.INTERRUPTED
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more may be done, not even a certificate of what was found."""
+        return self._interrupt.asked or self.elapsed > self.seconds
+
+    @property
+    def ended(self) -> Kind | None:
+        """Why this part of the work has to end; None: it has not."""
+        if self._stopped is not None:
+            return self._stopped
+        if self._interrupt.asked:
+            return Kind.INTERRUPTED
+        return Kind.SECONDS if self.elapsed > self.share * self.seconds else None
+
+    @property
+    def passed(self) -> bool:
+        """Whether this part of the work has to end."""
+        return self.ended is not None
+
+
+class Keeper:
+    """Whoever does pieces of work: how what came of one is kept in a checkpoint, and taken over from it.
+
+    This one keeps the result itself: numbers, texts, arrays, and named tuples of the given types.
+    """
+
+    def __init__(self, *types: type) -> None:
+        self.types = types
+
+    def begin(self) -> None:
+        """A piece begins: drop what the last one may have left, so that it depends on its arguments alone."""
+
+    def record(self, result: Any) -> Any:
+        """What a finished piece leaves behind; None: nothing, it was cut short."""
+        return [result]
+
+    def restore(self, record: Any) -> Any:
+        """Take over a piece, and return its result."""
+        return record[0]
+
+
+class Mark(NamedTuple):
+    """A point that was reported: F, and the evaluations and seconds until then."""
+
+    upper: float
+    evaluations: int
+    seconds: float
+
+
+class Session:
+    """The call, and what came of it so far.
+
+    Attributes:
+        work: what was spent.
+        log: what is said of it.
+        records: of every point that was reported.
+        ended: why the search was not complete; None: it was.
+        replayed: whether the latest piece was taken over from an earlier run of the call.
+    """
+
+    def __init__(self, prepared: Prepared, auto: "Auto", seed: int, call: Call, interrupt: Interrupt) -> None:
+        assert auto.seconds is not None
+        self.prepared, self.auto, self.seed, self.call = prepared, auto, seed, call
+        self.work = Work(auto.seconds, interrupt, call.clock.begin)
+        self.work.share = SEARCH_SHARE
+        self.log: list[str] = []
+        self.records: list[dict[str, float]] = []
+        self.marks: list[Mark] = []
+        self.ended: Kind | None = None
+        self.replayed = False
+        self._bounds = {id(prepared.bound): prepared.bound}
+
+    def compiles(self, bound: Bound) -> None:
+        """Tell the seconds of compiling this problem's programs apart."""
+        self._bounds[id(bound)] = bound
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds spent compiling."""
+        return sum(bound.compile_seconds for bound in self._bounds.values())
+
+    def report(
+        self,
+        record: dict[str, float],
+        point: Callable[[], tuple[PyTree, PyTree]],
+        again: bool = False,
+        mark: Mark | None = None,
+    ) -> None:
+        """A point was found: the callback is told, and may end the search; so may `max_steps`.
+
+        Args:
+            record: its numbers, by name.
+            point: gives its x and y, inside of X and Y.
+            again: whether an earlier run of the call has found it, whose callback was told.
+            mark: of such a point, where it was kept.
+        """
+        self.records.append(record)
+        self.marks.append(mark or Mark(record["upper"], self.work.evaluations, self.work.elapsed))
+        if self.call.callback is not None and not again:
+            try:
+                info = Info(len(self.records), *self.prepared.whole(*point()), dict(record))
+                if self.call.callback(info) is True:
+                    self.work.stop(Kind.STOPPED)
+            except KeyboardInterrupt:
+                self.work.stop(Kind.INTERRUPTED)
+        if self.call.max_steps is not None and len(self.records) >= self.call.max_steps:
+            self.work.stop(Kind.MAX_STEPS)
+
+    def piece(self, name: str, do: Callable[[], Result], keeper: Keeper) -> Result:
+        """A piece of the work, or what came of it in an earlier run of the call.
+
+        One that the clock or the caller cut short counts as not done.
+        """
+        keeper.begin()
+        notes = self.call.notes
+        kept = notes.take(name, (*keeper.types, Mark))
+        self.replayed = kept is not None
+        if kept is not None:
+            found: Result = keeper.restore(kept)
+            return found
+        result = do()
+        if notes.kept and not self.work.passed:
+            record = keeper.record(result)
+            if record is not None:
+                notes.under(name).drop()  # its own pieces: what came of them is this record
+                notes.put(name, record)
+        return result
+
+    def as_given(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
+        """A point as an answer, inside of X and Y."""
+        return self.prepared.inside(x, y)
+
+    def solution(
+        self,
+        point: tuple[PyTree, PyTree],
+        multipliers: Multipliers,
+        status: Status,
+        certificate: Certificate | None,
+        starts: Starts,
+        upper: float | None,
+        counts: Counts | None = None,
+    ) -> Solution:
+        """The solution of the call; `point` as `as_given` returns it, `upper`: F there."""
+        compiling = self.compile_seconds
+        counts = counts or Counts.of_search(0.0, 0.0)
+        counts = dataclasses.replace(
+            counts,
+            seconds=self.work.elapsed - compiling,
+            compile_seconds=compiling,
+            evaluations=self.work.evaluations or None,
+            **(self._first_held(upper) if status.ok and upper is not None else {}),
+        )
+        if self.ended is Kind.SECONDS:
+            line = f"The time limit of {self.auto.seconds:g} s ended the search after {len(self.records)} points"
+            self.log.append(f"{line}: a faster or less busy machine may find another answer.")
+            if status.ok:
+                status = dataclasses.replace(status, message=f"{status.message} {line}.")
+        solution = made(
+            self.prepared,
+            self.auto,
+            point=point,
+            multipliers=as_answer(multipliers),
+            status=status,
+            history=self._history(),
+            counts=counts,
+            log=(*self.log, status.message),
+            starts=starts,
+        )
+        return with_certificate(solution, certificate)
+
+    def _history(self) -> History:
+        """A record of every point that was reported."""
+        names = list(self.records[0]) if self.records else ["upper", "violation", "gap"]
+        columns = {name: np.array([record[name] for record in self.records]) for name in names}
+        return History({"step": np.arange(1, 1 + len(self.records)), **columns})
+
+    def _first_held(self, upper: float) -> dict[str, Any]:
+        """What it took to hold a point as low as the returned one."""
+        low, tol = upper + self.auto.tol * (1 + abs(upper)), self.auto.tol
+        for mark, record in zip(self.marks, self.records, strict=True):
+            if record["violation"] <= tol and mark.upper <= low:
+                return {"evaluations_to_answer": mark.evaluations or None, "seconds_to_answer": mark.seconds}
+        return {}
+
+
+def made(prepared: Prepared, auto: "Auto", point: tuple[PyTree, PyTree], **known: Any) -> Solution:
+    """The solution of a call of `Auto`, of its point and the other fields: the one place that makes it."""
+    x, y = prepared.whole(*point)
+    return Solution(x=x, y=y, state=None, method=auto, problem=prepared.problem, tol=auto.tol, **known)
+
+
+# -- answers in checkpoints -------------------------------------------------------------------------------------------
+
+
+class AnswerKeeper(Keeper):
+    """Keeps a solution of `Auto`; its certificate is made again when it is asked for."""
+
+    def __init__(self, prepared: Prepared, auto: "Auto") -> None:
+        super().__init__(Counts, Starts)
+        self.prepared, self.auto = prepared, auto
+
+    def record(self, result: Solution) -> dict[str, Any] | None:
+        """Arrays of its trees, and everything else as numbers and texts; None where the same call goes on."""
+        if result.status.kind in GOES_ON:
+            return None
+        return {
+            "point": (arrays_of(result.x), arrays_of(result.y)),
+            "multipliers": arrays_of(result.multipliers),
+            "status": (result.status.kind.name, result.status.message, result.status.step),
+            "history": dict(result.history.items()),
+            "counts": result.counts,
+            "log": result.log,
+            "starts": result.starts,
+            "settings": {one.name: getattr(result.method, one.name) for one in dataclasses.fields(result.method)},
+        }
+
+    def restore(self, record: dict[str, Any]) -> Solution:
+        """The solution that was kept."""
+        prepared, (x, y), (kind, *rest) = self.prepared, record["point"], record["status"]
+        return made(
+            prepared,
+            dataclasses.replace(self.auto, **record["settings"]),
+            point=as_answer((tree_of(x, prepared.x), tree_of(y, prepared.y))),
+            multipliers=as_answer(tree_of(record["multipliers"], form_of_multipliers(prepared))),
+            status=Status(Kind[kind], *rest),
+            history=History(record["history"]),
+            **{name: record[name] for name in ("counts", "log", "starts")},
+        )
+
+
+def arrays_of(tree: PyTree) -> list[np.ndarray]:
+    """The arrays of a tree, on the host."""
+    return [np.array(leaf) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+
+
+def tree_of(arrays: list[np.ndarray], like: PyTree) -> PyTree:
+    """Arrays in the structure of a tree."""
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)
+
+
+def form_of_multipliers(prepared: Prepared) -> Multipliers:
+    """Shapes of the multipliers of the problem's constraints."""
+    x, y = prepared.one_start()
+    names = ("constraints", "equalities", "upper_constraints")
+    return Multipliers(*(jax.eval_shape(prepared.stated(name), x, y) for name in names))
+
+
+def zero_multipliers(prepared: Prepared) -> Multipliers:
+    """Multipliers of a point of which none are known."""
+    zeros: Multipliers = jax.tree.map(lambda row: np.zeros(row.shape, row.dtype), form_of_multipliers(prepared))
+    return zeros
+
+
+def multipliers_of(problem: Float64Problem, mu: np.ndarray, certificate: Certificate | None) -> Multipliers:
+    """Those of all rows of the lower level, and of the upper level those of the certificate, where it has some."""
+    own, _ = problem.layout().split(mu)
+    upper = None if certificate is None else certificate.upper_multipliers
+    if upper is None:
+        upper = jax.tree.map(lambda row: np.zeros(row.shape), problem.shapes("upper_constraints"))
+    return Multipliers(own.inequalities, own.equalities, upper)
+
+
+def add_up(notes: Notes, solution: Solution) -> Solution:
+    """The solution with the seconds of earlier calls; where the search goes on, they are kept for the next one."""
+    seconds, compiling = notes.take("seconds") or (0.0, 0.0)
+    counts = solution.counts
+    counts = dataclasses.replace(
+        counts, seconds=counts.seconds + seconds, compile_seconds=counts.compile_seconds + compiling
+    )
+    if solution.status.kind in GOES_ON:
+        notes.put("seconds", (counts.seconds, counts.compile_seconds), solution.status.name)
+    return changed(solution, counts=counts)
+
+
+# -- the prepared problem in double precision -------------------------------------------------------------------------
+
+
+def float64_problem(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES) -> Float64Problem:
+    """The prepared problem in double precision.
+
+    A problem without samples shares the traces of the run, where that is in double precision. With samples it would
+    gain nothing (batches have other shapes than all of the data), and the certificate of the solution, which knows
+    nothing of the run, would compile its programs again.
+    """
+    sampled = any(source is not None for source in (prepared.problem.zeta, prepared.problem.xi))
+    x, y = prepared.whole(prepared.x, prepared.y)
+    return Float64Problem.of(prepared.problem, x, y, samples, seed, None if sampled else prepared.bound)
+
+
+def seen_as_a_whole(problem: Problem) -> bool:
+    """Whether all that the problem depends on can be looked at: a Stream is never seen as a whole."""
+    return not any(isinstance(source, Stream) for source in (problem.zeta, problem.xi))
+
+
+def in_precision_of(like: PyTree, tree: PyTree) -> PyTree:
+    """JAX arrays with the dtypes of another tree."""
+    return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), like, tree)
