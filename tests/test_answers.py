@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
+from hierax._base.json_values import arrays_by_path, tree_as_json
 from hierax._compile.fingerprint import fingerprint
 from hierax._run import answers
 from hierax._run.answers import verify
@@ -63,7 +64,7 @@ def test_trees_go_through_files(tmp_path):
         lower=lambda x, y, xi: sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(eqx.filter(y, eqx.is_array))),
         equalities=lambda x, y: {"sum": x["goal"] - x["other"][0]},
     )
-    content = {"x": {"goal": 0.5, "other": [0.5, 0.5]}, "y": answers._by_path(layer)}
+    content = {"x": {"goal": 0.5, "other": [0.5, 0.5]}, "y": tree_as_json(layer)}
     assert set(content["y"]) == {f"layers.{i}.{name}" for i in (0, 1) for name in ("weight", "bias")}
     content["multipliers"] = {"equalities": {"sum": 0.25}}
     (tmp_path / "given.json").write_text(json.dumps(content))
@@ -73,7 +74,7 @@ def test_trees_go_through_files(tmp_path):
     np.testing.assert_array_equal(given.y.layers[0].weight, layer.layers[0].weight)
     assert np.isfinite(problem.upper(given.x, given.y, None))
     with pytest.raises(hx.InputError, match="same path"):
-        answers._paths({"a.b": np.zeros(1), "a": {"b": np.zeros(1)}})
+        arrays_by_path({"a.b": np.zeros(1), "a": {"b": np.zeros(1)}})
 
 
 def test_claims_about_sampled_values_get_their_standard_error():

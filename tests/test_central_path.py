@@ -128,7 +128,9 @@ def test_descents_along_the_path_pass_kinks():
     direct, central, bottom = [], [], []
     endless = Work(1e9, Interrupt(), time.perf_counter())
     for seed in range(6):
-        space = Space.of(Float64Problem.of(jagged(seed), np.array([0.5]), np.full(30, 0.5), 64, 0), 3, 0)
+        space = Space.of(
+            Float64Problem.of(jagged(seed), np.array([0.5]), np.full(30, 0.5), 64, 0), 3, 0, 0, lambda: False
+        )
         scale = space.vectors.units.upper
         for start in (1, 2):
             first, _ = solved_below(space.vectors, space.xs[start], space.ys[start])

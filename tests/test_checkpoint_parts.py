@@ -15,6 +15,7 @@ from test_checkpoints import checkpoints, cut_at, equal, toy
 
 import hierax as hx
 from hierax._base.files import FolderLock, write_whole
+from hierax._base.json_values import versions
 from hierax._run import checkpoint_folder, notes
 from hierax._run.checkpoint_folder import Checkpoint, CheckpointFolder, read_checkpoint
 from hierax._run.host import Host
@@ -189,7 +190,7 @@ def test_chunks_of_steps_end_in_time_for_a_checkpoint(tmp_path, monkeypatch):
 
 def written(folder, records):
     place = CheckpointFolder(folder)
-    place.write(Checkpoint({}, checkpoint_folder.versions(), "", records))
+    place.write(Checkpoint({}, versions(), "", records))
     place.close()
     return folder / "checkpoint-00000001"
 

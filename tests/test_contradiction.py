@@ -53,7 +53,7 @@ def found_in(**parts):
         **parts,
     )
     setting = Float64Problem.of(problem, np.full(3, 0.3), np.full(3, 0.3), 64, 0)
-    return contradiction(Space.of(setting, 2, 0), Work(60.0, Interrupt(), time.perf_counter()))
+    return contradiction(Space.of(setting, 2, 0, 0, lambda: False), Work(60.0, Interrupt(), time.perf_counter()))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_re_iterable_restarts_in_order():
     np.testing.assert_array_equal(feeder.take(4, 5), cycle(XI, 3, 20).reshape(4, 5, BATCH, 2))
     np.testing.assert_array_equal(feeder.peek(), XI[23 % 11])
     assert loader.opened >= 3
-    assert feeder.batch == BATCH
+    assert len(feeder.peek()) == BATCH
 
 
 @pytest.mark.parametrize("prefetch", [1, 2, 16])

@@ -1,4 +1,7 @@
-"""Much data: solved and certified on all rows, where little is made of them on the way."""
+"""Much data: solved and certified on all rows, where little is made of them on the way.
+
+Unit tests of hierax._auto.auto.choose_route among them.
+"""
 
 import dataclasses
 

@@ -1,4 +1,7 @@
-"""The polishes of the small route: derivatives against differences, and what their lines say."""
+"""The polishes of the small route: derivatives against differences, and what their lines say.
+
+Unit tests of hierax._auto.polish.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +27,7 @@ def space():
         y_set=hx.Box(np.array([-2.0, -np.inf, -2.0]), np.array([2.0, np.inf, np.inf])),
     )
     setting = Float64Problem.of(problem, np.array([0.4, 0.3]), np.array([0.2, 0.1, 0.1]), 64, 0)
-    return Space.of(setting, 4, 0)
+    return Space.of(setting, 4, 0, 0, lambda: False)
 
 
 @pytest.mark.parametrize("cuts", [0, 2])

@@ -249,10 +249,10 @@ class ExactInner(AbstractInner):
         return self.solver.doubts(problem, x, y, samples.whole(problem.xi, key))
 
 
-def inner_of(solver: object, step: int = 0) -> AbstractInner:
-    """The inner solver behind SALVF's interface, with the sizes of an outer step."""
+def inner_of(solver: object, step: int | None = None) -> AbstractInner:
+    """The inner solver behind SALVF's interface, with the sizes of an outer step (None: as they are, staircases too)."""
     if isinstance(solver, SALM):
-        return SampledInner(solver.at(step))
+        return SampledInner(solver if step is None else solver.at(step))
     if isinstance(solver, AbstractLowerSolver):
         return ExactInner(solver)
     raise InputError(f"SALVF(inner): needs hx.SALM(), hx.Exact() or hx.Conic(), got {type(solver).__name__}.")

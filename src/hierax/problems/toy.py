@@ -68,8 +68,9 @@ def toy(
     """
     # An array, so that problems in other units share a compiled program:
     factors = np.array([scale_upper, scale_lower, scale_constraint, stretch])
-    if not (factors > 0).all():
-        raise InputError(f"scales and stretch are factors between units: they must be > 0, got {factors.tolist()}")
+    for name, factor in zip(("scale_upper", "scale_lower", "scale_constraint", "stretch"), factors, strict=True):
+        if not factor > 0:
+            raise InputError(f"{name}={factor:g}: is a factor between units and must be > 0")
 
     def upper(x: Array, y: Array, zeta: Array | None) -> Array:
         scale, _, _, t = jnp.asarray(factors, y.dtype)
