@@ -250,7 +250,7 @@ class ExactInner(AbstractInner):
 
 
 def inner_of(solver: object, step: int | None = None) -> AbstractInner:
-    """The inner solver behind SALVF's interface, with the sizes of an outer step (None: as they are, staircases too)."""
+    """The inner solver behind SALVF's interface, with the sizes of an outer step (None: staircases stay)."""
     if isinstance(solver, SALM):
         return SampledInner(solver if step is None else solver.at(step))
     if isinstance(solver, AbstractLowerSolver):
