@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._auto.constants import RELAXATIONS, ROUNDING, SQP_CHANGE, SQP_ITERATIONS
+from hierax._auto.constants import CLOSE, RELAXATIONS, ROUNDING, SQP_CHANGE, SQP_ITERATIONS
 from hierax._auto.session import Work
-from hierax._auto.space import Space
+from hierax._auto.space import Passed, Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
 from hierax._engine.vectors import Point
 
@@ -44,13 +44,30 @@ def kkt_polish(
 ) -> Point:
     """min F subject to the upper constraints, the lower level's KKT system with -mu_i row_i <= t, and the cuts.
 
-    t falls from stage to stage.
+    t falls from stage to stage. Where a polish is between two stages determines it: one that arrives where another
+    has been ends where that one did.
     """
-    system = _KktSystem(space, cuts)
+    system, way = _KktSystem(space, cuts), list[tuple[tuple[tuple[float, ...], int], np.ndarray]]()
     stop, u = Stop(SQP_ITERATIONS, ROUNDING if cuts else SQP_CHANGE, work), system.packed(start)
-    for t in relaxations:
-        u = slsqp(functools.partial(system.evaluate, t=t), u, system.bounds(), stop)
-    return system.unpacked(u)
+    for stage in range(len(relaxations) + 1):
+        if stage:
+            u = slsqp(functools.partial(system.evaluate, t=relaxations[stage - 1]), u, system.bounds(), stop)
+        way.append(((relaxations, stage), system.determining(u)))
+        known = _end_after(space.passed, *way[-1])
+        if known is not None:
+            break
+    end = system.unpacked(u) if known is None else known
+    if not work.passed:
+        space.passed.extend(Passed(stage, here, end) for stage, here in way)
+    return end
+
+
+def _end_after(passed: list[Passed], stage: tuple[tuple[float, ...], int], here: np.ndarray) -> Point | None:
+    """The end of a polish that was here after this stage; None where none was."""
+    for one in passed:
+        if one.stage == stage and one.here.shape == here.shape and np.max(np.abs(here - one.here)) <= CLOSE:
+            return one.end
+    return None
 
 
 def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float = np.inf) -> Point:
@@ -143,6 +160,13 @@ class _KktSystem:
     def unpacked(self, u: np.ndarray) -> Point:
         """The unknowns as a point."""
         return Point(*np.split(self._whole(u), [self.vectors.layout.nx, self.n]))
+
+    def determining(self, u: np.ndarray) -> np.ndarray:
+        """What determines how a polish goes on: the unknowns, and the values and slopes of the cuts."""
+        if not self.cuts:
+            return u
+        found = self.vectors.followed(u[: self.vectors.layout.nx], self.cuts.y, self.cuts.mu)
+        return np.concatenate([u, found.value, found.slope.ravel()])
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """The boxes around X and Y, and the multipliers' signs."""

@@ -35,7 +35,7 @@ from hierax._auto.feasibility import contradiction, feasible_points
 from hierax._auto.implicit import ImplicitDescent, central_descent, solved_below
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.session import Keeper, Mark, Result, Session
-from hierax._auto.space import Space
+from hierax._auto.space import Passed, Space
 from hierax._engine.follower import Total
 from hierax._engine.programs import unraveled
 from hierax._engine.scanning import lowest_on_lines, scan_points
@@ -57,6 +57,7 @@ class PieceRecord(NamedTuple):
     Attributes:
         result: what it returned.
         candidates: what it added to them.
+        passed: where its polishes went.
         records: what it reported, and
         marks: of these, for the session.
         evaluations: of the session, afterwards.
@@ -66,6 +67,7 @@ class PieceRecord(NamedTuple):
 
     result: Any
     candidates: list[Candidate]
+    passed: list[Passed]
     records: list[dict[str, float]]
     marks: list[Mark]
     evaluations: int
@@ -88,7 +90,7 @@ class Hunt(Keeper):
     """
 
     def __init__(self, space: Space, session: Session, show: Show = lambda done, record: None) -> None:
-        super().__init__(PieceRecord, Candidate, Point, Judgement)
+        super().__init__(PieceRecord, Candidate, Point, Judgement, Passed)
         self.space, self.vectors, self.session, self.work = space, space.vectors, session, session.work
         self._show = show
         self.firsts: list[Point] = []
@@ -98,7 +100,7 @@ class Hunt(Keeper):
         self.tried = 0
         self.at_kinks = self.over = False
         self.contradiction: str | None = None
-        self._begun = 0, 0  # candidates and marks before the present piece
+        self._begun = 0, 0, 0  # candidates, marks and polishes before the present piece
 
     def run(self, route: "Route") -> None:
         """Search after search, until one of them says that it is over, or the work has to end."""
@@ -160,17 +162,19 @@ class Hunt(Keeper):
     def begin(self) -> None:
         """A piece begins: what solvers remember from one solve to the next is dropped."""
         self.vectors.forget()
-        self._begun = len(self.candidates), len(self.session.marks)
+        self._begun = len(self.candidates), len(self.session.marks), len(self.space.passed)
 
     def record(self, result: Any) -> PieceRecord:
         """What a piece has left behind."""
-        candidates, marks = self._begun
-        added, known, session = self.candidates[candidates:], self.vectors.remembered(), self.session
-        return PieceRecord(result, added, session.records[marks:], session.marks[marks:], self.work.evaluations, *known)
+        candidates, marks, passed = self._begun
+        added = self.candidates[candidates:], self.space.passed[passed:]
+        told = self.session.records[marks:], self.session.marks[marks:]
+        return PieceRecord(result, *added, *told, self.work.evaluations, *self.vectors.remembered())
 
     def restore(self, record: PieceRecord) -> Any:
         """Take over a piece."""
         self.candidates.extend(record.candidates)
+        self.space.passed.extend(Passed((tuple(one.stage[0]), one.stage[1]), *one[1:]) for one in record.passed)
         for one, mark in zip(record.records, record.marks, strict=True):
             self.session.report(one, lambda: (None, None), again=True, mark=mark)
         self.work.evaluations = record.evaluations

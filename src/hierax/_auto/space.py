@@ -5,15 +5,30 @@ user chose.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import Programs, raveled
-from hierax._engine.vectors import Structure, VectorProblem
+from hierax._engine.vectors import Point, Structure, VectorProblem
 from hierax._lower.linear import Stop
 from hierax._math.scatter import unit_cube
+
+
+class Passed(NamedTuple):
+    """A point that a polish passed after a stage, and its end.
+
+    Attributes:
+        stage: the relaxations of the polish, and how many of them were done.
+        here: the unknowns there, and the values and slopes of its cuts.
+        end: of the polish.
+    """
+
+    stage: tuple[tuple[float, ...], int]
+    here: np.ndarray
+    end: Point
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +41,7 @@ class Space:
         ys: starts of y.
         structure: which constraints are mere bounds.
         further: starts (x, y) for a search whose first ones end in many places.
+        passed: where polishes went, so that none is run twice.
     """
 
     vectors: VectorProblem
@@ -33,6 +49,7 @@ class Space:
     ys: np.ndarray
     structure: Structure
     further: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+    passed: list[Passed] = dataclasses.field(default_factory=list)
 
     @staticmethod
     def of(problem: Float64Problem, starts: int, seed: int, further: int, stop: Stop) -> "Space":
