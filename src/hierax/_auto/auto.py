@@ -58,8 +58,8 @@ class Auto(AbstractSolver):
             these two; "implicit": descents without matrices, for convex lower levels that are too large for
             them; "large": SALVF in stages, for streams, networks, and where nothing else is possible. None: by form and
             size of the problem.
-        seconds: time limit, compilation included; None: 120. Searches are bounded by work; where the limit
-            ends one, status and log say so.
+        seconds: time limit, compilation included; None: 30 on the small route, 60 on the penalty and the average route,
+            else 120. Searches are bounded by work; where the limit ends one, status and log say so.
         tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
         starts: how many, the given one first; None: 16, on the implicit route 1, on the large route 8 for small
             problems and 1 for others.
@@ -140,10 +140,11 @@ class Auto(AbstractSolver):
     ) -> Solution:
         """The solution by a route."""
         starts = {"small": STARTS, "penalty": STARTS, "implicit": 1}
+        seconds = {"small": SECONDS / 4, "penalty": SECONDS / 2, "average": SECONDS / 2}
         auto = dataclasses.replace(
             self,
             route=route,
-            seconds=self.seconds or SECONDS,
+            seconds=self.seconds or seconds.get(route, SECONDS),
             starts=self.starts or starts.get(route),
         )
         session = Session(prepared, auto, seed, call, interrupt)
