@@ -132,7 +132,8 @@ MOST_CUTS = 3
 """Cuts one after another from one start; twice as many polishes. Prototype."""
 
 NEARBY = 0.3
-"""Distance, in lengths of x, within which rows that change sides are told to the search on a piece. Not measured."""
+"""Distance, in lengths of x, at which F is looked at beside the best point, and within which rows that change sides are
+told to the search on a piece. Dempe1992b has an inflection at x = 1, where the KKT polish stops. Not measured."""
 
 # -- sample averages --------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from hierax._auto.constants import (
     LIKELY_NEW,
     MOST_CUTS,
     MUCH_LESS,
+    NEARBY,
     NEGLIGIBLE,
     RELAXATIONS,
     ROUNDING,
@@ -484,6 +485,26 @@ def _lower_along_lines(hunt: Hunt, best: Candidate) -> Point | None:
     return found
 
 
+def aside(hunt: Hunt) -> None:
+    """Both sides of the best point, where F may have an inflection."""
+
+    def look() -> None:
+        best = select(hunt.candidates)
+        if best is None:
+            return
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], hunt.vectors.layout.nx)
+        for side in (NEARBY, -NEARBY):
+            x = np.clip(best.point.x + side * signs, *hunt.vectors.x_limits)
+            first, status = solved_below(hunt.vectors, x, best.point.y)
+            if status != SOLVED or hunt.work.passed:
+                continue
+            values = hunt.vectors.values(*first)
+            if values.upper < best.upper and hunt.vectors.violation(first.x, first.y, values) <= CLOSE:
+                search_below_values(hunt, first, best.start)
+
+    hunt.piece("aside", look)
+
+
 def further_starts(hunt: Hunt) -> None:
     """Further starts, as long as one of them may well end somewhere new."""
 
@@ -583,6 +604,7 @@ ROUTES: dict[str, Route] = {
         (always, kkt_searches),
         (always, value_searches),
         (always, along_lines),
+        (always, aside),
         (always, further_starts),
     ),
     "penalty": (
