@@ -34,6 +34,7 @@ from hierax._auto.constants import (
 )
 from hierax._auto.feasibility import contradiction, feasible_points
 from hierax._auto.implicit import ImplicitDescent, central_descent, solved_below
+from hierax._auto.penalty import penalised
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.session import Keeper, Mark, Result, Session
 from hierax._auto.space import Passed, Space
@@ -353,8 +354,9 @@ def _solved_and_descended(hunt: Hunt, x: np.ndarray, y: np.ndarray, number: int)
 
 def _descents_agree(hunt: Hunt) -> bool:
     """Whether enough descents have ended at the lowest F that was found."""
-    ends = np.array([candidate.upper for candidate in hunt.accepted])
-    return bool(ends.size and np.sum(ends - ends.min() <= NEGLIGIBLE * (1 + abs(ends.min()))) >= AGREEING_DESCENTS)
+    lowest = min((candidate.upper for candidate in hunt.accepted), default=np.inf)
+    low = lowest + NEGLIGIBLE * (1 + abs(lowest))
+    return len({candidate.start for candidate in hunt.accepted if candidate.upper <= low}) >= AGREEING_DESCENTS
 
 
 def descents_alone(hunt: Hunt) -> None:
@@ -520,6 +522,21 @@ def further_starts(hunt: Hunt) -> None:
         hunt.show(number + 1)
 
 
+def penalised_descents(hunt: Hunt) -> None:
+    """Descents with the value function as a penalty, until several have ended at the lowest F."""
+
+    def search(x: np.ndarray, y: np.ndarray, number: int) -> None:
+        for point in penalised(hunt.space, hunt.work, x, y):
+            hunt.add(point, number)
+
+    for number, (x, y) in enumerate(zip(hunt.space.xs, hunt.space.ys, strict=True)):
+        if number and (hunt.work.passed or _descents_agree(hunt)):
+            return
+        hunt.piece(f"penalty {number}", search, x, y, number)
+        hunt.descended.append(number)
+        hunt.show(number + 1)
+
+
 def polishes_instead(hunt: Hunt) -> None:
     """Both kinds of polishes from all starts; of problems that are too large for SLSQP, none."""
     if _dense(hunt):
@@ -610,6 +627,7 @@ ROUTES: dict[str, Route] = {
     "penalty": (
         (looks_convex, descents_in_turn),
         (not_convex, proof_of_contradiction),
+        (not_convex, penalised_descents),
         (no_feasible_y, descents_where_feasible),
         (held_by_kinks, central_descents),
         (nowhere_yet, polishes_instead),
