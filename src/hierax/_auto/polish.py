@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._auto.constants import CLOSE, RELAXATIONS, ROUNDING, SQP_CHANGE, SQP_ITERATIONS
+from hierax._auto.constants import CLOSE, MUCH_LESS, RELAXATIONS, ROUNDING, SQP_CHANGE, SQP_ITERATIONS
 from hierax._auto.session import Work
 from hierax._auto.space import Passed, Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
@@ -88,7 +88,7 @@ def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float
     limits = vectors.x_limits, vectors.y_limits
     bounds = np.concatenate([s.low for s in limits]), np.concatenate([s.high for s in limits])
     u, stop = np.concatenate([start.x, start.y]), Stop(SQP_ITERATIONS // 2, ROUNDING, work)
-    for slack in RELAXATIONS:
+    for slack in (max(MUCH_LESS * t, RELAXATIONS[-1]) for t in RELAXATIONS):
         u = slsqp(functools.partial(evaluate, slack=slack), u, bounds, stop)
         if vectors.values(u[:nx], u[nx:], no_multipliers).upper > beat:
             break

@@ -46,7 +46,7 @@ from hierax._judge.point import Judgement
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.progress import Show
 
-LAST_RELAXATIONS = tuple(MUCH_LESS * t for t in RELAXATIONS)  # of the last polish, from the best point
+LAST_RELAXATIONS = tuple(MUCH_LESS * t for t in RELAXATIONS)  # of polishes from the best point
 
 
 class NoRoute(Exception):
