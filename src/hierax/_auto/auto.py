@@ -56,8 +56,8 @@ class Auto(AbstractSolver):
             problems of up to about a hundred variables and constraints; "penalty": descents, or where the
             lower level is not convex the value function as a penalty, for larger deterministic ones; "average":
             averages of samples, solved by these two; "implicit": descents without matrices, for convex lower levels
-            that are too large for them; "large": SALVF in stages, for streams, networks, and where nothing else is possible. None: by form and
-            size of the problem.
+            that are too large for them; "large": SALVF in stages, for streams, networks, and where nothing else is
+            possible. None: by form and size of the problem.
         seconds: time limit, compilation included; None: 30 on the small route, 60 on the penalty and the average route,
             else 120. Searches are bounded by work; where the limit ends one, status and log say so.
         tol: relative tolerance of the certificate: `converged` is said where it says yes at this one.
