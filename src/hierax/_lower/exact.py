@@ -374,7 +374,7 @@ def _newton_step(level: Level, state: State, newton: Newton) -> State:
 
     slope, curved, here = jax.linearize(derivative, state.v, has_aux=True)
     direction, failed = newton(curved, slope, state.damping, state.phi.units, state.v)
-    v, stuck = armijo(value, state.v, here, direction, jnp.vdot(slope, direction))
+    v, stuck = armijo(value, state.v, here, direction, jnp.vdot(slope, direction), state.status == RUNNING)
     damping = jnp.where(failed, jnp.maximum(10 * state.damping, 1e-8), 0.1 * state.damping)
     return state._replace(v=v, steps=state.steps + 1, stuck=stuck, damping=damping)
 

@@ -72,13 +72,15 @@ def armijo(
     here: tuple[Scalar, Scalar],
     direction: Vector,
     slope: Scalar,
+    wanted: Bool[Array, ""] | bool = True,
 ) -> tuple[Vector, Bool[Array, ""]]:
     """The point after the first of the steps 1, 1/2, 1/4, ... that lowers the function enough, and whether none did.
 
     `here` is the function at v: its value, and the size of what it was summed from. Close to the minimum the values are
     too blunt to judge by, as their last digits are noise. Where they differ by less than half their digits the slope
     after the step decides (Hager and Zhang's approximate rule: both rules agree for quadratic functions). A value that
-    is not a number never passes.
+    is not a number never passes. Where nothing is `wanted` no step is looked for: of many starts in one batch those
+    that are done would take all of the halvings while others go on.
     """
     noise = jnp.sqrt(jnp.finfo(v.dtype).eps) * here[1]
 
@@ -86,7 +88,7 @@ def armijo(
         length, reached, after = carry
         lower = reached <= here[0] + ARMIJO * length * slope
         flatter = (reached <= here[0] + noise) & (after <= (2 * ARMIJO - 1) * slope)
-        return ~(lower | flatter) & (length > SHORTEST_STEP)
+        return ~(lower | flatter) & (length > SHORTEST_STEP) & wanted
 
     def halve(carry: tuple[Scalar, Scalar, Scalar]) -> tuple[Scalar, Scalar, Scalar]:
         length = 0.5 * carry[0]
