@@ -271,7 +271,6 @@ def test_the_certificate_objects_to_other_weights(cleaner):
     assert wrong.certificate_.verdict(1e-3) == "no"
 
 
-@pytest.mark.slow  # test_the_certificate_agrees_and_is_kept, of a lower level without constraints, stays
 def test_the_certificate_of_a_machine():
     svc = BilevelSVC(cv=None, random_state=0).fit(*SMALL)
     assert svc.certificate_.verdict(1e-3) == "yes", svc.certificate_

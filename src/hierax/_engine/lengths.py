@@ -196,13 +196,16 @@ def _rough_units(programs: Programs, lengths: np.ndarray, x: np.ndarray, y: np.n
     plain = programs.raw._replace(
         x=unraveled(programs.trees.x, lengths[:nx]), y=unraveled(programs.trees.y, lengths[nx:])
     )
-    at = programs.trees, plain, x / lengths[:nx], y / lengths[nx:]
-    upper, lower, rows, above = programs.setting.run("sizes", _sizes_along, *at, quick=True)
+    at = x / lengths[:nx], y / lengths[nx:]
+    if programs.hand is not None:
+        upper, lower, rows, above = programs.hand.in_units(layout, plain).sizes(*at)
+    else:
+        upper, lower, rows, above = programs.setting.run("sizes", _sizes_along, programs.trees, plain, *at, quick=True)
     own, equal = rows[~layout.face], layout.equal[~layout.face]
     raw = programs.raw.rows
     return plain._replace(
-        upper=Scale(np.asarray(_typical([float(upper[1])])), upper[0]),
-        lower=Scale(np.asarray(_typical([float(lower[1])])), lower[0]),
+        upper=Scale(np.asarray(_typical([float(upper[1])])), np.asarray(upper[0])),
+        lower=Scale(np.asarray(_typical([float(lower[1])])), np.asarray(lower[0])),
         rows=RowUnits(
             unraveled(raw.constraints, own[~equal]),
             unraveled(raw.equalities, own[equal]),

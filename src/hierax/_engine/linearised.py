@@ -27,10 +27,8 @@ MAX_DENSE = 600  # entries of y, up to which singular values of its matrices are
 CUT = 0.05  # difference in G, in units, up to which other local solutions of the lower level are in the way
 APART = 1e-3  # distance, in lengths, of different solutions
 MAX_SYSTEMS = 50  # systems by products for the response to x: entries of x, or rows, whichever are fewer
-MAX_COUPLED, MAX_NUMBERS = (
-    1000,
-    20_000_000,
-)  # active rows that are no bounds whose independence is looked at by products
+MAX_COUPLED, MAX_NUMBERS = 1000, 20_000_000  # active rows whose independence is looked at by products, and their size
+MAX_MIXED = 4_000_000  # numbers of the derivatives in x: with 16 million they took 15 of a certificate's 19 CPU s
 
 
 class Slopes(NamedTuple):
@@ -92,7 +90,7 @@ class Linearised:
     def mixed(self) -> np.ndarray | None:
         """The derivatives in x of the gradient of L in y, then of the rows; None where x has too many entries."""
         by_factors = isinstance(self.matrices, Matrices)
-        most = MAX_NUMBERS // max(self.point.y.size, 1) if by_factors else MAX_SYSTEMS
+        most = MAX_MIXED // max(self.point.y.size, 1) if by_factors else MAX_SYSTEMS
         if self.vectors.programs.large and self.vectors.layout.nx > most:
             return None
         return self.vectors.functions.mixed(*self.point)

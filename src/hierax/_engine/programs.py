@@ -8,7 +8,7 @@ solved from many starts. Where matrices do not fit (`large`) neither the table n
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.flatten_util
@@ -25,6 +25,9 @@ from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import level_at
 from hierax._problem import sets
 from hierax._problem.problem import Problem
+
+if TYPE_CHECKING:
+    from hierax._engine.by_hand import HandMade
 
 BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all derivatives is as quick as anything
 BLOCK = 16  # tangents through much data at a time
@@ -113,10 +116,13 @@ class Layout(NamedTuple):
 
 
 class Programs:
-    """The compiled problem in the user's units: what all `VectorProblem`s of a setting share."""
+    """The compiled problem in the user's units: what all `VectorProblem`s of a setting share.
 
-    def __init__(self, setting: Float64Problem) -> None:
-        self.setting = setting
+    Where the same problem is there by `hand`, nothing is compiled.
+    """
+
+    def __init__(self, setting: Float64Problem, hand: "HandMade | None" = None) -> None:
+        self.setting, self.hand = setting, hand
         self.layout = layout = setting.once("places", lambda: layout_in(setting))
         self.trees = Trees(setting.x, setting.y)
         self.raw = raw_units(setting)
@@ -154,18 +160,24 @@ class Programs:
         """All functions in the user's units, without multipliers."""
         if self.by_table:
             return self.at(x, y)[0]
-        return self.layout.cut(self.values(self.trees, self.raw, x, y, np.zeros(self.layout.rows)))
+        return self.values_in(self.raw, x, y, np.zeros(self.layout.rows))
+
+    def values_in(self, units: Units, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+        """All functions in units."""
+        if self.hand is not None:
+            return self.hand.in_units(self.layout, units).values(x, y, mu)
+        return self.layout.cut(self.values(self.trees, units, x, y, mu))
 
     @functools.cached_property
     def large(self) -> bool:
-        """Whether the matrices of the problem are too large to be formed."""
+        """Whether the matrices of the problem are too large to be formed, or are there by hand."""
         ny, rows = self.layout.ny, self.layout.rows
-        return ny + min(rows, ny) > MAX_ORDER or self.layout.nx > MAX_ORDER
+        return self.hand is not None or ny + min(rows, ny) > MAX_ORDER or self.layout.nx > MAX_ORDER
 
     @property
     def by_table(self) -> bool:
         """Whether the problem is so small that nothing less than the table is worth a program of its own."""
-        return self.little_data and self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
+        return self.hand is None and self.little_data and self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
 
     @functools.cached_property
     def slopes(self) -> HostProgram:

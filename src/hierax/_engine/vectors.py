@@ -162,6 +162,8 @@ class VectorProblem:
     @functools.cached_property
     def bent(self) -> str | None:
         """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
+        if self.programs.hand is not None:
+            return None
         if self.programs.large:
             setting = self.programs.setting
             return not_convex(setting, setting.y, self._seed)
@@ -209,8 +211,7 @@ class VectorProblem:
         """Values alone, at the nearest point of X and Y."""
         if self.programs.by_table:
             return self.layout.cut(self.table(np.concatenate([x, y, mu]))[:, 0])
-        numbers = self.programs.values(self.programs.trees, self.units, *self.landed(x, y), mu)
-        return self.layout.cut(numbers)
+        return self.programs.values_in(self.units, *self.landed(x, y), mu)
 
     def branches(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None) -> Branches:
         """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all.
@@ -271,6 +272,8 @@ class VectorProblem:
     @functools.cached_property
     def _follower(self) -> Follower:
         functions: Functions
+        if self.programs.hand is not None:
+            return Follower(self.programs.hand.in_units(self.layout, self.units), self.layout, self._landed_y, False)
         if self.programs.by_table:
             functions = FromTable(self.layout, self.table.raw, self._from_afar)
         elif self.programs.large:

@@ -168,7 +168,7 @@ def _notes(at: Linearised, gains: list[tuple[float, Gain]], scale: float, names:
 def _notes_of_large(at: Linearised, gains: list[tuple[float, Gain]], scale: float) -> dict[str, str]:
     """Why the gain is not known where matrices do not fit."""
     first = gains[0][1]
-    if np.isnan(first.uphill):
+    if np.isnan(first.uphill) and np.isnan(first.decrease):
         text = "the adjoint system was not solved by MINRES: y*(x) may not be unique, or is badly conditioned"
         return {"hypergradient_norm": text, "gains": text}
     narrow = [_stated(kink, one, scale) for kink, one in gains if kink <= WIDEST_BOUNDED]
@@ -180,5 +180,5 @@ def _notes_of_large(at: Linearised, gains: list[tuple[float, Gain]], scale: floa
         why = f"which rows change sides near x was not computed (more than {MAX_SYSTEMS} systems)"
     else:
         why = "rows that change sides near x leave it open"
-    slope = first.uphill / scale if scale > 0 else 0.0
+    slope = np.nan_to_num(first.uphill, nan=first.decrease) / scale if scale > 0 else 0.0
     return {"gains": f"{why}; without them a length of x gains at most {slope:.2g} of what F changes"}

@@ -25,6 +25,7 @@ TESTS = ("violation", "gap", "stationarity")
 Verdict = Literal["yes", "no", "unknown"]
 
 SHOWN_TOLERANCE = 1e-4  # of the verdict that `print` shows: that of `Auto`
+DEFAULT_TOLERANCE = 1e-3  # of the verdict that is asked for without one
 
 
 class Objection(NamedTuple):
@@ -59,6 +60,7 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
         samples: how many fresh samples that were.
         unvarying: the sources whose fresh samples were all alike, so that their noise is not known.
         notes: by the name of a number, why it is None or what to know about it.
+        own_tol: the tolerance to which the point was computed, where that is known; where a call gives none, it counts.
 
     Examples:
         >>> import hierax as hx
@@ -78,12 +80,14 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
     samples: int = 0
     unvarying: tuple[str, ...] = ()
     notes: dict[str, str] = dataclasses.field(default_factory=dict)
+    own_tol: float | None = None
 
-    def verdict(self, tol: float = 1e-3, **limits: float | None) -> Verdict:
+    def verdict(self, tol: float | None = None, **limits: float | None) -> Verdict:
         """Whether the point solves the problem locally, up to tolerances: "yes", "no", or "unknown".
 
-        `tol` is relative to the problem's own units. "no": a test fails, and with samples by more than two standard
-        errors (of normal noise, 95 %). "unknown": a test could not be decided; `reasons` says what would settle it.
+        `tol` is relative to the problem's own units (None: `own_tol`, or 1e-3). "no": a test fails, and with samples by
+        more than two standard errors (of normal noise, 95 %). "unknown": a test could not be decided; `reasons` says
+        what would settle it.
         `violation=`, `gap=` and `stationarity=` give a test a tolerance of its own; `math.inf` leaves it out.
         """
         objections = self._objections(tol, **limits)
@@ -91,16 +95,16 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
             return "no"
         return "unknown" if objections else "yes"
 
-    def ok(self, tol: float = 1e-3, **limits: float | None) -> bool:
+    def ok(self, tol: float | None = None, **limits: float | None) -> bool:
         """Whether the verdict is "yes"."""
         return self.verdict(tol, **limits) == "yes"
 
-    def reasons(self, tol: float = 1e-3, **limits: float | None) -> list[str]:
+    def reasons(self, tol: float | None = None, **limits: float | None) -> list[str]:
         """Why it is not "yes": one sentence per test that fails, then per test that is not decided."""
         objections = sorted(self._objections(tol, **limits), key=lambda objection: not objection.sure)
         return [objection.text for objection in objections]
 
-    def refuted(self, tol: float = 1e-3, **limits: float | None) -> bool:
+    def refuted(self, tol: float | None = None, **limits: float | None) -> bool:
         """Whether the verdict is "no"."""
         return self.verdict(tol, **limits) == "no"
 
@@ -126,8 +130,9 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
         level = [look for look in looks if look.step >= STEPS[0] and abs(look.change) <= self.rounding]
         return min(level, key=lambda look: abs(look.change), default=None)
 
-    def _objections(self, tol: float, **limits: float | None) -> list[Objection]:
+    def _objections(self, tol: float | None, **limits: float | None) -> list[Objection]:
         """The tests that are not passed."""
+        tol = (self.own_tol or DEFAULT_TOLERANCE) if tol is None else tol
         unknown = set(limits) - {"violation", "gap", "stationarity"}
         if unknown:
             raise InputError(f"{sorted(unknown)[0]}: unknown; the tests are violation, gap and stationarity.")
@@ -252,7 +257,8 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
     def __repr__(self) -> str:
         names = ("max_violation", "lower_gap", "distance", "kkt_residual", "hypergradient_norm", "stationarity")
         numbers = [f"{name}={_number(getattr(self, name))}" for name in names]
-        return f"Certificate({', '.join(numbers)}, verdict({SHOWN_TOLERANCE:g})={self.verdict(SHOWN_TOLERANCE)!r})"
+        tol = self.own_tol or SHOWN_TOLERANCE
+        return f"Certificate({', '.join(numbers)}, verdict({tol:g})={self.verdict(tol)!r})"
 
     def __str__(self) -> str:
         return text_table(f"Certificate at x = {shown(self.x)}, y = {shown(self.y)}", self._rows())
@@ -262,8 +268,8 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
         return notebook_table(f"Certificate at x = {shown(self.x)}, y = {shown(self.y)}", self._rows())
 
     def _rows(self) -> list[tuple[str, str, str]]:
-        value = float(self.reference.value)
-        gained = self.gain(SHOWN_TOLERANCE)
+        value, tol = float(self.reference.value), self.own_tol or SHOWN_TOLERANCE
+        gained = self.gain(tol)
         share = "-" if math.isnan(gained) or not self.upper_scale else f"{gained / self.upper_scale:.3g}"
         margin = f"{self.margin:.2g} lengths of y" if self.margin is not None and self.margin < math.inf else "no row"
         meaning = {
@@ -297,10 +303,8 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
         rows.append(("reference solver", "", f"{MEANING[int(self.reference.status)]}; {self.data}"))
         if "lengths" in self.notes:
             rows.append(("lengths", "", self.notes["lengths"]))
-        reasons = self.reasons(SHOWN_TOLERANCE)
-        rows.append(
-            (f"verdict at tol {SHOWN_TOLERANCE:g}", self.verdict(SHOWN_TOLERANCE), reasons[0] if reasons else "")
-        )
+        reasons = self.reasons(tol)
+        rows.append((f"verdict at tol {tol:g}", self.verdict(tol), reasons[0] if reasons else ""))
         return rows + [("", "", reason) for reason in reasons[1:]]
 
 

@@ -14,6 +14,7 @@ from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.text import numbers_of
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
+from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.above import above
 from hierax._judge.below import below, lower_solution, reference
@@ -121,11 +122,12 @@ def certificate_in(
     stop: Stop = lambda: False,
     lengths: tuple[PyTree, PyTree] | None = None,
     training: Retraining | None = None,
+    hand: HandMade | None = None,
 ) -> Certificate:
     """The certificate of the setting's point: `certify` for whoever judges many points of one problem.
 
     Where `stop` says so, tests that are left are not made, and the verdict says which. `training` is how the lower
-    level is trained where it is not solved.
+    level is trained where it is not solved; `hand` is the same problem by hand.
     """
     given = None if multipliers is None else _fitting(setting, multipliers)
     most = None if lengths is None else _fitting_lengths(setting, lengths)
@@ -135,7 +137,7 @@ def certificate_in(
         with one_blas_thread:
             parts = [
                 of_psi(setting, lower or Exact(), state),
-                *_inspected(setting, lower, given, seed, stop, most),
+                *_inspected(Inspection(setting, seed, stop, most, hand), lower, given),
             ]
     numbers: dict[str, PyTree] = {}
     notes: dict[str, str] = {}
@@ -156,17 +158,9 @@ def certificate_in(
     )
 
 
-def _inspected(
-    setting: Float64Problem,
-    lower: AbstractLowerSolver | None,
-    given: Multipliers | None,
-    seed: int,
-    stop: Stop,
-    most: tuple[np.ndarray, np.ndarray] | None,
-) -> list[Fields]:
+def _inspected(look: Inspection, lower: AbstractLowerSolver | None, given: Multipliers | None) -> list[Fields]:
     """Everything about a point whose lower level is solved."""
-    look = Inspection(setting, seed, stop, most)
-    at = reference(look, lower)
+    setting, at = look.setting, reference(look, lower)
     found, status, branches = lower_solution(look, at.best, at.status), at.status, at.branches
     parts = [Fields({"reference": found}, {}), look.feasibility(row_names(found)), look.units()]
     if look.vectors.bent is not None or branches.different_values() > 1:

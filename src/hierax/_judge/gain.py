@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.lazy import lazy
+from hierax._engine.by_hand import HandMadeInUnits
 from hierax._engine.follower import FromLarge
 from hierax._engine.linearised import STIFF, Linearised
 from hierax._lower.linear import Matrices, gradients
@@ -151,7 +152,7 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
         return np.nan
     found, functions = adjoint_slopes(at, at.active | weak), at.vectors.functions
     loose = at.matrices.system(at.active & ~weak)
-    assert isinstance(functions, FromLarge)
+    assert isinstance(functions, FromLarge | HandMadeInUnits)
     least = SAFE * functions.least_curvature(*at.point, ~loose.bounded)
     _, moves = held.solve(-at.mixed[: at.point.y.size], -at.mixed[at.point.y.size :])
     if found is None or not least > FLAT or not np.isfinite(moves).all():

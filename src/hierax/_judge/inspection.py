@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.text import entries
+from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import Programs, raveled, unraveled
@@ -57,11 +58,16 @@ class Inspection:
     """A setting's point in units."""
 
     def __init__(
-        self, setting: Float64Problem, seed: int, stop: Stop, most: tuple[np.ndarray, np.ndarray] | None
+        self,
+        setting: Float64Problem,
+        seed: int,
+        stop: Stop,
+        most: tuple[np.ndarray, np.ndarray] | None,
+        hand: HandMade | None = None,
     ) -> None:
-        """`most`: lengths of x and y that are known from elsewhere, such as a run's (see `lengths_of`)."""
+        """`most`: lengths of x and y that are known from elsewhere, such as a run's; `hand`: the problem by hand."""
         self.setting, self.seed, self.stop = setting, seed, stop
-        self.programs = programs = Programs(setting)
+        self.programs = programs = Programs(setting, hand)
         self.x, self.y = raveled(setting.x), raveled(setting.y)
         inside = programs.landed(self.x, self.y)
         self.lengths, self._own_lengths = lengths_at(programs, *inside, most, None)

@@ -1,5 +1,6 @@
 """What the estimators share: checks of what `fit` is given, the certificate, the warning of an unfinished tuning."""
 
+import dataclasses
 import warnings
 from typing import NamedTuple
 
@@ -11,9 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
+from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.certificate import Certificate
-from hierax._judge.certifying import certify
+from hierax._judge.certifying import certificate_in, certify
+from hierax.estimators._by_hand import LinearByHand
 from hierax.estimators._parts import Parts, folds, held_out, kept
 from hierax.estimators._statement import Stated, stated
 
@@ -51,11 +55,20 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def certificate_(self) -> Certificate:
-        """`hierax.certify` of the tuned point: made when it is first asked for (seconds to minutes), then kept."""
+        """The certificate of the tuned point, at the estimator's `tol`: made when it is first asked for, then kept."""
         check_is_fitted(self)
         if "_certificate" not in self.__dict__:
-            self._certificate = certify(*self.stated_)
+            self._certificate = self._certified()
         return self._certificate
+
+    def _certified(self) -> Certificate:
+        """The certificate; of linear classifiers by derivatives that are written by hand."""
+        if self._kept["kind"] == "linear":
+            setting = Float64Problem.of(*self.stated_, FRESH_SAMPLES, 0)
+            found = certificate_in(setting, hand=LinearByHand(self._kept))
+        else:
+            found = certify(*self.stated_)
+        return dataclasses.replace(found, own_tol=getattr(self, "tol", None))
 
     def _given(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Given:
         """What `fit` was given; sets `classes_` and forgets what an earlier `fit` has left."""

@@ -67,7 +67,7 @@ JUDGES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-class _Fold(NamedTuple):
+class Fold(NamedTuple):
     """Rows with their labels as signs, one array per class (k, n, d), and what each row counts."""
 
     train: np.ndarray
@@ -77,16 +77,22 @@ class _Fold(NamedTuple):
     shares: np.ndarray
 
 
-def _linear(kept: Kept) -> Stated:
-    """x: the logarithm of the cost and an entry per training row; y: per fold the planes and, with the hinge, slack."""
-    weighing = Weighing(*kept["weighing"])
+def folds_of(kept: Kept) -> list[Fold]:
+    """The rows of every fold."""
     rows, signs, counts = kept["rows"], kept["signs"], kept["counts"]
-    tuned = kept["train"].any(axis=0)
-    place = np.cumsum(tuned) - 1
+    place = np.cumsum(kept["train"].any(axis=0)) - 1
     folds = []
     for f, (train, shares) in enumerate(zip(kept["train"], kept["shares"], strict=True)):
         every = signs.T[:, :, None] * rows[f % len(rows)]
-        folds.append(_Fold(every[:, train], counts[train], place[train], every[:, shares > 0], shares[shares > 0]))
+        folds.append(Fold(every[:, train], counts[train], place[train], every[:, shares > 0], shares[shares > 0]))
+    return folds
+
+
+def _linear(kept: Kept) -> Stated:
+    """x: the logarithm of the cost and an entry per training row; y: per fold the planes and, with the hinge, slack."""
+    weighing, counts = Weighing(*kept["weighing"]), kept["counts"]
+    tuned = kept["train"].any(axis=0)
+    folds = folds_of(kept)
     prices = weighing.penalty * counts[tuned] / kept["judged"]
     hinge = kept["loss"] == "squared_hinge"
     start = weighing.start
