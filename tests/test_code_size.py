@@ -1,7 +1,8 @@
-"""tools/code_size.py: exact counts of a small made-up tree, and of the files that a call visits."""
+"""Tools that count: tools/code_size.py on a small made-up tree and the files that a call visits; tools/rooms.py."""
 
 import importlib.util
 import json
+import runpy
 import subprocess
 import sys
 import threading
@@ -169,3 +170,10 @@ def test_json_and_the_comparison_with_it(tree: Path) -> None:
     assert rows["classes over 15 methods"] == ["1", "0"]
     assert rows["hierax/_engine, code lines"] == ["41", "25"]
     assert "hierax_lab/bench" in printed()
+
+
+def test_the_page_of_rooms_says_what_the_modules_say():
+    rooms = runpy.run_path(str(TOOL.with_name("rooms.py")))
+    page = rooms["PAGE"].read_text("utf-8")
+    assert page == rooms["written"](page), "run python tools/rooms.py"
+    assert "| follower | " in page and page.count("\n### ") >= 17
