@@ -101,3 +101,18 @@ def test_averages_need_a_sampler():
     )
     with pytest.raises(hx.InputError, match="Sampler"):
         hx.solve(problem, 0.5, 0.5, hx.Auto(route="average"))
+
+
+def test_what_samples_cannot_tell_is_no_objection():
+    """An upper constraint holds up to the noise of y*, and the answer has the noise of its own samples too."""
+    noisy = hx.Problem(
+        upper=lambda x, y, zeta: (x - 3.0) ** 2 + y**2,
+        lower=lambda x, y, xi: jnp.mean((y - x - xi) ** 2),
+        upper_constraints=lambda x, y: y - 1.0,
+        x_set=hx.Box(-4.0, 4.0),
+        y_set=hx.Box(-9.0, 9.0),
+        xi=hx.Sampler(lambda key, n: jax.random.normal(key, (n,))),
+    )
+    found = hx.solve(noisy, 0.0, 0.0, hx.Auto(samples=9000, starts=2))
+    assert found.status.name == "unproved" and found.certificate.verdict() == "unknown", found.status
+    assert abs(found.x - 1.0) < 4 / 1024**0.5 and found.certificate.own_tol == found.method.tol

@@ -25,6 +25,7 @@ from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_number
 from hierax._base.trees import size
+from hierax._engine.programs import SIDE_BY_SIDE_NUMBERS
 from hierax._engine.segments import not_convex
 from hierax._judge.inspection import fits
 from hierax._judge.retraining import is_trained
@@ -183,7 +184,8 @@ def choose_route(prepared: Prepared, seed: int, unlimited: bool) -> tuple[Route,
         return "average", f"{only}: averages of them are solved, and judged on others; {text}"
     if sampled:
         whole = " and ".join(f"{name}: {_whole(getattr(prepared.problem, name))}" for name in sampled)
-        route = "penalty" if much and route == "small" else route
+        if any(count is not None and count > SIDE_BY_SIDE_NUMBERS for count in known):
+            route = "penalty" if route == "small" else route  # one start after another, the given one first
         return route, f"{whole}, solved on all of it, samples are not needed; {text}"
     return route, f"deterministic, {text}"
 

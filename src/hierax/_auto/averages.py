@@ -16,12 +16,13 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from hierax._auto.constants import AVERAGE_GROWTH, MOST_SAMPLES, STARTS, WHOLE_DATA
 from hierax._auto.deterministic import ENDED, run_deterministic, status_of
-from hierax._auto.session import AnswerKeeper, Keeper, Session
+from hierax._auto.session import AnswerKeeper, Keeper, Session, judged_at
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt
 from hierax._base.text import numbers_of
 from hierax._base.trees import size
 from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.programs import SIDE_BY_SIDE_NUMBERS
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
 from hierax._problem.problem import Problem
@@ -32,6 +33,7 @@ from hierax._run.solution import Counts, Solution, with_certificate
 if TYPE_CHECKING:
     from hierax._auto.auto import Route
 
+OF_THE_ANSWER = ("kkt_residual_se", "lower_gap_se", "distance_se", "gain_se", "hypergradient_norm_se")
 FIRST_AVERAGE = FRESH_SAMPLES // AVERAGE_GROWTH  # samples
 
 
@@ -80,7 +82,9 @@ class _Rounds:
         """One round; whether it is the last."""
         name, session = f"{samples} samples", self.session
         starts = session.auto.starts or STARTS if not self.found else 1
-        auto = dataclasses.replace(session.auto, route=self.route, samples=None, starts=starts)
+        numbers = samples * max(numbers_per_sample(session.prepared, one) for one in averaged(session.prepared))
+        route = "penalty" if self.route == "small" and numbers > SIDE_BY_SIDE_NUMBERS else self.route
+        auto = dataclasses.replace(session.auto, route=route, samples=None, starts=starts)
         average = self._average(samples)
         part = Session(average, auto, session.seed, session.call.under(name), self.interrupt)
         solve = functools.partial(run_deterministic, part, all_starts and not self.found)
@@ -125,7 +129,12 @@ class _Rounds:
         fresh, seed, work = max(samples, FRESH_SAMPLES), self.session.seed, self.session.work
         problem = Float64Problem.of(self.session.prepared.problem, *self.point, fresh, seed + MOST_SAMPLES)
         self.session.compiles(problem.bound)
-        return certificate_in(problem, seed=seed, stop=lambda: work.over)
+        found = certificate_in(problem, seed=seed, stop=lambda: work.over)
+        # The answer carries the noise of the samples that it was computed from, as well as those that judge it.
+        more = (1 + fresh / samples) ** 0.5
+        errors: dict[str, Any] = {name: getattr(found, name) for name in OF_THE_ANSWER}
+        known = {name: more * error for name, error in errors.items() if error is not None}
+        return dataclasses.replace(found, **known)
 
     def solution(self) -> Solution:
         """The last answer with its certificate, and what the rounds said."""
@@ -153,7 +162,7 @@ class _Rounds:
             log=(*session.log, *lines, *first.log[:-1], status.message),
             starts=first.starts.after(f"On the first average, of {self.sizes[0]} samples."),
         )
-        return with_certificate(whole, self.certificate)
+        return with_certificate(whole, self.certificate and judged_at(self.certificate, session.auto.tol))
 
     def _trust(self, certificate: Certificate) -> str:
         """Standard errors of F and of x."""

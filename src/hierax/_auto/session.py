@@ -238,7 +238,7 @@ class Session:
             log=(*self.log, status.message),
             starts=starts,
         )
-        return with_certificate(solution, certificate)
+        return with_certificate(solution, None if certificate is None else judged_at(certificate, self.auto.tol))
 
     def _history(self) -> History:
         """A record of every point that was reported."""
@@ -321,6 +321,11 @@ def zero_multipliers(prepared: Prepared) -> Multipliers:
     """Multipliers of a point of which none are known."""
     zeros: Multipliers = jax.tree.map(lambda row: np.zeros(row.shape, row.dtype), form_of_multipliers(prepared))
     return zeros
+
+
+def judged_at(certificate: Certificate, tol: float) -> Certificate:
+    """The certificate with the run's tolerance as its own."""
+    return dataclasses.replace(certificate, own_tol=tol)
 
 
 def multipliers_of(problem: Float64Problem, mu: np.ndarray, certificate: Certificate | None) -> Multipliers:

@@ -20,7 +20,8 @@ from hierax._base.lazy import lazy
 from hierax._base.text import numbers_of, shown
 from hierax._compile.precision import doubled_on_host, float64
 from hierax._engine.programs import raveled, unraveled
-from hierax._judge.certificate import SURE, Certificate
+from hierax._judge.certificate import Certificate
+from hierax._judge.measured import SURE
 from hierax._judge.point import Judgement
 from hierax._judge.retraining import Retraining
 from hierax._problem import sets

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all derivatives is as quick as anything
 BLOCK = 16  # tangents through much data at a time
-SIDE_BY_SIDE = 30  # entries of y and rows up to which many starts of the lower level run as one batch
+SIDE_BY_SIDE, SIDE_BY_SIDE_NUMBERS = 30, 20_000
+"""Entries of y and rows, and numbers of data, up to which many starts of the lower level run as one batch. All of them
+take as many steps as the slowest: with 131,072 numbers one call took 44 s, and one start after another 2 s."""
 
 Vector = TypeVar("Vector", np.ndarray, Array)
 """NumPy's arrays on the host, JAX's inside a program."""
@@ -129,7 +131,8 @@ class Programs:
         x, y = raveled(setting.x), raveled(setting.y)
         self.numbers = setting.once("numbers", lambda: setting.numbers)
         self.little_data = self.numbers <= LITTLE_DATA
-        self.lanes = LOWER_STARTS if self.little_data and layout.ny + layout.rows <= SIDE_BY_SIDE else 1
+        together = self.numbers <= SIDE_BY_SIDE_NUMBERS and layout.ny + layout.rows <= SIDE_BY_SIDE
+        self.lanes = LOWER_STARTS if together else 1
         problem = setting.bound.problem
         self.x_groups, self.y_groups = (
             sets.shared_units(convex, tree)

@@ -1,5 +1,7 @@
 """The certificate's view of the upper level: what a move of x could gain, and the descent test."""
 
+import dataclasses
+
 import numpy as np
 from jaxtyping import PyTree
 
@@ -9,7 +11,7 @@ from hierax._judge.below import Reference, lower_solution
 from hierax._judge.descent import Around, look_around
 from hierax._judge.gain import Gain, adjoint_slopes, gain
 from hierax._judge.inspection import SIDEWAYS, Fields, Inspection, projected_norm
-from hierax._judge.measured import KINK
+from hierax._judge.measured import KINK, SURE
 from hierax._judge.sampling import SamplingErrors, sampling_errors
 from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import row_names
@@ -32,18 +34,21 @@ def _above(look: Inspection, reference: Reference) -> Fields:
     point = reference.local
     found = lower_solution(look, point, reference.status)
     at = Linearised.at(look.vectors, point).with_cuts(reference.branches)
+    errors = sampling_errors(look.setting, found, at.active) if look.setting.sampled else SamplingErrors()
+    slack = at.values.above
+    if errors.point is not None:
+        at = _touching(at, errors.point / look.vectors.y_unit)
     gains = _gains(at)
     smallest = gains[0][1]
     around = look_around(at, smallest.nu, smallest.direction, look.seed, look.stop)
     layout, unit = look.programs.layout, look.vectors.upper_unit
     size = _size(at, around)
     scale = _scale(at, size, gains, around)
-    errors = sampling_errors(look.setting, found, at.active) if look.setting.sampled else SamplingErrors()
     numbers = {
         "gains": tuple((kink, _stated(kink, one, scale) * unit) for kink, one in gains),
         "upper_scale": scale * unit,
         "around": around._replace(looks=[look._replace(change=look.change * unit) for look in around.looks]),
-        "rounding": ROUNDING * size * unit,
+        "rounding": (ROUNDING * size + smallest.nu @ np.abs(slack - at.values.above)) * unit,
         "margin": float(np.min(at.margins, initial=np.inf)),
         "radius": float(np.min(at.radii, initial=np.inf)),
         **_gradient(look, at, smallest),
@@ -52,6 +57,13 @@ def _above(look: Inspection, reference: Reference) -> Fields:
     nu = smallest.nu[: layout.own_above] * unit / _upper_units(look)
     numbers["upper_multipliers"] = unraveled(look.setting.shapes("upper_constraints"), nu)
     return Fields(numbers, _notes(at, gains, scale, row_names(found)))
+
+
+def _touching(at: Linearised, error: np.ndarray) -> Linearised:
+    """The same with upper constraints at zero that samples cannot tell from zero; `error` is that of y*, in units."""
+    unsure = SURE * np.linalg.norm(at.slopes.above[:, at.vectors.layout.nx :] * error, axis=1)
+    above = np.where(np.abs(at.values.above) <= unsure, 0.0, at.values.above)
+    return dataclasses.replace(at, values=at.values._replace(above=above))
 
 
 def _gains(at: Linearised) -> list[tuple[float, Gain]]:

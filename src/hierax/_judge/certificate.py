@@ -12,11 +12,10 @@ from hierax._base.markup import notebook_table
 from hierax._base.settings import is_number
 from hierax._base.text import numbers_of, shown, text_table
 from hierax._judge.descent import STEPS, Look, refuting
-from hierax._judge.measured import KINK, Above, Below, Feasibility, OfPsi, Slope, Training
+from hierax._judge.measured import KINK, SURE, Above, Below, Feasibility, OfPsi, Slope, Training
 from hierax._judge.trained import Retrained
 from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED
 
-SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
 UNSEEN = 3.0  # expected number of events below which none is seen in more than 5 % of all samples: exp(-3)
 STEEP = 1e3  # multipliers beyond this, in units, stand for none
 TESTS = ("violation", "gap", "stationarity")

@@ -10,6 +10,7 @@ from hierax._judge.descent import Around
 from hierax._judge.trained import Retrained
 from hierax._math.lower_level import LowerSolution
 
+SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
 KINK = 3.0  # tolerances within which a kink of y*(x) counts as being at the point
 
 
