@@ -35,9 +35,10 @@ def _above(look: Inspection, reference: Reference) -> Fields:
     found = lower_solution(look, point, reference.status)
     at = Linearised.at(look.vectors, point).with_cuts(reference.branches)
     errors = sampling_errors(look.setting, found, at.active) if look.setting.sampled else SamplingErrors()
-    slack = at.values.above
+    untouched = at.values.above
     if errors.point is not None:
         at = _touching(at, errors.point / look.vectors.y_unit)
+    moved = np.flatnonzero(untouched != at.values.above)
     gains = _gains(at)
     smallest = gains[0][1]
     around = look_around(at, smallest.nu, smallest.direction, look.seed, look.stop)
@@ -48,7 +49,7 @@ def _above(look: Inspection, reference: Reference) -> Fields:
         "gains": tuple((kink, _stated(kink, one, scale) * unit) for kink, one in gains),
         "upper_scale": scale * unit,
         "around": around._replace(looks=[look._replace(change=look.change * unit) for look in around.looks]),
-        "rounding": (ROUNDING * size + smallest.nu @ np.abs(slack - at.values.above)) * unit,
+        "rounding": (ROUNDING * size + smallest.nu[moved] @ np.abs(untouched[moved])) * unit,
         "margin": float(np.min(at.margins, initial=np.inf)),
         "radius": float(np.min(at.radii, initial=np.inf)),
         **_gradient(look, at, smallest),
