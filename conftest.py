@@ -47,7 +47,7 @@ settings.load_profile("hierax")
 KEPT_BYTES = 1_000_000_000
 
 # Traces are many small objects that stay: looking through all of them as often as Python does takes 7 % of the suite.
-gc.set_threshold(50_000, 50, 1000)
+gc.set_threshold(50_000, 20, 10)
 
 MAX_RESIDENT_BYTES = 1_200_000_000  # of a test process, beyond which compiled programs are dropped between files
 

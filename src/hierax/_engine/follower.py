@@ -266,7 +266,8 @@ class FromTable:
         _, slopes = self._table(x, y, mu)
         stacked = np.concatenate([slopes.upper[None], slopes.above, slopes.above_equal])
         below = np.concatenate([slopes.stationarity, slopes.rows])
-        return weights @ stacked[:, : x.size] - adjoints @ below[:, : x.size]
+        with np.errstate(over="ignore", invalid="ignore"):  # slopes may be infinite: then nothing is known
+            return weights @ stacked[:, : x.size] - adjoints @ below[:, : x.size]
 
 
 # -- from programs ----------------------------------------------------------------------------------------------------

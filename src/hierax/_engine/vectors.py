@@ -80,7 +80,8 @@ class Table:
         away = (point - inside)[: self._entries]
         if away.any():
             lines = lines.copy()
-            lines[:, 0] += lines[:, 1:] @ away
+            with np.errstate(invalid="ignore"):  # slopes may be infinite
+                lines[:, 0] += lines[:, 1:] @ away
         return lines
 
 
