@@ -123,9 +123,9 @@ class Certificate(Feasibility, Below, Slope, Above, Training, OfPsi):
         """Another x, a tenth of its length away or more, at which the descent test has seen the same F; None: none.
 
         The same up to what lower solves can tell. Where there is one, x is not unique; where there is none, nothing is
-        known of other x.
+        known of other x, and from samples nothing ever is.
         """
-        looks = [] if self.around is None else self.around.looks
+        looks = [] if self.around is None or self.samples else self.around.looks
         level = [look for look in looks if look.step >= STEPS[0] and abs(look.change) <= self.rounding]
         return min(level, key=lambda look: abs(look.change), default=None)
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
+from hierax._compile.configuration import in_own_configuration
 from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in, certify
@@ -61,6 +62,7 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
             self._certificate = self._certified()
         return self._certificate
 
+    @in_own_configuration
     def _certified(self) -> Certificate:
         """The certificate; of linear classifiers by derivatives that are written by hand."""
         if self._kept["kind"] == "linear":
