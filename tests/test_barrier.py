@@ -8,7 +8,7 @@ import pytest
 from cases import EXACT
 
 import hierax as hx
-from hierax.problems import synthetic
+from hierax_lab.problems import synthetic
 
 LINE = hx.Problem(
     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,

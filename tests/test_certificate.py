@@ -13,9 +13,9 @@ from qp_family import PAIR, at, family
 import hierax as hx
 from hierax import certify
 from hierax.extend import INFEASIBLE, UNBOUNDED, Rows, psi_stationarity
-from hierax.problems import Known, synthetic, toy_inner_solution
+from hierax.problems import Known, toy_inner_solution
 from hierax.problems.toy import hyper_objective
-from hierax_lab.problems import bolib
+from hierax_lab.problems import bolib, synthetic
 from hierax_lab.problems.smd import smd
 
 SYNTHETIC = synthetic(0.5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax.problems import gaffa_toy
+from hierax_lab.problems import gaffa_toy
 
 LINE = hx.Problem(
     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
+from hierax_lab.problems import random_qp
 
 
 def test_a_bound_that_holds_x_back_neither_stops_the_rest_of_it_nor_throws_it_away():
@@ -13,7 +14,7 @@ def test_a_bound_that_holds_x_back_neither_stops_the_rest_of_it_nor_throws_it_aw
     The length of a step is what is left of it after the projection. Measured before it, the slope at the bound made
     every lengthened step look far too long; the other entries stood still, and at last went off with the whole factor.
     """
-    example = hx.problems.random_qp(0, 5, 8, 0, 4)
+    example = random_qp(0, 5, 8, 0, 4)
     sol = hx.solve(example.problem, example.x0, example.y0, hx.SALVF(), max_steps=10_000)
     assert float(sol.history["stationarity"][-1]) < 1e-8
     assert np.linalg.norm(sol.x - example.solutions[0].x) < 0.3 * np.linalg.norm(example.x0 - example.solutions[0].x)

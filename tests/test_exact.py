@@ -14,7 +14,8 @@ from lower_levels import INSTANCES, STACKED, START, by_clarabel, by_exact, by_sc
 import hierax as hx
 from hierax import Exact, InputError
 from hierax.extend import INFEASIBLE, SOLVED, UNBOUNDED, Rows
-from hierax.problems import ellipsoid_qp, toy
+from hierax.problems import toy
+from hierax_lab.problems import ellipsoid_qp
 
 TOY = toy(0.0).problem
 

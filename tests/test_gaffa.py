@@ -10,8 +10,9 @@ from formulas import gap_value
 import hierax as hx
 from hierax import BiCGAFFA
 from hierax.extend import Rows
-from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy
+from hierax.problems import toy
 from hierax.problems.toy import local_minimisers
+from hierax_lab.problems import gaffa_toy, lvhba_toy, random_qp, synthetic
 
 STARTS = np.array([0.1, 0.5, 0.8, 1.2, 1.6, 2.0, 2.6, 2.95])
 

@@ -13,8 +13,8 @@ from cases import EXACT, TOY
 import hierax as hx
 from hierax import GAM, AbstractLowerSolver, Exact
 from hierax.extend import INACCURATE, INFEASIBLE, SOLVED, LowerSolution, Rows
-from hierax.problems import kinked, lvhba_toy, random_qp, synthetic
 from hierax.problems.toy import local_minimisers
+from hierax_lab.problems import kinked, lvhba_toy, random_qp, synthetic
 
 STARTS = np.linspace(0.1, 2.95, 8)
 

@@ -9,8 +9,8 @@ from cases import EXACT
 
 import hierax as hx
 from hierax.extend import INACCURATE, SOLVED
-from hierax.problems import kinked, lvhba_toy
 from hierax_lab.bench.medium_planted import planted_qp
+from hierax_lab.problems import kinked, lvhba_toy
 
 
 def line(**rest: Any) -> hx.Problem:

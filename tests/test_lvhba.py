@@ -21,8 +21,9 @@ from hierax._math.convexity import joint_convexity
 from hierax._math.joint_set import is_linear_space, onto_linear_space, projection_problem
 from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
 from hierax.extend import SOLVED, Rows
-from hierax.problems import gaffa_toy, lvhba_toy, random_qp, synthetic, toy
+from hierax.problems import toy
 from hierax.problems.toy import local_minimisers
+from hierax_lab.problems import gaffa_toy, lvhba_toy, random_qp, synthetic
 
 STARTS = np.linspace(0.1, 2.95, 8)
 

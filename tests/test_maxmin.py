@@ -9,7 +9,7 @@ from scipy import optimize
 import hierax as hx
 from hierax import MaxMin
 from hierax.extend import INACCURATE, SOLVED, Rows
-from hierax.problems import ellipsoid_qp, lvhba_toy
+from hierax_lab.problems import ellipsoid_qp, lvhba_toy
 
 
 def lower_level(lower, constraints=None, equalities=None, y_set=None):

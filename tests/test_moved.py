@@ -21,8 +21,13 @@ def test_data_sets_forward_and_warn():
     assert len(seen) == len(found)
 
 
-def test_collections_forward_and_warn():
-    with pytest.warns(hx.HieraxWarning, match=r"hierax\.problems\.smd goes .* write hierax_lab\.problems\.smd"):
+def test_problems_forward_and_warn():
+    from hierax import problems
+
+    for name in hierax_lab.problems.__all__:
+        with pytest.warns(hx.HieraxWarning, match=rf"hierax\.problems\.{name} goes .* hierax_lab\.problems\.{name}"):
+            assert getattr(problems, name) is getattr(hierax_lab.problems, name)
+    with pytest.warns(hx.HieraxWarning):
         from hierax.problems import smd
     assert smd is hierax_lab.problems.smd
     from hierax.problems import bolib

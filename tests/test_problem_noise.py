@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hierax.problems import ellipsoid_qp, synthetic, toy
-from hierax.problems.synthetic import _plant
+from hierax.problems import toy
+from hierax_lab.problems import ellipsoid_qp, synthetic
+from hierax_lab.problems.synthetic import _plant
 
 STRETCHED = {"scale_upper": 1e-3, "scale_lower": 50.0, "scale_constraint": 0.1, "stretch": 0.03}
 

@@ -18,9 +18,10 @@ from cases import contains
 from scipy import optimize, sparse
 
 from hierax import Problem
-from hierax.problems import Example, Known, ellipsoid_qp, synthetic, toy, toy_inner_solution
-from hierax.problems.synthetic import X_BOUND, _plant
+from hierax.problems import Example, Known, toy, toy_inner_solution
 from hierax.problems.toy import hyper_objective, local_minimisers
+from hierax_lab.problems import ellipsoid_qp, synthetic
+from hierax_lab.problems.synthetic import X_BOUND, _plant
 
 UNITS = [
     {},

@@ -16,7 +16,8 @@ from scipy import optimize, sparse
 from test_problems import expected, residuals
 
 from hierax import InputError, Problem
-from hierax.problems import Example, gaffa_toy, kinked, lvhba_toy, random_qp, synthetic
+from hierax.problems import Example
+from hierax_lab.problems import gaffa_toy, kinked, lvhba_toy, random_qp, synthetic
 
 
 class Quadratic(NamedTuple):

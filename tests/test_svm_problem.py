@@ -10,7 +10,7 @@ from cases import contains
 from test_problems_more import Quadratic, clarabel_qp, quadratic
 
 from hierax import InputError, Problem
-from hierax.problems import svm, svm_hypergradient, svm_reference
+from hierax_lab.problems import svm, svm_hypergradient, svm_reference
 
 
 def classes(n: int, d: int, seed: int, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

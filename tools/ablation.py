@@ -38,8 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import hierax as hx
-from hierax import problems
-from hierax.problems.toy import local_minimisers
+from hierax.problems.toy import local_minimisers, toy
 from hierax_lab.bench import fuzz_judge, medium_judge, outside_judge
 from hierax_lab.bench.fuzz_case import as_problem, to_core, to_user
 from hierax_lab.bench.fuzz_claims import FAILED
@@ -51,7 +50,7 @@ from hierax_lab.bench.medium_case import Bounds, Functions, MediumCase
 from hierax_lab.bench.medium_data import ridge
 from hierax_lab.bench.medium_problems import build
 from hierax_lab.bench.solvers import clear_programs
-from hierax_lab.problems import bolib
+from hierax_lab.problems import bolib, synthetic
 
 SECONDS = 20.0  # limit of a run, in CPU seconds
 CLOSE = 1e-3  # of F - F_best, relative to 1 + |F_best|
@@ -232,7 +231,7 @@ def of_one_x(problem: hx.Problem, start: tuple[Any, Any], truth: OneX, method: h
 
 def of_toy(sampled: bool) -> Task:
     """The toy: with nothing but samples, or by the large route."""
-    example = problems.toy(0.1)
+    example = toy(0.1)
 
     def upper(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.asarray(np.exp(2 - y[:, 0]) / (2 + np.cos(6 * x)) + 0.5 * np.log((4 * x - 2) ** 2 + 1))
@@ -281,7 +280,7 @@ def newsvendor() -> Task:
 
 def sampled_synthetic() -> Task:
     """The synthetic problem of the paper's experiments, with nothing but samples."""
-    example = problems.synthetic()
+    example = synthetic()
     exact = dataclasses.replace(example.problem, zeta=None, xi=None)
     bounds = Bounds.between(-2.0, 2.0, np.size(example.x0)), Bounds.between(-10.0, 10.0, np.size(example.y0))
     known = {"quadratic_rows": True, "best": float(example.solutions[0].upper), "sampled": True}

@@ -40,7 +40,7 @@ NEEDING: dict[str, list[Callable[[], object]]] = {  # by extra, calls that need 
     "sklearn": [lambda: hx.estimators.BilevelSVC()],
     "cvxpy": [lambda: hx.from_cvxpy(object(), [], [])],
 }
-MOVED: list[Callable[[], object]] = [lambda: hx.datasets.load, lambda: hx.problems.smd]  # to hierax-lab
+MOVED: list[Callable[[], object]] = [lambda: hx.datasets.load, lambda: hx.problems.svm]  # to hierax-lab
 PACKAGES = ("hierax_lab", "clarabel", "matplotlib", "pooch", "sklearn", "cvxpy")  # of the extras: not to be there
 
 

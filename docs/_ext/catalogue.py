@@ -71,12 +71,8 @@ GROUPS = (
     ),
     Group(
         "hierax.problems",
-        "Bilevel problems whose answers are known, for tests, comparisons and first steps.",
-        _of(
-            "hierax.problems",
-            "Example Known toy toy_inner_solution synthetic ellipsoid_qp random_qp kinked gaffa_toy lvhba_toy svm "
-            "svm_reference svm_hypergradient SVMSolution weight_decay",
-        ),
+        "A bilevel problem whose answers are known, for first steps.",
+        _of("hierax.problems", "Example Known toy toy_inner_solution"),
     ),
     Group(
         "hierax.estimators",
@@ -107,8 +103,12 @@ GROUPS = (
     ),
     Group(
         "hierax_lab.problems",
-        "A collection of problems with known solutions, of the package hierax-lab; another is `problems.bolib`.",
-        _of("hierax_lab.problems", "smd"),
+        "Problems for tests and comparisons, of the package hierax-lab; others are in `problems.bolib`.",
+        _of(
+            "hierax_lab.problems",
+            "synthetic ellipsoid_qp random_qp kinked gaffa_toy lvhba_toy svm svm_reference svm_hypergradient "
+            "SVMSolution weight_decay smd",
+        ),
     ),
 )
 
@@ -289,8 +289,8 @@ READ_ON: dict[str, tuple[str, ...]] = {
     "hierax.AbstractMethod": ("guides/own-method.md", "guides/own-loop.md"),
     "hierax.AbstractLowerSolver": ("methods/lower-solvers.md",),
     "hierax.problems.toy": ("benchmarks/paper-experiments.md",),
-    "hierax.problems.svm": ("benchmarks/paper-experiments.md",),
-    "hierax.problems.weight_decay": ("benchmarks/paper-experiments.md",),
+    "hierax_lab.problems.svm": ("benchmarks/paper-experiments.md",),
+    "hierax_lab.problems.weight_decay": ("benchmarks/paper-experiments.md",),
     "hierax_lab.problems.smd": ("benchmarks/leaderboard.md",),
     "hierax.estimators.BilevelSVC": ("guides/estimators.md",),
     "hierax.estimators.HyperCleaner": ("guides/estimators.md",),
@@ -319,7 +319,8 @@ NOTHING_COMPUTED = {
     ),
     "a record: what its entries are computed by stands with the function that fills them in": (
         *_of("hierax", "Solution Solutions Status Info Theory"),
-        *_of("hierax.problems", "Example Known SVMSolution"),
+        *_of("hierax.problems", "Example Known"),
+        "hierax_lab.problems.SVMSolution",
         *_of("hierax_lab.datasets", "Dataset Source"),
         *_of("hierax.extend", "Begun Batches Tickets Metrics Costs RunCosts Advice Iterate StepTaken Rows"),
     ),

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import hierax as hx
-from hierax.problems import svm
+from hierax_lab.problems import svm
 from hierax_lab.reproduce import svm_claims, svm_data, svm_published, svm_report, svm_runs
 from hierax_lab.reproduce.svm_methods import ENTRIES, Entry, Setting
 from hierax_lab.reproduce.svm_plain import plain_svm

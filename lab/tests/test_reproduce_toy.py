@@ -14,8 +14,9 @@ from formulas import psi
 from rich.console import Console
 
 import hierax as hx
-from hierax.problems import synthetic, toy, toy_inner_solution
+from hierax.problems import toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers
+from hierax_lab.problems import synthetic
 from hierax_lab.reproduce import toy_report, toy_rows, toy_synthetic
 from hierax_lab.reproduce import toy_run as experiment
 

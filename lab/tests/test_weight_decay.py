@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hierax import InputError, problems
-from hierax.problems.weight_decay import class_scores, cross_entropy, group_norms, perceptron, weight_decay, within
+from hierax import InputError
+from hierax_lab import problems
+from hierax_lab.problems.weight_decay import class_scores, cross_entropy, group_norms, perceptron, weight_decay, within
 from hierax_lab.reproduce import decay_training as training
 from hierax_lab.reproduce.decay_data import split
 

@@ -1,14 +1,12 @@
 """What a problem with known answers consists of: `Example`, and its solutions, `Known`.
 
-Every factory of `hierax.problems` returns an `Example`.
+Every factory of `hierax.problems` and `hierax_lab.problems` returns an `Example`.
 """
 
 from typing import NamedTuple
 
-import numpy as np
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import PyTree
 
-from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 
 
@@ -23,10 +21,10 @@ class Known(NamedTuple):
         equality_multipliers: the same for the lower level's equalities; None where it has none.
 
     Examples:
-        >>> from hierax.problems import kinked
-        >>> (known,) = kinked().solutions
-        >>> known.x.tolist(), known.y.tolist(), round(known.upper, 3)
-        ([1.0, 1.0], [1.0, 1.0], 2.645)
+        >>> from hierax.problems import toy
+        >>> known = toy().solutions[0]
+        >>> round(float(known.x), 3), round(float(known.y), 3), round(known.upper, 3)
+        (0.149, 0.149, 2.968)
     """
 
     x: PyTree
@@ -58,14 +56,3 @@ class Example(NamedTuple):
     y0: PyTree
     solutions: list[Known]
     source: str
-
-
-def features_and_labels(name: str, data: tuple[ArrayLike, ArrayLike], dtype: type) -> tuple[np.ndarray, np.ndarray]:
-    """Features (n, d) in a precision and labels (n,) as they are; other shapes are refused."""
-    features: np.ndarray = np.asarray(data[0], dtype)
-    labels = np.asarray(data[1])
-    if features.ndim != 2 or labels.shape != features.shape[:1] or features.size == 0:
-        raise InputError(
-            f"{name}: needs features of shape (n, d) and labels of shape (n,), got {features.shape} and {labels.shape}"
-        )
-    return features, labels

@@ -35,12 +35,12 @@ example = toy({noise})
 sol = hx.solve(example.problem, example.x0, example.y0{method})
 """
 GAFFA = """
-from hierax.problems import gaffa_toy
+from hierax_lab.problems import gaffa_toy
 example = gaffa_toy()
 sol = hx.solve(example.problem, example.x0, example.y0, hx.BiCGAFFA(), throw=False)
 """
 SVM = """
-from hierax.problems import svm
+from hierax_lab.problems import svm
 example = svm((data["train"], data["train_labels"]), (data["validation"], data["validation_labels"]))
 sol = hx.solve(example.problem, example.x0, example.y0, {method}, throw=False)
 """

@@ -10,8 +10,8 @@ import numpy as np
 
 from hierax import Box, Finite, Problem
 from hierax.extend import lazy
-from hierax.problems import svm, svm_hypergradient, svm_reference
 from hierax_lab.bench.medium_case import Bounds, MediumCase
+from hierax_lab.problems import svm, svm_hypergradient, svm_reference
 from hierax_lab.reproduce.svm_data import Part, split
 
 sklearn_datasets = lazy("sklearn.datasets", extra="data")
@@ -126,7 +126,7 @@ def _standard(values: np.ndarray) -> np.ndarray:
 
 
 def svm_weights(name: str, data_dir: Path | None) -> MediumCase:
-    """Sample weights of an SVM (`hierax.problems.svm`, nothing set) on diabetes, fourclass or "synthetic".
+    """Sample weights of an SVM (`hierax_lab.problems.svm`, nothing set) on diabetes, fourclass or "synthetic".
 
     500 rows to train on, 150 to validate. The exact lower solution and the exact derivative of F(x, y*(x)) come from
     the Newton method that the problem brings along (`svm_reference`, `svm_hypergradient`).

@@ -17,7 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hierax import Box, NonNegative, Problem, Sampler
-from hierax.problems.ellipsoids import (
+from hierax.problems.noise import linear_term
+from hierax_lab.bench.medium_case import Bounds, Functions, MediumCase
+from hierax_lab.bench.medium_lower import LowerLevel
+from hierax_lab.problems.ellipsoids import (
     Ellipsoids,
     planted_multipliers,
     planted_slack,
@@ -25,9 +28,6 @@ from hierax.problems.ellipsoids import (
     random_ellipsoids,
     random_factor,
 )
-from hierax.problems.noise import linear_term
-from hierax_lab.bench.medium_case import Bounds, Functions, MediumCase
-from hierax_lab.bench.medium_lower import LowerLevel
 
 Upper = Callable[[jax.Array, jax.Array, None], jax.Array]
 Numbers = dict[str, np.ndarray]
@@ -132,7 +132,7 @@ def ellipsoids(n: int, m: int, rows: int, seed: int = 0) -> MediumCase:
     """A convex quadratic over ellipsoids that move with x: min 1/2 y'Ay - (b + Cx)'y s.t. H_i(y) <= B_i'(x - x*).
 
     A has eigenvalues from 1 to 10, C is normal / sqrt(n); H_i and the planted (y*, multipliers) are those of
-    `hierax.problems.ellipsoid_qp`, half of them active; |B_i'(x - x*)| <= 0.3 on X = [-1, 1]^n, so that y = 0 is
+    `hierax_lab.problems.ellipsoid_qp`, half of them active; |B_i'(x - x*)| <= 0.3 on X = [-1, 1]^n, so that y = 0 is
     strictly feasible at every x.
     """
     numbers = ellipsoid_numbers(n, m, rows, seed)

@@ -14,13 +14,14 @@ import numpy as np
 from jaxtyping import Array
 
 from hierax import Box, Problem
-from hierax.problems import gaffa_toy, kinked, random_qp, synthetic, toy
+from hierax.problems import toy
 from hierax.problems.example import Example
-from hierax.problems.random_qp import X_BOUND
-from hierax.problems.synthetic import Y_BOUND
 from hierax.problems.toy import SIDE
 from hierax_lab.bench.medium_case import Bounds, Functions, MediumCase
 from hierax_lab.bench.medium_planted import ellipsoid_numbers, ellipsoids, with_samples
+from hierax_lab.problems import gaffa_toy, kinked, random_qp, synthetic
+from hierax_lab.problems.random_qp import X_BOUND
+from hierax_lab.problems.synthetic import Y_BOUND
 
 KINDS = {
     "toy": "the toy of BLOCC: one variable each, a nonconvex F",
@@ -93,7 +94,7 @@ def toy_from(start: float, scale: float = 1.0) -> TableCase:
 
 
 def affine(seed: int, nx: int, ny: int, p: int, equalities: int) -> TableCase:
-    """`hierax.problems.random_qp`; without inequalities y*(x) is the solution of a linear system."""
+    """`hierax_lab.problems.random_qp`; without inequalities y*(x) is the solution of a linear system."""
     example = random_qp(seed, nx, ny, p, equalities)
     found = _of_example(example, Bounds.between(-X_BOUND, X_BOUND, nx), Bounds.free(ny))
     return found if p else found._replace(case=dataclasses.replace(found.case, lower_solution=_by_elimination(found)))
@@ -118,7 +119,7 @@ def _by_elimination(table: TableCase) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def moving_ellipsoids(seed: int, nx: int, ny: int, p: int) -> TableCase:
-    """`hierax.problems.synthetic` without noise."""
+    """`hierax_lab.problems.synthetic` without noise."""
     example = synthetic(0.0, seed=seed, nx=nx, ny=ny, p=p)
     bounds = Bounds.between(-2.0, 2.0, nx), Bounds.between(-Y_BOUND, Y_BOUND, ny)
     return _of_example(example, *bounds, rows=True)
@@ -215,7 +216,7 @@ def kinks(n: int, seed: int = 0) -> TableCase:
 
 
 def two_kinks() -> TableCase:
-    """`hierax.problems.kinked`."""
+    """`hierax_lab.problems.kinked`."""
     return _of_example(
         kinked(), Bounds.between(-3.0, 3.0, 2), Bounds.free(2), lower_solution=lambda x: np.minimum(x, 1.0)
     )

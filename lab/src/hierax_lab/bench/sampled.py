@@ -19,11 +19,12 @@ from rich.console import Console
 
 from hierax import Box, Certificate, Problem, Solution, solve
 from hierax.extend import lazy
-from hierax.problems import svm, synthetic, toy
+from hierax.problems import toy
 from hierax.problems.example import Example
 from hierax.problems.toy import SIDE, local_minimisers
-from hierax.problems.weight_decay import cross_entropy, group_norms, perceptron, weight_decay
 from hierax_lab.output import write_results
+from hierax_lab.problems import svm, synthetic
+from hierax_lab.problems.weight_decay import cross_entropy, group_norms, perceptron, weight_decay
 from hierax_lab.reproduce import decay_run, decay_runs, decay_training, svm_runs
 from hierax_lab.reproduce.comparison import headed, mark, shown_statuses
 from hierax_lab.reproduce.decay_data import CLASSES

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax.problems.weight_decay import Images
 from hierax_lab.datasets import load
+from hierax_lab.problems.weight_decay import Images
 
 TRAIN, VALIDATION = 200, 200  # rows
 CLASSES = 10  # digits

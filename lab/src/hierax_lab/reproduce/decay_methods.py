@@ -11,7 +11,7 @@ from typing import NamedTuple
 import optax
 
 from hierax import BLOCC, SALM, SALVF, AbstractMethod, BiCGAFFA, MaxMin, Plain, Steps, Storm
-from hierax.problems.weight_decay import Bounds
+from hierax_lab.problems.weight_decay import Bounds
 
 BATCH = 32  # rows of a batch, on both levels
 START = 4.0  # the norm that the bounds allow at the start

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from hierax import BLOCC, SALM, SALVF, AbstractMethod, Info, MaxMin, solve
-from hierax.problems.weight_decay import (
+from hierax_lab.datasets import load
+from hierax_lab.problems.weight_decay import (
     Images,
     Network,
     class_scores,
@@ -25,7 +26,6 @@ from hierax.problems.weight_decay import (
     weight_decay,
     within,
 )
-from hierax_lab.datasets import load
 from hierax_lab.reproduce.comparison import Row
 from hierax_lab.reproduce.decay_data import CLASSES, Split
 from hierax_lab.reproduce.decay_methods import START as ACTIVE_START

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hierax import AbstractMethod
-from hierax.problems.weight_decay import group_norms, perceptron, weight_decay
+from hierax_lab.problems.weight_decay import group_norms, perceptron, weight_decay
 from hierax_lab.reproduce import decay_training as training
 from hierax_lab.reproduce.comparison import Row
 from hierax_lab.reproduce.decay_data import CLASSES, split

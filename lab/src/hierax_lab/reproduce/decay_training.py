@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from hierax.problems.weight_decay import Bounds, Images, Network, class_scores, cross_entropy, group_norms, within
+from hierax_lab.problems.weight_decay import Bounds, Images, Network, class_scores, cross_entropy, group_norms, within
 
 STEPS = 3000  # of a training
 BATCH, RATE, MOMENTUM = 32, 0.05, 0.9  # rows of a batch, length of a step, momentum

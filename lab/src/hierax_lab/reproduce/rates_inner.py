@@ -15,7 +15,8 @@ from jaxtyping import Array, PRNGKeyArray, Scalar
 
 from hierax import SALM, Problem
 from hierax.extend import Rows, fetch
-from hierax.problems import ellipsoid_qp, toy
+from hierax.problems import toy
+from hierax_lab.problems import ellipsoid_qp
 from hierax_lab.reproduce.rates_fit import Slope, Values, fit, standard_error
 from hierax_lab.reproduce.rates_outer import best_multiplier
 from hierax_lab.reproduce.rates_sizes import Sizes

@@ -22,8 +22,9 @@ from jaxtyping import Array, Float64, PRNGKeyArray, PyTree, Scalar
 from hierax import SALM, SALVF, Decay, Plain, Problem, Steps, Storm
 from hierax.extend import Rows, Tickets, no_multipliers, psi_stationarity
 from hierax.extend import first_state as salvf_state
-from hierax.problems import synthetic, toy, toy_inner_solution
+from hierax.problems import toy, toy_inner_solution
 from hierax.problems.toy import SIDE, local_minimisers
+from hierax_lab.problems import synthetic
 
 C1 = 5.0  # weight of the value function, unless it is varied
 Z_STEP = 0.3  # in units of 1/(c1 gamma2)

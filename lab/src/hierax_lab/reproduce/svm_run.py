@@ -5,7 +5,7 @@ Methods and data sets are dealt out to as many processes as there are cores, one
 
 import dataclasses
 
-from hierax.problems.svm import Weights
+from hierax_lab.problems.svm import Weights
 from hierax_lab.reproduce import svm_report
 from hierax_lab.reproduce.experiment import Content, Run, experiment
 from hierax_lab.reproduce.svm_claims import Summaries, summary, targets, verdicts

@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax import AbstractMethod, Conic, Solution, certify
-from hierax.problems import svm, svm_hypergradient, svm_reference
 from hierax.problems.example import Example
-from hierax.problems.svm import Data, Weights
+from hierax_lab.problems import svm, svm_hypergradient, svm_reference
+from hierax_lab.problems.svm import Data, Weights
 from hierax_lab.reproduce.comparison import Row, endings, mean_and_error
 from hierax_lab.reproduce.recorded import run_recorded
 from hierax_lab.reproduce.svm_data import Split, split

@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from hierax import SALVF, SALVF_VR, solve_many
-from hierax.problems import synthetic
+from hierax_lab.problems import synthetic
 
 SEEDS = 10  # runs of each method and kind of noise
 MAX_DISTANCE = 0.2  # of x to x*, for every seed

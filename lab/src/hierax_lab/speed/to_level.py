@@ -10,7 +10,7 @@ import jax
 from rich.console import Console
 
 import hierax as hx
-from hierax.problems import random_qp
+from hierax_lab.problems import random_qp
 from hierax_lab.reproduce.comparison import headed
 
 LEVELS = (0.03, 0.01, 0.003)  # tolerances of the certificate

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax._problem.problem import Problem
-from hierax._problem.sets import Box
+from hierax import Box, Problem
 from hierax.problems.example import Example, Known
 
 SOURCE = "hierax: smallest problem with a weakly active solution, for methods that differentiate the lower level."
@@ -38,7 +37,7 @@ def kinked() -> Example:
         The example, with one solution.
 
     Examples:
-        >>> from hierax.problems import kinked
+        >>> from hierax_lab.problems import kinked
         >>> round(kinked().solutions[0].upper, 3)
         2.645
 

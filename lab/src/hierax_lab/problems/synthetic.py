@@ -1,7 +1,7 @@
 """A stochastic bilevel problem with ellipsoids that move with x, half of them active at a planted solution.
 
 It has what the theory asks for (strong convexity below, coupled nonlinear constraints, strict complementarity), at any
-size, with the solution known up to rounding; see `_ellipsoids` for how solutions are planted.
+size, with the solution known up to rounding; see `ellipsoids` for how solutions are planted.
 """
 
 from typing import Literal, NamedTuple
@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax._base.errors import InputError
-from hierax._problem.problem import Problem
-from hierax._problem.sets import Box
-from hierax.problems.ellipsoids import (
+from hierax import Box, InputError, Problem
+from hierax.problems.example import Example, Known
+from hierax.problems.noise import batch_mean, gaussian, linear_term, uniform
+from hierax_lab.problems.ellipsoids import (
     Ellipsoids,
     Matrix,
     Vector,
@@ -23,8 +23,6 @@ from hierax.problems.ellipsoids import (
     random_ellipsoids,
     random_factor,
 )
-from hierax.problems.example import Example, Known
-from hierax.problems.noise import batch_mean, gaussian, linear_term, uniform
 
 SOURCE = "hierax: random bilevel problem with quadratic objectives and coupled ellipsoids around a planted solution."
 
@@ -94,7 +92,7 @@ def synthetic(
         The example, with one solution.
 
     Examples:
-        >>> from hierax.problems import synthetic
+        >>> from hierax_lab.problems import synthetic
         >>> len(synthetic(sigma=0.0).solutions)
         1
 

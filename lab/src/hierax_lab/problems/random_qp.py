@@ -1,6 +1,6 @@
 """A random quadratic lower level with coupled affine constraints and a planted solution.
 
-The solution is drawn first and the data are fitted to it, so that it is exact up to rounding; see `_ellipsoids`, which
+The solution is drawn first and the data are fitted to it, so that it is exact up to rounding; see `ellipsoids`, which
 does the same for ellipsoids.
 """
 
@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax._base.errors import InputError
-from hierax._problem.problem import Problem
-from hierax._problem.sets import Box
-from hierax.problems.ellipsoids import (
+from hierax import Box, InputError, Problem
+from hierax.problems.example import Example, Known
+from hierax_lab.problems.ellipsoids import (
     Matrix,
     Vector,
     planted_multipliers,
@@ -21,7 +20,6 @@ from hierax.problems.ellipsoids import (
     random_direction,
     random_factor,
 )
-from hierax.problems.example import Example, Known
 
 SOURCE = "hierax: random bilevel problem with a quadratic lower level and affine constraints around a planted solution."
 
@@ -87,7 +85,7 @@ def random_qp(seed: int = 0, nx: int = 5, ny: int = 8, p: int = 6, equalities: i
         The example, with one solution.
 
     Examples:
-        >>> from hierax.problems import random_qp
+        >>> from hierax_lab.problems import random_qp
         >>> (known,) = random_qp(seed=3, nx=2, ny=4, p=2).solutions
         >>> known.x.shape, known.y.shape
         ((2,), (4,))

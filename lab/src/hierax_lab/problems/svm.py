@@ -7,16 +7,13 @@ from typing import get_args
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float64, PyTree
+from jaxtyping import Array, ArrayLike, Float64, PyTree
 
-from hierax._base.errors import InputError
-from hierax._problem.problem import Problem
-from hierax._problem.samples import Finite
-from hierax._problem.sets import Box
-from hierax.problems._svm_reference import Data as Data
-from hierax.problems._svm_reference import Weights as Weights
-from hierax.problems._svm_reference import sample_weights
-from hierax.problems.example import Example, features_and_labels
+from hierax import Box, Finite, InputError, Problem
+from hierax.problems.example import Example
+from hierax_lab.problems._svm_reference import Data as Data
+from hierax_lab.problems._svm_reference import Weights as Weights
+from hierax_lab.problems._svm_reference import sample_weights
 
 SOURCE = (
     "H. Nie, J. Li, Z. Wen: An augmented Lagrangian value function method for lower-level constrained stochastic "
@@ -65,7 +62,7 @@ def svm(
 
     Examples:
         >>> import numpy as np
-        >>> from hierax.problems import svm
+        >>> from hierax_lab.problems import svm
         >>> data = (np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]))
         >>> example = svm(data, data)
         >>> sorted(example.y0), example.x0.shape
@@ -124,3 +121,14 @@ def _checked(name: str, data: Data) -> tuple[Float64[np.ndarray, "rows columns"]
     if not np.all(np.abs(labels) == 1.0):
         raise InputError(f"{name}: the labels must be -1 or +1, got {np.unique(labels)[:5]}")
     return features, labels.astype(float)
+
+
+def features_and_labels(name: str, data: tuple[ArrayLike, ArrayLike], dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n, d) in a precision and labels (n,) as they are; other shapes are refused."""
+    features: np.ndarray = np.asarray(data[0], dtype)
+    labels = np.asarray(data[1])
+    if features.ndim != 2 or labels.shape != features.shape[:1] or features.size == 0:
+        raise InputError(
+            f"{name}: needs features of shape (n, d) and labels of shape (n,), got {features.shape} and {labels.shape}"
+        )
+    return features, labels

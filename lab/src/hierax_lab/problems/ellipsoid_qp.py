@@ -1,24 +1,22 @@
 """A strongly convex quadratic over ellipsoids, to test solvers of the lower level at any size.
 
-The solution is planted (see `_ellipsoids`). The upper level is there for form's sake: x does not enter the lower one.
+The solution is planted (see `ellipsoids`). The upper level is there for form's sake: x does not enter the lower one.
 """
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax._base.errors import InputError
-from hierax._problem.problem import Problem
-from hierax._problem.sets import Box
-from hierax.problems.ellipsoids import (
+from hierax import Box, InputError, Problem
+from hierax.problems.example import Example, Known
+from hierax.problems.noise import batch_mean, gaussian
+from hierax_lab.problems.ellipsoids import (
     planted_multipliers,
     planted_slack,
     random_direction,
     random_ellipsoids,
     random_factor,
 )
-from hierax.problems.example import Example, Known
-from hierax.problems.noise import batch_mean, gaussian
 
 SOURCE = "hierax: random quadratic problem over ellipsoids with a planted solution, for rates of inner solvers."
 
@@ -46,7 +44,7 @@ def ellipsoid_qp(n: int, p: int, sigma: float = 0.3, seed: int = 0) -> Example:
 
     Examples:
         >>> import numpy as np
-        >>> from hierax.problems import ellipsoid_qp
+        >>> from hierax_lab.problems import ellipsoid_qp
         >>> (known,) = ellipsoid_qp(4, 2).solutions
         >>> round(float(np.linalg.norm(known.y)), 6)
         1.0

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._base.errors import InputError
-from hierax._problem.problem import Problem
+from hierax import InputError, Problem
 from hierax.problems.example import Example, Known
 
 SOURCE_LVHBA = (
@@ -43,7 +42,7 @@ def lvhba_toy(n: int = 100) -> Example:
         The example, with one solution; it is the global one.
 
     Examples:
-        >>> from hierax.problems import lvhba_toy
+        >>> from hierax_lab.problems import lvhba_toy
         >>> round(lvhba_toy(2).solutions[0].upper, 6)
         0.1
 
@@ -83,7 +82,7 @@ def gaffa_toy(n: int = 100, cubic: bool = False) -> Example:
 
     Examples:
         >>> import numpy as np
-        >>> from hierax.problems import gaffa_toy
+        >>> from hierax_lab.problems import gaffa_toy
         >>> np.asarray(gaffa_toy(3).solutions[0].x).tolist()
         [1.0, 1.0, 1.0]
 

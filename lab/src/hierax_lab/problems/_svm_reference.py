@@ -1,7 +1,7 @@
 """The SVM's lower level solved exactly: semismooth Newton on its (d + 1)-dimensional form, and the hyper-gradient.
 
-With the slack eliminated, xi_i = [1 - l_i (z_i'w + b)]_+, the lower level of `hierax.problems.svm` is the squared-hinge
-SVM
+With the slack eliminated, xi_i = [1 - l_i (z_i'w + b)]_+, the lower level of `hierax_lab.problems.svm` is the
+squared-hinge SVM
 
     min_{w, b}  1/2 ||w||^2 + 1/2 sum_i s_i [1 - l_i (z_i'w + b)]_+^2,
 
@@ -24,7 +24,7 @@ MAX_STEPS = 100
 
 
 class SVMSolution(NamedTuple):
-    """The lower level of `hierax.problems.svm` at given sample weights.
+    """The lower level of `hierax_lab.problems.svm` at given sample weights.
 
     Attributes:
         w: normal of the separating plane, shape (d,).
@@ -35,7 +35,7 @@ class SVMSolution(NamedTuple):
 
     Examples:
         >>> import numpy as np
-        >>> from hierax.problems import svm_reference
+        >>> from hierax_lab.problems import svm_reference
         >>> data = (np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]))
         >>> [round(float(value), 3) for value in svm_reference(data, np.zeros(2)).multipliers]
         [0.25, 0.25]
@@ -55,7 +55,7 @@ def sample_weights(c: Float[Array, " N"], weights: Weights) -> Float[Array, " N"
 
 @functools.partial(jax.jit, static_argnames="weights")
 def svm_reference(train: Data, c: ArrayLike, weights: Weights = "softmax") -> SVMSolution:
-    """Solve the lower level of `hierax.problems.svm` at c; works under `jit` and `vmap`.
+    """Solve the lower level of `hierax_lab.problems.svm` at c; works under `jit` and `vmap`.
 
         min over w, b of  1/2 ||w||^2 + 1/2 sum_i s_i [1 - l_i (z_i'w + b)]_+^2,     xi_i = [1 - l_i (z_i'w + b)]_+
 
@@ -74,7 +74,7 @@ def svm_reference(train: Data, c: ArrayLike, weights: Weights = "softmax") -> SV
 
     Examples:
         >>> import numpy as np
-        >>> from hierax.problems import svm_reference
+        >>> from hierax_lab.problems import svm_reference
         >>> data = (np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]))
         >>> round(float(svm_reference(data, np.zeros(2)).w[0]), 3)
         0.5
@@ -113,7 +113,7 @@ def svm_hypergradient(
 
     Examples:
         >>> import numpy as np
-        >>> from hierax.problems import svm_hypergradient
+        >>> from hierax_lab.problems import svm_hypergradient
         >>> data = (np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]))
         >>> value, gradient = svm_hypergradient(data, data, np.zeros(2))
         >>> round(float(value), 3), gradient.shape

@@ -10,11 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from hierax._base.errors import InputError
-from hierax._problem.problem import Problem
-from hierax._problem.samples import Finite
-from hierax._problem.sets import Box
-from hierax.problems.example import Example, features_and_labels
+from hierax import Box, Finite, InputError, Problem
+from hierax.problems.example import Example
+from hierax_lab.problems.svm import features_and_labels
 
 SOURCE = (
     "H. Nie, J. Li, Z. Wen: An augmented Lagrangian value function method for lower-level constrained stochastic "
@@ -98,7 +96,7 @@ def weight_decay(
 
     Examples:
         >>> import numpy as np
-        >>> from hierax.problems import weight_decay
+        >>> from hierax_lab.problems import weight_decay
         >>> features = np.random.default_rng(0).normal(size=(8, 2))
         >>> data = (features, np.array([0, 1] * 4))
         >>> len(weight_decay(data, data, hidden=3).solutions)  # nothing is known of it beforehand
