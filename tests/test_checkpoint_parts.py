@@ -1,4 +1,4 @@
-"""Unit tests of hierax._run.checkpoint_folder, .notes, .packing, .state_arrays, .host, and of hierax._base.files."""
+"""Unit tests of hierax._run.checkpoints, .packing, .stepping, and of hierax._base.files."""
 
 import errno
 import json
@@ -16,14 +16,13 @@ from test_checkpoints import checkpoints, cut_at, equal, toy
 import hierax as hx
 from hierax._base.files import FolderLock, write_whole
 from hierax._base.json_values import versions
-from hierax._run import checkpoint_folder, notes
-from hierax._run.checkpoint_folder import Checkpoint, CheckpointFolder, read_checkpoint
-from hierax._run.host import Host
+from hierax._run import checkpoints as kept
+from hierax._run.checkpoints import Checkpoint, CheckpointFolder, read_checkpoint
 from hierax._run.outcome import Ending
-from hierax._run.packing import Packed, packed, unpacked
+from hierax._run.packing import Packed, gathered, packed, placed, unpacked
 from hierax._run.processes import Processes
-from hierax._run.state_arrays import gathered, placed
 from hierax._run.status import Reason
+from hierax._run.stepping import Host
 
 
 def test_a_run_that_the_clock_has_ended_between_two_records_goes_on(tmp_path, monkeypatch):
@@ -51,7 +50,7 @@ def test_a_full_disk_ends_no_run(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched, pytest.warns(hx.HieraxWarning) as warned:
-        patched.setattr(checkpoint_folder, "_write_into", full)
+        patched.setattr(kept, "_write_into", full)
         on = toy(checkpoint=tmp_path, checkpoint_every=1e-9)
     equal(toy(), on)
     assert len(warned) == 1 and "could not be written ([Errno 28] No space left" in str(warned[0].message)
@@ -85,10 +84,10 @@ def test_whatever_goes_wrong_in_writing_costs_no_answer(tmp_path, monkeypatch):
     def broken(folder, checkpoint):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(checkpoint_folder, "_write_into", broken)
+    monkeypatch.setattr(kept, "_write_into", broken)
     with pytest.warns(hx.HieraxWarning, match=r"could not be written \(broken\)"):
         equal(toy(), toy(checkpoint=tmp_path, checkpoint_every=1e-9))
-    monkeypatch.setattr(notes, "packed", broken)
+    monkeypatch.setattr(kept, "packed", broken)
     with pytest.warns(hx.HieraxWarning, match="could not be written"):
         equal(toy(), toy(checkpoint=tmp_path, checkpoint_every=1e-9))
 
@@ -154,11 +153,11 @@ def test_arrays_of_another_form_are_refused():
 def test_a_kill_costs_no_more_than_it_may(tmp_path, monkeypatch):
     """Records are taken so early that they are on the disk in time, by a clock of our own: a write takes 2 s of 10."""
     now = [100.0]
-    monkeypatch.setattr(notes.time, "monotonic", lambda: now[0])
-    journal = notes.Journal(tmp_path, 10.0)
+    monkeypatch.setattr(kept.time, "monotonic", lambda: now[0])
+    journal = kept.Journal(tmp_path, 10.0)
     journal.open({}, Processes())
     monkeypatch.setattr(journal._folder, "write", lambda checkpoint: now.__setitem__(0, now[0] + 2.0))
-    in_time = notes.ON_TIME_SHARE * 10.0
+    in_time = kept.ON_TIME_SHARE * 10.0
     assert journal.left == in_time
     now[0] += 4.0
     journal.put("run", 1, "step 1")
@@ -179,8 +178,8 @@ def test_chunks_of_steps_end_in_time_for_a_checkpoint(tmp_path, monkeypatch):
     """With little time left the host orders few steps, and writes where the next step might be late."""
     ordered, written = [], []
     left = iter([5.0, 5.0, 0.2, 0.001, 5.0])
-    monkeypatch.setattr(notes.Notes, "left", property(lambda self: next(left, 5.0)))
-    monkeypatch.setattr(notes.Notes, "write", lambda self: written.append(len(ordered)))
+    monkeypatch.setattr(kept.Notes, "left", property(lambda self: next(left, 5.0)))
+    monkeypatch.setattr(kept.Notes, "write", lambda self: written.append(len(ordered)))
     monkeypatch.setattr(Host, "_affordable", lambda self, per_step, seconds: ordered.append(seconds) or 1)
     monkeypatch.setattr(Host, "_order_chunks", lambda self: [self._decision(0.01) for _ in range(5)] and None)
     toy(checkpoint=tmp_path)

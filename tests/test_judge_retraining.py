@@ -15,7 +15,7 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.retraining import COUNT, Retraining, is_trained
 from hierax._judge.trained import trained_fields
 from hierax._run.call import Call
-from hierax._run.notes import NOTHING_KEPT, notes_in
+from hierax._run.checkpoints import NOTHING_KEPT, notes_in
 from hierax._run.prepare import prepare
 from hierax._run.status import Kind
 

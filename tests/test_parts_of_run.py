@@ -1,4 +1,4 @@
-"""Unit tests of hierax._run.starts, .status, .solution, .processes, .host and .stepping."""
+"""Unit tests of hierax._run.solution, .status, .solution, .processes, .host and .stepping."""
 
 import string
 
@@ -9,11 +9,9 @@ from test_solve import run
 from test_solve_many import STARTS
 
 import hierax as hx
-from hierax._run import host as driver
 from hierax._run import stepping
 from hierax._run.processes import Processes
-from hierax._run.solution import changed, with_certificate
-from hierax._run.starts import Starts, lowest_of_starts
+from hierax._run.solution import Starts, changed, lowest_of_starts, with_certificate
 from hierax._run.status import Kind, Reason
 
 
@@ -55,9 +53,9 @@ def test_starts_one_after_another(monkeypatch):
 
 def test_chunks_do_not_change_the_iterates(monkeypatch):
     whole = run(max_steps=150, record_every=7)
-    monkeypatch.setattr(driver, "CHUNK_SECONDS", 1e-9)  # one step per chunk
+    monkeypatch.setattr(stepping, "CHUNK_SECONDS", 1e-9)  # one step per chunk
     single = run(max_steps=150, record_every=7)
-    monkeypatch.setattr(driver, "CHUNK_SECONDS", 1e9)
+    monkeypatch.setattr(stepping, "CHUNK_SECONDS", 1e9)
     large = run(max_steps=150, record_every=7)
     for other in (single, large):
         same((whole.x, whole.y, whole.state.run), (other.x, other.y, other.state.run))

@@ -19,19 +19,16 @@ from hierax._base.trees import split_variable
 from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
 from hierax._compile.precision import as_answer, float64
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.call import Call, Info, State
-from hierax._run.callbacks import Guarded, guarded, raise_error_of
-from hierax._run.clock import Clock, Interrupted, OutOfTime, patience_of
+from hierax._run.call import Call, Guarded, Info, State, guarded, raise_error_of
+from hierax._run.checkpoints import CHECKPOINT_SECONDS, notes_in
 from hierax._run.device import Output
 from hierax._run.identity import identity_of
 from hierax._run.method import AbstractMethod
-from hierax._run.notes import CHECKPOINT_SECONDS, notes_in
 from hierax._run.prepare import Prepared, prepare, split_start
 from hierax._run.processes import Processes
-from hierax._run.progress import reporting
+from hierax._run.progress import Clock, Interrupted, OutOfTime, patience_of, reporting
 from hierax._run.records import History
-from hierax._run.solution import Counts, Solution, Solutions, changed
-from hierax._run.stacking import stacked
+from hierax._run.solution import Counts, Solution, Solutions, changed, stacked
 from hierax._run.status import Reason, Status
 from hierax._run.stepping import run_steps
 

@@ -32,8 +32,7 @@ from hierax._judge.retraining import is_trained
 from hierax._math.lower_level import layout_of
 from hierax._methods.salvf import SALVF
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
-from hierax._run.call import Call
-from hierax._run.callbacks import Guarded
+from hierax._run.call import Call, Guarded
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
 from hierax._run.solution import Solution

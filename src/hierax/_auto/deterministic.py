@@ -41,8 +41,7 @@ from hierax._judge.certifying import certificate_in
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem.problem import Multipliers
 from hierax._run.progress import progress_bar
-from hierax._run.solution import Solution
-from hierax._run.starts import Starts, lowest_of_starts
+from hierax._run.solution import Solution, Starts, lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
 
 

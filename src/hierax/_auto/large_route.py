@@ -43,8 +43,7 @@ from hierax._judge.retraining import COUNT
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem import sets
 from hierax._run.progress import Show, progress_bar
-from hierax._run.solution import Solution
-from hierax._run.starts import Starts, lowest_of_starts
+from hierax._run.solution import Solution, Starts, lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
 
 REASONS = {

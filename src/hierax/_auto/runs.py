@@ -65,14 +65,13 @@ from hierax._methods.salvf import SALVF
 from hierax._methods.steps import Decay, Steps
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call
-from hierax._run.clock import Interrupted, OutOfTime
 from hierax._run.device import Output
 from hierax._run.prepare import Prepared
+from hierax._run.progress import Interrupted, OutOfTime
 from hierax._run.solution import Counts, Solution, Solutions, statuses_of
 from hierax._run.status import Kind
 from hierax._run.stepping import run_steps
-from hierax._run.stream_places import Place
-from hierax._run.streams import Exhausted
+from hierax._run.streams import Exhausted, Place
 
 
 class RunSettings(NamedTuple):

@@ -25,11 +25,10 @@ from hierax._judge.certificate import Certificate
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Stream
 from hierax._run.call import Call, Info
-from hierax._run.notes import Notes
+from hierax._run.checkpoints import Notes
 from hierax._run.prepare import Prepared
 from hierax._run.records import History
-from hierax._run.solution import Counts, Solution, changed, with_certificate
-from hierax._run.starts import Starts
+from hierax._run.solution import Counts, Solution, Starts, changed, with_certificate
 from hierax._run.status import Kind, Status
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from hierax._methods.central import barrier, interior_point
 from hierax._methods.central import central_point as centre
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice, value_noise
 from hierax._problem.problem import Problem
-from hierax._run.reports import Advice
+from hierax._run.method import Advice
 
 FIRST_SHARE = 0.1  # t of the first line search, in units of G: its curvature times the squared size of y
 

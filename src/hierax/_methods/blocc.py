@@ -58,7 +58,7 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._run.batches import look_at
-from hierax._run.reports import Advice, Begun, Metrics, Residual, RunCosts
+from hierax._run.method import Advice, Begun, Metrics, Residual, RunCosts
 
 START_ROUNDS = 10  # the first lower solve by MaxMin is this many times longer
 FIRST_X_STEP = 0.1  # the first x-step of the adaptive rule, in units of 1/L_x

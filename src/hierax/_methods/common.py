@@ -25,8 +25,7 @@ from hierax._math.spectrum import POWER_STEPS
 from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.sets import Free
-from hierax._run.method import AbstractMethod
-from hierax._run.reports import Costs, Metrics, Residual
+from hierax._run.method import AbstractMethod, Costs, Metrics, Residual
 
 ROOM = 10.0  # the multiplier box reaches this many times beyond the largest multiplier at the start
 SLOPE = 5.0  # weight of F's slope where it stands in for curvature: y is then off by |y|/25 or so

@@ -35,7 +35,7 @@ from hierax._methods.common import as_arrays
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows, scaled
-from hierax._run.reports import Advice
+from hierax._run.method import Advice
 
 M_FACTOR = 1e-2  # m eps^2 in units of L_G
 LAST_EPS = 1e-3  # eps_last, if the precision allows: rounding enters d multiplied by r m, which grows like eps^-3

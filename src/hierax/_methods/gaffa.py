@@ -44,7 +44,7 @@ from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._problem.sets import AbstractSet
 from hierax._run.batches import look_at
-from hierax._run.reports import Advice, Begun, Metrics, Residual, RunCosts
+from hierax._run.method import Advice, Begun, Metrics, Residual, RunCosts
 
 C_FACTOR = 10.0  # c in units of (curvature of F) / L_G, both in y
 G1_FACTOR = 10.0  # g1 in units of 1 / L_G

@@ -44,7 +44,7 @@ from hierax._methods.smoothed import Ahead, Look, Prepared, Samples, SmoothedSta
 from hierax._methods.steps import rate
 from hierax._problem import sets
 from hierax._problem.problem import Problem
-from hierax._run.reports import Advice, RunCosts
+from hierax._run.method import Advice, RunCosts
 
 REFINEMENT = 0.1  # factor of the activity tolerance at a stall, and share of it that y must move by not to stall
 

@@ -14,7 +14,7 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._methods.augmented import ALM
 from hierax._methods.implicit_gradient import LinearRows
 from hierax._methods.smoothed import eta_advice
-from hierax._run.reports import Advice
+from hierax._run.method import Advice
 
 
 class IGAL(LinearRows):

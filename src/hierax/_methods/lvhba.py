@@ -42,7 +42,7 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._run.batches import look_at
-from hierax._run.reports import Advice, Begun, Metrics, Residual, RunCosts
+from hierax._run.method import Advice, Begun, Metrics, Residual, RunCosts
 
 C_FACTOR = 5.0  # c in units of (curvature of F) / L_G, both in y
 Z_STEP = 0.3  # beta in units of g2, which would set z = lam

@@ -34,7 +34,7 @@ from hierax._methods.common import as_arrays
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank, eta_advice
 from hierax._problem import sets
 from hierax._problem.problem import Problem
-from hierax._run.reports import Advice
+from hierax._run.method import Advice
 
 G_FACTOR = 10.0  # g in units of 1 / mu_G: a round then brings y ten times closer to the minimiser
 MAX_ROUNDS = 30  # of (th, y)

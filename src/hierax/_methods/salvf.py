@@ -39,7 +39,7 @@ from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._run.batches import Batches, default_size, look_at
-from hierax._run.reports import Advice, Begun, Costs, Metrics, Residual, RunCosts
+from hierax._run.method import Advice, Begun, Costs, Metrics, Residual, RunCosts
 
 
 class SALVF(SALVFSettings):

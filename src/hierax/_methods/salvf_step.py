@@ -19,7 +19,7 @@ from hierax._methods.steps import rate
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.sets import AbstractSet
-from hierax._run.reports import Metrics, Residual
+from hierax._run.method import Metrics, Residual
 
 
 class SALVFState(NamedTuple):

@@ -28,7 +28,7 @@ from hierax._math.spectrum import hessian_product, power_iteration
 from hierax._methods.implicit_gradient import LinearRows
 from hierax._methods.smoothed import Prepared, Round, Samples, eta_advice
 from hierax._problem.problem import Problem
-from hierax._run.reports import Advice
+from hierax._run.method import Advice
 
 SHARE = 1e-5  # sigma in units of what moves y by its own size: its bias is then of this order, far above the solver's
 ABOVE_TOL = 100.0  # ... and never less than this many times the tolerance of the solver

@@ -35,7 +35,7 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.samples import Tickets
 from hierax._run.batches import look_at
-from hierax._run.reports import Advice, Begun, Costs, Metrics, Residual, RunCosts
+from hierax._run.method import Advice, Begun, Costs, Metrics, Residual, RunCosts
 
 
 class Round(NamedTuple):

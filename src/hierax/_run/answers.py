@@ -29,8 +29,7 @@ from hierax._judge.certifying import certify
 from hierax._judge.measured import SURE
 from hierax._judge.point import judge_point
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.fields import answer_fields
-from hierax._run.solution import Solution
+from hierax._run.solution import Solution, answer_fields
 
 SAME_VALUE_SHARE = 1e-6  # difference of F to the claimed one, relative to 1 + |F|
 FORMAT = "hierax answer 1"

@@ -20,9 +20,9 @@ from hierax._compile.fingerprint import hash_of_function
 from hierax._problem.files import FiniteFiles
 from hierax._problem.samples import Sampler, Stream, is_spread_over_processes
 from hierax._run.call import Call
-from hierax._run.checkpoint_folder import FUNCTION, UNKNOWN
+from hierax._run.checkpoints import FUNCTION, UNKNOWN
+from hierax._run.packing import HASH, hash_of_arrays
 from hierax._run.prepare import Prepared
-from hierax._run.state_arrays import HASH, hash_of_arrays
 
 LIMITS = ("method setting seconds",)  # of `Auto`
 MAX_SETTING_DEPTH = 12  # settings inside of settings

@@ -12,7 +12,7 @@ import numpy as np
 from hierax._base.files import write_whole
 from hierax._base.lazy import lazy
 from hierax._run.device import Record
-from hierax._run.reports import Costs
+from hierax._run.method import Costs
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._run.reports import Costs
-from hierax._run.state_arrays import Gathered
-from hierax._run.stream_places import Place
+from hierax._run.method import Costs
+from hierax._run.packing import Gathered
+from hierax._run.streams import Place
 
 RUN = "run"  # the name of the record
 

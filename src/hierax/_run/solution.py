@@ -6,16 +6,19 @@ import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.files import Json
+from hierax._base.json_values import as_json, tree_as_json, versions
 from hierax._base.lazy import lazy
 from hierax._base.markup import notebook_table
 from hierax._base.text import named_point, text_table
@@ -24,11 +27,79 @@ from hierax._judge.certifying import certify
 from hierax._judge.point import Judgement, judge_point, judge_points
 from hierax._problem.problem import Multipliers, Problem, is_streamed
 from hierax._run.call import State
-from hierax._run.fields import fields_of
 from hierax._run.method import AbstractSolver
 from hierax._run.records import History
-from hierax._run.starts import Starts
 from hierax._run.status import Status
+
+
+class Starts(NamedTuple):
+    """The ends of several starts.
+
+    Attributes:
+        values: F at the best valid point of every start, the given start first; NaN where a start led to none, or had
+            no turn.
+        said: what these values are of, and what follows from them, in words.
+    """
+
+    values: tuple[float, ...] = ()
+    said: str = ""
+
+    def after(self, text: str) -> "Starts":
+        """The same values with words before those that are there."""
+        return self._replace(said=f"{text} {self.said}".strip()) if self.values else self
+
+
+def lowest_of_starts(found: list[tuple[int, float]], count: int) -> tuple[float, ...]:
+    """The lowest value of each of `count` starts, of pairs (start, value).
+
+    Examples:
+        >>> lowest_of_starts([(0, 2.0), (0, 1.0), (2, 3.0)], 3)
+        (1.0, nan, 3.0)
+    """
+    values = np.full(count, np.nan)
+    for start, value in found:
+        if 0 <= start < count:
+            values[start] = np.fmin(values[start], value)
+    return tuple(float(value) for value in values)
+
+
+GLOBALITY = "Globality: "  # begins the line of the log that says how global the answer is
+CERTIFICATE_NUMBERS = ("violation", "max_violation", "lower_gap", "distance", "kkt_residual", "hypergradient_norm")
+
+
+def fields_of(solution: Solution) -> dict[str, Json]:
+    """All of them."""
+    certificate, status = solution.known_certificate, solution.status
+    globality = [line.removeprefix(GLOBALITY) for line in solution.log if line.startswith(GLOBALITY)]
+    return {
+        "status": {"name": status.name, "message": status.message, "step": status.step, "ok": status.ok},
+        **answer_fields(solution),
+        "certificate": None if certificate is None else certificate_fields(certificate, solution.tol),
+        "globality": globality[-1] if globality else None,
+        "starts": as_json(solution.starts),
+        **run_fields(solution),
+    }
+
+
+def answer_fields(solution: Solution) -> dict[str, Json]:
+    """The point and F."""
+    multipliers = {name: tree_as_json(tree) for name, tree in solution.multipliers._asdict().items()}
+    point = {"x": tree_as_json(solution.x), "y": tree_as_json(solution.y)}
+    return {"F": as_json(solution.value), **point, "multipliers": multipliers}
+
+
+def certificate_fields(certificate: Certificate, tol: float) -> dict[str, Json]:
+    """What a certificate says at a tolerance, and its numbers."""
+    numbers = {name: as_json(getattr(certificate, name)) for name in (*CERTIFICATE_NUMBERS, "upper_se")}
+    return {"verdict": certificate.verdict(tol), "tol": tol, "reasons": as_json(certificate.reasons(tol)), **numbers}
+
+
+def run_fields(result: Solution | Solutions) -> dict[str, Json]:
+    """What was asked, with which method and versions, what it took, and what `Auto` said on the way."""
+    settings, method = as_json(dict(result.arguments)), as_json(result.method)
+    counts, log = as_json(result.counts), as_json(result.log)
+    return {"settings": settings, "method": method, "counts": counts, "log": log, "versions": as_json(versions())}
+
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -442,3 +513,59 @@ def _of_start(i: int) -> Callable[[PyTree], PyTree]:
         return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, tree)
 
     return pick
+
+
+def stacked(each: list[Solution]) -> Solutions:
+    """All of them; a start without multipliers (it had no turn) has NaN there."""
+    counts = {field.name: _sum([getattr(one.counts, field.name) for one in each]) for field in fields(Counts)}
+    return Solutions(
+        x=_together([one.x for one in each]),
+        y=_together([one.y for one in each]),
+        multipliers=_together(_alike([one.multipliers for one in each])),
+        status=[one.status for one in each],
+        history=_history([one.history for one in each]),
+        counts=Counts(**counts),
+        state=None,
+        method=each[0].method,
+        problem=each[0].problem,
+        log=tuple(f"start {i}: {line}" for i, one in enumerate(each) for line in one.log),
+        each=tuple(each),
+    )
+
+
+def _sum(counts: list[float | None]) -> Any:
+    """None where one of them was not counted."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _together(trees: list[PyTree]) -> PyTree:
+    """Arrays on a new leading axis (NumPy's stay NumPy's, with their precision); what is none, once."""
+
+    def stack(*leaves: PyTree) -> PyTree:
+        if not eqx.is_array_like(leaves[0]):
+            return leaves[0]
+        return (jnp if all(isinstance(leaf, jax.Array) for leaf in leaves) else np).stack(leaves)
+
+    return jax.tree.map(stack, *trees)
+
+
+def _alike(trees: list[PyTree]) -> list[PyTree]:
+    """Empty trees filled with NaN in the form of the others."""
+    full = next((tree for tree in trees if jax.tree.leaves(tree)), trees[0])
+    unknown = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), full)
+    return [tree if jax.tree.leaves(tree) else unknown for tree in trees]
+
+
+def _history(each: list[History]) -> History:
+    """One column per start; a start that ended before the others stays at its last record (NaN: it has none)."""
+    most = max(len(history) for history in each)
+    names = [name for name in max(each, key=len) if name != "step"]
+
+    def padded(history: History, name: str) -> np.ndarray:
+        column = np.asarray(history[name], float) if name in history else np.zeros(0)
+        last = column[-1] if column.size else np.nan
+        return np.concatenate([column, np.full(most - column.size, last)])
+
+    columns = {name: np.stack([padded(history, name) for history in each], axis=1) for name in names}
+    return History({"step": np.arange(1, most + 1), **columns})

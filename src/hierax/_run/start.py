@@ -20,10 +20,9 @@ from hierax._problem import samples
 from hierax._problem.problem import Problem
 from hierax._run.call import Seed, State, start_keys
 from hierax._run.device import Output, Run, Spread, first_run, over_starts, restarted
-from hierax._run.file_rows import PlannedRows
+from hierax._run.feeding import PlannedRows
 from hierax._run.method import AbstractMethod
-from hierax._run.prepare import Prepared
-from hierax._run.sources import on_mesh
+from hierax._run.prepare import Prepared, on_mesh
 
 Flags = Mapping[str, Array]
 

@@ -1,26 +1,329 @@
-"""`run_steps`: the one run of a method that makes steps, for `solve` and for every stage of `Auto`."""
+"""One run of a method that makes steps, for `solve` and for every stage of `Auto`: the host orders chunks of steps."""
 
 from __future__ import annotations
 
+import functools
 import logging
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.interrupt import interruptible
-from hierax._base.trees import size
+from hierax._base.interrupt import Interrupt, interruptible
+from hierax._base.trees import on_device, size
+from hierax._compile.placement import at_home, read
+from hierax._problem import sets
+from hierax._problem.problem import Multipliers, Problem
+from hierax._run import device
 from hierax._run.batches import MAX_DRAWN_NUMBERS
-from hierax._run.call import Call, State
-from hierax._run.claims import certified
-from hierax._run.clock import Stopwatch, patience_of
-from hierax._run.device import Spread
-from hierax._run.host import Host
+from hierax._run.call import Call, Info, State, asks_to_stop
+from hierax._run.device import Orders, Output, Run, Spread
+from hierax._run.feeding import Feeding, PlannedRows
 from hierax._run.identity import described
-from hierax._run.method import AbstractMethod
+from hierax._run.method import AbstractMethod, Costs
+from hierax._run.outcome import Begin, Ending, Outcome, certified
+from hierax._run.packing import gathered, placed
 from hierax._run.prepare import Prepared, check_method
+from hierax._run.progress import (
+    CHUNK_SECONDS,
+    MOMENT_SECONDS,
+    Interrupted,
+    OutOfTime,
+    Stopwatch,
+    patience_of,
+    progress_bar,
+)
+from hierax._run.records import Records, Spending
 from hierax._run.run_record import RUN, TYPES, RunRecord
-from hierax._run.solution import Solution, Solutions, statuses_of
+from hierax._run.solution import Counts, Solution, Solutions, statuses_of
 from hierax._run.start import continued, form_of_start, settings_to_go_on_with, started
-from hierax._run.state_arrays import placed
+from hierax._run.status import Reason
 from hierax._run.streams import Exhausted
+
+NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
+
+
+class Host:
+    """One run of steps, from its state to its solution."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        state: State,
+        call: Call,
+        spread: Spread,
+        watch: Stopwatch,
+        interrupt: Interrupt,
+        earlier: RunRecord | None = None,
+    ) -> None:
+        """`watch`: of the run, its start included; `earlier`: what a checkpoint says of the run up to `state`."""
+        self.prepared, self.before, self.call, self.spread = prepared, state, call, spread
+        self.processes = prepared.processes
+        self.watch, self.interrupt = watch, interrupt
+        self.runs = state.run
+        self.begin = Begin.of(state.run)
+        self.done, self._compiled_before = 0, 0.0
+        self._kept_at = -1  # steps made when the checkpoint was told of the run
+        self.records = Records()
+        self.spending = Spending(state.spent)
+        if earlier is not None:
+            x = jax.tree.unflatten(jax.tree.structure(self.begin.x), earlier.begin_x)
+            self.begin = Begin(earlier.begin_step, x)
+            self.records.restore(earlier.columns, earlier.times)
+            self._compiled_before = earlier.compile_seconds
+        self._open_stage()
+        if earlier is not None:
+            self.done = self._kept_at = earlier.done
+            while self.stage_end < self.step:
+                self._open_stage(self.stage_end)
+
+    @property
+    def step(self) -> int:
+        """Outer steps made, those of earlier calls included."""
+        return self.begin.step + self.done
+
+    def _open_stage(self, step: int | None = None) -> None:
+        """The method, every value filled in, with the batch sizes of the steps from `step` (None: the next) on;
+        `stage_end`: where they change.
+        """
+        problem, step = self.prepared.bound.problem, self.step if step is None else step
+        self.method: AbstractMethod
+        self.method, self.stage_end = self.before.method.staged(step)
+        batches, files = self.method.batches(problem), self.prepared.files
+        planned = PlannedRows(files, self.prepared.bound, batches, self.runs.state.key) if files else None
+        patience = patience_of(self.call.clock, self.interrupt)
+        self.feeding = Feeding(self.prepared, batches, planned, patience, self.watch.waiting)
+        self.spending.begin(step, self.method.costs(problem).step)
+
+    @property
+    def _waiting(self) -> float:
+        """Seconds spent waiting for data, in all calls so far."""
+        return self.before.waiting + self.watch.waiting.seconds
+
+    def drive(self) -> Outcome:
+        """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
+        try:
+            ended = self._order_chunks()
+        finally:
+            self.feeding.close()
+        self._keep()  # before the last window is closed: a run that goes on closes it where an uninterrupted one would
+        opened, step = read((self.runs.window.first, self.runs.state.step))
+        if ended is not None and self.done and int(np.max(step)) > int(np.max(opened)):
+            self._run_chunk(0, True, 0, self.feeding.last, tol=None)  # a last record, between two: no steps
+        return Outcome(self, ended)
+
+    def _order_chunks(self) -> Ending | None:
+        """Chunk after chunk; what the host ended the run with, None: its steps, or its own codes."""
+        per_step: float | None = None
+        shown = self.call.progress if self.processes.first else False
+        with progress_bar(shown, self.call.news, self.call.steps, "steps") as show:
+            while self.done < self.call.steps and self._running:
+                ended, asked = self._decision(per_step)
+                if ended is not None:
+                    return ended
+                before, recorded = self.watch.elapsed - self.watch.waiting.seconds, len(self.records)
+                try:
+                    steps = self._chunk(asked, self._affordable(per_step, MOMENT_SECONDS))
+                except NO_BATCH as error:
+                    return _without_a_batch(error)
+                per_step = (self.watch.elapsed - self.watch.waiting.seconds - before) / steps
+                self.done += steps
+                show(self.done, self.records.last())
+                if len(self.records) > recorded and self._running and self._callback_stops():
+                    return Ending(Reason.CALLBACK)
+        return None
+
+    @property
+    def _running(self) -> bool:
+        """Whether a start has not stopped by itself."""
+        return bool(np.any(read(self.runs.code) == device.RUNNING))
+
+    def _keep(self) -> None:
+        """Leave a record of the run as it is now to the checkpoint, where there is one."""
+        if not self.call.notes.kept or self.done == self._kept_at:
+            return
+        self._kept_at = self.done
+        columns, times = self.records.kept()
+        record = RunRecord(
+            state=gathered((self.before.method, self.runs)),
+            begin_step=self.begin.step,
+            begin_x=jax.tree.leaves(self.begin.x),
+            done=self.done,
+            seconds=self.before.seconds + self.watch.elapsed,
+            compile_seconds=self._compiled_before + self.watch.compiling,
+            waiting_seconds=self._waiting,
+            spent=self.before.spent,
+            columns=columns,
+            times=times,
+            places=self.prepared.places(),
+        )
+        self.call.notes.put(RUN, record, f"step {self.step}")
+
+    def _decision(self, per_step: float | None) -> tuple[Ending | None, int]:
+        """Whether Ctrl-C or the clock ends the run, and else how many steps to order; before that a checkpoint is
+        written where it is time for one. Ctrl-C in any process counts, the times are those of the first.
+        """
+        left = self.call.notes.left
+        due = per_step is not None and left <= max(per_step, MOMENT_SECONDS)  # after another step it might be late
+        seconds = CHUNK_SECONDS if due else min(CHUNK_SECONDS, left / 2)  # half: a busy machine may take twice as long
+        own = (due, self.interrupt.asked, self.call.clock.passed, self._affordable(per_step, seconds))
+        told = self.processes.exchanged(*own)
+        keep, _, late, steps = told[0]
+        if keep:
+            self._keep()
+            self.call.notes.write()
+        if told[:, 1].any():
+            self.interrupt.ask(self.interrupt.by)
+            return Ending(Reason.CTRL_C), 0
+        return (Ending(Reason.TIME_UP) if late else None), int(steps)
+
+    def _affordable(self, per_step: float | None, seconds: float) -> int:
+        """How many steps are made in `seconds`, and within the time that is left; at least one."""
+        if per_step is None:
+            return 1
+        steps = int(min(seconds, self.call.clock.left) / max(per_step, 1e-9))
+        return max(1, min(steps, self.call.steps - self.done))
+
+    def _callback_stops(self) -> bool:
+        """Ask the callback, where there is one, in the first process."""
+        if self.call.callback is None:
+            return False
+        point, answer = at_home(self.runs.state.point), None
+        with self.processes.together():
+            if self.processes.first:
+                x, y = self.prepared.whole(point.x, point.y)
+                x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
+                try:
+                    answer = self.call.callback(Info(self.step, x, y, self.records.last() or {}))
+                except KeyboardInterrupt:
+                    self.interrupt.ask()
+        return bool(self.processes.exchanged(asks_to_stop(answer))[0, 0])
+
+    def _chunk(self, asked: int, wanted: int) -> int:
+        """Compile (once) and run one chunk of at most `asked` steps; returns how many.
+
+        `wanted` steps' batches are worth waiting for a moment.
+        """
+        if self.step == self.stage_end:
+            self.feeding.close()
+            self._open_stage()
+        period = self.call.period
+        asked = self._supplied(min(asked, self.call.steps - self.done, self.stage_end - self.step), wanted)
+        to_record = period - self.step % period
+        lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
+        if asked >= to_record:
+            lead, with_record = to_record, True
+            rows = 0 if self.call.callback is not None else min((asked - lead) // period, device.MAX_CHUNK_RECORDS - 1)
+        steps = lead + rows * period
+        self._run_chunk(lead, with_record, rows, self.feeding.batches(steps), self.call.tol)
+        return steps
+
+    def _supplied(self, asked: int, wanted: int) -> int:
+        """For how many of the steps there are batches: in every process, where streams feed several."""
+        if not self.feeding.feeders and self.feeding.planned is None:
+            return asked
+        failure: Exception | None = None
+        try:
+            steps = self.feeding.available(self.step, asked, wanted)
+        except NO_BATCH as error:
+            steps, failure = 0, error
+        told = self.processes.exchanged(steps, *(isinstance(failure, kind) for kind in NO_BATCH))
+        failed = np.flatnonzero(told[:, 0] == 0)
+        if failure is not None and failed[0] == self.processes.index:
+            raise failure
+        if failed.size:
+            process, *kinds = failed[0], *told[failed[0], 1:]
+            raise NO_BATCH[kinds.index(1)](f"the Streams of process {process} have no batch for the next step")
+        return int(told[:, 0].min())
+
+    def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, PyTree], tol: float | None) -> None:
+        """Order `lead` steps (and a record), and then `rows` rows of steps with a record each."""
+        orders = Orders(
+            first_step=on_device(self.step, np.int32),
+            lead=on_device(lead, np.int32),
+            lead_record=on_device(with_record),
+            rows=on_device(rows, np.int32),
+            period=on_device(self.call.period, np.int32),
+            tol=on_device(tol or -1.0, self.runs.limit.dtype),
+            fed=fed,
+        )
+        started = self.watch.elapsed
+        self.runs, table, written = self.prepared.bound.run(
+            "chunk",
+            functools.partial(device.chunk, self.call.output, self.spread),
+            self.runs,
+            self.method,
+            orders,
+            static=(self.call.output, self.spread),
+            donate=True,
+        )
+        self.records.add(
+            read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds
+        )
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def solution(self, outcome: Outcome) -> Solution | Solutions:
+        """Everything that was computed, and how it ended."""
+        prepared, bound = self.prepared, self.prepared.bound
+        x, y, multipliers = bound.run(
+            "finish",
+            functools.partial(_finish, self.call.output, self.spread),
+            self.runs,
+            self.method,
+            static=(self.call.output, self.spread),
+        )
+        seconds, compiling = self.before.seconds + self.watch.elapsed, self._compiled_before + self.watch.compiling
+        total = int(np.max(read(self.runs.state.step)))  # a chunk ends early where every start has stopped
+        end = self.method.costs(bound.problem).end
+        spent = Costs(*(int(a) + b for a, b in zip(self.spending.until(total).values(), end, strict=True)))
+        x, y, multipliers = at_home((x, y, multipliers))
+        x, y = prepared.whole(x, y)
+        told: dict[str, Any] = {
+            "x": x,
+            "y": y,
+            "multipliers": multipliers,
+            "history": self.records.history(self.spending, self.spread != "one"),
+            "counts": Counts(
+                **spent._asdict(), seconds=seconds, compile_seconds=compiling, waiting_seconds=self._waiting
+            ),
+            "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent, waiting=self._waiting),
+            "method": self.before.method,
+            "problem": prepared.problem,
+            "several_processes": self.processes.shared,
+        }
+        statuses = outcome.statuses()
+        if self.spread == "one":
+            return Solution(status=statuses[0], **told)
+        return Solutions(status=statuses, **told)
+
+
+def _without_a_batch(error: Exception) -> Ending:
+    """How a run ends whose streams give nothing for its next step."""
+    if isinstance(error, Interrupted):
+        return Ending(Reason.CTRL_C)
+    if isinstance(error, OutOfTime):
+        return Ending(Reason.NO_BATCH_IN_TIME, "the Stream gives its batches too slowly")
+    if error.__cause__ is not None:
+        return Ending(Reason.NO_MORE_BATCHES, str(error), "Repair the source, and go on with state=sol.state.")
+    return Ending(Reason.NO_MORE_BATCHES, str(error), "Give a re-iterable, or fewer max_steps.")
+
+
+def _finish(
+    output: Output, spread: Spread, problem: Problem, runs: Run, method: AbstractMethod
+) -> tuple[PyTree, PyTree, Multipliers]:
+    def one(method: AbstractMethod, run: Run) -> tuple[PyTree, PyTree, Multipliers]:
+        state = run.state if run.kept is None else method.moved_to(run.state, *run.kept)
+        x, y, multipliers = method.finish(problem, state)
+        # An exact solver's y may miss a bound by a rounding error: an entry on its bound is on it to the last digit.
+        return sets.project(problem.x_set, x), sets.project(problem.y_set, y), multipliers
+
+    return device.over_starts(one, spread)(method, runs)
+
 
 MAX_VMAPPED_ENTRIES = MAX_DRAWN_NUMBERS  # starts with more variables than this are stepped one after another
 

@@ -14,7 +14,7 @@ import typer
 from hierax import report
 from hierax._base.errors import InputError
 from hierax._base.json_values import as_json
-from hierax._run.checkpoint_folder import clear, numbers_in
+from hierax._run.checkpoints import clear, numbers_in
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
 from hierax.reports.folder import RUN, RUNNING

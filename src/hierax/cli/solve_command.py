@@ -19,9 +19,9 @@ from hierax._base.json_values import as_json as plain
 from hierax._judge.certificate import Certificate
 from hierax._methods.registry import METHODS
 from hierax._run import answers
-from hierax._run.claims import certificate_or_why
+from hierax._run.checkpoints import CHECKPOINT_SECONDS
 from hierax._run.method import AbstractMethod
-from hierax._run.notes import CHECKPOINT_SECONDS
+from hierax._run.outcome import certificate_or_why
 from hierax._run.processes import Processes
 from hierax._run.progress import News, reporting
 from hierax._run.solution import Solution

@@ -19,10 +19,8 @@ from hierax._base.trees import size
 from hierax._judge.certificate import SHOWN_TOLERANCE
 from hierax._problem.problem import is_streamed
 from hierax._problem.samples import Finite, Sampler
-from hierax._run.claims import certificate_or_why
-from hierax._run.fields import certificate_fields, fields_of, run_fields
-from hierax._run.solution import Solution, Solutions
-from hierax._run.starts import Starts
+from hierax._run.outcome import certificate_or_why
+from hierax._run.solution import Solution, Solutions, Starts, certificate_fields, fields_of, run_fields
 from hierax.reports.certificate_lines import lines_of, tests_of
 
 POINT = ("F", "x", "y", "multipliers", "globality")  # fields of a solution that answer.json or the log have
