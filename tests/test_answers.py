@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._base.json_values import arrays_by_path, tree_as_json
+from hierax._base.text import arrays_by_path, tree_as_json
 from hierax._compile.fingerprint import fingerprint
 from hierax._run import answers
 from hierax._run.answers import verify

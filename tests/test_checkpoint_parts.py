@@ -15,7 +15,7 @@ from test_checkpoints import checkpoints, cut_at, equal, toy
 
 import hierax as hx
 from hierax._base.files import FolderLock, write_whole
-from hierax._base.json_values import versions
+from hierax._base.text import versions
 from hierax._run import checkpoints as kept
 from hierax._run.checkpoints import Checkpoint, CheckpointFolder, read_checkpoint
 from hierax._run.outcome import Ending

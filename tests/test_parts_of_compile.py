@@ -1,4 +1,4 @@
-"""Unit tests of hierax._compile.kept."""
+"""Unit tests of hierax._compile.configuration."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,8 @@ import jax
 import pytest
 
 import hierax as hx
-from hierax._compile import kept
-from hierax._compile.kept import default_folder
+from hierax._compile import configuration
+from hierax._compile.configuration import default_folder
 
 
 def test_cache_folder_follows_the_platform(monkeypatch, tmp_path):
@@ -30,5 +30,5 @@ def test_a_folder_that_cannot_be_made_is_refused_and_the_import_warns(
         hx.cache(tmp_path / "file" / "below")
     monkeypatch.setenv("HIERAX_CACHE", str(tmp_path / "file"))
     with pytest.warns(hx.HieraxWarning, match="HIERAX_CACHE"):
-        kept.cache_where_the_environment_says()
+        configuration.cache_where_the_environment_says()
     assert updates == {}

@@ -17,7 +17,7 @@ from test_linear_rows import line
 
 import hierax as hx
 from hierax import Exact
-from hierax._compile.precision import float64
+from hierax._compile.configuration import float64
 from hierax._math import curvature as estimate
 from hierax._math.convexity import affine_rows
 from hierax._math.gap import best_multiplier, gap_gradient, proximal_gradient

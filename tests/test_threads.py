@@ -1,6 +1,6 @@
 """Several threads at once: what is compiled, and what belongs to the whole process. `make soak` has 24 of them.
 
-Unit tests of hierax._compile.programs and hierax._base.shared_context.
+Unit tests of hierax._compile.programs and hierax._base.threads.
 """
 
 import threading
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import hierax as hx
-from hierax._base.shared_context import SharedContext
+from hierax._base.threads import SharedContext
 from hierax._compile import programs
 from hierax._compile.bound import Bound
 

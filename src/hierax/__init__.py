@@ -8,12 +8,12 @@ package of their own, hierax-lab.
 
 from hierax._auto.auto import Auto
 from hierax._base.errors import HieraxWarning, InputError, MissingExtra, RunFailed
-from hierax._base.lazy import lazy as _lazy
-from hierax._base.staircase import Staircase
+from hierax._base.imports import lazy as _lazy
+from hierax._base.settings import Staircase
 from hierax._bridges.cvxpy_level import from_cvxpy
 from hierax._bridges.scipy_style import minimize_bilevel
 from hierax._bridges.torch_function import from_torch
-from hierax._compile.kept import cache, cache_where_the_environment_says
+from hierax._compile.configuration import cache, cache_where_the_environment_says
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certify
 from hierax._judge.check import check

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hierax._base.moved import from_the_lab
+from hierax._base.imports import from_the_lab
 
 NAMES = (
     "SOURCES",

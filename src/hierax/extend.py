@@ -10,8 +10,8 @@ commands of other packages, such as hierax-lab:
 - `lazy`: a module that is imported at its first use.
 """
 
+from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt, die_when_terminated, interruptible
-from hierax._base.lazy import lazy
 from hierax._compile.programs import forget_programs
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution

@@ -16,8 +16,8 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import MissingExtra
 from hierax._base.files import write_whole
-from hierax._base.json_values import as_json, versions
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
+from hierax._base.text import as_json, versions
 from hierax._run.solution import Solution
 from hierax.reports.facts import certificate_facts, facts_of
 from hierax.reports.folder import HISTORY, RUN, RUNNING, columns_in

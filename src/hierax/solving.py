@@ -16,8 +16,7 @@ from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
 from hierax._base.trees import split_variable
-from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
-from hierax._compile.precision import as_answer, float64
+from hierax._compile.configuration import as_answer, float64, in_own_configuration, inside_a_trace, refuse_to_be_traced
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Guarded, Info, State, guarded, raise_error_of
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, notes_in

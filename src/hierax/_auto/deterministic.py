@@ -29,9 +29,9 @@ from hierax._auto.implicit import solved_below
 from hierax._auto.searches import ROUTES, Hunt, go_down_from
 from hierax._auto.session import Session, float64_problem, multipliers_of
 from hierax._auto.space import Space
-from hierax._base.blas import one_blas_thread
 from hierax._base.errors import InputError
 from hierax._base.text import entries
+from hierax._base.threads import one_blas_thread
 from hierax._engine.branches import FEASIBLE
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.programs import raveled

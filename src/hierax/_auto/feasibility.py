@@ -21,7 +21,7 @@ from hierax._auto.constants import AGREEING_STARTS, LISTED, RUN_OFF, SQP_CHANGE,
 from hierax._auto.session import Work
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._base.text import entries
 from hierax._engine.branches import FEASIBLE
 from hierax._engine.programs import Values, raveled

@@ -33,11 +33,11 @@ from hierax._auto.constants import (
 from hierax._auto.runs import Reading, Referee, Runner, RunSettings, Schedule, Stage
 from hierax._auto.session import Keeper, Session, in_precision_of, seen_as_a_whole, zero_multipliers
 from hierax._auto.training import has_few_entries, search_by_training
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.constants import LOWER_STARTS
 from hierax._base.text import numbers_of
 from hierax._base.trees import size
-from hierax._compile.precision import as_answer
+from hierax._compile.configuration import as_answer
 from hierax._judge.certificate import Certificate
 from hierax._judge.retraining import COUNT
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
@@ -226,11 +226,11 @@ class LargeRoute:
         if self.best is None or self.referee is None:
             return False
         x0, end = self.prepared.x, self.best
-        way = tree_math.sub(end.x, x0)
+        way = trees.sub(end.x, x0)
         if _largest(way) < STRETCH * (1 + _largest(x0)):
             return False
         for stretch in STRETCHES:
-            further = sets.project(self.prepared.problem.x_set, tree_math.add_scaled(x0, stretch, way))
+            further = sets.project(self.prepared.problem.x_set, trees.add_scaled(x0, stretch, way))
             before = end.upper
             end = self.referee.judge(further, end.y, end.y, end.multipliers)
             feasible = end.upper_violation <= VIOLATED and end.lower_status in (SOLVED, None)

@@ -48,7 +48,7 @@ from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
 from hierax._base.errors import InputError
 from hierax._base.trees import select, size
 from hierax._compile.checked import finite_values
-from hierax._compile.precision import doubled_on_host
+from hierax._compile.configuration import doubled_on_host
 from hierax._engine.float64_problem import Data
 from hierax._engine.segments import not_convex
 from hierax._judge.certificate import Certificate, Verdict

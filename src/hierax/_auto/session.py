@@ -19,7 +19,7 @@ from hierax._auto.constants import SEARCH_SHARE
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt
 from hierax._compile.bound import Bound
-from hierax._compile.precision import as_answer
+from hierax._compile.configuration import as_answer
 from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.certificate import Certificate
 from hierax._problem.problem import Multipliers, Problem

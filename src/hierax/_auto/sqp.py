@@ -9,8 +9,8 @@ import numpy as np
 
 from hierax._auto.constants import MAX_STALLED_EVALUATIONS, MUCH_LESS, ROUNDING, RUN_OFF, SQP_CHANGE
 from hierax._auto.session import Work
-from hierax._base.lazy import lazy
-from hierax._base.shared_context import SharedContext
+from hierax._base.imports import lazy
+from hierax._base.threads import SharedContext
 from hierax._engine.vectors import Point
 
 scipy_linalg, scipy_optimize = lazy("scipy.linalg"), lazy("scipy.optimize")

@@ -16,9 +16,9 @@ from jaxtyping import PyTree
 from hierax._auto.constants import FEW_X, LAST_RADIUS, RUN_OFF, STRETCH, TURNS
 from hierax._auto.runs import Referee, RunSettings, Stage
 from hierax._auto.session import Keeper, Session, zero_multipliers
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._base.text import numbers_of, shown
-from hierax._compile.precision import doubled_on_host, float64
+from hierax._compile.configuration import doubled_on_host, float64
 from hierax._engine.programs import raveled, unraveled
 from hierax._judge.certificate import Certificate
 from hierax._judge.measured import SURE

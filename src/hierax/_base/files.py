@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hierax._base.errors import InputError
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 
 filelock = lazy("filelock")
 

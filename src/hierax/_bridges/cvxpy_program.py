@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hierax._base.errors import InputError, MissingExtra
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._bridges.affine_maps import CONSTANT, AffineMap, affine_map
 from hierax._bridges.cvxpy_cones import Cone, Raised, cone_of, raised
 

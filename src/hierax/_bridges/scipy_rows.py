@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.lazy import lazy
-from hierax._compile.cures import cure
+from hierax._base.imports import lazy
+from hierax._compile.tracing import cure
 from hierax._problem.sets import AbstractSet, Box, Free
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base.errors import InputError, MissingExtra
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._base.trees import dtype_of
 
 if TYPE_CHECKING:

@@ -10,15 +10,21 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.trees import on_device
-from hierax._compile.calls import Call, Flat, Form, flattened, is_number, precision, taken_apart
 from hierax._compile.placement import Placement
 from hierax._compile.programs import (
+    Call,
+    Flat,
+    Form,
     called,
+    flattened,
     forget,
+    is_number,
     known_program,
+    precision,
     program_of,
     remember_way,
     shapes_of,
+    taken_apart,
     traces_of_nothing,
     ways_to,
 )

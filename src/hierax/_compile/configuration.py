@@ -1,18 +1,34 @@
-"""JAX's configuration inside of the library: what a user has set for their own code must not break ours.
+"""JAX's configuration: what a user has set for their own code must not break ours; precision; programs kept on disk.
 
 With jit disabled (`JAX_DISABLE_JIT=1`, for stepping through one's own code) or implicit transfers guarded, nothing in
 hierax could compile or move data, and the errors would name none of it; with NaNs and infinities forbidden, line
-searches could not try a point outside of a function's domain. Precision is another matter (`precision.py`).
+searches could not try a point outside of a function's domain.
+
+JAX computes in float32 unless it is told otherwise, and an array of float64 that is used outside of `float64()` is
+silently rounded. So what is computed inside leaves as NumPy arrays (`on_host`), which keep their precision wherever
+they go. Whoever judges points uses `hierax._engine.float64_problem.Float64Problem`, which does both by itself.
+
+Compiled programs are kept by JAX (its persistent compilation cache); here is when and where. A program is filed under a
+hash of its text, of the compiler's version and flags and of the kind of processor, so nothing in the folder can be out
+of date. It only grows: delete it whenever you like.
 """
 
 import functools
-from collections.abc import Callable
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import equinox as eqx
 import jax
+import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import PyTree
 
-from hierax._base.errors import InputError
+from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.imports import lazy
 from hierax._base.trees import on_device
 
 Parameters = ParamSpec("Parameters")
@@ -49,3 +65,102 @@ def inside_a_trace(name: str) -> str:
         "itself, so call it outside; many starts at once: hx.solve_many; the gradient of F(x, y*(x)): "
         "sol.certificate.hypergradient."
     )
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    """Compute in double precision inside the block, whatever the caller's configuration."""
+    with jax.enable_x64(True):
+        yield
+
+
+def doubled(tree: PyTree) -> PyTree:
+    """Floating-point arrays as JAX arrays of float64, everything else as it is; only inside of `float64()`."""
+
+    def cast(leaf: PyTree) -> PyTree:
+        if isinstance(leaf, jax.Array) and leaf.dtype == np.float64 and not leaf.weak_type:
+            return leaf
+        return on_device(leaf, np.float64) if _is_real(leaf) else leaf
+
+    return jax.tree.map(cast, tree)
+
+
+def on_host(tree: PyTree) -> PyTree:
+    """Arrays as NumPy's."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
+def doubled_on_host(tree: PyTree) -> PyTree:
+    """Floating-point arrays as NumPy arrays of float64, everything else as it is; anywhere."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) if _is_real(leaf) else leaf, tree)
+
+
+def as_answer(tree: PyTree) -> PyTree:
+    """Numbers as a user gets them: NumPy arrays of float64, and a single number as NumPy's float64, which is a float.
+
+    Examples:
+        >>> as_answer({"a": np.float32(0.5), "b": np.ones(2, np.float32)})
+        {'a': np.float64(0.5), 'b': array([1., 1.])}
+    """
+    return jax.tree.map(lambda leaf: np.array(leaf, np.float64)[()] if _is_real(leaf) else leaf, tree)
+
+
+def is_double(*trees: PyTree) -> bool:
+    """Whether every floating-point array is float64 already."""
+    return all(np.asarray(leaf).dtype == np.float64 for leaf in jax.tree.leaves(trees) if _is_real(leaf))
+
+
+def _is_real(leaf: PyTree) -> bool:
+    return eqx.is_inexact_array_like(leaf) and isinstance(leaf, jax.Array | np.ndarray | np.generic)
+
+
+platformdirs = lazy("platformdirs")
+
+VARIABLE = "HIERAX_CACHE"
+
+
+def cache(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Keep compiled programs in a folder, from now on and for every later process that asks for the same.
+
+    A new form of problem takes seconds to compile, and the same form in another process as long again; with the folder
+    it is read in a fraction of that. All programs that JAX compiles in this process are kept, yours included. Setting
+    the environment variable HIERAX_CACHE to a folder does the same when hierax is imported.
+
+    Args:
+        folder: where; it is made if need be. None: the user's cache folder, which the command line uses too.
+
+    Returns:
+        The folder.
+
+    Examples:
+        At the top of a script (it changes JAX's configuration, so it is not run here):
+
+            import hierax as hx
+
+            hx.cache()
+    """
+    place = default_folder() if folder is None else Path(folder).expanduser()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cache({str(place)!r}): the folder cannot be made: {error}") from error
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compilation_cache.reset_cache()  # JAX looks for its folder once, at the first program
+    return place
+
+
+def cache_where_the_environment_says() -> None:
+    """`cache` of HIERAX_CACHE; a folder that cannot be made is no reason not to import."""
+    folder = os.environ.get(VARIABLE)
+    if folder:
+        try:
+            cache(folder)
+        except InputError as error:
+            warnings.warn(f"{VARIABLE}: {error}; programs are not kept.", HieraxWarning, stacklevel=3)
+
+
+def default_folder() -> Path:
+    """Where the platform keeps what can be computed again."""
+    return Path(platformdirs.user_cache_dir("hierax", appauthor=False))

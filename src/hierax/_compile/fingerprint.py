@@ -16,8 +16,8 @@ from jaxtyping import PyTree
 
 from hierax._base.trees import split_variable
 from hierax._compile.bound import FUNCTIONS
+from hierax._compile.configuration import doubled, float64
 from hierax._compile.placement import read
-from hierax._compile.precision import doubled, float64
 from hierax._compile.tracing import trace_function
 from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, Finite, Sampler

@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from hierax._base.dependence import depends_on_arguments
 from hierax._base.errors import InputError
-from hierax._base.known_curvature import Curvature, curvatures
+from hierax._base.jaxprs import Curvature, curvatures, depends_on_arguments
 from hierax._base.trees import split_variable
 from hierax._compile.bound import Bound, Ready
-from hierax._compile.precision import doubled, doubled_on_host, float64, is_double, on_host
+from hierax._compile.configuration import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import Layout, LowerSolution, layout_of
 from hierax._problem import sets

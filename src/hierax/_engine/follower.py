@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._engine.branches import Branches
 from hierax._engine.columns import Columns, Places, SparseColumns
 from hierax._engine.float64_problem import Data, HostProgram

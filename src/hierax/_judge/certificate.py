@@ -8,9 +8,8 @@ from typing import Literal, NamedTuple, overload
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.markup import notebook_table
 from hierax._base.settings import is_number
-from hierax._base.text import numbers_of, shown, text_table
+from hierax._base.text import notebook_table, numbers_of, shown, text_table
 from hierax._judge.descent import STEPS, Look, refuting
 from hierax._judge.measured import KINK, SURE, Above, Below, Feasibility, OfPsi, Slope, Training
 from hierax._judge.trained import Retrained

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._base.blas import one_blas_thread
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.text import numbers_of
+from hierax._base.threads import one_blas_thread
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import Float64Problem

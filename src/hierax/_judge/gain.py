@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._engine.by_hand import HandMadeInUnits
 from hierax._engine.follower import FromLarge
 from hierax._engine.linearised import STIFF, Linearised

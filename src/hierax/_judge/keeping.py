@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.trees import largest, select
 from hierax._engine.float64_problem import Data
 from hierax._math.lagrangian import blockwise
@@ -35,7 +35,7 @@ def nearer(problem: Problem, x: PyTree, y: PyTree) -> PyTree:
     def product(v: Rows) -> Rows:
         return jax.jvp(lambda at: excess(problem, x, at), (y,), (pull_back(v)[0],))[1]
 
-    return sets.project(problem.y_set, tree_math.sub(y, pull_back(conjugate_gradients(product, beyond))[0]))
+    return sets.project(problem.y_set, trees.sub(y, pull_back(conjugate_gradients(product, beyond))[0]))
 
 
 def nearest_kept(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[PyTree, Scalar]:

@@ -12,7 +12,7 @@ import jax.flatten_util
 import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
-from hierax._compile.precision import doubled_on_host
+from hierax._compile.configuration import doubled_on_host
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._judge.inspection import Fields
 from hierax._lower.base import AbstractLowerSolver

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.text import entries, numbers_of, shown
 from hierax._engine.findings import Finding
 from hierax._engine.float64_problem import WEAK, Data, Float64Problem
@@ -56,14 +56,14 @@ def slater_point(setting: Float64Problem, lower: AbstractLowerSolver, y: PyTree,
     def program(problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree) -> _Inside:
         x = sets.project(problem.x_set, x)
         scales = constraint_scales(problem, x, y, jax.random.key(0)).inequalities
-        rho = 1 / (1 + tree_math.norm_squared(y))
+        rho = 1 / (1 + trees.norm_squared(y))
 
         def rows(x: PyTree, v: PyTree) -> PyTree:
             return jax.tree.map(lambda h, s: h / s, problem.constraints(x, v), scales)
 
         def objective(x: PyTree, u: tuple[PyTree, Array], batch: None) -> Array:
             v, t = u
-            return t + 0.5 * t**2 + 0.5 * rho * tree_math.norm_squared(tree_math.sub(v, y))
+            return t + 0.5 * t**2 + 0.5 * rho * trees.norm_squared(trees.sub(v, y))
 
         largest = jnp.max(jnp.stack([jnp.max(leaf) for leaf in jax.tree.leaves(rows(x, y))]))
         level = Problem(

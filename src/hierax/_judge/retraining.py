@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.trees import size
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._engine.segments import not_convex
@@ -172,7 +172,7 @@ def _chunk(
             slope = jax.grad(lambda at: problem.lower(x, at, batch))(y)
             speed = jax.tree.map(lambda v, g: MOMENTUM * v + g, speed, slope)
             left = (STEPS - i).astype(rate.dtype) / (STEPS * (1 - DECAY_FROM))
-            moved = tree_math.add_scaled(y, -rate * jnp.minimum(1.0, left), speed)
+            moved = trees.add_scaled(y, -rate * jnp.minimum(1.0, left), speed)
             return (nearer(problem, x, moved), speed), None
 
         numbers = jnp.asarray(state.step) + jnp.arange(CHUNK, dtype=state.step.dtype)

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.text import entries, numbers_of, shown
-from hierax._compile.precision import float64
+from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._engine.programs import raveled, unraveled
 from hierax._engine.units import lengths_of
@@ -155,7 +155,7 @@ def _compared(setting: Float64Problem, found: LowerSolution, given: Multipliers 
         return _Comparison(
             violations=violations(problem, x, y),
             lower_gap=problem.lower(x, y, xi) - problem.lower(x, found.y, xi),
-            distance=tree_math.norm(tree_math.sub(y, found.y)),
+            distance=trees.norm(trees.sub(y, found.y)),
             kkt_residual=residual_at(level, level.start, mu, accurate),
             slope=jnp.linalg.norm(slope),
             curvature=units.curvature,

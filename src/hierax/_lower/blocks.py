@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._lower.linear import Matrices
 
 if TYPE_CHECKING:

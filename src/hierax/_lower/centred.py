@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._lower.active_set import Level, Slopes
 from hierax._lower.linear import Matrices, SecondDerivatives, Solve, dense_factors, sparse_factors
 

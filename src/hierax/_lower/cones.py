@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from hierax._base.errors import MissingExtra
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._lower.conic_polish import Quadratics, polished
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 

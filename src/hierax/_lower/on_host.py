@@ -25,10 +25,10 @@ import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._base.trees import dtype_of, on_device, shape_of, size
 from hierax._compile.bound import Bound, Ready
-from hierax._compile.precision import doubled, float64, on_host
+from hierax._compile.configuration import doubled, float64, on_host
 from hierax._lower.active_set import Found, Level, Slopes, Tracker
 from hierax._lower.base import bound_at
 from hierax._lower.face_multipliers import with_faces

@@ -17,10 +17,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
-from hierax._base import tree_math
-from hierax._base.schedules import check_schedule
-from hierax._base.settings import POSITIVE, Rule, check_settings, one_of
-from hierax._base.staircase import SIZE, SIZE_GIVEN, Staircase, size_at
+from hierax._base import trees
+from hierax._base.settings import (
+    POSITIVE,
+    SIZE,
+    SIZE_GIVEN,
+    Rule,
+    Staircase,
+    check_schedule,
+    check_settings,
+    one_of,
+    size_at,
+)
 from hierax._base.trees import Number, all_finite, move, select
 from hierax._math.envelope import best_multiplier, joint_gamma
 from hierax._math.lagrangian import nonnegative, saddle_gradient
@@ -158,13 +166,13 @@ class SALM(eqx.Module):
         zero = jax.tree.map(jnp.zeros_like, problem.rows(x, y))
         xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0, 0], plans))
         gradient = saddle_gradient(problem, x, zero, y, zero, gamma1, gamma2, xi)
-        most = MAX_RESIDUAL_GROWTH * tree_math.norm(gradient_mapping(problem.y_set, y, gradient.w, rounds.eta_max))
+        most = MAX_RESIDUAL_GROWTH * trees.norm(gradient_mapping(problem.y_set, y, gradient.w, rounds.eta_max))
 
         def body(carry: tuple[PyTree, Rows, Scalar], plan: PyTree) -> tuple[tuple[PyTree, Rows, Scalar], None]:
             w, z, share = carry
             shorter = dataclasses.replace(rounds, eta_max=share * rounds.eta_max, rho_max=share * rounds.rho_max)
             found = shorter.solve(problem, x, z, w, z, plan, gamma1, gamma2)
-            sound = all_finite(found) & (tree_math.norm(found.residual) <= most)
+            sound = all_finite(found) & (trees.norm(found.residual) <= most)
             w, z = select(sound, (found.w, found.lam), (w, z))
             return (w, z, jnp.where(sound, share, 0.25 * share)), None
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.trees import all_finite, or_one, size
 from hierax._math.lower_level import rows_at
 from hierax._math.scatter import Cube, cover, normal_around, unit_cube
@@ -163,10 +163,10 @@ def _bends_down(problem: Problem, at: Pair, number: Int[Array, ""]) -> Bool[Arra
     weights = tree(jnp.where(number % 2 == 0, single, mixture).astype(flat.dtype))
 
     def weighted(v: Pair) -> Scalar:
-        return tree_math.vdot(weights, problem.constraints(*v))
+        return trees.vdot(weights, problem.constraints(*v))
 
     bottom, top = extreme_eigenvalues(hessian_product(weighted, at), at)
-    rounding = jnp.finfo(flat.dtype).eps ** 0.5 * tree_math.norm(jax.grad(weighted)(at))
+    rounding = jnp.finfo(flat.dtype).eps ** 0.5 * trees.norm(jax.grad(weighted)(at))
     return bottom < -(DOWN * jnp.abs(top) + rounding)
 
 

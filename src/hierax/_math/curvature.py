@@ -12,8 +12,8 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
-from hierax._base.lazy import lazy
+from hierax._base import trees
+from hierax._base.imports import lazy
 from hierax._base.trees import normalised, or_one, size
 from hierax._math.lagrangian import augmented_lagrangian
 from hierax._math.psi import all_constraints
@@ -62,7 +62,7 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
     count = size(values)
     if count <= EXACT_ROWS:
         flat, unravel = jax.flatten_util.ravel_pytree(values)
-        rows = jax.vmap(lambda unit: tree_math.norm(pull_back(unravel(unit))))(jnp.eye(count, dtype=flat.dtype))
+        rows = jax.vmap(lambda unit: trees.norm(pull_back(unravel(unit))))(jnp.eye(count, dtype=flat.dtype))
         return unravel(rows)
 
     def probe(total: PyTree, one: PRNGKeyArray) -> tuple[PyTree, None]:
@@ -118,7 +118,7 @@ def curvature(
     bottom = jnp.clip(MARGIN * top - second["shifted"][0], 1e-3 * top, top)
     return Curvature(
         **norms,
-        upper_slope=tree_math.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(tree_math.norm(y)),
+        upper_slope=trees.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(trees.norm(y)),
         lower_yy_min=bottom,
         response=at.response(square, most, bottom),
         above_over_below=second["ratio"][0] if with_ratio else zero,
@@ -145,7 +145,7 @@ class _Operators(NamedTuple):
 
     def weighted_rows(self, y: PyTree) -> Scalar:
         """<lam, H>."""
-        return tree_math.vdot(self.lam, self.problem.rows(self.x, y))
+        return trees.vdot(self.lam, self.problem.rows(self.x, y))
 
     def _slope_below(self, x: PyTree) -> PyTree:
         return jax.grad(self.problem.lower, 1)(x, self.y, self.xi)
@@ -165,7 +165,7 @@ class _Operators(NamedTuple):
         moves, so the curvature met in the direction that x moves most, and mu_G, enter by their geometric mean.
         """
         moved = normalised(self.mixed(most))
-        met = jnp.maximum(tree_math.vdot(moved, self.lower_yy(moved)), weakest)
+        met = jnp.maximum(trees.vdot(moved, self.lower_yy(moved)), weakest)
         return jnp.where(weakest > 0, square / jnp.sqrt(met * weakest), 0.0)
 
     def above_over_below(self, weight: Scalar) -> Product:

@@ -10,7 +10,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._math.lower_level import raveled
 from hierax._problem import sets
 from hierax._problem.problem import Problem
@@ -22,7 +22,7 @@ def projection_problem(problem: Problem) -> Problem:
     """The projection on C as a problem whose lower level has the pair (x, y) as its variable."""
 
     def distance(target: Pair, pair: Pair, xi: None) -> Scalar:
-        return 0.5 * tree_math.norm_squared(tree_math.sub(pair, target))
+        return 0.5 * trees.norm_squared(trees.sub(pair, target))
 
     return Problem(
         upper=distance,  # never asked for

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.trees import Infinite
 from hierax._problem.problem import Problem, Rows
 
@@ -51,8 +51,8 @@ def nonnegative(rows: Rows, top: Rows | None = None) -> Rows:
 def augmented_term(values: Rows, z: Rows, gamma1: Scalar | float) -> Scalar:
     """A (and A_e) as a function of the constraints' values."""
     if is_plain(gamma1):
-        return tree_math.total(jax.tree.map(jnp.multiply, values, z))
-    return tree_math.total(
+        return trees.total(jax.tree.map(jnp.multiply, values, z))
+    return trees.total(
         blockwise(
             lambda h, m: (jnp.maximum(gamma1 * m + h, 0.0) ** 2 - (gamma1 * m) ** 2) / (2 * gamma1),
             lambda e, m: e * m + e**2 / (2 * gamma1),
@@ -88,7 +88,7 @@ def saddle_gradient(
     """d_w ell = grad_y g + J_y H^T mu and d_lam ell = max(-gamma1 lam, H) - gamma2 (lam - z)."""
     values, pull_back = jax.vjp(lambda v: problem.rows(x, v), w)
     (along,) = pull_back(shifted_multiplier(values, lam, gamma1))
-    d_w = tree_math.add(jax.grad(problem.lower, 1)(x, w, xi), along)
+    d_w = trees.add(jax.grad(problem.lower, 1)(x, w, xi), along)
     plain = is_plain(gamma1)
     d_lam = blockwise(
         lambda h, m, c: (h if plain else jnp.maximum(-gamma1 * m, h)) - gamma2 * (m - c),
@@ -106,4 +106,4 @@ def saddle_gradient_xw(
     """d_x ell = grad_x g + J_x H^T mu and d_w ell at (x, w), from one reverse pass."""
     values, pull_back = jax.vjp(problem.rows, x, w)
     along = pull_back(shifted_multiplier(values, lam, gamma1))
-    return tree_math.add(jax.grad(problem.lower, (0, 1))(x, w, xi), along)
+    return trees.add(jax.grad(problem.lower, (0, 1))(x, w, xi), along)

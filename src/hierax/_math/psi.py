@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.trees import move
 from hierax._math.lagrangian import nonnegative, saddle_gradient_xw
 from hierax._problem import sets
@@ -96,7 +96,7 @@ def _each(inequality, equality, *blocks: Multipliers) -> Multipliers:  # type: i
 
 def outer_term(values: Multipliers, nu: Multipliers, c2: Scalar) -> Scalar:
     """The outer penalty term as a function of the constraints' values."""
-    return tree_math.total(
+    return trees.total(
         _each(
             lambda h, m: (jnp.maximum(m + c2 * h, 0.0) ** 2 - m**2) / (2 * c2),
             lambda e, m: m * e + 0.5 * c2 * e**2,
@@ -207,7 +207,7 @@ def stationarity(
     `top` bounds z from above, where the run had such a bound.
     """
     landed = nonnegative(move(point.z, step, gradient.z), top)
-    return tree_math.norm(
+    return trees.norm(
         (
             gradient_mapping(problem.x_set, point.x, gradient.x, step),
             gradient_mapping(problem.y_set, point.y, gradient.y, step),

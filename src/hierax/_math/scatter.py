@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._problem import sets
 
 Points = TypeVar("Points", np.ndarray, Array)

@@ -13,7 +13,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.trees import dtype_of, move, normalised, or_one
 
 POWER_STEPS = 12  # products of a power iteration: two digits
@@ -48,7 +48,7 @@ def power_iterations(operators: Mapping[str, tuple[Product, PyTree]]) -> dict[st
 
     def body(carry: dict[str, tuple[Scalar, PyTree]], _: None) -> tuple[dict[str, tuple[Scalar, PyTree]], None]:
         images = {name: product(carry[name][1]) for name, (product, _) in operators.items()}
-        return {name: (tree_math.norm(image), normalised(image)) for name, image in images.items()}, None
+        return {name: (trees.norm(image), normalised(image)) for name, image in images.items()}, None
 
     start = {name: (jnp.zeros((), dtype_of(like)), normalised(probe(like))) for name, (_, like) in operators.items()}
     found, _ = jax.lax.scan(body, start, None, length=POWER_STEPS)
@@ -61,10 +61,10 @@ def conjugate_gradients(product: Product, right: PyTree) -> PyTree:
     def body(carry: tuple[PyTree, PyTree, PyTree], _: None) -> tuple[tuple[PyTree, PyTree, PyTree], None]:
         found, rest, along = carry
         image = product(along)
-        curved, square = tree_math.vdot(along, image), tree_math.vdot(rest, rest)
+        curved, square = trees.vdot(along, image), trees.vdot(rest, rest)
         step = jnp.where(curved > 0, square / or_one(curved), 0.0)
         found, less = move(found, -step, along), move(rest, step, image)
-        ratio = tree_math.vdot(less, less) / or_one(square)
+        ratio = trees.vdot(less, less) / or_one(square)
         return (found, less, move(less, -ratio, along)), None
 
     start = (jax.tree.map(jnp.zeros_like, right), right, right)
@@ -125,7 +125,7 @@ def _lanczos(product: Product, like: PyTree, at: _Lanczos) -> tuple[_Lanczos, Fl
     image, _ = jax.flatten_util.ravel_pytree(product(unravel(at.vector)))
     value = jnp.vdot(at.vector, image)
     rest = image - value * at.vector - at.link * at.before
-    link = tree_math.norm(rest)
+    link = trees.norm(rest)
     return _Lanczos(rest / or_one(link), at.vector, link), jnp.stack([value, link, jnp.vdot(at.vector, at.vector)])
 
 

@@ -25,9 +25,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
-from hierax._base.schedules import is_transformation
-from hierax._base.settings import POSITIVE, check_settings, instance_of
+from hierax._base import trees
+from hierax._base.settings import POSITIVE, check_settings, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math import curvature as estimate
@@ -81,7 +80,7 @@ class Adaptive(eqx.Module):
     def length(self, memory: tuple[PyTree, PyTree, Scalar], x: PyTree, d: PyTree, step: Array) -> Scalar:
         """eta_k. A step that did not move x (it is held by X) says nothing about the curvature."""
         before, d_before, eta = memory
-        moved, turned = (tree_math.norm(tree_math.sub(a, b)) for a, b in ((x, before), (d, d_before)))
+        moved, turned = (trees.norm(trees.sub(a, b)) for a, b in ((x, before), (d, d_before)))
         known = (step > 0) & (moved > 0) & (turned > 0)
         local = jnp.where(known, moved / jnp.where(known, 2 * turned, 1.0), jnp.inf)
         return jnp.where(step == 0, self.first, jnp.minimum(X_STEP_GROWTH * eta, local))
@@ -249,8 +248,8 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
         # 2. The gradient of F_c by the envelope theorem: both solutions are held fixed.
         def gap_and_upper(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
             upper, lower = problem.upper(x, high.y, zeta), problem.lower(x, high.y, xi)
-            value = problem.lower(x, low.y, xi) + tree_math.vdot(low.multipliers, problem.rows(x, low.y))
-            pushed = tree_math.vdot(high.multipliers, problem.rows(x, high.y))
+            value = problem.lower(x, low.y, xi) + trees.vdot(low.multipliers, problem.rows(x, low.y))
+            pushed = trees.vdot(high.multipliers, problem.rows(x, high.y))
             return upper + self.c * (lower - value) + pushed, (upper, lower)
 
         d, (upper, lower) = jax.grad(gap_and_upper, has_aux=True)(x)
@@ -268,7 +267,7 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
             d_y=(),
             upper=upper,
             lower=lower,
-            distance=tree_math.norm(tree_math.sub(high.y, low.y)),
+            distance=trees.norm(trees.sub(high.y, low.y)),
             inner=(low.residual, high.residual),
             status=jnp.maximum(low.status, high.status),
         )

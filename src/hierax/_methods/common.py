@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, Rule, check_settings, one_of
 from hierax._base.trees import Number, dtype_of, largest
@@ -309,7 +309,7 @@ def raw_size(point: PyTree, direction: PyTree, step: Scalar) -> Scalar:
 
     Rounded like the gradient mapping: a direction too short to move the point must not count as held back.
     """
-    return tree_math.norm(gradient_mapping(Free(), point, direction, step))
+    return trees.norm(gradient_mapping(Free(), point, direction, step))
 
 
 def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smoothness: Scalar) -> Metrics:
@@ -350,8 +350,8 @@ def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smooth
         upper=taken.upper,
         lower=taken.lower,
         violation=largest(jax.tree.map(jnp.multiply, beyond, scales), dtype),
-        step_x=tree_math.norm(tree_math.sub(new.x, old.x)),
-        step_y=tree_math.norm(tree_math.sub(new.y, old.y)),
+        step_x=trees.norm(trees.sub(new.x, old.x)),
+        step_y=trees.norm(trees.sub(new.y, old.y)),
         residual=Residual(
             gradient_mapping(problem.x_set, old.x, taken.d_x, 1 / smoothness),
             gradient_mapping(problem.y_set, old.y, taken.d_y, 1 / smoothness) if own_y else (),

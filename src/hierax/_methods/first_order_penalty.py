@@ -22,7 +22,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, check_settings, in_interval
 from hierax._base.trees import Number, dtype_of, given, or_one
 from hierax._math import curvature as estimate
@@ -147,7 +147,7 @@ class FirstOrderPenalty(Smoothed):
         push = jax.tree.map(lambda h: 2 * m * h, _excess(problem.rows(x, found.z)))
         user = jax.tree.map(jnp.divide, push, Rows(self.scales.inequalities, self.scales.equalities))
         # The inner minima are reached up to the square of what is left of their gradients.
-        steep = tree_math.norm(jax.grad(problem.upper, 1)(x, found.y, at.zeta)) * or_one(tree_math.norm(found.y))
+        steep = trees.norm(jax.grad(problem.upper, 1)(x, found.y, at.zeta)) * or_one(trees.norm(found.y))
         rough = 10 * jnp.finfo(value.dtype).eps * (jnp.abs(upper) + steep + 2 * r * jnp.abs(lower))
         return Look(
             value=value,
@@ -156,7 +156,7 @@ class FirstOrderPenalty(Smoothed):
             multipliers=user,
             inner=found,
             lower=lower,
-            distance=tree_math.norm(tree_math.sub(found.y, found.z)),
+            distance=trees.norm(trees.sub(found.y, found.z)),
             residual=found.residual,
             status=jnp.where(found.residual <= 1, SOLVED, INACCURATE).astype(jnp.int32),
         )
@@ -169,7 +169,7 @@ class FirstOrderPenalty(Smoothed):
     def _solved(self, problem: Problem, x: PyTree, start: Inner, r: Scalar, m: Scalar, at: Samples) -> Inner:
         """Both inner problems; written as one, so that the loop compiles once."""
         first, tree = jax.flatten_util.ravel_pytree(start.y)
-        slope = tree_math.norm(jax.grad(problem.upper, 1)(x, start.y, at.zeta))
+        slope = trees.norm(jax.grad(problem.upper, 1)(x, start.y, at.zeta))
         enough = INNER_TOL * or_one(slope) / r
 
         def project(v: Vector) -> Vector:
@@ -197,7 +197,7 @@ def _excess(rows: Rows) -> Rows:
 
 def _penalised(problem: Problem, x: PyTree, y: PyTree, m: Scalar, xi: PyTree) -> Scalar:
     """G_m."""
-    return problem.lower(x, y, xi) + m * tree_math.norm_squared(_excess(problem.rows(x, y)))
+    return problem.lower(x, y, xi) + m * trees.norm_squared(_excess(problem.rows(x, y)))
 
 
 def _value(problem: Problem, x: PyTree, at_x: Inner, r: Scalar, m: Scalar, at: Samples) -> tuple[Scalar, Scalar]:

@@ -18,9 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
-from hierax._base.schedules import is_transformation
-from hierax._base.settings import POSITIVE, check_settings, in_interval
+from hierax._base import trees
+from hierax._base.settings import POSITIVE, check_settings, in_interval, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.exact import Exact
 from hierax._math import curvature as estimate
@@ -212,7 +211,7 @@ class BiCGAFFA(GrowingWeight, WithSmoothness):
             d_y=jax.tree.map(lambda a: c * a, d.y),
             upper=d.upper,
             lower=d.lower,
-            distance=tree_math.norm(tree_math.sub(y, th)),
+            distance=trees.norm(trees.sub(y, th)),
             inner=jax.tree.map(lambda a: c * a, gradient_mapping(problem.y_set, state.th, slope, self.eta)),
             z=jax.tree.map(lambda a, b: c * self.smoothness * (a - b), state.point.z, free),
         )

@@ -30,9 +30,8 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
-from hierax._base.schedules import is_transformation
-from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
+from hierax._base import trees
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings, is_transformation
 from hierax._base.trees import Number, dtype_of
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
@@ -140,7 +139,7 @@ class GAM(ImplicitGradient):
 
         # Without a kink all rows are the same gradient, and any weights will do.
         weights = least_norm_weights(gradients, landed, t, jnp.where(count > 1, HULL_STEPS, 0))
-        return Ahead(tree(weights @ gradients), Hull(tree(gradients[0]), system.length, tree_math.norm(grad_y)))
+        return Ahead(tree(weights @ gradients), Hull(tree(gradients[0]), system.length, trees.norm(grad_y)))
 
     def _tolerance_and_length(self, problem: Problem, state: SmoothedState) -> tuple[Scalar, Scalar]:
         """The tolerance of activity, and the step that the least norm is measured with."""
@@ -161,9 +160,9 @@ class GAM(ImplicitGradient):
     def remembered(self, problem: Problem, state: SmoothedState, ahead: Ahead, trial: Trial) -> PyTree:
         """The tolerance of activity: finer where the hull's point is short, or a failed step hardly moves y."""
         x, tol, good = state.point.x, state.memory, trial.line.good
-        mapped = tree_math.norm(gradient_mapping(problem.x_set, x, ahead.d, good))
-        alone = tree_math.norm(gradient_mapping(problem.x_set, x, ahead.known.single, good))
-        changed = tree_math.norm(tree_math.sub(trial.look.y, state.point.y))
+        mapped = trees.norm(gradient_mapping(problem.x_set, x, ahead.d, good))
+        alone = trees.norm(gradient_mapping(problem.x_set, x, ahead.known.single, good))
+        changed = trees.norm(trees.sub(trial.look.y, state.point.y))
         stuck = ~trial.taken & (changed <= REFINEMENT * tol * ahead.known.length)
         finest = jnp.sqrt(jnp.finfo(tol.dtype).eps)
         finer = jnp.maximum(REFINEMENT * tol, jnp.minimum(finest, tol))

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.settings import POSITIVE, check_setting, is_number
-from hierax._base.staircase import Size, Staircase, size_at
+from hierax._base.settings import POSITIVE, Size, Staircase, check_setting, is_number, size_at
 from hierax._base.trees import Number, given
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM, START_ROUNDS, InnerSolution

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.constants import ARMIJO
 from hierax._base.trees import or_one
 
@@ -46,7 +46,7 @@ def first_search(x: PyTree, dtype: jnp.dtype) -> LineSearch:
 def trial(search: LineSearch, x: PyTree, d: PyTree) -> LineSearch:
     """The search at x along d, with the length to try."""
     first = search.length == 0
-    start = FIRST_LENGTH * size_of(x) / or_one(tree_math.norm(d))
+    start = FIRST_LENGTH * size_of(x) / or_one(trees.norm(d))
     length = jnp.where(first, start, _next_length(search, x, d))
     return LineSearch(length, jnp.where(first, start, search.good), x, d)
 
@@ -75,13 +75,13 @@ def leads_nowhere(x: PyTree, way: Scalar) -> Bool[Array, ""]:
 
 def size_of(x: PyTree) -> Scalar:
     """||x||, or one at zero."""
-    return or_one(tree_math.norm(x))
+    return or_one(trees.norm(x))
 
 
 def _next_length(search: LineSearch, x: PyTree, d: PyTree) -> Scalar:
     """The Barzilai-Borwein length after a step that moved x, within bounds; else the length that is waiting."""
-    s, turned = tree_math.sub(x, search.x), tree_math.sub(d, search.d)
-    square, product = tree_math.norm_squared(s), tree_math.vdot(s, turned)
+    s, turned = trees.sub(x, search.x), trees.sub(d, search.d)
+    square, product = trees.norm_squared(s), trees.vdot(s, turned)
     curved = product > 0
     length = jnp.where(curved, square / jnp.where(curved, product, 1.0), jnp.inf)
     return jnp.where(square > 0, jnp.clip(length, MAX_FALL * search.length, 2 * search.length), search.length)

@@ -20,10 +20,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.errors import InputError
-from hierax._base.schedules import is_transformation
-from hierax._base.settings import POSITIVE, check_settings, in_interval, instance_of
+from hierax._base.settings import POSITIVE, check_settings, in_interval, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
@@ -237,7 +236,7 @@ class LVHBA(GrowingWeight):
             d_y=d.y,
             upper=d.upper,
             lower=d.lower,
-            distance=tree_math.norm(tree_math.sub(new_y, inner.th)),
+            distance=trees.norm(trees.sub(new_y, inner.th)),
             inner=(
                 jax.tree.map(lambda a: c * a, gradient_mapping(problem.y_set, state.inner.th, slope.th, self.eta)),
                 jax.tree.map(lambda a, b: c * (a - b) / self.rho, state.inner.lam, ascent),
@@ -251,8 +250,8 @@ class LVHBA(GrowingWeight):
         gone = jax.tree.map(lambda a, b: c * (a - b) / alpha, (x, y), (new_x, new_y))
         metrics = metrics._replace(
             residual=metrics.residual._replace(x=gone[0], y=gone[1]),
-            raw_x=tree_math.norm(gone[0]),
-            raw_y=tree_math.norm(gone[1]),
+            raw_x=trees.norm(gone[0]),
+            raw_y=trees.norm(gone[1]),
         )
         return LVHBAState(new, inner, held, state.step + 1, state.key), metrics
 

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, check_settings
 from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
@@ -187,7 +187,7 @@ class MaxMin(AbstractLowerSolver):
 
         def gradient(y: PyTree, mu: Rows) -> PyTree:
             _, pull_back = jax.vjp(lambda v: problem.rows(x, v), y)
-            return tree_math.add(jax.grad(problem.lower, 1)(x, y, xi), pull_back(mu)[0])
+            return trees.add(jax.grad(problem.lower, 1)(x, y, xi), pull_back(mu)[0])
 
         def primal_step(mu: Rows) -> Scalar:
             return 1 / (1 / self.eta1 + self.bend * largest(jax.tree.map(jnp.abs, mu), dtype))
@@ -206,7 +206,7 @@ class MaxMin(AbstractLowerSolver):
             mu = nonnegative(move(half, -self.eta2, values))
             t = at.t + 1
             if self.restart:
-                t = jnp.where(tree_math.vdot(values, tree_math.sub(mu, at.mu)) < 0, 1.0, t)
+                t = jnp.where(trees.vdot(values, trees.sub(mu, at.mu)) < 0, 1.0, t)
             return _Carry(y, mu, at.mu, t)
 
         end = jax.lax.fori_loop(0, self.dual_steps, body, _Carry(y, mu, mu, jnp.zeros((), dtype)))
@@ -230,15 +230,15 @@ class MaxMin(AbstractLowerSolver):
         """
         y, mu, dtype = end.y, end.mu, dtype_of(end.y)
         values, pull_back = jax.vjp(lambda v: problem.rows(x, v), y)
-        gradient = tree_math.add(slope, pull_back(mu)[0])
-        moved = eta1 * tree_math.norm(gradient_mapping(problem.y_set, y, gradient, eta1))
+        gradient = trees.add(slope, pull_back(mu)[0])
+        moved = eta1 * trees.norm(gradient_mapping(problem.y_set, y, gradient, eta1))
         landed = nonnegative(move(mu, -self.eta2, values))
         missed = jnp.zeros((), dtype)
         if jax.tree.leaves(values):
             v = jax.tree.map(lambda a, b: (a - b) / self.eta2, mu, landed)
-            square, slope = tree_math.norm_squared(v), tree_math.norm(pull_back(v)[0])
+            square, slope = trees.norm_squared(v), trees.norm(pull_back(v)[0])
             missed = jnp.where(square > 0, square / slope, 0.0)
-        unit = jnp.maximum(tree_math.norm(y), tree_math.norm(tree_math.sub(y, start)))
+        unit = jnp.maximum(trees.norm(y), trees.norm(trees.sub(y, start)))
         return jnp.maximum(moved, missed) / or_one(unit)
 
 
@@ -294,4 +294,4 @@ def _objective(problem: Problem, x: PyTree, xi: PyTree, y: PyTree) -> Scalar:
 
 
 def _weighted(weights: Rows, rows: Callable[[PyTree], Rows], y: PyTree) -> Scalar:
-    return tree_math.vdot(weights, rows(y))
+    return trees.vdot(weights, rows(y))

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.settings import NOT_NEGATIVE, POSITIVE, check_settings, instance_of
 from hierax._base.trees import Number, dtype_of, given, or_one, select
 from hierax._lower.base import AbstractLowerSolver
@@ -149,7 +149,7 @@ class Moreau(Smoothed):
             multipliers=found.envelope.multipliers,
             inner=found,
             lower=lower,
-            distance=tree_math.norm(tree_math.sub(y, found.envelope.y)),
+            distance=trees.norm(trees.sub(y, found.envelope.y)),
             residual=jnp.maximum(found.envelope.residual, found.penalised.residual),
             status=jnp.maximum(found.envelope.status, found.penalised.status),
         )
@@ -161,14 +161,14 @@ class Moreau(Smoothed):
     def _value(self, problem: Problem, x: PyTree, found: Pair, c: Scalar, at: Samples) -> Scalar:
         """F + c (G - v_g) with both Lagrangians, so that what is left of violations counts to first order."""
         y, th = found.penalised.y, found.envelope.y
-        pull = tree_math.norm_squared(tree_math.sub(th, y)) / (2 * self.g)
-        envelope = problem.lower(x, th, at.xi) + tree_math.vdot(found.envelope.multipliers, problem.rows(x, th)) + pull
-        held = tree_math.vdot(found.penalised.multipliers, problem.rows(x, y))
+        pull = trees.norm_squared(trees.sub(th, y)) / (2 * self.g)
+        envelope = problem.lower(x, th, at.xi) + trees.vdot(found.envelope.multipliers, problem.rows(x, th)) + pull
+        held = trees.vdot(found.penalised.multipliers, problem.rows(x, y))
         return problem.upper(x, y, at.zeta) + c * (problem.lower(x, y, at.xi) + held - envelope)
 
     def _push(self, problem: Problem, x: PyTree, y: PyTree, at: Samples) -> Scalar:
         """A typical difference of G: its slope times the size of y."""
-        return tree_math.norm(jax.grad(problem.lower, 1)(x, y, at.xi)) * or_one(tree_math.norm(y))
+        return trees.norm(jax.grad(problem.lower, 1)(x, y, at.xi)) * or_one(trees.norm(y))
 
     def _settled(self, problem: Problem, x: PyTree, start: Pair, c: Scalar, at: Samples) -> Pair:
         """Rounds of (th, y) from the last pair."""
@@ -180,8 +180,8 @@ class Moreau(Smoothed):
             tied = is_envelope.astype(c.dtype)
 
             def objective(x: PyTree, v: PyTree, xi: PyTree) -> Scalar:
-                near = tied * tree_math.norm_squared(tree_math.sub(v, y)) / (2 * self.g)
-                along = tree_math.vdot(tree_math.sub(y, th), v) / self.g
+                near = tied * trees.norm_squared(trees.sub(v, y)) / (2 * self.g)
+                along = trees.vdot(trees.sub(y, th), v) / self.g
                 return problem.lower(x, v, xi) + near + (1 - tied) * (problem.upper(x, v, at.zeta) / c - along)
 
             begin = select(is_envelope, pair.envelope, pair.penalised)
@@ -193,8 +193,8 @@ class Moreau(Smoothed):
         def body(carry: tuple[Pair, Scalar, Int[Array, ""]]) -> tuple[Pair, Scalar, Int[Array, ""]]:
             pair, _, count = carry
             new, _ = jax.lax.scan(solved, pair, jnp.array([True, False]))
-            way = tree_math.norm(tree_math.sub(new.penalised.y, pair.penalised.y))
-            return new, way / or_one(tree_math.norm(new.penalised.y)), count + 1
+            way = trees.norm(trees.sub(new.penalised.y, pair.penalised.y))
+            return new, way / or_one(trees.norm(new.penalised.y)), count + 1
 
         def unsettled(carry: tuple[Pair, Scalar, Int[Array, ""]]) -> Bool[Array, ""]:
             return (carry[1] > tol) & (carry[2] < MAX_ROUNDS)

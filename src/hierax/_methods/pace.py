@@ -27,7 +27,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.trees import dtype_of, normalised, or_one, select
 from hierax._math.lagrangian import saddle_gradient_xw
 from hierax._math.psi import Inner
@@ -110,9 +110,9 @@ def within_reach(pace: Pace, length: Scalar) -> Scalar:
 def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below) -> Pace:
     """After a step in the direction `taken`, what was left of it after the projection; `length`: how far x moved."""
     dtype = pace.factor.dtype
-    both = tree_math.vdot(taken, pace.last), tree_math.norm(taken) * tree_math.norm(pace.last)
+    both = trees.vdot(taken, pace.last), trees.norm(taken) * trees.norm(pace.last)
     pace = pace._replace(
-        total=tree_math.add(pace.total, taken),
+        total=trees.add(pace.total, taken),
         last=taken,
         turned=pace.turned + jnp.stack(both).astype(dtype),
         offset=pace.offset + _distances(above, below, dtype),
@@ -126,7 +126,7 @@ def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below)
 
 
 def _distances(first: Below, second: Below, dtype: jnp.dtype) -> Float[Array, "2"]:
-    return jnp.stack([tree_math.norm(tree_math.sub(a, b)).astype(dtype) for a, b in zip(first, second, strict=True)])
+    return jnp.stack([trees.norm(trees.sub(a, b)).astype(dtype) for a, b in zip(first, second, strict=True)])
 
 
 def _turning(pace: Pace) -> Bool[Array, ""]:
@@ -138,9 +138,9 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
     dtype = pace.factor.dtype
     mean = jax.tree.map(lambda a: a / or_one(pace.steps).astype(a.dtype), pace.total)
     products = (
-        tree_math.vdot(mean, pace.before),
-        tree_math.vdot(mean, mean),
-        tree_math.vdot(pace.before, pace.before),
+        trees.vdot(mean, pace.before),
+        trees.vdot(mean, mean),
+        trees.vdot(pace.before, pace.before),
     )
     along, new, old = (product.astype(dtype) for product in products)
     steady = pace.turned[0] / or_one(pace.steps)  # mean square of the directions, without the noise of single steps
@@ -212,10 +212,10 @@ def looked(watch: Watch, problem: Problem, x: PyTree, inner: Inner, gamma: Scala
         return jax.jvp(slope, (inner.w,), (vector,))[1]
 
     image = push(watch.vector)
-    met = tree_math.norm(image).astype(watch.share.dtype)
+    met = trees.norm(image).astype(watch.share.dtype)
     if problem.xi is None:
         entry = push(_steepest(push, inner.w))
-        other = tree_math.norm(entry).astype(watch.share.dtype)
+        other = trees.norm(entry).astype(watch.share.dtype)
         image, met = select(other > met, entry, image), jnp.maximum(met, other)
     return watch._replace(
         vector=normalised(image), share=jnp.where(met > 0, jnp.minimum(1.0, SLACK * watch.curved / or_one(met)), 1.0)

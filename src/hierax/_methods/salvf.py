@@ -15,10 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.errors import HieraxWarning, InputError
-from hierax._base.schedules import is_transformation
-from hierax._base.staircase import size_at, stage_of, values_of
+from hierax._base.settings import is_transformation, size_at, stage_of, values_of
 from hierax._base.trees import dtype_of, select
 from hierax._judge.psi import Penalty
 from hierax._lower.base import AbstractLowerSolver
@@ -212,7 +211,7 @@ class SALVF(SALVFSettings):
             # How far the step goes along what no bound holds back: its beginning, after the projection, in proportion.
             short = factors[0] * BEGINNING
             x, _ = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, short)
-            far = tree_math.norm(tree_math.sub(x, point.x)) / BEGINNING
+            far = trees.norm(trees.sub(x, point.x)) / BEGINNING
             factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
         # 3. One projected step per block; nu follows the constraints at the new point.
         x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
@@ -231,7 +230,7 @@ class SALVF(SALVFSettings):
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         metrics = step_metrics(self, problem, point, new, d, values)
         residual = metrics.residual._replace(inner=solved.residual)
-        distance = tree_math.norm(tree_math.sub(y, solved.w))
+        distance = trees.norm(trees.sub(y, solved.w))
         return after, metrics._replace(residual=residual, distance=distance, weight=alpha, lower_status=lower_status)
 
     # -- what the loop asks -----------------------------------------------------------------------------------------

@@ -14,20 +14,20 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.schedules import is_transformation
 from hierax._base.settings import (
     AT_MOST_ONE,
     POSITIVE,
+    SIZE,
     TRUE_FALSE_OR_UNSET,
     TRUE_OR_FALSE,
     Rule,
     check_setting,
     check_settings,
     instance_of,
+    is_transformation,
     is_whole,
     one_of,
 )
-from hierax._base.staircase import SIZE
 from hierax._base.trees import INFINITE, Number, given
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM

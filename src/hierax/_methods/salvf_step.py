@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
-from hierax._base.schedules import is_transformation
+from hierax._base import trees
+from hierax._base.settings import is_transformation
 from hierax._base.trees import dtype_of, largest, size
 from hierax._math.lagrangian import nonnegative
 from hierax._math.psi import Inner, Point, PsiGradient, gradient_mapping, violation
@@ -70,10 +70,10 @@ def paced_after(
     """The pace of the x-step after the step from `before` to x, `factor` times as long as estimated."""
     assert state.watch.pace is not None
     length = factor * rate(method.steps.x, state.step, state.watch.share.dtype)
-    way = tree_math.sub(before.x, x)
+    way = trees.sub(before.x, x)
     taken = jax.tree.map(lambda a: a / length.astype(a.dtype), way)
     forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
-    return paced(state.watch.pace, taken, tree_math.norm(way), Below(before.y, forced), Below(*inner))
+    return paced(state.watch.pace, taken, trees.norm(way), Below(before.y, forced), Below(*inner))
 
 
 def step_metrics(
@@ -87,8 +87,8 @@ def step_metrics(
         upper=d.upper,
         lower=d.lower,
         violation=largest(jax.tree.map(jnp.multiply, beyond, method.scales), dtype),
-        step_x=tree_math.norm(tree_math.sub(new.x, old.x)),
-        step_y=tree_math.norm(tree_math.sub(new.y, old.y)),
+        step_x=trees.norm(trees.sub(new.x, old.x)),
+        step_y=trees.norm(trees.sub(new.y, old.y)),
         residual=Residual(
             gradient_mapping(problem.x_set, old.x, d.x, 1 / method.smoothness),
             gradient_mapping(problem.y_set, old.y, d.y, 1 / method.smoothness),

@@ -17,7 +17,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.settings import POSITIVE, check_settings
 from hierax._base.trees import Number, dtype_of, given, or_one
 from hierax._lower.base import AbstractLowerSolver
@@ -79,8 +79,8 @@ class SIGD(LinearRows):
         """sigma from the curvature of G and the size of y; the assumptions are looked at."""
         dtype = dtype_of(x, y)
         curved, _ = power_iteration(hessian_product(lambda v: problem.lower(x, v, at.xi), y), y)
-        push = tree_math.norm(jax.grad(problem.lower, 1)(x, y, at.xi))
-        unit = or_one(jnp.maximum(or_one(curved) * tree_math.norm(y), push))
+        push = trees.norm(jax.grad(problem.lower, 1)(x, y, at.xi))
+        unit = or_one(jnp.maximum(or_one(curved) * trees.norm(y), push))
         share = jnp.maximum(SHARE, ABOVE_TOL * reachable(getattr(self.lower, "tol", 0.0), dtype))
         filled = dataclasses.replace(self, sigma=given(self.sigma, share * unit, dtype))
         return super(SIGD, filled).prepared(problem, x, y, at, key)
@@ -97,11 +97,11 @@ class SIGD(LinearRows):
     def seen(self, problem: Problem, y: PyTree, this: Round) -> Problem:
         """With G + q'y in the place of G."""
         q = self.perturbation(y, this)
-        return dataclasses.replace(problem, lower=lambda x, y, xi: problem.lower(x, y, xi) + tree_math.vdot(q, y))
+        return dataclasses.replace(problem, lower=lambda x, y, xi: problem.lower(x, y, xi) + trees.vdot(q, y))
 
     def offset(self, problem: Problem, x: PyTree, found: LowerSolution, this: Round, at: Samples) -> Scalar:
         """How far q moves y where no row holds it: ||q|| over the curvature of G along q."""
         q = self.perturbation(found.y, this)
-        size = or_one(tree_math.norm(q))
+        size = or_one(trees.norm(q))
         bent = hessian_product(lambda v: problem.lower(x, v, at.xi), found.y)(q)
-        return size / or_one(tree_math.vdot(q, bent) / size**2)
+        return size / or_one(trees.vdot(q, bent) / size**2)

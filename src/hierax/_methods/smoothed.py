@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.trees import dtype_of, given, move, or_one, select
 from hierax._math import curvature as estimate
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
@@ -270,12 +270,12 @@ def _probed(
     def visit(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, Look]]:
         found = method.look(problem, x, inner, this, at)
         d = method.slope(problem, x, found, this, at)
-        step = line_search.PROBE_LENGTH * size / or_one(tree_math.norm(d))
+        step = line_search.PROBE_LENGTH * size / or_one(trees.norm(d))
         return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
 
     _, (xs, ds, both) = jax.lax.scan(visit, x0, None, length=2)  # a loop, so that the solver compiles once
-    moved, turned = (tree_math.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
-    steep = tree_math.norm(jax.tree.map(lambda a: a[0], ds))
+    moved, turned = (trees.norm(jax.tree.map(lambda a: a[1] - a[0], tree)) for tree in (xs, ds))
+    steep = trees.norm(jax.tree.map(lambda a: a[0], ds))
     curved = or_one(jnp.maximum(turned / or_one(moved), steep / size))
     return jax.tree.map(lambda a: a[0], both), curved
 
@@ -286,7 +286,7 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Sa
     ahead = method.direction(problem, state, here, at)
     line = line_search.trial(state.line, x, ahead.d)
     target = sets.project(problem.x_set, move(x, line.length, ahead.d))
-    way = tree_math.norm(tree_math.sub(target, x))
+    way = trees.norm(trees.sub(target, x))
 
     def visit(reached: Reached, first: Bool[Array, ""]) -> tuple[Reached, Look]:
         """The look at the trial point, and what follows from it; then the next phi_s at the point reached."""
@@ -361,7 +361,7 @@ def value_noise(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, residual: 
     F may be a small sum of large terms, so its slope times the size of y counts as one of them.
     """
     value, slope = jax.value_and_grad(problem.upper, 1)(x, y, zeta)
-    length = or_one(tree_math.norm(y)) * tree_math.norm(slope)
+    length = or_one(trees.norm(y)) * trees.norm(slope)
     eps = jnp.finfo(value.dtype).eps
     terms = jnp.abs(value) + length
     return jnp.minimum(length * residual, jnp.sqrt(eps) * terms) + 10 * eps * terms

@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.lazy import lazy
-from hierax._base.schedules import check_schedule, is_transformation
-from hierax._base.settings import NOT_NEGATIVE, POSITIVE_GIVEN, check_settings
+from hierax._base.imports import lazy
+from hierax._base.settings import NOT_NEGATIVE, POSITIVE_GIVEN, check_schedule, check_settings, is_transformation
 from hierax._base.trees import Number, move, relaxed_promotion
 from hierax._problem import sets
 

@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
-from hierax._base.dependence import calls_the_host, depends_on_arguments, same_when_traced_again
 from hierax._base.errors import InputError
+from hierax._base.jaxprs import calls_the_host, depends_on_arguments, same_when_traced_again
 from hierax._base.settings import COUNT_GIVEN, TRUE_OR_FALSE, check_setting
 from hierax._problem.files import FiniteFiles
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.errors import InputError
 
 
@@ -255,7 +255,7 @@ class Ball(AbstractSet):
     def project(self, tree: PyTree) -> PyTree:
         """Scale the joint vector back to the ball where it is outside."""
         radius = _scalar_like(self.radius, tree)
-        square = tree_math.norm_squared(tree)
+        square = trees.norm_squared(tree)
         outside = square > radius**2  # written out, because derivatives of the norm itself do not exist at zero
         share = jnp.where(outside, radius / jnp.sqrt(jnp.where(outside, square, 1.0)), 1.0)
         return jax.tree.map(lambda leaf: share * leaf, tree)
@@ -270,7 +270,7 @@ class Ball(AbstractSet):
         """(||tree||^2 - radius^2) / (2 radius) <= 0: smooth, and of slope one on the sphere."""
         radius = _scalar_like(self.radius, tree)
         twice = 2 * jnp.where(radius > 0, radius, 1.0)
-        return Faces((tree_math.norm_squared(tree) - radius**2) / twice, None)
+        return Faces((trees.norm_squared(tree) - radius**2) / twice, None)
 
     def in_units(self, lengths: PyTree) -> AbstractSet:
         """The radius divided by the length."""
@@ -322,7 +322,7 @@ class Simplex(AbstractSet):
 
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0 and sum - scale = 0."""
-        return Faces(jax.tree.map(jnp.negative, tree), tree_math.total(tree) - _scalar_like(self.scale, tree))
+        return Faces(jax.tree.map(jnp.negative, tree), trees.total(tree) - _scalar_like(self.scale, tree))
 
     def in_units(self, lengths: PyTree) -> AbstractSet:
         """The scale divided by the length."""

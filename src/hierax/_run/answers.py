@@ -20,10 +20,10 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.files import Json
-from hierax._base.json_values import arrays_by_path
+from hierax._base.text import arrays_by_path
 from hierax._base.trees import split_variable
+from hierax._compile.configuration import float64
 from hierax._compile.fingerprint import Fingerprint, fingerprint
-from hierax._compile.precision import float64
 from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Verdict
 from hierax._judge.certifying import certify
 from hierax._judge.measured import SURE

@@ -15,8 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.settings import is_number, is_whole
-from hierax._base.staircase import NEVER
+from hierax._base.settings import NEVER, is_number, is_whole
 from hierax._judge.psi import Penalty, RunState
 from hierax._run.checkpoints import NOTHING_KEPT, Notes
 from hierax._run.device import Output, Run

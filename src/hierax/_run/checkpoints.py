@@ -28,8 +28,8 @@ import numpy as np
 
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder_into_place, remove_folder
-from hierax._base.json_values import versions
 from hierax._base.settings import is_number
+from hierax._base.text import versions
 from hierax._run.packing import HASH, Packed, from_bytes, packed, to_bytes, unpacked
 from hierax._run.processes import Processes
 

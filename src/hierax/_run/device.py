@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
-from hierax._base import tree_math
+from hierax._base import trees
 from hierax._base.trees import all_finite, dtype_of, select
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._problem import samples
@@ -53,7 +53,7 @@ def empty_window(problem: Problem, method: AbstractMethod, state: PyTree, dtype:
 
 def added(window: Window, metrics: Metrics, step: Array) -> Window:
     """The window with one more step in it, made from the state at `step`."""
-    norms = [jnp.asarray(tree_math.norm(part), window.numbers.dtype) for part in metrics.residual]
+    norms = [jnp.asarray(trees.norm(part), window.numbers.dtype) for part in metrics.residual]
     each = (metrics.upper, metrics.lower, metrics.step_x, metrics.step_y, metrics.raw_x, metrics.raw_y, *norms)
     numbers = jnp.stack([number.astype(window.numbers.dtype) for number in each])
     sign = 1 - 2 * ((step - window.first) % 2)
@@ -120,7 +120,7 @@ def means_of(window: Window, step: Array) -> Means:
     steps = jnp.maximum(step - window.first, 1).astype(window.numbers.dtype)
 
     def norms(residual: Residual) -> Float[Array, "4"]:
-        return jnp.stack([jnp.asarray(tree_math.norm(part), steps.dtype) for part in residual]) / steps
+        return jnp.stack([jnp.asarray(trees.norm(part), steps.dtype) for part in residual]) / steps
 
     sampled = window.alternating is not None
     swing = norms(window.alternating) if window.alternating is not None else jnp.zeros((4,), steps.dtype)
@@ -197,7 +197,7 @@ def first_run(problem: Problem, method: AbstractMethod, state: PyTree, output: O
         last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
-        limit=DIVERGED_RATIO * (1 + tree_math.norm((x, y))),
+        limit=DIVERGED_RATIO * (1 + trees.norm((x, y))),
         **_nothing_kept(problem, method, state, output),
     )
 
@@ -223,7 +223,7 @@ def advance(problem: Problem, method: AbstractMethod, output: Output, run: Run, 
     state, metrics = method.step(problem, run.state, tickets)
     numbers = (metrics.upper, metrics.lower, metrics.violation, metrics.raw_x, metrics.raw_y)
     finite = all_finite((state, numbers, _values(problem, state.point.x, state.point.y, tickets)))
-    near = tree_math.norm((state.point.x, state.point.y)) <= run.limit
+    near = trees.norm((state.point.x, state.point.y)) <= run.limit
     code = jnp.where(finite, jnp.where(near, RUNNING, DIVERGED), NONFINITE).astype(jnp.int32)
     if not isinstance(metrics.lower_status, int):
         below = metrics.lower_status

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base.settings import COUNT, Rule, check_settings
-from hierax._base.staircase import NEVER
+from hierax._base.settings import COUNT, NEVER, Rule, check_settings
 from hierax._judge.psi import Penalty
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Tickets

@@ -15,14 +15,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from hierax._base.dependence import depends_on_arguments
 from hierax._base.errors import InputError
+from hierax._base.jaxprs import depends_on_arguments
 from hierax._base.trees import size, split_variable
 from hierax._compile import checked
 from hierax._compile.bound import Bound
+from hierax._compile.configuration import as_answer, doubled, float64
 from hierax._compile.fingerprint import TRACED_SAMPLES
 from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
-from hierax._compile.precision import as_answer, doubled, float64
 from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem

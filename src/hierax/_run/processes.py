@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 
 multihost_utils = lazy("jax.experimental.multihost_utils")
 

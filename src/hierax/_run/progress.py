@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt
-from hierax._base.lazy import lazy
 from hierax._compile.bound import Bound
 
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from hierax._base.files import write_whole
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._run.device import Record
 from hierax._run.method import Costs
 

@@ -18,10 +18,8 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.files import Json
-from hierax._base.json_values import as_json, tree_as_json, versions
-from hierax._base.lazy import lazy
-from hierax._base.markup import notebook_table
-from hierax._base.text import named_point, text_table
+from hierax._base.imports import lazy
+from hierax._base.text import as_json, named_point, notebook_table, text_table, tree_as_json, versions
 from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates
 from hierax._judge.certifying import certify
 from hierax._judge.point import Judgement, judge_point, judge_points

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.schedules import is_transformation
+from hierax._base.settings import is_transformation
 from hierax._base.trees import on_device, size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.trees import size
-from hierax._compile.precision import float64
+from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import SOLVED

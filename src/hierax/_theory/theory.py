@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_setting
 from hierax._base.text import text_table
-from hierax._compile.precision import float64
+from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.salm import SALM
 from hierax._methods.directions import Storm

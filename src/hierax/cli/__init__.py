@@ -12,7 +12,7 @@ import typer
 
 import hierax
 from hierax._base.errors import InputError
-from hierax._compile.kept import cache
+from hierax._compile.configuration import cache
 from hierax.cli import (
     check_command,
     demo_command,

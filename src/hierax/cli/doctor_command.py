@@ -13,9 +13,9 @@ import jax
 import typer
 
 import hierax
-from hierax._base.moved import GET_THE_LAB
+from hierax._base.imports import GET_THE_LAB
 from hierax._base.text import text_table
-from hierax._compile.kept import default_folder
+from hierax._compile.configuration import default_folder
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
 from hierax.cli import codes, plugins

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 import typer
 
 from hierax._base.errors import InputError
-from hierax._base.moved import GET_THE_LAB
+from hierax._base.imports import GET_THE_LAB
 
 GROUP = "hierax.commands"
 LAB = {  # the commands of hierax-lab, and what the help says of them

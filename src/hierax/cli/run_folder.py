@@ -13,7 +13,7 @@ import typer
 
 from hierax import report
 from hierax._base.errors import InputError
-from hierax._base.json_values import as_json
+from hierax._base.text import as_json
 from hierax._run.checkpoints import clear, numbers_in
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution

@@ -15,7 +15,7 @@ from hierax._auto.auto import Auto
 from hierax._auto.session import GOES_ON
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import CTRL_C, interruptible
-from hierax._base.json_values import as_json as plain
+from hierax._base.text import as_json as plain
 from hierax._judge.certificate import Certificate
 from hierax._methods.registry import METHODS
 from hierax._run import answers

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from hierax._base.blas import one_blas_thread
+from hierax._base.threads import one_blas_thread
 from hierax.estimators._network import Adam, Networks, Plan, losses, trained
 from hierax.estimators._parts import Parts
 

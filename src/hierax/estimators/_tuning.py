@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize
 
-from hierax._base.blas import one_blas_thread
+from hierax._base.threads import one_blas_thread
 from hierax.estimators._margins import Models, Worth
 
 Scale = Literal["log", "share"]

@@ -9,8 +9,8 @@ from scipy import special
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 
-from hierax._base.blas import one_blas_thread
 from hierax._base.errors import InputError
+from hierax._base.threads import one_blas_thread
 from hierax.estimators._base import Given, TunedClassifier, number, whole_number
 from hierax.estimators._linear import Fit, predicted, spread_out, tuned_linear, unfinished
 from hierax.estimators._network import Adam, Networks, Plan, trained

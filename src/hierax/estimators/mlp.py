@@ -5,7 +5,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from hierax._base.blas import one_blas_thread
+from hierax._base.threads import one_blas_thread
 from hierax.estimators._base import TunedClassifier, number, whole_number
 from hierax.estimators._network import Adam, Networks, Plan, trained
 from hierax.estimators._parts import Splits

@@ -6,7 +6,7 @@ version of the same problem. Other problems with known answers, and collections,
 
 from typing import Any
 
-from hierax._base.moved import from_the_lab
+from hierax._base.imports import from_the_lab
 from hierax.problems.example import Example, Known
 from hierax.problems.toy import toy, toy_inner_solution
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hierax._base.errors import InputError
 from hierax._base.files import write_whole
-from hierax._base.lazy import lazy
+from hierax._base.imports import lazy
 from hierax._run.solution import Solution, Solutions
 from hierax.reports.content import STARTS_HEADINGS, RunContent, content_of
 from hierax.reports.facts import facts_of, facts_of_many

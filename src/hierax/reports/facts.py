@@ -13,8 +13,7 @@ from jaxtyping import PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.files import Json
-from hierax._base.json_values import as_json
-from hierax._base.text import named_point
+from hierax._base.text import as_json, named_point
 from hierax._base.trees import size
 from hierax._judge.certificate import SHOWN_TOLERANCE
 from hierax._problem.problem import is_streamed

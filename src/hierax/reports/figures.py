@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hierax._base.errors import MissingExtra
-from hierax._base.markup import escaped
+from hierax._base.text import escaped
 from hierax.reports.panels import Panel, limits_without_outliers
 
 try:

@@ -11,8 +11,8 @@ from string import Template
 import numpy as np
 
 from hierax._base.errors import MissingExtra
-from hierax._base.lazy import lazy
-from hierax._base.markup import Markup, escaped, table
+from hierax._base.imports import lazy
+from hierax._base.text import Markup, escaped, table
 from hierax.reports.content import STARTS_HEADINGS, CertificateContent, Row, RunContent
 from hierax.reports.panels import Panel, RunHistory, limits_without_outliers, panels_of, summary_rows
 

@@ -1,8 +1,10 @@
-"""Changes of state that belongs to the whole process, made by several threads at once."""
+"""What the threads of a process share: changes of its state, and how many threads BLAS has."""
 
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+
+from hierax._base.imports import lazy
 
 
 class SharedContext:
@@ -31,3 +33,18 @@ class SharedContext:
             self._inside -= 1
             if not self._inside:
                 self._context.__exit__(None, None, None)
+
+
+linalg, threadpoolctl = lazy("scipy.linalg"), lazy("threadpoolctl")
+
+
+def _limited() -> AbstractContextManager[object]:
+    """SciPy's own BLAS is loaded before: one that came later would not be limited, and the first call in a process
+    would differ from others in the last digits.
+    """
+    _ = linalg.solve
+    return threadpoolctl.threadpool_limits(1, user_api="blas")
+
+
+one_blas_thread = SharedContext(_limited)
+"""Within it BLAS has one thread."""
