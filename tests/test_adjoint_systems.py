@@ -1,6 +1,6 @@
 """KKT systems of active sets that differ in a few rows: against one dense solve for each set.
 
-Unit tests of hierax._math.adjoint_systems.
+Unit tests of hierax._math.hypergradient.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Plain and Storm: the recursion against NumPy, its schedules, and what they refuse.
 
-Unit tests of hierax._methods.directions.
+Unit tests of hierax._methods.salvf_settings.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ import pytest
 from cases import EXACT
 
 import hierax as hx
-from hierax._math.curvature import Curvature
 from hierax._math.psi import Point, PsiGradient
+from hierax._math.spectrum import Curvature
 from hierax._methods.salvf_settings import filled
 from hierax.extend import Rows
 

@@ -1,4 +1,4 @@
-"""Unit tests of hierax._math.scatter, .gap, .hull, .kkt_residual, .convexity, .spectrum, .curvature."""
+"""Unit tests of hierax._math: scatter, gap, lower_level, convexity, spectrum; and of the hull that GAM uses."""
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,13 @@ from test_linear_rows import line
 import hierax as hx
 from hierax import Exact
 from hierax._compile.configuration import float64
-from hierax._math import curvature as estimate
+from hierax._math import spectrum as estimate
 from hierax._math.convexity import affine_rows
 from hierax._math.gap import best_multiplier, gap_gradient, proximal_gradient
-from hierax._math.hull import least_norm_weights
-from hierax._math.kkt_residual import residual_at
-from hierax._math.lower_level import level_at
+from hierax._math.lower_level import level_at, residual_at
 from hierax._math.scatter import cover, unit_cube
 from hierax._math.spectrum import _ends, all_extreme_eigenvalues, extreme_eigenvalues
+from hierax._methods.implicit_gradient import least_norm_weights
 from hierax.extend import INACCURATE
 
 

@@ -16,10 +16,18 @@ from hierax._compile.programs import forget_programs
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution
 from hierax._math.psi import all_constraints, gradient_mapping, psi_stationarity, violation
-from hierax._methods.common import Iterate, StepTaken, as_arrays, batch_costs, no_multipliers, step_metrics
+from hierax._methods.common import (
+    Iterate,
+    StepTaken,
+    apply_rule,
+    as_arrays,
+    batch_costs,
+    init_rule,
+    no_multipliers,
+    step_metrics,
+)
 from hierax._methods.registry import METHODS
 from hierax._methods.salvf import first_state
-from hierax._methods.steps import apply_rule, init_rule
 from hierax._problem.problem import Multipliers, Rows
 from hierax._problem.samples import Tickets, fetch, whole
 from hierax._problem.sets import AbstractSet, Faces, project

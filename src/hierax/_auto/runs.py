@@ -60,9 +60,9 @@ from hierax._lower.exact import Exact
 from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._math.scatter import Cube, cover, unit_cube
+from hierax._methods.common import Decay, Steps
 from hierax._methods.inner import inner_of
 from hierax._methods.salvf import SALVF
-from hierax._methods.steps import Decay, Steps
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call
 from hierax._run.device import Output

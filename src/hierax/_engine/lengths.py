@@ -15,7 +15,7 @@ from jaxtyping import Array
 from hierax._engine.float64_problem import Data
 from hierax._engine.programs import Programs, Trees, Values, joined, unraveled
 from hierax._engine.units import Lengths, RowUnits, Scale, Units, in_units, intrinsic_lengths, lengths_of
-from hierax._math import kkt_residual
+from hierax._math import lower_level
 from hierax._math.lower_level import level_at
 from hierax._problem.problem import Problem
 
@@ -221,7 +221,7 @@ def _sizes_along(
     problem = in_units(problem, units)
     level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
     gradient = jax.grad(level.objective)(level.start)
-    found = kkt_residual.units_at(level, level.start, level.rows(level.start), gradient, jnp.asarray(1e-8))
+    found = lower_level.units_at(level, level.start, level.rows(level.start), gradient, jnp.asarray(1e-8))
 
     def upper(both: tuple[Array, Array]) -> Array:
         return problem.upper(trees.x_of(both[0]), trees.y_of(both[1]), data.zeta)

@@ -16,10 +16,10 @@ from hierax._engine.findings import Finding
 from hierax._engine.float64_problem import WEAK, Data, Float64Problem
 from hierax._engine.segments import FLAT
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math.curvature import constraint_scales
 from hierax._math.hypergradient import System, fits, kkt_system
 from hierax._math.lower_level import MEANING, SOLVED, LowerSolution, row_names
 from hierax._math.scatter import normal_around
+from hierax._math.spectrum import constraint_scales
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 

@@ -23,9 +23,8 @@ from hierax._judge.below import GapRange
 from hierax._judge.inspection import Fields
 from hierax._judge.point import violations
 from hierax._judge.retraining import Retraining, Trained
-from hierax._math.kkt_residual import residual_at, units_at
 from hierax._math.lagrangian import blockwise, nonnegative
-from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector
+from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector, residual_at, units_at
 from hierax._math.spectrum import conjugate_gradients
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows

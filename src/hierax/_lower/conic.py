@@ -19,8 +19,17 @@ from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings, o
 from hierax._base.trees import Number, or_one
 from hierax._lower import cones as _cones
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math.kkt_residual import reachable, residual_at
-from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, RowVector, Vector, level_at
+from hierax._math.lower_level import (
+    INACCURATE,
+    SOLVED,
+    Level,
+    LowerSolution,
+    RowVector,
+    Vector,
+    level_at,
+    reachable,
+    residual_at,
+)
 from hierax._problem.problem import Problem, Rows
 
 LARGEST = 5 * 10**7  # numbers in the Hessians of all curved rows together (400 MB)

@@ -27,7 +27,6 @@ from hierax._lower.base import AbstractLowerSolver, compiled_where_called
 from hierax._lower.face_multipliers import CLEAR, with_faces
 from hierax._lower.newton import Newton, armijo, cholesky, conjugate_gradients, eigenvectors
 from hierax._lower.on_host import solved_on_host
-from hierax._math.kkt_residual import Units, reachable, residual, units_at
 from hierax._math.lower_level import (
     INACCURATE,
     INFEASIBLE,
@@ -36,9 +35,13 @@ from hierax._math.lower_level import (
     Level,
     LowerSolution,
     RowVector,
+    Units,
     Vector,
     continued_outside,
     level_at,
+    reachable,
+    residual,
+    units_at,
 )
 from hierax._math.scatter import cover, unit_cube
 from hierax._problem import sets
@@ -145,7 +148,7 @@ class Exact(AbstractLowerSolver):
     UNBOUNDED: feasible iterates of falling objective went 1e8 times further than the start (or than one).
 
     Args:
-        tol: KKT residual (see `hierax._math.kkt_residual`) that counts as solved; in single precision at least 200
+        tol: KKT residual (see `hierax._math.lower_level`) that counts as solved; in single precision at least 200
             times the rounding unit.
         max_steps: bound on the number of Newton steps.
         dense_limit: up to here matrices are formed.

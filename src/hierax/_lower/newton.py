@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Scalar
 
 from hierax._base.constants import ARMIJO
-from hierax._math.kkt_residual import Units
-from hierax._math.lower_level import Vector
+from hierax._math.lower_level import Units, Vector
 
 MAX_CG_STEPS = 500  # conjugate gradient steps per Newton step
 SHORTEST_STEP = 2.0**-44  # step below which the line search gives up: minimised as far as rounding allows

@@ -2,7 +2,7 @@ r"""`Exact` called outside of jit: the active set method on the host, accepted w
 
 Four small programs are compiled per form of problem: where to start, what is known at a point, the matrices there, and
 the answer. `hierax._lower.active_set` makes the steps, in double precision and in units in which its residual is that
-of `hierax._math.kkt_residual`: with the slope s of G, the norms a_i of the rows' gradients and the length l of y,
+of `hierax._math.lower_level`: with the slope s of G, the norms a_i of the rows' gradients and the length l of y,
 
     v / l,    G / (s l),    rows_i / (a_i l),    mu_i a_i / s.
 
@@ -34,8 +34,7 @@ from hierax._lower.base import bound_at
 from hierax._lower.face_multipliers import with_faces
 from hierax._lower.linear import Matrices, SecondDerivatives
 from hierax._math import lower_level
-from hierax._math.kkt_residual import Units, residual_at, units_at
-from hierax._math.lower_level import SOLVED, LowerSolution, RowVector, Vector, level_at
+from hierax._math.lower_level import SOLVED, LowerSolution, RowVector, Units, Vector, level_at, residual_at, units_at
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 

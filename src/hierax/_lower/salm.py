@@ -30,8 +30,7 @@ from hierax._base.settings import (
     size_at,
 )
 from hierax._base.trees import Number, all_finite, move, select
-from hierax._math.envelope import best_multiplier, joint_gamma
-from hierax._math.lagrangian import nonnegative, saddle_gradient
+from hierax._math.lagrangian import best_multiplier, joint_gamma, nonnegative, saddle_gradient
 from hierax._math.psi import gradient_mapping
 from hierax._problem import samples, sets
 from hierax._problem.problem import Problem, Rows

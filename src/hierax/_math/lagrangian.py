@@ -1,4 +1,4 @@
-r"""Augmented Lagrangian of the lower level and the saddle function of its envelope.
+"""Augmented Lagrangian of the lower level and the saddle function of its envelope.
 
     A(x, y, z)           = 1/(2 gamma1) sum_i ([gamma1 z_i + H_i(x, y)]_+^2 - gamma1^2 z_i^2)       inequalities
     A_e(x, y, z)         = sum_i (e_i z_i + e_i^2 / (2 gamma1))                                      equalities
@@ -11,6 +11,16 @@ automatic differentiation of the values.
 
 gamma1 = inf is the plain Lagrangian G + <z, H>, the limit that the paper's appendix compares with. It is another form
 and no other number, so it is decided while a program is traced: gamma1 is then `_base.trees.INFINITE`.
+
+The envelope E(x, z) with lam eliminated: a plain minimisation over w.
+
+For fixed w the maximum over lam of ell is a concave, piecewise quadratic problem in one variable per constraint. Its
+solution and value, with 1/g' = 1/gamma1 + 1/gamma2 and z >= 0, gamma2 > 0, are
+
+    lam*   = max(z + H(x, w)/gamma2, gamma2 z/(gamma1 + gamma2))          (equalities: z + e/gamma2)
+    E(x,z) = min over w in Y of G(x, w) + A_{g'}(x, w, z)
+
+so the envelope of an augmented Lagrangian is an augmented Lagrangian with a smaller penalty parameter.
 """
 
 from collections.abc import Callable
@@ -107,3 +117,31 @@ def saddle_gradient_xw(
     values, pull_back = jax.vjp(problem.rows, x, w)
     along = pull_back(shifted_multiplier(values, lam, gamma1))
     return trees.add(jax.grad(problem.lower, (0, 1))(x, w, xi), along)
+
+
+def joint_gamma(gamma1: Scalar | float, gamma2: Scalar) -> Scalar:
+    """g' with 1/g' = 1/gamma1 + 1/gamma2."""
+    if is_plain(gamma1):
+        return gamma2
+    return gamma1 * gamma2 / (gamma1 + gamma2)
+
+
+def best_multiplier(values: Rows, z: Rows, gamma1: Scalar | float, gamma2: Scalar) -> Rows:
+    """The lam that maximises ell for the given constraint values.
+
+    The two branches of the maximum meet where gamma1 lam + H = 0. An equality's term is linear in lam beyond the
+    proximal one, so it has a single branch, lam = z + e/gamma2.
+    """
+    return blockwise(
+        lambda h, m: jnp.maximum(m + h / gamma2, gamma2 * m / (gamma1 + gamma2)),
+        lambda e, m: m + e / gamma2,
+        values,
+        z,
+    )
+
+
+def eliminated_value(
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
+) -> Scalar:
+    """max over lam of ell(x, z, w, lam) = G(x, w) + A_{g'}(x, w, z)."""
+    return augmented_lagrangian(problem, x, w, z, joint_gamma(gamma1, gamma2), xi)

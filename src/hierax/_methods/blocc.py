@@ -29,30 +29,28 @@ from hierax._base import trees
 from hierax._base.settings import POSITIVE, check_settings, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math import curvature as estimate
+from hierax._math import spectrum as estimate
 from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
 from hierax._methods import common
 from hierax._methods.common import (
     GAP_WEIGHT,
     NEGLIGIBLE,
+    Decay,
     FromLowerSolution,
     Iterate,
     PublishedMethod,
     StartLook,
+    StepRule,
     StepTaken,
     WithSmoothness,
-    as_arrays,
-)
-from hierax._methods.maxmin import MaxMin, Place, norms_of, with_steps
-from hierax._methods.steps import (
-    Decay,
-    StepRule,
     apply_rule,
+    as_arrays,
     check_rule,
     filled_rule,
     init_rule,
     rate,
 )
+from hierax._methods.maxmin import MaxMin, Place, norms_of, with_steps
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets

@@ -4,7 +4,7 @@ r"""First-order penalty method (Lu and Mei, SIAM J. Optim. 2024): the lower leve
     min over x in X, y in Y of max over z in Y of   F(x, y) + r (G_m(x, y) - G_m(x, z)),     r = 1/eps, m = 1/eps^2
 
 with a sequence eps_k = eps tau^k that falls from line search to line search. For given x both inner variables are
-minimisers over Y, found by accelerated projected gradients from where they were (`hierax._methods.accelerated`):
+minimisers over Y, found by accelerated projected gradients from where they were (`hierax._methods.augmented`):
 
     z = argmin of G_m(x, .),      y = argmin of F(x, .)/r + G_m(x, .)
     d = grad_x F(x, y) + r (grad_x G_m(x, y) - grad_x G_m(x, z)),      x <- Proj_X(x - eta d)
@@ -25,12 +25,12 @@ from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, Scalar
 from hierax._base import trees
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, check_settings, in_interval
 from hierax._base.trees import Number, dtype_of, given, or_one
-from hierax._math import curvature as estimate
+from hierax._math import spectrum as estimate
 from hierax._math.convexity import lower_curvatures
 from hierax._math.lagrangian import blockwise
 from hierax._math.lower_level import INACCURATE, SOLVED, Vector
 from hierax._methods import common
-from hierax._methods.accelerated import accelerated
+from hierax._methods.augmented import accelerated
 from hierax._methods.common import as_arrays
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice
 from hierax._problem import sets

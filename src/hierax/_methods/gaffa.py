@@ -22,20 +22,25 @@ from hierax._base import trees
 from hierax._base.settings import POSITIVE, check_settings, in_interval, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.exact import Exact
-from hierax._math import curvature as estimate
+from hierax._math import spectrum as estimate
 from hierax._math.gap import gap_gradient, proximal_gradient
 from hierax._math.lagrangian import nonnegative
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import jacobian_norm
 from hierax._methods import common
-from hierax._methods.common import GrowingWeight, Iterate, StartLook, StepTaken, WithSmoothness, into_box
-from hierax._methods.steps import (
+from hierax._methods.common import (
     Decay,
+    GrowingWeight,
+    Iterate,
+    StartLook,
     Steps,
+    StepTaken,
+    WithSmoothness,
     apply_rule,
     check_steps,
     filled_rule,
     init_rules,
+    into_box,
     rate,
 )
 from hierax._problem import samples, sets

@@ -1,28 +1,95 @@
-r"""What GAM, SIGD and IG-AL share: the gradient of F(x, y*(x)) through the KKT system of the lower level.
+"""What GAM, SIGD and IG-AL share: the gradient of F(x, y*(x)) through the KKT system of the lower level.
 
 The derivative is that of `hierax._math.hypergradient`, with the one active set that the solution shows; GAM looks at
 further sets where it is in doubt. SIGD and IG-AL are stated for linear constraints A y <= b + B x, so rows that are not
 affine in (x, y) are refused: their second derivatives are looked at, at sampled points, before the first step.
+
+The shortest step that the convex hull of several gradients offers: what stationarity means at a kink of y*(x).
+
+
+GAM (Xu, Zhu, AAAI 2023): gradient steps on x -> F(x, y*(x)), with the lower level solved exactly at every x.
+
+    y*(x), lam*(x) from an exact solver;  d = grad_x F + (dy*/dx)' grad_y F from the KKT system on the active set
+
+(`_math.hypergradient`). Where rows are weakly active y* has a kink, and the gradient that one active set gives
+holds on one side of it only. Then the gradients d_1..d_m of all active sets with these rows in or out take part, and
+x moves along minus the least-norm point of their convex hull. Over a set X the least norm is that of the gradient
+mapping: the weights maximise the concave function
+
+    min over x' in X of  <sum_i w_i d_i, x' - x> + ||x' - x||^2 / (2 t),      w >= 0,  sum_i w_i = 1,
+
+which is -t/2 ||sum_i w_i d_i||^2 where X is the whole space.
+
+**Steps.** Where f is exact, one trial point per outer step (`line_search`), so a step costs exactly one lower solve,
+and some steps do not move. Where f is sampled, x <- Proj_X(x - eta_k d).
+
+**Tolerance of activity.** It must fit the step: too small, and the steps bounce across a kink; too large, and x stops
+early. With Armijo's rule it is divided by 10 whenever x stalls: the hull's point is short against the single gradient,
+or a step too short to leave the kink's surroundings fails. Otherwise it shrinks with eta_k.
+
+The method needs second derivatives and dense matrices, as SIGD, IG-AL and Barrier do.
+
+
+IG-AL (Tsaknakis, Khanduri, Hong, ICASSP 2022): implicit gradients from an augmented Lagrangian lower solve.
+
+    (y*, mu*)(x) by the augmented Lagrangian method;  A = the rows whose multipliers are positive
+    d = grad_x F + (dy*/dx)' grad_y F,     [ G_yy  J_A' ] [ dy  ]     [ G_yx  ]
+                                           [ J_A   0    ] [ dmu ] = - [ J_x,A ] dx
+
+for linear constraints of the lower level. y*(x) is differentiable where complementarity is strict, which the method
+assumes along its way; GAM (hulls at kinks) and SIGD (a random perturbation) do without.
+
+
+SIGD (Khanduri, Tsaknakis, Zhang, Liu, Liu, Zhang, Hong, ICML 2023): smoothed implicit gradients.
+
+    y_q(x)   = argmin over y of G(x, y) + q'y  subject to A y <= b + B x,      q random, ||q|| <= sigma
+    phi_q(x) = F(x, y_q(x)),    d = its implicit gradient on the active rows,   x <- Proj_X(x - eta d)
+
+y*(x) has kinks where a constraint is weakly active. With a random linear term in the lower objective complementarity is
+strict with probability one, and phi_q has a gradient wherever the run is. q is drawn anew for every line search, and is
+the same within one: Armijo's rule compares values of one function (where f is sampled: a q for every step). y_q is off
+by at most sigma / mu_G. The stochastic form, [S]SIGD, takes f on a batch.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import trees
 from hierax._base.errors import InputError
-from hierax._base.settings import check_settings, instance_of
-from hierax._base.trees import dtype_of
+from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, check_settings, instance_of, is_transformation
+from hierax._base.trees import Number, dtype_of, given, or_one
 from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.exact import Exact
 from hierax._math import hypergradient as hyper
 from hierax._math.convexity import affine_rows, lower_curvatures
-from hierax._math.lower_level import SOLVED, LowerSolution
-from hierax._methods.common import NOT_CONVEX_SHARE, as_arrays
-from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank, value_noise
+from hierax._math.lower_level import SOLVED, LowerSolution, reachable
+from hierax._math.psi import gradient_mapping
+from hierax._math.spectrum import hessian_product, power_iteration
+from hierax._methods.augmented import ALM
+from hierax._methods.common import NOT_CONVEX_SHARE, as_arrays, rate
+from hierax._methods.smoothed import (
+    Ahead,
+    Look,
+    Prepared,
+    Round,
+    Samples,
+    Smoothed,
+    SmoothedState,
+    Trial,
+    blank,
+    eta_advice,
+    value_noise,
+)
+from hierax._problem import sets
 from hierax._problem.problem import Problem
+from hierax._run.method import Advice, RunCosts
 
 TOO_LARGE = (
     "{0}: the KKT matrix of the lower level is larger than {1} x {1} (entries of y plus constraints plus bounds of Y), "
@@ -121,3 +188,277 @@ class LinearRows(ImplicitGradient):
 def solution_of(look: Look) -> LowerSolution:
     """The lower level's solution at the point of a look, which may have been moved."""
     return look.inner._replace(y=look.y, multipliers=look.multipliers)
+
+
+HULL_STEPS = 1000  # of accelerated projected gradients for the weights
+
+
+def least_norm_weights(
+    gradients: Float[Array, "m n"],
+    landed: Callable[[Float[Array, " n"]], Float[Array, " n"]],
+    t: Scalar,
+    steps: int | Int[Array, ""] = HULL_STEPS,
+) -> Float[Array, " m"]:
+    """The weights on the simplex that maximise q(w) = min over x' in X of <d, x' - x> + ||x' - x||^2/(2t), d = sum w d.
+
+    `landed(d)` is Proj_X(x - t d) - x, hence the gradient of q is (<d_i, landed(d)>)_i, with Lipschitz constant
+    t ||D||^2. Accelerated projected gradients, restarted whenever they point uphill.
+    """
+    m = gradients.shape[0]
+    curved = or_one(t * jnp.linalg.norm(gradients @ gradients.T))
+
+    def body(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        w, ahead, momentum = carry
+        rise = gradients @ landed(ahead @ gradients)
+        new = sets.Simplex().project(ahead + rise / curved)
+        uphill = jnp.vdot(ahead - new, new - w) > 0
+        momentum = jnp.where(uphill, 1.0, momentum)
+        following = 0.5 + jnp.sqrt(0.25 + momentum**2)
+        share = jnp.where(uphill, 0.0, (momentum - 1) / following)
+        return new, new + share * (new - w), following
+
+    start = jnp.full(m, 1 / m, gradients.dtype)
+    return jax.lax.fori_loop(0, steps, body, (start, start, jnp.ones((), gradients.dtype)))[0]
+
+
+REFINEMENT = 0.1  # factor of the activity tolerance at a stall, and share of it that y must move by not to stall
+
+
+class Hull(NamedTuple):
+    """What GAM knows of its direction.
+
+    Attributes:
+        single: the gradient that the likeliest active set alone gives.
+        length: the size of y that tolerances are relative to.
+        steep: norm of F's gradient in y.
+    """
+
+    single: PyTree
+    length: Scalar
+    steep: Scalar
+
+
+class GAM(ImplicitGradient):
+    r"""Gradient descent on F(x, y*(x)) through the KKT system. Whatever is None is estimated from the problem.
+
+        [L_yy  J_A'] [dy*/dx ]     [L_yx ]
+        [J_A   0   ] [dlam/dx] = - [J_x,A],     d = grad_x F + (dy*/dx)' grad_y F,     x <- Proj_X(x - eta d)
+
+    with L the Lagrangian of the lower level and A its active rows. At a kink, where rows are active with multipliers of
+    zero, d is the least-norm point of the convex hull of the gradients of the possible active sets.
+
+    Args:
+        lower: solver of the lower level, `Exact()` or `Conic()`; it sees all of xi.
+        tol_active: a row is weakly active where its slack and its multiplier are both below this, as shares of the size
+            of y (`_math.hypergradient`). It shrinks as the run goes on, see the module.
+        candidates: most active sets compared at a kink (2, 4, 8, ...); 1 ignores kinks.
+        eta: x-step: a number, a schedule or an optax transformation. None: Armijo's rule where f is exact, a decaying
+            step eta_k = min(1, 1.5 (k+1)^(-1/3)) / L where it is sampled, L the curvature of F(x, y*(x)) met along the
+            gradient at the start (at least ||d||/||x||).
+        batch_zeta: samples of zeta per step.
+        batch_xi: not used: the lower level is solved on all of xi.
+        smoothness: 1/step of the stationarity measure; None: that of the current step length.
+
+    Examples:
+        >>> import hierax as hx
+        >>> method = hx.GAM(tol_active=0.01, candidates=4)
+
+    References:
+        Xu, Zhu: Efficient gradient approximation method for constrained bilevel optimization, AAAI 2023.
+        docs/methods/gam.md (cost and when to use it)
+    """
+
+    lower: AbstractLowerSolver = Exact(tol=1e-10)
+    tol_active: Number = eqx.field(default=0.1, kw_only=True)
+    candidates: int = eqx.field(static=True, default=8, kw_only=True)
+
+    advice: ClassVar[Advice] = eta_advice("GAM", "as near as the lower solver's tolerance brings it")
+    changes: ClassVar[bool] = False
+    measures_before: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no problem could make right."""
+        super().__post_init__()
+        check_settings(self, {"tol_active": POSITIVE_GIVEN, "candidates": COUNT_GIVEN})
+
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+        """The first solve starts without multipliers; the memory is the tolerance of activity."""
+        jax.eval_shape(problem.upper, x, y, at.zeta)  # first: a program that meets new shapes is started again
+        tol = jnp.asarray(self.tol_active, dtype_of(x, y))
+        found = super(GAM, dataclasses.replace(self, tol_active=tol)).prepared(problem, x, y, at, key)
+        return found._replace(inner=found.inner._replace(multipliers=None), memory=tol)
+
+    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Samples) -> Ahead:
+        """The least-norm point of the hull of the gradients that the possible active sets give."""
+        tol, t = self._tolerance_and_length(problem, state)
+        x, found = state.point.x, solution_of(here)
+        system = hyper.kkt_system(problem, x, found, at.xi)
+        likely, margins = hyper.active_rows(system), hyper.margins(system)
+        grad_y = hyper.upper_gradient_y(problem, x, found.y, at.zeta)
+        flat, tree = jax.flatten_util.ravel_pytree(x)
+        doubted = min(self.candidates.bit_length() - 1, margins.size)
+        least, rows = jax.lax.top_k(-margins, doubted)  # the weakest rows first
+        count = 2 ** jnp.sum(-least <= tol)
+        solved = hyper.adjoints(system, likely, rows, grad_y)
+
+        def gradient_of(one: hyper.Adjoint) -> Array:
+            return jax.flatten_util.ravel_pytree(hyper.total_gradient(problem, x, found, one, at.zeta, at.xi))[0]
+
+        gradients = jax.vmap(gradient_of)(solved)
+        regular = ~solved.singular & (jnp.arange(2**doubted) < count)
+        # Sets with dependent gradients are left out; where there are no others the likeliest one has to do.
+        first = jnp.argmax(regular)
+        gradients = jnp.where(regular[:, None], gradients, gradients[first])
+
+        def landed(d: Array) -> Array:
+            return jax.flatten_util.ravel_pytree(sets.project(problem.x_set, tree(flat - t * d)))[0] - flat
+
+        # Without a kink all rows are the same gradient, and any weights will do.
+        weights = least_norm_weights(gradients, landed, t, jnp.where(count > 1, HULL_STEPS, 0))
+        return Ahead(tree(weights @ gradients), Hull(tree(gradients[0]), system.length, trees.norm(grad_y)))
+
+    def _tolerance_and_length(self, problem: Problem, state: SmoothedState) -> tuple[Scalar, Scalar]:
+        """The tolerance of activity, and the step that the least norm is measured with."""
+        if self.searches(problem):
+            waiting = state.line.length
+            return state.memory, jnp.where(waiting == 0, 1.0, waiting)
+        share = jnp.ones((), self.tol_active.dtype)
+        if not is_transformation(self.eta):
+            share = rate(self.eta, state.step, share.dtype) / rate(self.eta, jnp.zeros_like(state.step), share.dtype)
+        return share * self.tol_active, 1 / self.smoothness
+
+    def noise(self, here: Look, there: Look, ahead: Ahead) -> Scalar:
+        """What the solver's residual and rounding may make of the two values; without it the last digits never pass."""
+        eps = jnp.finfo(here.value.dtype).eps
+        rough = ahead.known.steep * ahead.known.length * (here.residual + there.residual)
+        return jnp.minimum(rough, jnp.sqrt(eps) * jnp.abs(here.value)) + 10 * eps * jnp.abs(here.value)
+
+    def remembered(self, problem: Problem, state: SmoothedState, ahead: Ahead, trial: Trial) -> PyTree:
+        """The tolerance of activity: finer where the hull's point is short, or a failed step hardly moves y."""
+        x, tol, good = state.point.x, state.memory, trial.line.good
+        mapped = trees.norm(gradient_mapping(problem.x_set, x, ahead.d, good))
+        alone = trees.norm(gradient_mapping(problem.x_set, x, ahead.known.single, good))
+        changed = trees.norm(trees.sub(trial.look.y, state.point.y))
+        stuck = ~trial.taken & (changed <= REFINEMENT * tol * ahead.known.length)
+        finest = jnp.sqrt(jnp.finfo(tol.dtype).eps)
+        finer = jnp.maximum(REFINEMENT * tol, jnp.minimum(finest, tol))
+        return jnp.where((mapped <= tol * alone) | stuck, finer, tol)
+
+    def costs(self, problem: Problem) -> RunCosts:
+        """Armijo's rule needs no gradient before the first step; an estimated step those at two points."""
+        probes, found = 0 if self.searches(problem) else 2, super().costs(problem)
+        start = found.start._replace(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes)
+        return found._replace(start=start)
+
+
+class IGAL(LinearRows):
+    r"""Implicit gradients with the multipliers and active rows of an augmented Lagrangian method.
+
+        y  <- argmin over y in Y of G(x, y) + sum_i ([mu_i + rho r_i(x, y)]_+^2 - mu_i^2)/(2 rho),  mu <- [mu + rho r]_+
+        d = grad_x F + (dy*/dx)' grad_y F,     x <- Proj_X(x - eta d)
+
+    with dy*/dx from the KKT system of the rows r whose multipliers mu are positive, as in `GAM`.
+
+    Args:
+        lower: solver of the lower level: `ALM()`, the method of the paper (first-order), or `Exact()`, which is an
+            augmented Lagrangian method too, with a proximal term and Newton steps.
+        eta, batch_zeta, batch_xi, smoothness: as in `GAM`.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> sol = hx.solve(problem, 0.5, 0.5, hx.IGAL(), max_steps=30)
+        >>> round(float(sol.x), 2)
+        0.91
+
+    References:
+        Tsaknakis, Khanduri, Hong: An implicit gradient-type method for linearly constrained bilevel problems,
+            ICASSP 2022.
+        docs/methods/ig-al.md (cost and when to use it)
+    """
+
+    lower: AbstractLowerSolver = ALM()
+
+    changes: ClassVar[bool] = False
+    advice: ClassVar[Advice] = eta_advice("IGAL", "as near as the lower solver's tolerance brings it")
+
+
+SHARE = 1e-5  # sigma in units of what moves y by its own size: its bias is then of this order, far above the solver's
+ABOVE_TOL = 100.0  # ... and never less than this many times the tolerance of the solver
+
+
+class SIGD(LinearRows):
+    r"""Implicit gradients of a randomly perturbed lower level. Whatever is None is estimated from the problem.
+
+        y_q(x) = argmin over y of {G(x, y) + q'y : A y <= b + B x},     q uniform in the ball of radius sigma
+        d = grad_x F + (dy_q/dx)' grad_y F,     x <- Proj_X(x - eta d)
+
+    with dy_q/dx from the KKT system of the active rows, as in `GAM`.
+
+    Args:
+        sigma: bound of the perturbation q, in units of grad_y G; x and y are off by O(sigma). None: 1e-5 times the
+            curvature of G in y times the size of y at the start (more in single precision).
+        lower: solver of the lower level, `Exact()`, `Conic()` or `ALM()`; its tolerance must be far below sigma.
+        eta, batch_zeta, batch_xi, smoothness: as in `GAM`.
+
+    Examples:
+        >>> import hierax as hx
+        >>> problem = hx.Problem(
+        ...     upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        ...     lower=lambda x, y, xi: (y - 2.0 * x) ** 2,
+        ...     constraints=lambda x, y: y - x,
+        ... )
+        >>> sol = hx.solve(problem, 0.5, 0.5, hx.SIGD(), max_steps=30)
+        >>> round(float(sol.x), 2)
+        0.91
+
+    References:
+        Khanduri, Tsaknakis, Zhang, Liu, Liu, Zhang, Hong: Linearly constrained bilevel optimization: a smoothed
+            implicit gradient approach, ICML 2023.
+        docs/methods/sigd.md (cost and when to use it)
+    """
+
+    sigma: Number = None
+    lower: AbstractLowerSolver = Exact(tol=1e-10)
+
+    advice: ClassVar[Advice] = eta_advice("SIGD", "a smaller sigma brings it closer")
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no problem could make right."""
+        super().__post_init__()
+        check_settings(self, {"sigma": POSITIVE})
+
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+        """sigma from the curvature of G and the size of y; the assumptions are looked at."""
+        dtype = dtype_of(x, y)
+        curved, _ = power_iteration(hessian_product(lambda v: problem.lower(x, v, at.xi), y), y)
+        push = trees.norm(jax.grad(problem.lower, 1)(x, y, at.xi))
+        unit = or_one(jnp.maximum(or_one(curved) * trees.norm(y), push))
+        share = jnp.maximum(SHARE, ABOVE_TOL * reachable(getattr(self.lower, "tol", 0.0), dtype))
+        filled = dataclasses.replace(self, sigma=given(self.sigma, share * unit, dtype))
+        return super(SIGD, filled).prepared(problem, x, y, at, key)
+
+    def perturbation(self, y: PyTree, this: Round) -> PyTree:
+        """q of a line search: uniform in the ball of radius sigma."""
+        flat, tree = jax.flatten_util.ravel_pytree(y)
+        draw = jax.random.normal(
+            jax.random.fold_in(jax.random.fold_in(this.key, 7), this.number), (flat.size + 2,), flat.dtype
+        )
+        # The first n of n + 2 entries of a uniform point of the sphere are uniform in the ball.
+        return tree(self.sigma.astype(flat.dtype) * draw[:-2] / jnp.linalg.norm(draw))
+
+    def seen(self, problem: Problem, y: PyTree, this: Round) -> Problem:
+        """With G + q'y in the place of G."""
+        q = self.perturbation(y, this)
+        return dataclasses.replace(problem, lower=lambda x, y, xi: problem.lower(x, y, xi) + trees.vdot(q, y))
+
+    def offset(self, problem: Problem, x: PyTree, found: LowerSolution, this: Round, at: Samples) -> Scalar:
+        """How far q moves y where no row holds it: ||q|| over the curvature of G along q."""
+        q = self.perturbation(found.y, this)
+        size = or_one(trees.norm(q))
+        bent = hessian_product(lambda v: problem.lower(x, v, at.xi), found.y)(q)
+        return size / or_one(trees.vdot(q, bent) / size**2)

@@ -26,17 +26,27 @@ from hierax._base.settings import POSITIVE, check_settings, in_interval, instanc
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
-from hierax._math import curvature as estimate
+from hierax._math import spectrum as estimate
 from hierax._math.convexity import joint_convexity
+from hierax._math.gap import Centre, Saddle, inner_gradient, outer_gradient
 from hierax._math.joint_set import is_linear_space, onto_linear_space, projection_problem
 from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import SOLVED
-from hierax._math.proximal import Centre, Saddle, inner_gradient, outer_gradient
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import jacobian_norm
 from hierax._methods import common
-from hierax._methods.common import GrowingWeight, Iterate, StepTaken, as_arrays, into_box
-from hierax._methods.steps import Decay, StepRule, check_rule, filled_rule, rate
+from hierax._methods.common import (
+    Decay,
+    GrowingWeight,
+    Iterate,
+    StepRule,
+    StepTaken,
+    as_arrays,
+    check_rule,
+    filled_rule,
+    into_box,
+    rate,
+)
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets

@@ -25,10 +25,9 @@ from hierax._base.settings import NOT_NEGATIVE, POSITIVE, check_settings, instan
 from hierax._base.trees import Number, dtype_of, given, or_one, select
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
-from hierax._math import curvature as estimate
+from hierax._math import spectrum as estimate
 from hierax._math.convexity import lower_curvatures
-from hierax._math.kkt_residual import reachable
-from hierax._math.lower_level import LowerSolution
+from hierax._math.lower_level import LowerSolution, reachable
 from hierax._methods import common
 from hierax._methods.common import as_arrays
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank, eta_advice

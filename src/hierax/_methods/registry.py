@@ -9,12 +9,10 @@ from hierax._methods.barrier import Barrier
 from hierax._methods.blocc import BLOCC
 from hierax._methods.first_order_penalty import FirstOrderPenalty
 from hierax._methods.gaffa import BiCGAFFA
-from hierax._methods.gam import GAM
-from hierax._methods.igal import IGAL
+from hierax._methods.implicit_gradient import GAM, IGAL, SIGD
 from hierax._methods.lvhba import LVHBA
 from hierax._methods.moreau import Moreau
 from hierax._methods.salvf import SALVF, SALVF_VR
-from hierax._methods.sigd import SIGD
 from hierax._run.method import AbstractMethod
 
 METHODS: dict[str, Callable[[], AbstractMethod]] = {

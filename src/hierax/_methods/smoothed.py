@@ -1,4 +1,4 @@
-r"""Descent on a family of smooth functions phi_s(x) that tend to F(x, y*(x)): what six published methods share.
+"""Descent on a family of smooth functions phi_s(x) that tend to F(x, y*(x)): what six published methods share.
 
     GAM       phi(x)   = F(x, y*(x)),   y* by an exact solver                            s: none
     SIGD      phi_s(x) = F(x, y_q(x)),  y_q of the lower objective plus q'y              s: the draw of q
@@ -8,10 +8,17 @@ r"""Descent on a family of smooth functions phi_s(x) that tend to F(x, y*(x)): w
     penalty   phi_r(x) = min over y of F + r (G_m(x, y) - min over z of G_m(x, z))       s: r and m, increasing
 
 A method says how phi_s and its gradient are evaluated (`look`, `slope`); s is a function of the number of the line
-search, so that it stays the same within one. Where f is exact x moves by Armijo's rule (`line_search`), one trial point
+search, so that it stays the same within one. Where f is exact x moves by Armijo's rule (below), one trial point
 per outer step; where it is sampled by x <- Proj_X(x - eta_k d) with d on the step's batch of zeta. The lower level is
 solved on all of xi: y*(x) of a batch would be the solution of another problem. Where phi has kinks d is no gradient:
 GAM has a `direction` of its own, and remembers how fine it is.
+
+Armijo's rule for x, one trial point per outer step, with Barzilai-Borwein lengths.
+
+    x' = Proj_X(x - t d) is taken where phi(x') <= phi(x) - 1e-4 ||x' - x||^2 / t, else t is halved
+
+A long first step leaves the basin, so the first one is 1/100 of ||x||; after a success t is the Barzilai-Borwein
+length, at most doubled.
 """
 
 import abc
@@ -24,18 +31,98 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import ARMIJO
 from hierax._base.trees import dtype_of, given, move, or_one, select
-from hierax._math import curvature as estimate
+from hierax._math import spectrum as estimate
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
-from hierax._methods import common, line_search
-from hierax._methods.common import Iterate, PublishedMethod, StepTaken, WithSmoothness
-from hierax._methods.line_search import LineSearch
-from hierax._methods.steps import Decay, StepRule, apply_rule, check_rule, filled_rule, init_rule
+from hierax._methods import common
+from hierax._methods.common import (
+    Decay,
+    Iterate,
+    PublishedMethod,
+    StepRule,
+    StepTaken,
+    WithSmoothness,
+    apply_rule,
+    check_rule,
+    filled_rule,
+    init_rule,
+)
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.samples import Tickets
 from hierax._run.batches import look_at
 from hierax._run.method import Advice, Begun, Costs, Metrics, Residual, RunCosts
+
+FIRST_LENGTH = 1e-2  # length of the first trial step as a share of ||x||
+PROBE_LENGTH = 1e-3  # length of the step that the curvature of phi is estimated from, likewise
+MAX_FALL = 0.1  # of the trial length from one success to the next
+
+
+class LineSearch(NamedTuple):
+    """What the rule remembers.
+
+    Attributes:
+        length: the next trial length t; zero before the first step.
+        good: the length of the last success.
+        x: where the last step began.
+        d: its direction.
+    """
+
+    length: Scalar
+    good: Scalar
+    x: PyTree
+    d: PyTree
+
+
+def first_search(x: PyTree, dtype: jnp.dtype) -> LineSearch:
+    """Before the first step."""
+    zero = jnp.zeros((), dtype)
+    return LineSearch(zero, zero, x, jax.tree.map(jnp.zeros_like, x))
+
+
+def trial(search: LineSearch, x: PyTree, d: PyTree) -> LineSearch:
+    """The search at x along d, with the length to try."""
+    first = search.length == 0
+    start = FIRST_LENGTH * size_of(x) / or_one(trees.norm(d))
+    length = jnp.where(first, start, _next_length(search, x, d))
+    return LineSearch(length, jnp.where(first, start, search.good), x, d)
+
+
+def falls_enough(value: Scalar, reached: Scalar, way: Scalar, length: Scalar, noise: Scalar) -> Bool[Array, ""]:
+    """Armijo's test for a step that moved x by `way`; `noise` is what rounding may make of the two values."""
+    return reached <= value - ARMIJO * way**2 / length + noise
+
+
+def tried(search: LineSearch, taken: Bool[Array, ""], way: Scalar) -> LineSearch:
+    """After a trial: the length stays, or is halved; one too short to move x says nothing, and the last good one is
+    tried again.
+    """
+    nowhere = leads_nowhere(search.x, way)
+    shorter = jnp.where(nowhere, search.good, 0.5 * search.length)
+    return search._replace(
+        length=jnp.where(taken, search.length, shorter),
+        good=jnp.where(taken & ~nowhere, search.length, search.good),
+    )
+
+
+def leads_nowhere(x: PyTree, way: Scalar) -> Bool[Array, ""]:
+    """Whether a step is too short to move x."""
+    return way <= 10 * jnp.finfo(way.dtype).eps * size_of(x)
+
+
+def size_of(x: PyTree) -> Scalar:
+    """||x||, or one at zero."""
+    return or_one(trees.norm(x))
+
+
+def _next_length(search: LineSearch, x: PyTree, d: PyTree) -> Scalar:
+    """The Barzilai-Borwein length after a step that moved x, within bounds; else the length that is waiting."""
+    s, turned = trees.sub(x, search.x), trees.sub(d, search.d)
+    square, product = trees.norm_squared(s), trees.vdot(s, turned)
+    curved = product > 0
+    length = jnp.where(curved, square / jnp.where(curved, product, 1.0), jnp.inf)
+    return jnp.where(square > 0, jnp.clip(length, MAX_FALL * search.length, 2 * search.length), search.length)
 
 
 class Round(NamedTuple):
@@ -207,7 +294,7 @@ class Smoothed(PublishedMethod, WithSmoothness):
                 smoothness=given(self.smoothness, curved, dtype),
             )
         doubts = {**doubts, **method.doubts_at(problem, x0, first, at)}
-        line = line_search.first_search(x0, dtype)
+        line = first_search(x0, dtype)
         state = SmoothedState(Iterate(x0, first.y), first, line, init_rule(method.eta, x0), memory, none, none, key)
         return Begun(method, state, doubts)
 
@@ -265,12 +352,12 @@ def _probed(
     method: Smoothed, problem: Problem, x0: PyTree, inner: PyTree, this: Round, at: Samples
 ) -> tuple[Look, Scalar]:
     """The look at x0, and how fast the gradient of phi changes along itself there."""
-    size = line_search.size_of(x0)
+    size = size_of(x0)
 
     def visit(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, Look]]:
         found = method.look(problem, x, inner, this, at)
         d = method.slope(problem, x, found, this, at)
-        step = line_search.PROBE_LENGTH * size / or_one(trees.norm(d))
+        step = PROBE_LENGTH * size / or_one(trees.norm(d))
         return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
 
     _, (xs, ds, both) = jax.lax.scan(visit, x0, None, length=2)  # a loop, so that the solver compiles once
@@ -284,7 +371,7 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Sa
     """A trial point of Armijo's rule; after a success, or the last digit, phi_s is the next one."""
     x, here = state.point.x, state.look
     ahead = method.direction(problem, state, here, at)
-    line = line_search.trial(state.line, x, ahead.d)
+    line = trial(state.line, x, ahead.d)
     target = sets.project(problem.x_set, move(x, line.length, ahead.d))
     way = trees.norm(trees.sub(target, x))
 
@@ -294,9 +381,9 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Sa
         found = method.look(problem, place, inner, Round(reached.round, state.key), at)
         sound = (found.status == SOLVED) | ((found.status == INACCURATE) & (here.status == INACCURATE))
         noise = method.noise(here, found, ahead)
-        taken = sound & line_search.falls_enough(here.value, found.value, way, line.length, noise)
+        taken = sound & falls_enough(here.value, found.value, way, line.length, noise)
         # Where nothing is left to gain from this phi_s but rounding errors, its line search is over too.
-        over = taken | (way <= jnp.sqrt(jnp.finfo(way.dtype).eps) * line_search.size_of(x))
+        over = taken | (way <= jnp.sqrt(jnp.finfo(way.dtype).eps) * size_of(x))
         landed, warm = select(taken, (target, found.inner), (x, here.inner))
         after = Reached(landed, warm, state.round + over.astype(jnp.int32), taken)
         return select(first, after, reached), found
@@ -309,13 +396,13 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Sa
     new = state._replace(
         point=Iterate(end.x, after.y),
         look=after,
-        line=line_search.tried(line, end.taken, way),
+        line=tried(line, end.taken, way),
         memory=method.remembered(problem, state, ahead, Trial(line, there, end.taken)),
         round=end.round,
         step=state.step + 1,
     )
     # A trial x without a lower solution only shortens the step, unless no step is short enough.
-    hopeless = line_search.leads_nowhere(x, way) & (there.status > INACCURATE)
+    hopeless = leads_nowhere(x, way) & (there.status > INACCURATE)
     kept = jnp.where(here.status > INACCURATE, here.status, after.status)
     status = jnp.where(hopeless, there.status, kept)
     measured = line if method.measures_before else new.line

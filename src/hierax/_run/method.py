@@ -2,7 +2,7 @@
 
 A method is an immutable module of settings. Its state is a NamedTuple of arrays with at least `point` (whose first
 fields are x and y), `step` and `key`. How samples are planned (`batches.py`), settings checked (`_base.settings`) and
-steps taken (`_methods.steps`) stands outside. docs/guides/own-method.md writes one from scratch.
+steps taken (`_methods.common`) stands outside. docs/guides/own-method.md writes one from scratch.
 """
 
 import abc

@@ -16,18 +16,16 @@ from hierax._base.text import text_table
 from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.salm import SALM
-from hierax._methods.directions import Storm
+from hierax._methods.common import Decay, Steps
 from hierax._methods.salvf import SALVF
-from hierax._methods.salvf_settings import GAMMA_FACTOR
-from hierax._methods.steps import Decay, Steps
+from hierax._methods.salvf_settings import GAMMA_FACTOR, Storm
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._run.call import DEFAULT_STEPS
 from hierax._run.prepare import prepare
 from hierax._run.start import started
-from hierax._theory.estimates import Below, Curvatures, Noise, below, curvatures, noise, slopes
+from hierax._theory.estimates import Below, Curvatures, Looks, Noise, below, curvatures, noise, points_around, slopes
 from hierax._theory.formulas import Asked, Constants, Gammas, corrected, printed
-from hierax._theory.points import Looks, points_around
 
 FRESH = 1024  # samples that stand for an expectation which is not known
 BENT = 1e-8  # curvature of a row, relative to its largest, below which it counts as not convex
