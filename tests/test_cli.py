@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 import hierax as hx
-from hierax import report
 from hierax.cli import _keep_programs, app
-from hierax.cli.codes import CERTIFIED, FAILED, NOT_CERTIFIED
+from hierax.cli.group import CERTIFIED, FAILED, NOT_CERTIFIED
 from hierax.extend import METHODS
+from hierax.reports import folder
 
 STATED = """
 import hierax as hx
@@ -209,7 +209,7 @@ def test_a_run_that_was_killed_is_not_overwritten(cli, tmp_path):
     run = ("solve", "model.py:problem", "--method", "salvf", "--max-steps", "20", "--out", "killed")
     assert cli(*run).exit_code == NOT_CERTIFIED
     saved = json.loads((tmp_path / "killed" / "run.json").read_text())
-    report.begin_run(tmp_path / "killed", saved["settings"])  # as the file is while a run is under way
+    folder.begin_run(tmp_path / "killed", saved["settings"])  # as the file is while a run is under way
     refused = cli(*run)
     assert refused.exit_code == 1 and "Add --resume" in refused.stderr
     assert cli(*run, "--resume").exit_code == NOT_CERTIFIED
@@ -234,7 +234,7 @@ def test_an_answer_that_cannot_be_written_is_printed(cli, monkeypatch):
     def full(out, solution, settings):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report, "write_run", full)
+    monkeypatch.setattr("hierax.cli.run_folder.write_run", full)
     done = cli("solve", "model.py:problem", "--method", "salvf", "--max-steps", "5", "--out", "full")
     assert done.exit_code == 1 and "No space left" in done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["format"] == "hierax answer 1"
@@ -244,13 +244,13 @@ def test_without_matplotlib_the_pip_line_is_printed(monkeypatch):
     monkeypatch.delitem(sys.modules, "hierax.reports.figures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said = []
-    report.draw_or_say(lambda: report.new_figure(1.0, 1.0), said.append)
+    folder.draw_or_say(lambda: folder.figures.empty_figure(1.0, 1.0), said.append)
     assert said == ["No figures: figures need matplotlib: pip install 'hierax[plot]'"]
 
 
 def test_json_holds_plain_values_only(tmp_path):
     content = {"array": np.array([1.0, np.nan]), "key": hx.Decay(0.5), "number": np.float64(np.inf), "many": (1, "a")}
-    report.write_json(tmp_path / "some" / "file.json", content)
+    folder.write_json(tmp_path / "some" / "file.json", content)
     assert json.loads((tmp_path / "some" / "file.json").read_text(), parse_constant=pytest.fail) == {
         "array": [1.0, None],
         "key": {"type": "Decay", "scale": 0.5, "a": 1.5, "power": 1 / 3},

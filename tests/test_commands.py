@@ -17,8 +17,8 @@ from scipy.optimize import minimize_scalar
 from typer.testing import CliRunner
 
 import hierax as hx
-from hierax.cli import app, doctor_command, plugins, template
-from hierax.cli.codes import CERTIFIED, DONE, FAILED, NOT_CERTIFIED, REFUSED, UNREADABLE
+from hierax.cli import app, doctor_command, group, template
+from hierax.cli.group import CERTIFIED, DONE, FAILED, NOT_CERTIFIED, REFUSED, UNREADABLE
 
 ROOT = Path(__file__).parent.parent
 README_PROBLEM = """
@@ -65,7 +65,7 @@ def leaves(command, path=()):
 
 
 COMMANDS = dict(leaves(typer.main.get_command(app)))
-COMMANDS |= {path: one for name in plugins.LAB for path, one in leaves(plugins.loaded(name), (name,))}
+COMMANDS |= {path: one for name in group.LAB for path, one in leaves(group.loaded(name), (name,))}
 SHARED = {"--debug", "--help", "--version"}
 
 

@@ -15,7 +15,6 @@ import hierax as hx
 from hierax import Conic, InputError
 from hierax.extend import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 from hierax.problems import toy
-from hierax.report import MissingExtra
 
 needs_ecos = pytest.mark.skipif(
     importlib.util.find_spec("ecos") is None, reason="ECOS is GPL and not in hierax's lock: pip install ecos"
@@ -185,7 +184,7 @@ def test_single_precision():
 @pytest.mark.parametrize(("package", "line"), [("clarabel", r"hierax\[conic\]"), ("ecos", "pip install ecos")])
 def test_a_missing_solver_names_the_line_that_installs_it(monkeypatch, package, line):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtra, match=line):
+    with pytest.raises(hx.MissingExtra, match=line):
         Conic(solver=package).solve(TOY, jnp.asarray(1.0), jnp.asarray(0.0))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierax.cli.codes import CERTIFIED, NOT_CERTIFIED
+from hierax.cli.group import CERTIFIED, NOT_CERTIFIED
 
 HELPER = Path(__file__).with_name("interrupted_runs.py")
 SECONDS = 3.0  # of a run that nothing interrupts

@@ -1,7 +1,7 @@
-"""The command line. One module per command (`solve_command`, `verify_command`, ...); they are put together here.
+"""The command line: the commands, put together.
 
 Thin: commands parse, call and print. What all of them share is here too: float64, compiled programs kept between calls,
-and in `errors` mistakes of the user told in one line. Commands of other packages come in by `plugins`.
+and in `group` mistakes of the user told in one line, and commands of other packages.
 """
 
 from contextlib import suppress
@@ -13,16 +13,8 @@ import typer
 import hierax
 from hierax._base.errors import InputError
 from hierax._compile.configuration import cache
-from hierax.cli import (
-    check_command,
-    demo_command,
-    doctor_command,
-    new_command,
-    report_command,
-    solve_command,
-    verify_command,
-)
-from hierax.cli.errors import OneLineErrors
+from hierax.cli import commands, demo_command, doctor_command, solve_command
+from hierax.cli.group import OneLineErrors
 
 HELP = """Bilevel optimisation with a constrained lower level, from noisy samples.
 
@@ -38,13 +30,16 @@ docs/guides/commands.md has all of it on one page.
 app = typer.Typer(
     cls=OneLineErrors, help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
-app.command("new", epilog=new_command.EXAMPLE)(new_command.new_problem)
-app.command("check", epilog=check_command.EXAMPLE)(check_command.check_problem)
-app.command("solve", epilog=solve_command.EXAMPLE)(solve_command.solve)
-app.command("report", epilog=report_command.EXAMPLE)(report_command.write_report)
-app.command("verify", epilog=verify_command.EXAMPLE)(verify_command.verify_answer)
-app.command("doctor", epilog=doctor_command.EXAMPLE)(doctor_command.doctor)
-app.command("demo", epilog=demo_command.EXAMPLE)(demo_command.demo)
+for command, example in (
+    (commands.new_problem, "new problem.py"),
+    (commands.check_problem, "check problem.py:problem"),
+    (solve_command.solve, "solve problem.py:problem --seconds 60 --out run"),
+    (commands.write_report, "report out/problem"),
+    (commands.verify_answer, "verify problem.py:problem out/problem/answer.json"),
+    (doctor_command.doctor, "doctor"),
+    (demo_command.demo, "demo"),
+):
+    app.command(example.partition(" ")[0], epilog=f"Example: hierax {example}")(command)
 
 
 def _version(wanted: bool) -> None:

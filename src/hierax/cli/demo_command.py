@@ -15,10 +15,9 @@ from hierax._run.status import Kind
 from hierax.cli.run_folder import Out
 from hierax.problems import toy
 from hierax.problems.toy import SIDE, hyper_objective, local_minimisers
-from hierax.report import draw_or_say, new_figure, save_figure
+from hierax.reports.folder import draw_or_say, figures, save_figure
 from hierax.solving import solve
 
-EXAMPLE = "Example: hierax demo"
 START = (2.2, 0.5)  # in the valley of another local minimiser, and far from the lower level's solution y = x
 STATED = """\
 min over x in [0,3] of F(x, y*(x)),  y*(x) = argmin (y - 2x)^2  s.t.  y <= x
@@ -33,28 +32,22 @@ CURVE, JUDGED, ANSWER = "#444444", "#1f6fb4", "#d1602b"  # colours
 
 def demo(out: Out = None) -> None:
     """Solve the paper's toy problem with nothing set, in seconds; print answer and certificate, and draw it."""
-    solution = run(out or Path("out") / "demo", Console())
-    if solution.status.kind is Kind.INTERRUPTED:
-        raise KeyboardInterrupt
-    if not solution.status.ok:
-        raise RunFailed(f"the demo has no certified answer: {solution.status.message}", solution)
-
-
-def run(out: Path, console: Console) -> Solution:
-    """Solve the toy from one start, print the answer beside the known one and the certificate, draw what was seen."""
-    seen: list[float] = []
+    folder, console, seen = out or Path("out") / "demo", Console(), list[float]()
     solution = solve(toy().problem, *START, callback=lambda info: seen.append(float(info.x)))
     console.print(STATED, highlight=False, soft_wrap=True)
     console.print(_table(solution), highlight=False)
     for text in (f"\n{solution.certificate}\n", *solution.log[-2:]):
         console.print(text, highlight=False, markup=False, soft_wrap=True)
-    figure = out / "figures" / "demo.png"
+    path = folder / "figures" / "demo.png"
     draw_or_say(
-        lambda: console.print(f"\nFigure: {_draw(figure, np.array(seen), solution)}", soft_wrap=True), console.out
+        lambda: console.print(f"\nFigure: {_draw(path, np.array(seen), solution)}", soft_wrap=True), console.out
     )
-    console.print(f"Report: {solution.report(out / 'report.html')}", soft_wrap=True)
+    console.print(f"Report: {solution.report(folder / 'report.html')}", soft_wrap=True)
     console.print(NEXT, soft_wrap=True)
-    return solution
+    if solution.status.kind is Kind.INTERRUPTED:
+        raise KeyboardInterrupt
+    if not solution.status.ok:
+        raise RunFailed(f"the demo has no certified answer: {solution.status.message}", solution)
 
 
 def _table(solution: Solution) -> Table:
@@ -76,7 +69,7 @@ def _table(solution: Solution) -> Table:
 
 
 def _draw(path: Path, seen: np.ndarray, solution: Solution) -> Path:
-    figure = new_figure(7.0, 4.0)
+    figure = figures.empty_figure(7.0, 4.0)
     axis = figure.subplots()
     grid, at = np.linspace(0.0, SIDE, 601), local_minimisers()
     axis.plot(grid, np.asarray(hyper_objective(grid)), color=CURVE, lw=1.4, label="F(x, y*(x)) = F(x, x)")

@@ -18,10 +18,9 @@ from hierax._base.text import text_table
 from hierax._compile.configuration import default_folder
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
-from hierax.cli import codes, plugins
+from hierax.cli import group
 from hierax.solving import solve
 
-EXAMPLE = "Example: hierax doctor"
 SECONDS = 5.0  # limit of the self-test
 SETTING = "jax_compilation_cache_dir"  # JAX's name for where programs are kept, which its types do not know
 # The packages that an extra brings, as they are imported:
@@ -48,7 +47,7 @@ def doctor() -> None:
     print(text_table("What hierax finds", [(line.name, "WRONG" if line.wrong else "", line.text) for line in lines]))
     wrong = [line.name for line in lines if line.wrong]
     print(f"\nWrong: {', '.join(wrong)}." if wrong else "\nAll is well.")
-    raise typer.Exit(codes.REFUSED if wrong else codes.DONE)
+    raise typer.Exit(group.REFUSED if wrong else group.DONE)
 
 
 def _versions() -> Iterator[Line]:
@@ -59,34 +58,23 @@ def _versions() -> Iterator[Line]:
     except PackageNotFoundError:
         yield Line("packages", "hierax is not installed as a package: what it needs is not known", wrong=True)
         return
-    for name, least in _needed(needed):
-        yield _version(name, least)
-
-
-def _needed(requirements: list[str]) -> Iterator[tuple[str, str]]:
-    """The packages that are always needed, and their least versions.
-
-    Examples:
-        >>> list(_needed(["jax>=0.10.2", "clarabel>=0.9; extra == 'conic'"]))
-        [('jax', '0.10.2')]
-    """
-    for requirement in requirements:
+    for requirement in needed:
         found = re.fullmatch(r"([\w.-]+)\s*>=\s*([\d.]+)", requirement)
-        if found is not None:
-            yield found[1], found[2]
+        if found is not None:  # else it belongs to an extra
+            yield _version(found[1], found[2])
 
 
 def _version(name: str, least: str) -> Line:
+    cure = f"pip install '{name}>={least}'"
     try:
         found = version(name)
     except PackageNotFoundError:
-        return Line(name, f"is missing: pip install '{name}>={least}'", wrong=True)
-    if _numbers(found) < _numbers(least):
-        return Line(name, f"{found} is too old: pip install '{name}>={least}'", wrong=True)
-    return Line(name, found)
+        return Line(name, f"is missing: {cure}", wrong=True)
+    too_old = _numbers(found) < _numbers(least)
+    return Line(name, f"{found} is too old: {cure}" if too_old else found, wrong=too_old)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _numbers(text: str) -> list[int]:
     """The leading numbers of a version, for comparison.
 
     Examples:
@@ -94,7 +82,7 @@ def _numbers(text: str) -> tuple[int, ...]:
         True
     """
     found = re.match(r"\d+(\.\d+)*", text)
-    return tuple(int(number) for number in found[0].split(".")) if found else ()
+    return [int(number) for number in found[0].split(".")] if found else []
 
 
 def _devices() -> Line:
@@ -136,7 +124,7 @@ def _lab() -> Line:
     if found != hierax.__version__:
         cure = f"{GET_THE_LAB}=={hierax.__version__}"
         return Line("hierax-lab", f"{found} belongs to another version of hierax: {cure}", wrong=True)
-    return Line("hierax-lab", f"{found}: hierax {', '.join(plugins.LAB)}")
+    return Line("hierax-lab", f"{found}: hierax {', '.join(group.LAB)}")
 
 
 def problem_of_the_readme() -> Problem:

@@ -11,16 +11,14 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from hierax import report
 from hierax._base.errors import InputError
 from hierax._base.text import as_json
 from hierax._run.checkpoints import clear, numbers_in
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution
-from hierax.reports.folder import RUN, RUNNING
+from hierax.reports.folder import ANSWER, RUN, RUNNING, begin_run, draw_history, draw_or_say, write_json, write_run
 
 CHECKPOINT = "checkpoint"  # what a run leaves in its folder for --resume
-ANSWER = "answer.json"  # and for `hierax verify`
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
 
 
@@ -71,7 +69,7 @@ def under_way(folder: Path, settings: Mapping[str, object]) -> Iterator[None]:
     path = folder / RUN
     try:
         before = path.read_bytes() if path.is_file() else None
-        report.begin_run(folder, settings)
+        begin_run(folder, settings)
     except OSError as error:
         raise InputError(f"--out {folder}: cannot be written to ({error}). Name another folder.") from error
     try:
@@ -84,10 +82,10 @@ def under_way(folder: Path, settings: Mapping[str, object]) -> Iterator[None]:
 def write(folder: Path, solution: Solution, settings: Mapping[str, object], answer: Mapping[str, object]) -> None:
     """Everything that a run leaves in its folder; where that cannot be written, the answer is printed at least."""
     try:
-        report.write_json(folder / ANSWER, answer)
-        report.write_run(folder, solution, settings)
+        write_json(folder / ANSWER, answer)
+        write_run(folder, solution, settings)
         if isinstance(solution.method, AbstractMethod) and solution.state is not None:
-            report.draw_or_say(lambda: report.draw_history(folder), print)
+            draw_or_say(lambda: draw_history(folder), print)
     except OSError:
         print(json.dumps(as_json(answer)))
         raise

@@ -1,16 +1,18 @@
 """`hierax solve`: a problem in a file, solved, certified, and left in a folder."""
 
+import io
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import jax
 import typer
 from jax.sharding import Mesh
 
-from hierax import report
 from hierax._auto.auto import Auto
 from hierax._auto.session import GOES_ON
 from hierax._base.errors import InputError, RunFailed
@@ -26,13 +28,13 @@ from hierax._run.processes import Processes
 from hierax._run.progress import News, reporting
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
-from hierax.cli import codes, json_output, run_folder, user_file
+from hierax.cli import group, run_folder
 from hierax.cli.run_folder import CHECKPOINT, Out, Settings
-from hierax.cli.stated import Target, stated
+from hierax.cli.user_file import Target, split, stated
+from hierax.reports.folder import ANSWER, add_certificate
 from hierax.solving import solve as run_solver
 
-EXAMPLE = "Example: hierax solve problem.py:problem --seconds 60 --out run"
-
+FORMAT = "hierax solve 1"  # of the document of --json
 SOLVERS: dict[str, Callable[[], AbstractMethod | Auto]] = {"auto": Auto, **METHODS}
 
 
@@ -53,44 +55,27 @@ MethodName = Annotated[
         show_default=False,
     ),
 ]
+SECONDS, SEED = "Time limit of the run by the clock.", "Seed of all random numbers (0 unless set)."
+JSON = "Print one JSON document; everything else goes to stderr."
+STEPS = "Outer steps of a method in all (10000 unless set), those before --resume included."
+RESUME = "Go on with the run in the folder, whatever ended it, kill -9 too; without one, begin."
+EVERY = "Seconds between checkpoints: the work that a kill may cost."
+DISTRIBUTED = "One of several processes of a run, on all their devices: docs/guides/cluster.md."
+COORDINATOR = "Address of process 0; under SLURM and Open MPI it is found."
 
 
 def solve(
     target: Target,
     method: MethodName = None,
-    max_steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Outer steps of a method in all (10000 unless set), those before --resume included."),
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(help="Time limit of the run by the clock.", show_default=False)
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of all random numbers (0 unless set).", show_default=False)
-    ] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help=STEPS)] = None,
+    seconds: Annotated[float | None, typer.Option(help=SECONDS, show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help=SEED, show_default=False)] = None,
     out: Out = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document; everything else goes to stderr.")
-    ] = False,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Go on with the run in the folder, whatever ended it, kill -9 too; without one, begin."
-        ),
-    ] = False,
-    checkpoint_every: Annotated[
-        float, typer.Option(min=1e-3, help="Seconds between checkpoints: the work that a kill may cost.")
-    ] = CHECKPOINT_SECONDS,
-    distributed: Annotated[
-        bool,
-        typer.Option(
-            "--distributed", help="One of several processes of a run, on all their devices: docs/guides/cluster.md."
-        ),
-    ] = False,
-    coordinator: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Address of process 0; under SLURM and Open MPI it is found."),
-    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False,
+    resume: Annotated[bool, typer.Option("--resume", help=RESUME)] = False,
+    checkpoint_every: Annotated[float, typer.Option(min=1e-3, help=EVERY)] = CHECKPOINT_SECONDS,
+    distributed: Annotated[bool, typer.Option("--distributed", help=DISTRIBUTED)] = False,
+    coordinator: Annotated[str | None, typer.Option(metavar="HOST:PORT", help=COORDINATOR)] = None,
     num_processes: Annotated[int | None, typer.Option(min=1, help="How many processes there are.")] = None,
     process_id: Annotated[int | None, typer.Option(min=0, help="Which of them this one is.")] = None,
 ) -> None:
@@ -103,13 +88,13 @@ def solve(
       4    the run failed: infeasible, unbounded, not finite, diverged, no data
       130  ended by Ctrl-C; 143: by SIGTERM
     """
-    file, name = user_file.split(target)
+    file, name = split(target)
     folder = out or Path("out") / name
     if not distributed and (coordinator, num_processes, process_id) != (None, None, None):
         raise InputError("--coordinator, --num-processes, --process-id: belong to --distributed; give it too.")
     if distributed and not resume and method in (None, "auto"):
         raise InputError("--distributed: needs a method that makes steps; give one, for example --method salvf.")
-    with json_output.stdout_kept_for_json(as_json) as stdout:
+    with _stdout_kept_for_json(as_json) as stdout:
         mesh = _joined(coordinator, num_processes, process_id) if distributed else None
         processes = Processes(mesh)
         chosen = _chosen(Settings(method, max_steps, seed), folder if resume else None, processes)
@@ -138,24 +123,39 @@ def solve(
         if not processes.first:
             raise typer.Exit(_exit_code(solution, "", interrupt.by))
         certificate = _certificate_or_why(solution)
-        if isinstance(certificate, Certificate):
-            report.add_certificate(folder, solution)
         code = _exit_code(solution, certificate, interrupt.by)
-        _print(solution, certificate, target, folder)
+        _tell(solution, certificate, target, folder)
         if as_json:
-            why = certificate if isinstance(certificate, str) else None
-            document = {
-                "format": json_output.FORMAT,
-                "exit_code": code,
-                **solution.to_dict(),
-                "why_no_certificate": why,
-            }
-            document |= {"certificate": None} if why else {}
-            document |= {"problem": answer["problem"], "settings": plain(settings), "folder": str(folder)}
+            rest = {"problem": answer["problem"], "settings": plain(settings), "folder": str(folder)}
+            document = {"format": FORMAT, "exit_code": code, **_told(solution, certificate), **rest}
             print(json.dumps(document, indent=2), file=stdout, flush=True)
-    if code == codes.FAILED:
+    if code == group.FAILED:
         raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
     raise typer.Exit(code)
+
+
+@contextmanager
+def _stdout_kept_for_json(wanted: bool) -> Iterator[TextIO]:
+    """Where it is wanted, whatever is printed from now on goes to stderr; the stream it yields is the real stdout.
+
+    Libraries that print from C write to the file descriptor, and may do so as late as at the end of the process. So
+    the descriptor stays with stderr, and the document goes to a copy of it.
+    """
+    real = sys.stdout
+    if not wanted:
+        yield real
+        return
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(sys.stderr))
+        try:
+            descriptor, errors = real.fileno(), sys.stderr.fileno()
+        except io.UnsupportedOperation:  # no files, but what a test has put there
+            yield real
+            return
+        real.flush()
+        copy = stack.enter_context(os.fdopen(os.dup(descriptor), "w", encoding="utf-8"))
+        os.dup2(errors, descriptor)
+        yield copy
 
 
 @contextmanager
@@ -210,17 +210,19 @@ def _exit_code(solution: Solution, certificate: Certificate | str, interrupted_b
     Launchers of several processes take any other code for a crash, and end the others.
     """
     if solution.status.failed:
-        return codes.FAILED
+        return group.FAILED
     if solution.status.kind is Kind.INTERRUPTED:
-        return codes.INTERRUPTED if interrupted_by == CTRL_C else codes.TERMINATED
+        return group.INTERRUPTED if interrupted_by == CTRL_C else group.TERMINATED
     if solution.several_processes:
-        return codes.DONE
+        return group.DONE
     confirmed = isinstance(certificate, Certificate) and certificate.ok(solution.tol)
-    return codes.CERTIFIED if confirmed else codes.NOT_CERTIFIED
+    return group.CERTIFIED if confirmed else group.NOT_CERTIFIED
 
 
-def _print(solution: Solution, certificate: Certificate | str, target: str, folder: Path) -> None:
-    """The log, which says how global the answer is, the tables of the solution and its certificate, and what next."""
+def _tell(solution: Solution, certificate: Certificate | str, target: str, folder: Path) -> None:
+    """The certificate goes into the folder; the log, which says how global the answer is, and tables are printed."""
+    if isinstance(certificate, Certificate):
+        add_certificate(folder, solution)
     failed = solution.status.failed  # then the error says the rest
     for line in solution.log:
         if not (failed and line == solution.status.message):
@@ -230,4 +232,11 @@ def _print(solution: Solution, certificate: Certificate | str, target: str, fold
     print(f"\n{solution}\n")
     print(f"No certificate: {certificate}" if isinstance(certificate, str) else certificate)
     print(f"\nWritten to {folder}" + (" (go on with --resume)" if solution.status.kind in GOES_ON else ""))
-    print(f"Check it again: hierax verify {target} {folder / run_folder.ANSWER}")
+    print(f"Check it again: hierax verify {target} {folder / ANSWER}")
+
+
+def _told(solution: Solution, certificate: Certificate | str) -> dict[str, object]:
+    """A solution as --json has it; where there is no certificate the document says why."""
+    if isinstance(certificate, Certificate):
+        return {**solution.to_dict(), "why_no_certificate": None}
+    return {**solution.to_dict(), "why_no_certificate": certificate, "certificate": None}

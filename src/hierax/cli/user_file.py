@@ -1,12 +1,25 @@
-"""Files of the user's that a command is given as FILE.py:NAME. **The file is executed**, as Python would run it."""
+"""A problem in a file of the user's, which commands take as FILE.py:NAME. **The file is executed.**"""
 
 import importlib.util
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Annotated
+
+import typer
+from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
+from hierax._problem.problem import Problem
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py:NAME",
+        help="A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0. FILE.py is run.",
+    ),
+]
 
 
 def split(target: str) -> tuple[Path, str]:
@@ -19,7 +32,33 @@ def split(target: str) -> tuple[Path, str]:
     return Path(file), name
 
 
-def loaded(file: Path) -> ModuleType:
+def stated(file: Path, name: str) -> tuple[Problem, PyTree, PyTree]:
+    """Run the file, and take the problem of that name with its start x0, y0."""
+    module = _loaded(file)
+    found = getattr(module, name, None)
+    if found is None:
+        raise InputError(f"{file}: has no {name!r}; it defines {', '.join(_candidates(module)) or 'nothing public'}.")
+    if isinstance(found, Problem):
+        missing = [start for start in ("x0", "y0") if not hasattr(module, start)]
+        if missing:
+            raise InputError(
+                f"{file}: {name} is a Problem, but not where to start: define {' and '.join(missing)} beside it."
+            )
+        return found, module.x0, module.y0
+    if not callable(found):
+        raise InputError(f"{file}: {name} is {found!r:.40}; needs a Problem or a function returning one.")
+    try:
+        answer = found()
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{file}{_line_in(file, error)}: {name}() failed: {_shown(error)}") from error
+    if not isinstance(answer, tuple) or len(answer) < 3 or not isinstance(answer[0], Problem):
+        raise InputError(f"{file}: {name}() must return (problem, x0, y0), got {type(answer).__name__}.")
+    return answer[0], answer[1], answer[2]  # an Example has further fields
+
+
+def _loaded(file: Path) -> ModuleType:
     """Import a user's file as Python would run it: its own folder comes first in the search path."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
@@ -29,18 +68,27 @@ def loaded(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise InputError(f"{file}{line_in(file, error)}: {shown(error)}") from error
+        raise InputError(f"{file}{_line_in(file, error)}: {_shown(error)}") from error
     finally:
         sys.path.pop(0)
     return module
 
 
-def shown(error: Exception) -> str:
+def _candidates(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (isinstance(value, Problem) or (callable(value) and getattr(value, "__module__", None) == module.__name__))
+    ]
+
+
+def _shown(error: Exception) -> str:
     """An error of the user's code in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def line_in(file: Path, error: Exception) -> str:
+def _line_in(file: Path, error: Exception) -> str:
     """`, line N` of the user's file, as deep in the traceback as it is on it."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]

@@ -1,7 +1,7 @@
 """Reports on runs: one HTML page that needs no network, and figures for notebooks.
 
 `sol.report(path)`, `sol.plot()` and `hierax report DIR ...` come here. The facts of a run (`facts`) are the JSON that
-`hierax solve` writes too; `content` makes typed data of them, `page` the page, `figures` its charts.
+`hierax solve` writes too (`folder`); `page` makes the page of them, `figures` its charts of the `panels`.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,9 @@ from hierax._base.errors import InputError
 from hierax._base.files import write_whole
 from hierax._base.imports import lazy
 from hierax._run.solution import Solution, Solutions
-from hierax.reports.content import STARTS_HEADINGS, RunContent, content_of
-from hierax.reports.facts import facts_of, facts_of_many
+from hierax.reports.facts import facts_of, facts_of_many, rows_of_starts
 from hierax.reports.folder import run_in
-from hierax.reports.page import page_of
+from hierax.reports.page import STARTS_HEADINGS, RunContent, content_of, page_of
 from hierax.reports.panels import RunHistory, panels_of
 
 if TYPE_CHECKING:
@@ -36,10 +35,7 @@ def report(result: Solution | Solutions, path: Path, certify: bool = False) -> P
         path: of the page.
         certify: make the certificate of a single run where it is not known.
     """
-    if isinstance(result, Solution):
-        facts = facts_of(result, result.arguments, certify)
-    else:
-        facts = facts_of_many(result)
+    facts = facts_of_many(result) if isinstance(result, Solutions) else facts_of(result, result.arguments, certify)
     return _write_page([content_of(path.stem, facts, result.history.columns)], path)
 
 
@@ -58,7 +54,13 @@ def report_folders(folders: Sequence[Path], path: Path) -> Path:
         names = [str(folder) for folder in folders]
     if len(set(names)) < len(names):
         raise InputError("hierax report: the same folder is given twice.")
-    return _write_page([run_in(folder, name) for folder, name in zip(folders, names, strict=True)], path)
+    try:
+        return _write_page([run_in(folder, name) for folder, name in zip(folders, names, strict=True)], path)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        said = f"{type(error).__name__}: {error}"
+        raise InputError(f"{' or '.join(names)}: run.json is damaged ({said}).") from error
 
 
 def _write_page(runs: Sequence[RunContent], path: Path) -> Path:
@@ -67,8 +69,3 @@ def _write_page(runs: Sequence[RunContent], path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda file: file.write(text))
     return path
-
-
-def rows_of_starts(solutions: Solutions) -> list[tuple[str, ...]]:
-    """Number, status, F, violation and verdict of every start."""
-    return content_of("starts", facts_of_many(solutions), {}).start_rows

@@ -5,14 +5,16 @@ follows the reader's light or dark setting. No window system and no pyplot is in
 """
 
 import io
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from hierax._base.errors import MissingExtra
 from hierax._base.text import escaped
-from hierax.reports.panels import Panel, limits_without_outliers
+from hierax.reports.panels import MAX_LISTED, Panel, limits_without_outliers
 
 try:
     import matplotlib.style
@@ -22,8 +24,6 @@ try:
 except ImportError as error:
     raise MissingExtra("figures need matplotlib: pip install 'hierax[plot]'") from error
 
-PANELS_PER_ROW = 3  # in notebooks
-MAX_NAMED_STARTS = 24  # up to which each start has a row with its name
 COLOURS = ("#0b5cad", "#b3400a", "#1b7a4b", "#7a3e9d", "#806600", "#5a5f66")
 LINE_STYLES = ("solid", "dashed", "dotted")  # words of matplotlib that CSS has too
 MARKERS = {"o": "●", "s": "■", "^": "▲"}  # in a chart and in its legend
@@ -57,39 +57,29 @@ def empty_figure(width: float, height: float) -> NotebookFigure:
 
 def figure_of(panels: Sequence[Panel], start_values: np.ndarray, answer: float | None) -> NotebookFigure:
     """All panels, and F at the ends of the starts where there are several."""
-    several_starts = int(np.isfinite(start_values).sum() > 1)
-    count = len(panels) + several_starts
-    rows, columns = max(-(-count // PANELS_PER_ROW), 1), min(max(count, 1), PANELS_PER_ROW)
+    drawings = [(panel.title, partial(_draw_panel, panel)) for panel in panels]
+    if np.isfinite(start_values).sum() > 1:
+        drawings.append(("F at the ends of the starts", partial(_draw_starts, start_values, answer)))
+    columns = max(math.ceil(math.sqrt(len(drawings))), 1)
+    rows = max(-(-len(drawings) // columns), 1)
     figure = empty_figure(4.2 * columns, 2.9 * rows)
-    all_axes = [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
-    for panel, axes in zip(panels, all_axes, strict=False):
-        _draw_panel(panel, axes)
-        axes.set_title(panel.title, parse_math=False)
-        if sum(bool(one.name) for one in panel.series) > 1:
-            for text in axes.legend(frameon=False).get_texts():
-                text.set_parse_math(False)
-    if several_starts:
-        _draw_starts(start_values, answer, all_axes[-1])
-        all_axes[-1].set_title("F at the ends of the starts")
+    for number, (title, draw) in enumerate(drawings):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        draw(axes)
+        axes.set_title(title, parse_math=False)
     return figure
 
 
 def panel_svg(panel: Panel, name: str) -> str:
     """A panel as SVG for a page; its name makes the ids in it unlike those of other charts."""
-    with matplotlib.style.context(["default", SVG_STYLE]):
-        figure = Figure(figsize=(5.4, 2.9), layout="constrained")
-        _draw_panel(panel, figure.add_subplot())
-        return _svg_text(figure, name, panel.title)
+    return _svg(partial(_draw_panel, panel), 2.9, name, panel.title)
 
 
 def starts_svg(values: np.ndarray, answer: float | None, name: str) -> str:
     """F at the ends of starts as SVG for a page."""
     count = int(np.isfinite(values).sum())
-    height = 2.9 if count > MAX_NAMED_STARTS else 0.7 + 0.22 * count
-    with matplotlib.style.context(["default", SVG_STYLE]):
-        figure = Figure(figsize=(5.4, height), layout="constrained")
-        _draw_starts(values, answer, figure.add_subplot())
-        return _svg_text(figure, name, f"F at the ends of {count} starts")
+    height = 2.9 if count > MAX_LISTED else 0.7 + 0.22 * count
+    return _svg(partial(_draw_starts, values, answer), height, name, f"F at the ends of {count} starts")
 
 
 def legend_key(colour: int, dots: bool) -> str:
@@ -101,7 +91,7 @@ def legend_key(colour: int, dots: bool) -> str:
 
 
 def _draw_panel(panel: Panel, axes: Axes) -> None:
-    several_starts = any(not one.name for one in panel.series)
+    several_starts = len(panel.series) > len({one.colour for one in panel.series})
     for one in panel.series:
         kind = one.colour % len(LINE_STYLES)
         if panel.limits is None:
@@ -119,7 +109,6 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
             alpha=0.6 if several_starts else 1.0,
             marker=list(MARKERS)[kind] if one.dots else "." if alone else "",
             markersize=3.5,
-            label=one.name or None,
         )
     if panel.answer is not None:
         axes.axhline(panel.answer, color=ANSWER_COLOUR, linestyle="--", linewidth=1)
@@ -146,7 +135,7 @@ def _draw_starts(values: np.ndarray, answer: float | None, axes: Axes) -> None:
     axes.set(xlabel="F", xlim=limits_without_outliers(values, answer), ylim=(0.4, len(order) + 0.6))
     axes.ticklabel_format(axis="x", useOffset=False)
     axes.locator_params(axis="x", nbins=5)
-    if len(order) > MAX_NAMED_STARTS:
+    if len(order) > MAX_LISTED:
         axes.set_ylabel("starts, the lowest first")
     else:
         axes.set_yticks(ranks, ["given" if i == 0 and answer is not None else f"start {i}" for i in order])
@@ -162,10 +151,13 @@ def _simplify(axes: Axes) -> None:
     axes.minorticks_off()
 
 
-def _svg_text(figure: Figure, name: str, title: str) -> str:
-    """The figure as SVG for the inside of a page: without what only a file of its own needs."""
+def _svg(draw: Callable[[Axes], None], height: float, name: str, title: str) -> str:
+    """A chart as SVG for the inside of a page: without what only a file of its own needs."""
     file = io.StringIO()
-    figure.savefig(file, format="svg", metadata=NO_METADATA)
+    with matplotlib.style.context(["default", SVG_STYLE]):
+        figure = Figure(figsize=(5.4, height), layout="constrained")
+        draw(figure.add_subplot())
+        figure.savefig(file, format="svg", metadata=NO_METADATA)
     text = file.getvalue()
     view_box = re.search(r'viewBox="[^"]*"', text)
     assert view_box is not None
