@@ -1,6 +1,6 @@
 """Jacobians whose columns are computed together: the same as one column at a time, also where zeros move.
 
-Unit tests of hierax._engine.columns.
+Unit tests of hierax._engine.columns and of medians in hierax._engine.lengths.
 """
 
 import jax
@@ -10,9 +10,8 @@ import pytest
 from test_active_set import follower_of
 
 import hierax as hx
-from hierax._engine import columns
-from hierax._engine.columns import Columns, grouped
-from hierax._engine.units import _medians
+from hierax._engine.columns import THROWS, Places, SparseColumns, grouped
+from hierax._engine.lengths import _medians
 
 N = 200
 
@@ -39,10 +38,10 @@ def test_full_rows_need_all_columns():
 
 
 class Recorded:
-    """A function of (x, y, mu) with its Jacobian, all columns and some, counted."""
+    """A function of (x, y, mu) with its Jacobian, and derivatives along directions, counted."""
 
     def __init__(self, function):
-        self.dense, self.some = 0, 0
+        self.calls = 0
         self.jacobian = jax.jit(jax.jacfwd(function, 1))
         self.push = jax.jit(
             jax.vmap(
@@ -50,18 +49,9 @@ class Recorded:
             )
         )
 
-    def every(self, x, y, mu):
-        self.dense += 1
-        return np.asarray(self.jacobian(x, y, mu))
-
-    def along(self, ways):
-        del ways
-
-        def program(*args):
-            self.some += 1
-            return np.asarray(self.push(*args))
-
-        return program
+    def along(self, *args):
+        self.calls += 1
+        return np.asarray(self.push(*args))
 
 
 def slacks(x, y, mu):
@@ -73,12 +63,12 @@ def slacks(x, y, mu):
 
 def test_the_same_as_one_column_at_a_time():
     function, rng = Recorded(slacks), np.random.default_rng(1)
-    together = Columns(function.every, function.along)
+    together = SparseColumns(function.along, Places())
     for _ in range(20):
         point = rng.normal(size=2), rng.normal(size=N), rng.normal(size=N - 20)
-        np.testing.assert_allclose(together.at(*point), function.jacobian(*point), rtol=1e-12, atol=1e-14)
-    assert function.dense == columns.LOOKS
-    assert function.some == 20 - columns.LOOKS
+        found = together.at(*point)
+        np.testing.assert_allclose(found.toarray(), function.jacobian(*point), rtol=1e-12, atol=1e-14)
+    assert function.calls == THROWS + 20
 
 
 def late(x, y, mu):
@@ -90,21 +80,21 @@ def late(x, y, mu):
 @pytest.mark.parametrize("levels", [(0, 0, 0, 0, 0, 0, 0, 30, 30, 120, 120, 120, 5, 120), tuple(range(0, 200, 8))])
 def test_entries_at_new_places_are_noticed(levels):
     function, rng = Recorded(late), np.random.default_rng(2)
-    together = Columns(function.every, function.along)
+    together = SparseColumns(function.along, Places())
     for number, level in enumerate(levels):
         point = np.array([float(level), float(number % 2)]), rng.normal(size=N), rng.normal(size=3)
-        np.testing.assert_allclose(together.at(*point), function.jacobian(*point), rtol=1e-12, atol=1e-14)
-    assert function.dense > columns.LOOKS  # some were missed at first
+        found = together.at(*point)
+        np.testing.assert_allclose(found.toarray(), function.jacobian(*point), rtol=1e-12, atol=1e-14)
+    assert function.calls > THROWS + len(levels)  # some were missed at first
 
 
-def test_numbers_that_are_not_finite_are_those_of_all_columns():
+def test_no_sparse_matrix_of_what_is_dense_or_not_finite():
     function = Recorded(lambda x, y, mu: y * jnp.sqrt(x[0]) + 0 * mu[0])
-    together = Columns(function.every, function.along)
-    point = np.ones(1), np.ones(N), np.ones(1)
-    for _ in range(columns.LOOKS + 1):
-        together.at(*point)
-    nothing = np.array([-1.0]), np.ones(N), np.ones(1)
-    np.testing.assert_array_equal(np.isnan(together.at(*nothing)), np.isnan(function.every(*nothing)))
+    together = SparseColumns(function.along, Places())
+    assert together.at(np.ones(1), np.ones(N), np.ones(1)).nnz == N
+    assert together.at(np.array([-1.0]), np.ones(N), np.ones(1)) is None
+    full = Recorded(lambda x, y, mu: y * jnp.sum(y) + 0 * mu[0])
+    assert SparseColumns(full.along, Places()).at(np.ones(1), np.ones(N), np.ones(1)) is None
 
 
 def test_a_follower_forgets_what_it_has_seen():

@@ -12,8 +12,8 @@ from hierax import certify
 from hierax._compile import programs
 from hierax._compile.bound import Bound
 from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.lengths import lengths_of
 from hierax._engine.programs import Programs
-from hierax._engine.units import lengths_of
 from hierax._judge.keeping import nearest_kept
 from hierax._judge.point import judge_in, judge_point, relative_gap
 

@@ -1,11 +1,11 @@
 """The look along coordinates: what it finds alone; certificates that need it are in test_certificate.py.
 
-Unit tests of hierax._engine.scanning.
+Unit tests of hierax._engine.vectors.
 """
 
 import numpy as np
 
-from hierax._engine.scanning import FEWEST, LOOKS, lowest_on_lines, scan_points
+from hierax._engine.vectors import FEWEST, SCAN_LOOKS, lowest_on_lines, scan_points
 
 
 def test_valleys_along_the_coordinates():
@@ -17,7 +17,7 @@ def test_valleys_along_the_coordinates():
 
     low, high = np.full(4, -5.0), np.full(4, 5.0)
     found = lowest_on_lines(valleys, np.array([3.0, -2.0, 1.0, 0.05]), low, high)
-    assert np.max(np.abs(found)) <= 0.051 and len(looks) <= LOOKS + 1  # an entry that no grid point beats stays
+    assert np.max(np.abs(found)) <= 0.051 and len(looks) <= SCAN_LOOKS + 1  # an entry that no grid point beats stays
     start = np.array([0.01, 0.0, 0.0, 0.0])
     assert lowest_on_lines(valleys, start, low, high)[1:].tolist() == [0.0, 0.0, 0.0]
     assert lowest_on_lines(lambda y: np.inf, start, low, high) is start  # nowhere feasible
@@ -25,6 +25,6 @@ def test_valleys_along_the_coordinates():
 
 def test_too_many_coordinates_are_not_scanned_nor_too_few():
     assert scan_points(2) == 0 < scan_points(3)
-    assert scan_points(LOOKS // FEWEST) >= FEWEST and scan_points(LOOKS) == 0
-    point = np.ones(LOOKS)
+    assert scan_points(SCAN_LOOKS // FEWEST) >= FEWEST and scan_points(SCAN_LOOKS) == 0
+    point = np.ones(SCAN_LOOKS)
     assert lowest_on_lines(np.sum, point, point - 1, point + 1) is point

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hierax._auto.constants import AGREE, CLOSE, NEARLY_AS_LOW, NEGLIGIBLE, ROUNDING, SAME_PLACE, TIGHT
-from hierax._engine.branches import FEASIBLE, Branches
-from hierax._engine.units import Scale
+from hierax._engine.programs import FEASIBLE, Branches
+from hierax._engine.traced import Scale
 from hierax._engine.vectors import Point, VectorProblem, kkt_residual
 from hierax._judge.point import Judgement, relative_gap
 from hierax._lower.linear import OutOfTime

@@ -32,9 +32,8 @@ from hierax._auto.space import Space
 from hierax._base.errors import InputError
 from hierax._base.text import entries
 from hierax._base.threads import one_blas_thread
-from hierax._engine.branches import FEASIBLE
 from hierax._engine.float64_problem import Float64Problem
-from hierax._engine.programs import raveled
+from hierax._engine.programs import FEASIBLE, raveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in

@@ -23,8 +23,7 @@ from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Stop, slsqp
 from hierax._base.imports import lazy
 from hierax._base.text import entries
-from hierax._engine.branches import FEASIBLE
-from hierax._engine.programs import Values, raveled
+from hierax._engine.programs import FEASIBLE, Values, raveled
 from hierax._engine.vectors import VectorProblem
 from hierax._math.scatter import unit_cube
 

@@ -18,9 +18,8 @@ from hierax._auto.pieces import PieceDescent
 from hierax._auto.session import Work
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Progress, SearchAborted, Stop, nowhere, quasi_newton, slsqp
-from hierax._engine.follower import Total
 from hierax._engine.programs import Limits
-from hierax._engine.vectors import Point, VectorProblem
+from hierax._engine.vectors import Point, Total, VectorProblem
 from hierax._lower.active_set import Found
 from hierax._lower.centred import Centre
 from hierax._lower.linear import OutOfTime

@@ -17,10 +17,9 @@ from hierax._auto.constants import C1_GROWTH, PATIENCE, ROUNDING, SQP_CHANGE, SQ
 from hierax._auto.session import Work
 from hierax._auto.space import Space
 from hierax._auto.sqp import Evaluated, Progress, Stop, nowhere, quasi_newton
-from hierax._engine.branches import FEASIBLE
 from hierax._engine.float64_problem import Data
-from hierax._engine.programs import Trees, Vector, upper_rows
-from hierax._engine.units import Units, in_units
+from hierax._engine.programs import FEASIBLE
+from hierax._engine.traced import Trees, Units, Vector, in_units, upper_rows
 from hierax._engine.vectors import Point
 from hierax._lower.exact import Branches, Exact
 from hierax._math.lower_level import SOLVED

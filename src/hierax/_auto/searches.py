@@ -38,10 +38,8 @@ from hierax._auto.penalty import penalised
 from hierax._auto.polish import Cuts, kkt_polish, value_polish
 from hierax._auto.session import Keeper, Mark, Result, Session
 from hierax._auto.space import Passed, Space
-from hierax._engine.follower import Total
 from hierax._engine.programs import unraveled
-from hierax._engine.scanning import lowest_on_lines, scan_points
-from hierax._engine.vectors import Point, VectorProblem
+from hierax._engine.vectors import Point, Total, VectorProblem, lowest_on_lines, scan_points
 from hierax._judge.point import Judgement
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._run.progress import Show

@@ -6,6 +6,7 @@ close over float32 arrays promote: their results are float64, with the accuracy 
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,7 +28,7 @@ from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, is_spread_over_processes
 
-WEAK = 1e-5  # rows whose slack and multiplier are both below this share of y's size are weakly active
+ROUNDING = 1e-9  # relative to the sizes of what is added up or compared: what may be rounding
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
 SAME = 1e-14  # relative difference of two means that rounding alone explains
 
@@ -92,9 +93,15 @@ class Float64Problem:
                 bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
             above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
             x, y = doubled_on_host((x, y))
-            setting = Float64Problem(x, y, x_rest, y_rest, above[0], below[0], bound, Data(above[1], below[1]))
-            setting._trace()
-        return setting
+            # The key of a program holds all traces of its problem: if they grew on the way, it would compile twice.
+            for name in ("constraints", "equalities", "upper_constraints"):
+                bound.trace(name, (x, y))
+            for name, (expectation, rows) in (("upper", above), ("lower", below)):
+                bound.trace(name, (x, y, rows))
+                if expectation.fresh:
+                    part = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), _grouped(rows))
+                    bound.trace(name, (x, y, part))
+        return Float64Problem(x, y, x_rest, y_rest, above[0], below[0], bound, Data(above[1], below[1]))
 
     @property
     def sampled(self) -> bool:
@@ -115,11 +122,6 @@ class Float64Problem:
             id(leaf): leaf for leaf in jax.tree.leaves((self._data, self.bound.problem)) if eqx.is_array_like(leaf)
         }
         return sum(np.size(array) for array in arrays.values())
-
-    @property
-    def compile_seconds(self) -> float:
-        """What compiling its programs has taken so far."""
-        return self.bound.compile_seconds
 
     def at(self, x: PyTree, y: PyTree) -> "Float64Problem":
         """The same problem, data and programs at another point."""
@@ -164,17 +166,14 @@ class Float64Problem:
         if not self.sampled:
             return ()
         seen = self.run_on_groups("variation", program, self.x, self.y)
-        return tuple(
-            name
-            for name in ("zeta", "xi")
-            if name in seen and all(map(_equal_up_to_rounding, jax.tree.leaves(seen[name]))) and self._uses(name)
-        )
-
-    def _uses(self, name: str) -> bool:
-        """Whether the function of a source looks at its samples at all."""
-        function = self.bound.problem.upper if name == "zeta" else self.bound.problem.lower
+        functions = {"zeta": self.bound.problem.upper, "xi": self.bound.problem.lower}
+        same = [name for name in functions if name in seen and all(map(_is_rounding, jax.tree.leaves(seen[name])))]
         with float64():
-            return depends_on_arguments(lambda batch: function(self.x, self.y, batch), getattr(self._data, name))
+            return tuple(
+                name
+                for name in same
+                if depends_on_arguments(functools.partial(functions[name], self.x, self.y), getattr(self._data, name))
+            )
 
     def solve_lower(
         self, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows | None = None
@@ -205,9 +204,9 @@ class Float64Problem:
         """
         problem = self.bound.problem
         functions: dict[str, Callable[..., PyTree]] = {
-            "x in X": lambda x, y: sets.faces(problem.x_set, x).inequalities,
+            "x in X": lambda x, y: upper_faces(problem.x_set, x).inequalities,
             "y in Y": lambda x, y: sets.faces(problem.y_set, y).inequalities,
-            "x in X, equal": lambda x, y: sets.faces(problem.x_set, x).equalities,
+            "x in X, equal": lambda x, y: upper_faces(problem.x_set, x).equalities,
             "y in Y, equal": lambda x, y: sets.faces(problem.y_set, y).equalities,
         }
         function = functions.get(kind) or getattr(problem, kind)
@@ -235,24 +234,6 @@ class Float64Problem:
         """Arrays put back into the variables that the caller stated."""
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
 
-    def _trace(self) -> None:
-        """Trace every function wherever it will be called.
-
-        The key of a program holds all traces of its problem: if they grew on the way, the same program would compile
-        twice.
-        """
-        for name in ("constraints", "equalities", "upper_constraints"):
-            self.bound.trace(name, (self.x, self.y))
-        for name, rows, fresh in (
-            ("upper", self._data.zeta, self.zeta.fresh),
-            ("lower", self._data.xi, self.xi.fresh),
-        ):
-            parts = [rows]
-            if fresh:
-                parts.append(jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), _grouped(rows)))
-            for part in parts:
-                self.bound.trace(name, (self.x, self.y, part))
-
 
 class HostProgram:
     """A compiled program in float64, from NumPy's arrays to NumPy's."""
@@ -272,12 +253,17 @@ class HostProgram:
             return HostProgram(self._program.given(*args))
 
 
+def upper_faces(x_set: PyTree, x: PyTree) -> sets.Faces:
+    """The faces of X among the upper constraints: none where they are bounds on single entries, which boxes keep."""
+    return sets.Faces(None, None) if sets.all_entrywise(x_set) else sets.faces(x_set, x)
+
+
 def standard_error(groups: np.ndarray) -> np.ndarray:
     """Of the mean over the groups (leading axis), entry by entry."""
     return np.std(groups, axis=0, ddof=1) / GROUPS**0.5
 
 
-def _equal_up_to_rounding(groups: np.ndarray) -> bool:
+def _is_rounding(groups: np.ndarray) -> bool:
     """Whether means over groups (leading axis) differ by no more than adding up the same numbers in another order."""
     return bool(np.all(np.ptp(groups, axis=0) <= SAME * np.max(np.abs(groups), axis=0)))
 

@@ -1,28 +1,25 @@
 """Lengths of x and y at a point, from the problem alone, and the units that follow from them.
 
-A length is how far an entry has to move before something changes that the problem can see; `units.py` has the rules,
-this module asks the compiled problem (`programs.py`) for what they need.
+A length is how far an entry has to move before something changes that the problem can see. Lengths come from bounds,
+from the point itself, or from other constraints and derivatives; where there is nothing of the kind (a free entry at
+zero in a problem without any length) an entry is taken to be of order one, and that is said.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-import jax
-import jax.flatten_util
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from hierax._engine.float64_problem import Data
-from hierax._engine.programs import Programs, Trees, Values, joined, unraveled
-from hierax._engine.units import Lengths, RowUnits, Scale, Units, in_units, intrinsic_lengths, lengths_of
-from hierax._math import lower_level
-from hierax._math.lower_level import level_at
-from hierax._problem.problem import Problem
+from hierax._engine.float64_problem import ROUNDING
+from hierax._engine.programs import LargeFunctions, Programs, Values, unraveled
+from hierax._engine.traced import RowUnits, Scale, Units
 
+WIDE = 1e4  # a box this many times wider than its entry is large is not its length; or its square, no box at all
+CANCELLED = 1e-6  # a function this small against its terms is zero: single precision leaves no more
 LONG, LOOKED_AT = 1e3, 20  # lengths of y this many times longer than y itself are looked at: this many of them
 SHORTENINGS, LEAST_SHORTENING = 8, 1e-3  # how often, and to which share at least, such a length is shortened
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
-NEARBY, PATTERNS, STRAIGHT = 1e-4, 3, 1e-9  # step and patterns of signs for curvatures; relative change that is none
+NEARBY, PATTERNS = 1e-4, 3  # step and patterns of signs for curvatures
 FEW_POINTS = 4  # points from which the units of larger problems come
 
 Most = tuple[np.ndarray, np.ndarray]
@@ -30,6 +27,66 @@ Most = tuple[np.ndarray, np.ndarray]
 
 Here = tuple[Values[np.ndarray], Values[np.ndarray]]
 """Values and Jacobians at a point."""
+
+
+class Lengths(NamedTuple):
+    """Lengths of the entries of a vector, and which of them are only assumed."""
+
+    values: np.ndarray
+    assumed: np.ndarray
+
+
+def lengths_of(
+    v: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], intrinsic: np.ndarray, groups: np.ndarray, most: np.ndarray
+) -> Lengths:
+    """The lengths of a vector's entries.
+
+    Half the width of its box, or `most` (infinite: unknown), but at most WIDE times the size of the entry (or what
+    other functions say of it, `intrinsic`; zero: nothing). Where the box is more than WIDE^2 times as wide it stands
+    for none, and as without bounds it is that size; but an entry without a size, at zero up to 1 / WIDE^2, has that of
+    its box. Entries of one group share the largest that is not only assumed.
+    """
+    endless = WIDE**2
+    half = 0.5 * (bounds[1] - bounds[0])
+    half = np.where(np.isfinite(half) & (half > 0), np.minimum(half, most), most)
+    own = np.maximum(np.abs(v), intrinsic)
+    nothing = own < 1 / endless
+    by_both, by_box = half < endless * own, nothing & (half < endless**2)
+    assumed = ~by_both & ~by_box & nothing
+    found = np.where(by_both, np.minimum(half, WIDE * own), np.where(by_box, half, own))
+    if not groups.size:
+        return Lengths(np.where(assumed, 1.0, found), assumed)
+    shared = np.zeros(groups.max() + 1)
+    np.maximum.at(shared, groups, np.where(assumed, 0.0, found))
+    nothing = shared[groups] == 0
+    return Lengths(np.where(nothing, 1.0, shared[groups]), nothing)
+
+
+def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | None = None) -> np.ndarray:
+    """For every entry the median distance |value| / |slope| to where a function that depends on it would be zero.
+
+    A function of k entries is moved to zero by all of them, each sqrt(k) times less than it would have to move alone.
+    Functions that are zero already, up to rounding of their terms at `v`, say nothing; zero where none says anything.
+    """
+    terms = 0.0 if v is None else np.abs(np.nan_to_num(slopes, posinf=0.0, neginf=0.0)) @ np.abs(v)
+    values = np.where(np.abs(values) > CANCELLED * terms, values, 0.0)
+    shared = np.sqrt(np.count_nonzero(slopes, axis=1).clip(min=1))[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = np.abs(values)[:, None] / (np.abs(slopes) * shared)
+    told = np.isfinite(distances) & (distances > 0)
+    return _medians(distances, told)
+
+
+def _medians(numbers: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """The median of every column over the entries that count; zero where none does."""
+    columns, rows = np.nonzero(counted.T)
+    chosen = numbers[rows, columns]
+    chosen = chosen[np.lexsort((chosen, columns))]
+    counts = np.bincount(columns, minlength=numbers.shape[1])
+    first, some = np.cumsum(counts) - counts, counts > 0
+    found = np.zeros(numbers.shape[1])
+    found[some] = np.mean([chosen[first[some] + part[some] // 2] for part in (counts - 1, counts)], axis=0)
+    return found
 
 
 def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, *most: Most | None) -> list[tuple[Lengths, Lengths]]:
@@ -128,10 +185,10 @@ def _between_curved_rows(programs: Programs, here: Here, x: np.ndarray, y: np.nd
         change = (there.rows - slopes.rows)[own, x.size :]
         with np.errstate(divide="ignore", invalid="ignore"):
             least = np.fmin(least, np.where(moved != 0, change / moved, np.inf))
-        if not (np.abs(change) > STRAIGHT * np.abs(slopes.rows[own, x.size :])).any():
+        if not (np.abs(change) > ROUNDING * np.abs(slopes.rows[own, x.size :])).any():
             return np.full(y.size, np.inf)
     a, r = slopes.rows[own, x.size :], values.rows[own][:, None]
-    curved = np.isfinite(least) & (least * step > STRAIGHT * np.abs(a)) & (least > 0)
+    curved = np.isfinite(least) & (least * step > ROUNDING * np.abs(a)) & (least > 0)
     q = np.where(curved, least, 1.0)
     square = (a / q) ** 2 - 2 * r / q
     half = np.where(curved & (square > 0), np.sqrt(np.maximum(square, 0.0)), np.inf)
@@ -143,13 +200,14 @@ def _seen(programs: Programs, at: Here, x: np.ndarray, y: np.ndarray, of_y: np.n
 
     As powers do at zero: a length of y may change the slope of G by twice what the slope is, or what x can change.
     """
-    (here, slopes), of_y = at, of_y.copy()
+    (here, slopes), of_y, none = at, of_y.copy(), np.zeros(programs.layout.rows)
     most = np.maximum(np.abs(slopes.stationarity[:, : x.size]) @ of_x, np.abs(here.stationarity))
     for entry in np.flatnonzero((of_y > LONG * np.abs(y)) & (most > 0))[:LOOKED_AT]:
         for _ in range(SHORTENINGS):
             there = y.copy()
             there[entry] += of_y[entry]
-            change = abs(_downhill(programs, *programs.landed(x, there))[entry] - here.stationarity[entry])
+            slopes_there = programs.raw_functions.slopes(*programs.landed(x, there), none)
+            change = abs(slopes_there.gradient[entry] - here.stationarity[entry])
             if not change > 2 * most[entry]:
                 break
             of_y[entry] *= max(most[entry] / change, LEAST_SHORTENING) if np.isfinite(change) else LEAST_SHORTENING
@@ -162,23 +220,13 @@ def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndar
         return _rough_units(programs, lengths, *points[0])
     tables = [programs.at(x, y) for x, y in (points if programs.by_table else points[:FEW_POINTS])]
     nx = programs.layout.nx
-    units = Units(
-        unraveled(programs.trees.x, lengths[:nx]),
-        unraveled(programs.trees.y, lengths[nx:]),
-        Scale(np.asarray(_typical([_size(s.upper * lengths) for _, s in tables])), tables[0][0].upper),
-        Scale(np.asarray(_typical([_lower_size(s, lengths, nx) for _, s in tables])), tables[0][0].lower),
-        programs.raw.rows,
-    )
     own = ~programs.layout.face
     below = _row_sizes([(v.rows[own], s.rows[own]) for v, s in tables], lengths, nx)
     above = _row_sizes([(v.above, s.above) for v, s in tables], lengths, 0)[: programs.layout.own_above]
-    equal = programs.layout.equal[own]
-    return units._replace(
-        rows=RowUnits(
-            unraveled(programs.raw.rows.constraints, below[~equal]),
-            unraveled(programs.raw.rows.equalities, below[equal]),
-            unraveled(programs.raw.rows.upper_constraints, above),
-        )
+    return _in_lengths(programs, lengths)._replace(
+        upper=Scale(np.asarray(_typical([_size(s.upper * lengths) for _, s in tables])), tables[0][0].upper),
+        lower=Scale(np.asarray(_typical([_lower_size(s, lengths, nx) for _, s in tables])), tables[0][0].lower),
+        rows=_row_units(programs, below, above),
     )
 
 
@@ -192,56 +240,30 @@ def _rough_lengths(programs: Programs, x: np.ndarray, y: np.ndarray, most: Most 
 
 def _rough_units(programs: Programs, lengths: np.ndarray, x: np.ndarray, y: np.ndarray) -> Units:
     """In which typical second derivatives of G, and gradients of rows, are of order one, where matrices do not fit."""
-    nx, layout = programs.layout.nx, programs.layout
-    plain = programs.raw._replace(
-        x=unraveled(programs.trees.x, lengths[:nx]), y=unraveled(programs.trees.y, lengths[nx:])
-    )
-    at = x / lengths[:nx], y / lengths[nx:]
-    if programs.hand is not None:
-        upper, lower, rows, above = programs.hand.in_units(layout, plain).sizes(*at)
-    else:
-        upper, lower, rows, above = programs.setting.run("sizes", _sizes_along, programs.trees, plain, *at, quick=True)
-    own, equal = rows[~layout.face], layout.equal[~layout.face]
-    raw = programs.raw.rows
+    layout, nx = programs.layout, programs.layout.nx
+    plain = _in_lengths(programs, lengths)
+    functions = programs.functions(plain)
+    assert isinstance(functions, LargeFunctions)
+    (upper, lower, curvature), norms, rows = functions.sizes(x / lengths[:nx], y / lengths[nx:])
+    above = norms[1 : 1 + layout.own_above]
     return plain._replace(
-        upper=Scale(np.asarray(_typical([float(upper[1])])), np.asarray(upper[0])),
-        lower=Scale(np.asarray(_typical([float(lower[1])])), np.asarray(lower[0])),
-        rows=RowUnits(
-            unraveled(raw.constraints, own[~equal]),
-            unraveled(raw.equalities, own[equal]),
-            unraveled(raw.upper_constraints, above),
-        ),
+        upper=Scale(np.asarray(_typical([float(norms[0])])), np.asarray(upper)),
+        lower=Scale(np.asarray(_typical([float(curvature)])), np.asarray(lower)),
+        rows=_row_units(programs, rows[~layout.face], np.where(above > 0, above, 1.0)),
     )
 
 
-def _sizes_along(
-    problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array
-) -> tuple[Array, Array, Array, Array]:
-    """F and the norm of its gradient; G and the typical size of its curvature; norms of the rows' gradients."""
-    problem = in_units(problem, units)
-    level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
-    gradient = jax.grad(level.objective)(level.start)
-    found = lower_level.units_at(level, level.start, level.rows(level.start), gradient, jnp.asarray(1e-8))
-
-    def upper(both: tuple[Array, Array]) -> Array:
-        return problem.upper(trees.x_of(both[0]), trees.y_of(both[1]), data.zeta)
-
-    def above(both: tuple[Array, Array]) -> Array:
-        return joined(problem.upper_constraints(trees.x_of(both[0]), trees.y_of(both[1])))
-
-    value, slope = jax.value_and_grad(upper)((x, y))
-    squares = sum(jnp.sum(part**2, axis=1) for part in jax.jacrev(above)((x, y)))
-    sizes = jnp.where(squares > 0, jnp.sqrt(squares), 1.0)
-    length = jnp.sqrt(sum(jnp.sum(part**2) for part in slope))
-    return jnp.stack([value, length]), jnp.stack([level.objective(level.start), found.curvature]), found.row, sizes
+def _in_lengths(programs: Programs, lengths: np.ndarray) -> Units:
+    """Units of one, but for x and y."""
+    x, y = np.split(lengths, [programs.layout.nx])
+    return programs.raw._replace(x=unraveled(programs.trees.x, x), y=unraveled(programs.trees.y, y))
 
 
-def _downhill(programs: Programs, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The gradient of G in y, in the user's units."""
-    if programs.by_table:
-        return programs.at(x, y)[0].stationarity
-    numbers = programs.slopes(programs.trees, programs.raw, x, y, np.zeros(programs.layout.rows))
-    return numbers[1 + x.size : 1 + x.size + y.size]
+def _row_units(programs: Programs, below: np.ndarray, above: np.ndarray) -> RowUnits:
+    """Units of the lower level's own rows and of the upper constraints, in their trees."""
+    raw, equal = programs.raw.rows, programs.layout.equal[~programs.layout.face]
+    parts = below[~equal], below[equal], above
+    return RowUnits(*(unraveled(like, part) for like, part in zip(raw, parts, strict=True)))
 
 
 def _size(slope: np.ndarray) -> float:

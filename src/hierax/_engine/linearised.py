@@ -13,22 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._engine.branches import Branches
-from hierax._engine.programs import Values
-from hierax._engine.vectors import Point, VectorProblem
+from hierax._engine.float64_problem import ROUNDING
+from hierax._engine.programs import Branches, Values
+from hierax._engine.vectors import STIFF, Point, VectorProblem
 from hierax._lower.active_set import Found
 from hierax._lower.linear import KKTSystem, KrylovSystem, Matrices, SecondDerivatives, gradients, stiffness
+from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 
-FEW_ENTRIES = 10  # entries of y up to which everything is decided by singular values
-STIFF = 1e6  # in units: answers of y and mu to a push beyond this are not trusted
-DEPENDENT = 1e-9  # relative singular values, and curvatures, below this count as zero
 MAX_DENSE = 600  # entries of y, up to which singular values of its matrices are computed
 CUT = 0.05  # difference in G, in units, up to which other local solutions of the lower level are in the way
 APART = 1e-3  # distance, in lengths, of different solutions
 MAX_SYSTEMS = 50  # systems by products for the response to x: entries of x, or rows, whichever are fewer
-MAX_COUPLED, MAX_NUMBERS = 1000, 20_000_000  # active rows whose independence is looked at by products, and their size
-MAX_MIXED = 4_000_000  # numbers of the derivatives in x: with 16 million they took 15 of a certificate's 19 CPU s
+MAX_NUMBERS = 4_000_000  # of a matrix that is formed where they are large: 16 million took 15 of a certificate's 19 s
 
 
 class Slopes(NamedTuple):
@@ -90,7 +87,7 @@ class Linearised:
     def mixed(self) -> np.ndarray | None:
         """The derivatives in x of the gradient of L in y, then of the rows; None where x has too many entries."""
         by_factors = isinstance(self.matrices, Matrices)
-        most = MAX_MIXED // max(self.point.y.size, 1) if by_factors else MAX_SYSTEMS
+        most = MAX_NUMBERS // max(self.point.y.size, 1) if by_factors else MAX_SYSTEMS
         if self.vectors.programs.large and self.vectors.layout.nx > most:
             return None
         return self.vectors.functions.mixed(*self.point)
@@ -122,19 +119,9 @@ class Linearised:
         return isinstance(self.matrices, Matrices) and self.point.y.size <= MAX_DENSE
 
     @property
-    def slack(self) -> np.ndarray:
-        """How far every row is from zero, as a share of the length of y."""
-        return np.abs(self.values.rows)
-
-    @property
-    def force(self) -> np.ndarray:
-        """The size of every multiplier."""
-        return np.abs(self.point.mu)
-
-    @property
     def active(self) -> np.ndarray:
         """Equalities, and rows whose multiplier is larger than their slack."""
-        return self.vectors.layout.equal | (self.force > self.slack)
+        return self.vectors.layout.equal | (np.abs(self.point.mu) > np.abs(self.values.rows))
 
     @functools.cached_property
     def margins(self) -> np.ndarray:
@@ -142,7 +129,8 @@ class Linearised:
         moves = self.matrices.along(np.random.default_rng(0).normal(size=self.point.y.size)) != 0
         if self.mixed is not None:
             moves |= self.mixed[self.point.y.size :].any(axis=1)
-        return np.where(self.vectors.layout.equal | ~moves, np.inf, np.maximum(self.slack, self.force))
+        clear = np.maximum(np.abs(self.values.rows), np.abs(self.point.mu))
+        return np.where(self.vectors.layout.equal | ~moves, np.inf, clear)
 
     @functools.cached_property
     def radii(self) -> np.ndarray:
@@ -150,32 +138,20 @@ class Linearised:
 
         Where the response of y* to x is not known, the rows' margins.
         """
-        active, equal = self.active, self.vectors.layout.equal
-        moves = self._row_moves(active)
-        if moves is None:
-            return self.margins
-        distance = np.where(active, self.force, self.slack)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(equal | (moves <= DEPENDENT), np.inf, distance / moves)
-
-    def _row_moves(self, active: np.ndarray) -> np.ndarray | None:
-        """What every row (its multiplier, where it is active) changes over a length of x; None: not known."""
-        answer = self.response(active)
+        active, answer, (x, y, mu) = self.active, self.response(self.active), self.point
         if answer.y is not None and self.mixed is not None:
-            moves = np.abs(self.mixed[self.point.y.size :] + self.matrices.along(answer.y)).sum(axis=1)
+            moves = np.abs(self.mixed[y.size :] + self.matrices.along(answer.y)).sum(axis=1)
             moves[active] = np.abs(answer.mu).sum(axis=1)
-            return moves
-        if self.mixed is not None or active.size > MAX_SYSTEMS:
-            return None
-        system = self.regular_system(active)
-        follower = self.vectors.follower
-        if system is None or follower is None:
-            return None
-        slopes = self.vectors.functions.slopes(*self.point)
-        _, moved = follower.sides(
-            self.point.x, Found(self.point.y, self.point.mu, slopes, system), np.arange(active.size)
-        )
-        return np.abs(moved).sum(axis=1)
+        else:
+            few = self.mixed is None and mu.size <= MAX_SYSTEMS
+            system, follower = self.regular_system(active) if few else None, self.vectors.follower
+            if system is None or follower is None:
+                return self.margins
+            found = Found(y, mu, self.vectors.functions.slopes(*self.point), system)
+            moves = np.abs(follower.sides(x, found, np.arange(mu.size))[1]).sum(axis=1)
+        distance = np.where(active, np.abs(mu), np.abs(self.values.rows))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.vectors.layout.equal | (moves <= ROUNDING), np.inf, distance / moves)
 
     def response(self, active: np.ndarray) -> Response:
         """dy*/dx and dmu/dx on one active set, dependent rows counted once."""
@@ -186,19 +162,15 @@ class Linearised:
 
     def _response(self, active: np.ndarray) -> Response:
         ny, unknown = self.point.y.size, Response(None, np.zeros((int(active.sum()), self.point.x.size)), False)
-        if self.mixed is None:
-            return unknown
-        if ny > FEW_ENTRIES or not self.dense:
-            system = self.regular_system(active)
-            if system is not None:
-                dy, dmu = system.solve(-self.mixed[:ny], -self.mixed[ny:])
-                if np.isfinite(dy).all():
-                    return Response(dy, dmu[active], False)
-        return self._response_by_singular_values(active) if self.dense else unknown
+        system = None if self.mixed is None else self.regular_system(active)
+        if self.mixed is not None and system is not None:
+            dy, dmu = system.solve(-self.mixed[:ny], -self.mixed[ny:])
+            if np.isfinite(dy).all():
+                return Response(dy, dmu[active], False)
+        return self._by_singular_values(active, self.mixed) if self.dense and self.mixed is not None else unknown
 
-    def _response_by_singular_values(self, active: np.ndarray) -> Response:
-        assert self.mixed is not None
-        nx, ny, hessian, mixed = self.point.x.size, self.point.y.size, self.hessian, self.mixed[: self.point.y.size]
+    def _by_singular_values(self, active: np.ndarray, mixed: np.ndarray) -> Response:
+        nx, ny, hessian, mixed = self.point.x.size, self.point.y.size, self.hessian, mixed[: self.point.y.size]
         rows = self.row_slopes(active)
         rows_x, rows_y = rows[:, :nx], rows[:, nx:]
         if len(rows):
@@ -212,7 +184,7 @@ class Linearised:
         moved = -inverse @ rows_x
         reduced = free.T @ hessian @ free
         curvatures = np.abs(np.linalg.eigvalsh(0.5 * (reduced + reduced.T))) if reduced.size else np.ones(1)
-        if curvatures.min() <= DEPENDENT * max(1.0, np.abs(hessian).max()):
+        if curvatures.min() <= ROUNDING * max(1.0, np.abs(hessian).max()):
             return Response(None, np.zeros((len(rows), nx)), dependent)
         along = free @ np.linalg.solve(reduced, -free.T @ (mixed + hessian @ moved)) if reduced.size else 0.0
         dy = moved + along
@@ -226,7 +198,7 @@ class Linearised:
         system = self.matrices.system(active)
         if system.doubled:
             return None
-        if isinstance(system, KrylovSystem) and system.independent(MAX_COUPLED, MAX_NUMBERS) is not True:
+        if isinstance(system, KrylovSystem) and system.independent(MAX_ORDER, MAX_NUMBERS) is not True:
             return None
         return system if stiffness(system, push_rows=True) <= STIFF else None
 
@@ -258,4 +230,4 @@ class Linearised:
 
 def _rank(rows: np.ndarray) -> int:
     sizes = np.linalg.svd(rows, compute_uv=False)
-    return int(np.sum(sizes > DEPENDENT * max(1.0, np.max(sizes, initial=0.0))))
+    return int(np.sum(sizes > ROUNDING * max(1.0, np.max(sizes, initial=0.0))))

@@ -1,28 +1,33 @@
-"""The compiled problem, in the user's units or in others: what the host's view of it (`vectors.py`) is made of.
+"""The compiled problem on the host: NumPy vectors in, values and derivatives out, in the user's units or in others.
 
-Everything is in double precision and on all of the data. Three small programs are compiled, and shared by the routes of
-`Auto` and the certificate: the points that cover X and Y, all functions with their Jacobians, and the lower level
-solved from many starts. Where matrices do not fit (`large`) neither the table nor the last one is compiled.
+Everything is in double precision and on all of the data. `Functions` says what is asked of a problem. Small problems
+take it from the table of all derivatives, larger ones from programs that each return no more than is asked for, the
+largest (`large`) from sparse matrices or from products with second derivatives; NumPy functions by hand do as well.
 """
 
+import abc
 import functools
 import itertools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 import jax
-import jax.flatten_util
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from hierax._base.constants import LITTLE_DATA, LOWER_STARTS
 from hierax._base.trees import size
-from hierax._engine.float64_problem import Data, Float64Problem, HostProgram
-from hierax._engine.units import RowUnits, Scale, Units, in_units
-from hierax._lower.exact import Exact
+from hierax._engine import traced
+from hierax._engine.columns import Places, SparseColumns
+from hierax._engine.float64_problem import Data, Float64Problem, HostProgram, upper_faces
+from hierax._engine.traced import RowUnits, Scale, Traced, Trees, Units, Vector, in_units
+from hierax._lower import active_set
+from hierax._lower.active_set import Level, Slopes
+from hierax._lower.centred import centre
+from hierax._lower.exact import RUNNING, State
+from hierax._lower.linear import Matrices, OutOfTime, Products, SecondDerivatives, Stop
 from hierax._math.hypergradient import MOST as MAX_ORDER
-from hierax._math.lower_level import level_at
+from hierax._math.lower_level import SOLVED, UNBOUNDED
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
@@ -30,28 +35,15 @@ if TYPE_CHECKING:
     from hierax._engine.by_hand import HandMade
 
 BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all derivatives is as quick as anything
-BLOCK = 16  # tangents through much data at a time
-SIDE_BY_SIDE, SIDE_BY_SIDE_NUMBERS = 30, 20_000
-"""Entries of y and rows, and numbers of data, up to which many starts of the lower level run as one batch. All of them
+SIDE_BY_SIDE_NUMBERS = 20_000
+"""Numbers of data up to which many starts of a lower level of half the size of a table run as one batch. All of them
 take as many steps as the slowest: with 131,072 numbers one call took 44 s, and one start after another 2 s."""
-
-Vector = TypeVar("Vector", np.ndarray, Array)
-"""NumPy's arrays on the host, JAX's inside a program."""
-
-
-class Trees(NamedTuple):
-    """The start as trees, which give programs the structure of x and y."""
-
-    x: PyTree
-    y: PyTree
-
-    def x_of(self, vector: Array) -> PyTree:
-        """x as the problem's functions take it."""
-        return jax.flatten_util.ravel_pytree(self.x)[1](vector)
-
-    def y_of(self, vector: Array) -> PyTree:
-        """y likewise."""
-        return jax.flatten_util.ravel_pytree(self.y)[1](vector)
+FEASIBLE = 1e-6  # violation, in units of the rows, up to which a solution of the lower level counts as feasible
+DIFFERENT_VALUES = 1e-4  # difference, in units of f, from which local solutions of the lower level count as different
+SOLVED_BY_PRODUCTS = 1e-8  # KKT residual, in units, that MINRES reaches
+STEPS_AT_ONCE = 5  # Newton steps from afar between two looks at the clock
+CENTRAL_PATH_ENDS = (1e-9, 1e-14)  # in units: until the active rows are clear from one of them
+CLOSE = 1e-3  # residual from afar at which the active set method is tried
 
 
 class Values(NamedTuple, Generic[Vector]):
@@ -90,7 +82,7 @@ class Layout(NamedTuple):
         equal: which rows of the lower level are equalities.
         face: which of them are faces of Y.
         own_above: how many upper constraints there are, which stand before the faces of X.
-        above: how many there are with those faces.
+        above: how many there are with those faces; bounds on single entries of x do not count.
         parts: the slices of `Values` after F and f.
     """
 
@@ -116,60 +108,89 @@ class Layout(NamedTuple):
         """A table with one line per function, by name."""
         return Values(table[0], table[1], *(table[part] for part in self.parts))
 
+    def beyond(self, rows: np.ndarray) -> np.ndarray:
+        """By how much every row of the lower level is violated."""
+        return np.where(self.equal, np.abs(rows), np.maximum(rows, 0.0))
+
+
+class Branches(NamedTuple):
+    """Local solutions of the lower level at one x, from each of many starts (leading axis).
+
+    Attributes:
+        y: the points.
+        mu: multipliers of all rows, faces of Y included.
+        value: f, corrected to first order for the violation that is left.
+        violation: the largest, in the units of the rows.
+        status: of each; only SOLVED ones are KKT points.
+        slope: gradient of the value in x.
+    """
+
+    y: np.ndarray
+    mu: np.ndarray
+    value: np.ndarray
+    violation: np.ndarray
+    status: np.ndarray
+    slope: np.ndarray
+
+    @staticmethod
+    def one(layout: Layout, y: np.ndarray, mu: np.ndarray, there: Slopes, status: int) -> "Branches":
+        """A single point, with what is known there."""
+        value = there.value + mu @ np.where(layout.equal, there.rows, np.maximum(there.rows, 0.0))
+        violation = np.max(layout.beyond(there.rows), initial=0.0)
+        return Branches(*(np.asarray(part)[None] for part in (y, mu, value, violation, status, there.along_x)))
+
+    @staticmethod
+    def joined(parts: "list[Branches]") -> "Branches":
+        """Those of several solves."""
+        return Branches(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    @staticmethod
+    def none(entries: int, rows: int, parameters: int) -> "Branches":
+        """Those of no start."""
+        nothing = np.zeros(0)
+        return Branches(
+            np.zeros((0, entries)), np.zeros((0, rows)), nothing, nothing, nothing, np.zeros((0, parameters))
+        )
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether f falls without limit from some start."""
+        return bool((self.status == UNBOUNDED).any())
+
+    def best(self) -> int | None:
+        """The branch of lowest value: among the solved ones, or else the feasible ones; None where there is none."""
+        feasible = (self.violation <= FEASIBLE) & np.isfinite(self.value)
+        for usable in (feasible & (self.status == SOLVED), feasible):
+            if usable.any():
+                return int(np.argmin(np.where(usable, self.value, np.inf)))
+        return None
+
+    def different_values(self) -> int:
+        """How many different values the solved branches have."""
+        values = np.sort(self.value[(self.status == SOLVED) & (self.violation <= FEASIBLE)])
+        return int(values.size > 0) + int(np.sum(np.diff(values) > DIFFERENT_VALUES * (1 + np.abs(values[1:]))))
+
 
 class Programs:
-    """The compiled problem in the user's units: what all `VectorProblem`s of a setting share.
+    """The compiled problem: what all `VectorProblem`s of a setting share.
 
     Where the same problem is there by `hand`, nothing is compiled.
     """
 
     def __init__(self, setting: Float64Problem, hand: "HandMade | None" = None) -> None:
         self.setting, self.hand = setting, hand
-        self.layout = layout = setting.once("places", lambda: layout_in(setting))
-        self.trees = Trees(setting.x, setting.y)
-        self.raw = raw_units(setting)
-        x, y = raveled(setting.x), raveled(setting.y)
+        problem = setting.bound.problem
+        self.layout = setting.once("places", lambda: layout_in(setting))
+        self.trees, self.raw = Trees(setting.x, setting.y), raw_units(setting)
         self.numbers = setting.once("numbers", lambda: setting.numbers)
         self.little_data = self.numbers <= LITTLE_DATA
-        together = self.numbers <= SIDE_BY_SIDE_NUMBERS and layout.ny + layout.rows <= SIDE_BY_SIDE
+        together = self.numbers <= SIDE_BY_SIDE_NUMBERS and self.layout.ny + self.layout.rows <= BY_TABLE // 2
         self.lanes = LOWER_STARTS if together else 1
-        problem = setting.bound.problem
-        self.x_groups, self.y_groups = (
-            sets.shared_units(convex, tree)
-            for convex, tree in zip((problem.x_set, problem.y_set), self.trees, strict=True)
-        )
-        found = setting.once("boxes", lambda: setting.run("boxes", boxes, self.trees, quick=True))
+        self.x_groups = sets.shared_units(problem.x_set, setting.x)
+        self.y_groups = sets.shared_units(problem.y_set, setting.y)
+        found = setting.once("boxes", lambda: setting.run("boxes", traced.boxes, self.trees, quick=True))
         self.x_limits, self.y_limits = (Limits(*box) for box in found)
         self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
-        self._land = None if self.entrywise else setting.ready("land", land, self.trees, x, y).given(self.trees)
-
-    @functools.cached_property
-    def table(self) -> HostProgram:
-        """The program of all functions and their Jacobians."""
-        name, table = ("values", _table) if self.little_data else ("values by parts", _table_by_parts)
-        point = np.concatenate([raveled(self.setting.x), raveled(self.setting.y), np.zeros(self.layout.rows)])
-        return self.setting.ready(name, table, self.trees, self.raw, point)
-
-    @functools.cached_property
-    def _raw_table(self) -> HostProgram:
-        return self.table.given(self.trees, self.raw)
-
-    def at(self, x: np.ndarray, y: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
-        """Values and Jacobians in the user's units, without multipliers."""
-        table = self._raw_table(np.concatenate([x, y, np.zeros(self.layout.rows)]))
-        return self.layout.cut(table[:, 0]), self.layout.cut(table[:, 1:])
-
-    def raw_values(self, x: np.ndarray, y: np.ndarray) -> Values[np.ndarray]:
-        """All functions in the user's units, without multipliers."""
-        if self.by_table:
-            return self.at(x, y)[0]
-        return self.values_in(self.raw, x, y, np.zeros(self.layout.rows))
-
-    def values_in(self, units: Units, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
-        """All functions in units."""
-        if self.hand is not None:
-            return self.hand.in_units(self.layout, units).values(x, y, mu)
-        return self.layout.cut(self.values(self.trees, units, x, y, mu))
 
     @functools.cached_property
     def large(self) -> bool:
@@ -182,39 +203,70 @@ class Programs:
         """Whether the problem is so small that nothing less than the table is worth a program of its own."""
         return self.hand is None and self.little_data and self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
 
-    @functools.cached_property
-    def slopes(self) -> HostProgram:
-        """The program of G, the gradient of L in x and in y, and the rows."""
-        x, y = raveled(self.setting.x), raveled(self.setting.y)
-        return self.setting.ready("slopes", _slopes, self.trees, self.raw, x, y, np.zeros(self.layout.rows))
+    @property
+    def start(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """x and y of the setting, and no multipliers: what programs are compiled for."""
+        return raveled(self.setting.x), raveled(self.setting.y), np.zeros(self.layout.rows)
+
+    def ready(self, units: Units, name: str, program: Callable[..., PyTree], *args: PyTree) -> HostProgram:
+        """`program(traced, *args)` in units, as a function of arrays shaped like `args`."""
+        fixed = self.trees, units
+        return self.setting.ready(name, _in_units(program), *fixed, *args).given(*fixed)
+
+    def run(self, units: Units, name: str, program: Callable[..., PyTree], *args: PyTree, quick: bool = True) -> PyTree:
+        """`program(traced, *args)` in units, once."""
+        return self.setting.run(name, _in_units(program), self.trees, units, *args, quick=quick)
+
+    def functions(self, units: Units, stop: Stop = lambda: False) -> "Functions":
+        """The problem in units; where `stop` says so, long solves raise `OutOfTime`."""
+        if self.hand is not None:
+            return self.hand.in_units(self, units)
+        if self.large:
+            return FromLarge(self, units, stop)
+        return FromTable(self, units) if self.by_table else FromPrograms(self, units)
 
     @functools.cached_property
-    def values(self) -> HostProgram:
-        """The program of all functions, without derivatives."""
-        x, y = raveled(self.setting.x), raveled(self.setting.y)
-        return self.setting.ready("functions", _values, self.trees, self.raw, x, y, np.zeros(self.layout.rows))
+    def raw_functions(self) -> "Functions":
+        """The problem in the user's units."""
+        return self.functions(self.raw)
 
-    def branches(self, convex: bool) -> HostProgram:
-        """The program that solves the lower level from `lanes` starts; a quicker one for large and convex ones."""
-        y = raveled(self.setting.y)
-        points, mu = np.tile(y, (self.lanes, 1)), np.zeros((self.lanes, self.layout.rows))
-        args = self.trees, self.raw, raveled(self.setting.x), points, mu
-        if convex and self.lanes == 1:
-            return self.setting.ready("branches of a convex level", functools.partial(_branches, 1), *args)
-        return self.setting.ready("branches", functools.partial(_branches, LOWER_STARTS), *args)
+    @functools.cached_property
+    def _raw_table(self) -> "FromTable":
+        return FromTable(self, self.raw)
+
+    def at(self, x: np.ndarray, y: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+        """Values and Jacobians in the user's units, without multipliers."""
+        return self._raw_table.at(x, y, np.zeros(self.layout.rows))
+
+    def raw_values(self, x: np.ndarray, y: np.ndarray) -> Values[np.ndarray]:
+        """All functions in the user's units, without multipliers."""
+        return self.raw_functions.values(x, y, np.zeros(self.layout.rows))
+
+    @functools.cached_property
+    def _land(self) -> HostProgram:
+        return self.ready(self.raw, "land", traced.land, *self.start[:2])
 
     def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The nearest points of X and Y, in the user's units."""
         x, y = np.clip(x, *self.x_limits), np.clip(y, *self.y_limits)
-        if self._land is not None:
+        if not self.entrywise:
             x, y = np.split(self._land(x, y), [x.size])
         return x, y
+
+
+def _in_units(program: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """A program of `Traced` as a `Float64Problem` compiles it."""
+
+    def whole(problem: Problem, data: Data, trees: Trees, units: Units, *args: PyTree) -> PyTree:
+        return program(Traced(in_units(problem, units), data, trees), *args)
+
+    return whole
 
 
 def raw_units(setting: Float64Problem) -> Units:
     """Units of one: everything as the user measures it."""
     none = Scale(np.ones(()), np.zeros(()))
-    rows = RowUnits(*(jax.tree.map(_ones, setting.shapes(name)) for name in RowUnits._fields))
+    rows = RowUnits(*(jax.tree.map(lambda row: np.ones(row.shape), setting.shapes(name)) for name in RowUnits._fields))
     x, y = (jax.tree.map(np.ones_like, tree) for tree in (setting.x, setting.y))
     return Units(x, y, none, none, rows)
 
@@ -222,12 +274,11 @@ def raw_units(setting: Float64Problem) -> Units:
 def layout_in(setting: Float64Problem) -> Layout:
     """Where everything of a setting's problem stands in vectors."""
     x_set, rows = setting.bound.problem.x_set, setting.layout()
-    faces = jax.eval_shape(lambda x: sets.faces(x_set, x), setting.x)
-    own_above = sum(row.size for row in jax.tree.leaves(setting.shapes("upper_constraints")))
+    faces = jax.eval_shape(lambda x: upper_faces(x_set, x), setting.x)
+    own_above = size(setting.shapes("upper_constraints"))
     above = own_above + size(faces.inequalities)
     nx, ny = size(setting.x), size(setting.y)
-    counts = (1, 1, above, size(faces.equalities), rows.equal.size, ny)
-    ends = np.cumsum([0, *counts])[2:]
+    ends = np.cumsum([2, above, size(faces.equalities), rows.equal.size, ny])
     parts = tuple(slice(low, high) for low, high in itertools.pairwise(ends))
     return Layout(nx, ny, rows.equal, rows.face, own_above, above, parts)
 
@@ -246,118 +297,221 @@ def unraveled(like: PyTree, vector: np.ndarray) -> PyTree:
     )
 
 
-def _ones(row: jax.ShapeDtypeStruct) -> np.ndarray:
-    return np.ones(row.shape)
+# -- functions in units -----------------------------------------------------------------------------------------------
 
 
-# -- programs ---------------------------------------------------------------------------------------------------------
+class Functions(abc.ABC):
+    """A problem in units. mu are multipliers of all rows of the lower level, L = G + mu.rows.
 
-
-def boxes(problem: Problem, data: Data, start: Trees) -> tuple[sets.Bounds, sets.Bounds]:
-    """The boxes around X and Y."""
-    del data
-    return sets.bounds(problem.x_set, start.x), sets.bounds(problem.y_set, start.y)
-
-
-def land(problem: Problem, data: Data, trees: Trees, x: Array, y: Array) -> Array:
-    """The nearest points of X and Y, one after the other."""
-    del data
-    landed = sets.project(problem.x_set, trees.x_of(x)), sets.project(problem.y_set, trees.y_of(y))
-    return jnp.concatenate([jax.flatten_util.ravel_pytree(part)[0] for part in landed])
-
-
-def upper_rows(problem: Problem, x: PyTree, y: PyTree) -> Array:
-    """The upper constraints, then the inequalities of X."""
-    return joined((problem.upper_constraints(x, y), sets.faces(problem.x_set, x).inequalities))
-
-
-def joined(tree: PyTree) -> Array:
-    """All leaves of a tree as one vector."""
-    return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf) for leaf in jax.tree.leaves(tree))])
-
-
-def _functions(problem: Problem, data: Data, x: PyTree, y: PyTree, mu: Array) -> Values[Array]:
-    """All functions at a point, each as a vector."""
-    level = level_at(problem, x, y, data.xi)
-    rows, pull = jax.vjp(level.rows, level.start)
-    lower, slope = jax.value_and_grad(level.objective)(level.start)
-    return Values(
-        problem.upper(x, y, data.zeta)[None],
-        lower[None],
-        upper_rows(problem, x, y),
-        joined(sets.faces(problem.x_set, x).equalities),
-        rows,
-        slope + pull(mu)[0],
-    )
-
-
-def _values(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array, mu: Array) -> Array:
-    """All functions, one after the other."""
-    return jnp.concatenate(_functions(in_units(problem, units), data, trees.x_of(x), trees.y_of(y), mu))
-
-
-def _table(problem: Problem, data: Data, trees: Trees, units: Units, everything: Array) -> Array:
-    """One line per function: its value, then its derivatives in (x, y); `everything` are x, y and mu.
-
-    Single arrays, because every array that a program takes or returns costs as much as a small problem's functions.
+    Functions of the upper level are F, the upper constraints with the faces of X, then the equalities of X.
     """
-    problem = in_units(problem, units)
-    nx, ny = size(trees.x), size(trees.y)
-    point, mu = everything[: nx + ny], everything[nx + ny :]
 
-    def values(point: Array) -> Array:
-        x_now, y_now = trees.x_of(point[:nx]), trees.y_of(point[nx:])
-        return jnp.concatenate(_functions(problem, data, x_now, y_now, mu))
+    solved = active_set.SOLVED
+    """KKT residual that counts as solved."""
 
-    return jnp.concatenate([values(point)[:, None], jax.jacfwd(values)(point)], axis=1)
+    def __init__(self, programs: Programs, units: Units) -> None:
+        self.programs, self.units, self.layout = programs, units, programs.layout
 
+    @abc.abstractmethod
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+        """All functions."""
 
-def _table_by_parts(problem: Problem, data: Data, trees: Trees, units: Units, everything: Array) -> Array:
-    """The same for much data: F and f take one pass back through it each, not one forth for every variable.
+    @abc.abstractmethod
+    def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
+        """G, the gradients of L, and the rows."""
 
-    More operations, so that it takes longer to compile; a few tangents at a time (`forward`).
-    """
-    problem = in_units(problem, units)
-    nx, ny = size(trees.x), size(trees.y)
-    point, mu = everything[: nx + ny], everything[nx + ny :]
+    @abc.abstractmethod
+    def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
+        """The Jacobian of the rows in y, and the Hessian of L in y."""
 
-    def functions(point: Array) -> Values[Array]:
-        return _functions(problem, data, trees.x_of(point[:nx]), trees.y_of(point[nx:]), mu)
+    @abc.abstractmethod
+    def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+        """The derivatives in x of the gradient of L in y, then of the rows."""
 
-    def lines(part: Callable[[Array], Array], jacobian: Callable[..., PyTree]) -> Array:
-        return jnp.concatenate([part(point)[:, None], jacobian(part)(point)], axis=1)
+    @abc.abstractmethod
+    def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The functions of the upper level, and their derivatives in y."""
 
-    above = lines(lambda point: jnp.concatenate(functions(point)[:2]), jax.jacrev)
-    below = lines(lambda point: jnp.concatenate(functions(point)[2:]), lambda part: functools.partial(forward, part))
-    return jnp.concatenate([above, below])
-
-
-def forward(function: Callable[[Array], Array], at: Array) -> Array:
-    """The Jacobian of a function of much data, BLOCK tangents at a time: all at once would not fit into memory."""
-    _, push = jax.linearize(function, at)
-    return jax.lax.map(push, jnp.eye(at.size, dtype=at.dtype), batch_size=BLOCK).T
+    @abc.abstractmethod
+    def pulled(
+        self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, weights: np.ndarray, adjoints: np.ndarray
+    ) -> np.ndarray:
+        """Derivatives in x of weighted functions of the upper level, less what adjoints (a, b) pull back from below."""
 
 
-def _branches(
-    starts: int, problem: Problem, data: Data, trees: Trees, units: Units, x: Array, points: Array, mu: Array
-) -> Array:
-    """One line per start of the lower level, again as a single array: point, multipliers, and the numbers.
+class LargeFunctions(Functions):
+    """What is asked of a problem beside that, where its matrices are not formed as dense ones."""
 
-    With `starts` > 1 Newton steps take negative curvature into account.
-    """
-    problem = in_units(problem, units)
-    found = Exact(starts=starts).branches(problem, trees.x_of(x), trees.y, data.xi, points, mu)
-    return jnp.concatenate([part if part.ndim == 2 else part[:, None].astype(x.dtype) for part in found], axis=1)
+    @abc.abstractmethod
+    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
+        """The lower level from anywhere, by a loop that arrives more often: the last one is its end."""
+
+    @abc.abstractmethod
+    def least_curvature(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, free: np.ndarray) -> float:
+        """About the smallest eigenvalue of L_yy on some entries, never below it."""
+
+    @abc.abstractmethod
+    def sizes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """F, G and the typical size of its curvature; norms of the gradients of upper functions, and of the rows."""
 
 
-def _slopes(problem: Problem, data: Data, trees: Trees, units: Units, x: Array, y: Array, mu: Array) -> Array:
-    """G, the gradient of L in x and in y, and the rows, one after the other."""
-    problem = in_units(problem, units)
+class FromTable(Functions):
+    """What the table of all derivatives says, of small problems."""
 
-    def lagrangian(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
-        level = level_at(problem, trees.x_of(x), trees.y_of(y), data.xi)
-        value, rows = level.objective(level.start), level.rows(level.start)
-        return value + mu @ rows, (value, rows)
+    def __init__(self, programs: Programs, units: Units) -> None:
+        super().__init__(programs, units)
+        above, above_equal, rows, stationarity = self.layout.parts
+        self._uppers, self._below = np.r_[0, above, above_equal], np.r_[stationarity, rows]
+        self._last: tuple[bytes, np.ndarray] | None = None
 
-    (of_x, of_y), (value, rows) = jax.grad(lagrangian, (0, 1), has_aux=True)(x, y)
-    return jnp.concatenate([value[None], of_x, of_y, rows])
+    @functools.cached_property
+    def _program(self) -> HostProgram:
+        name, jacobian = ("values", jax.jacfwd) if self.programs.little_data else ("values in blocks", traced.in_blocks)
+        program = functools.partial(traced.table, jacobian)
+        return self.programs.ready(self.units, name, program, np.concatenate(self.programs.start))
+
+    def lines(self, point: np.ndarray) -> np.ndarray:
+        """One line per function: its value, then its derivatives in (x, y), at x, y and mu one after another."""
+        key = point.tobytes()
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._program(point)
+        return self._last[1]
+
+    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+        """Values and Jacobians."""
+        lines = self.lines(np.concatenate([x, y, mu]))
+        return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
+
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+        return self.at(x, y, mu)[0]
+
+    def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
+        values, slopes = self.at(x, y, mu)
+        along_x = slopes.lower[: x.size] + mu @ slopes.rows[:, : x.size]
+        return Slopes(float(values.lower), along_x, values.stationarity, values.rows)
+
+    def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Matrices:
+        _, slopes = self.at(x, y, mu)
+        return Matrices(slopes.rows[:, x.size :], slopes.stationarity[:, x.size :])
+
+    def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+        return self.lines(np.concatenate([x, y, mu]))[self._below, 1 : 1 + x.size]
+
+    def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        lines = self.lines(np.concatenate([x, y, np.zeros(self.layout.rows)]))[self._uppers]
+        return lines[:, 0], lines[:, 1 + x.size :]
+
+    def pulled(
+        self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, weights: np.ndarray, adjoints: np.ndarray
+    ) -> np.ndarray:
+        upper = self.lines(np.concatenate([x, y, mu]))[self._uppers, 1 : 1 + x.size]
+        with np.errstate(over="ignore", invalid="ignore"):  # slopes may be infinite: then nothing is known
+            return weights @ upper - adjoints @ self.mixed(x, y, mu)
+
+
+class FromPrograms(Functions):
+    """What programs return that are each compiled when they are first asked for."""
+
+    def __init__(self, programs: Programs, units: Units) -> None:
+        super().__init__(programs, units)
+        self._compiled: dict[str, HostProgram] = {}
+
+    def _call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
+        """A program of that name, compiled at its first call."""
+        if name not in self._compiled:
+            self._compiled[name] = self.programs.ready(self.units, name, program, *args)
+        return self._compiled[name](*args)
+
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+        return self.layout.cut(self._call("functions", traced.values, x, y, mu))
+
+    def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
+        numbers = self._call("slopes", traced.slopes, x, y, mu)
+        along_x, gradient, rows = np.split(numbers[1:], [x.size, x.size + y.size])
+        return Slopes(float(numbers[0]), along_x, gradient, rows)
+
+    def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
+        name, jacobian = ("matrices", jax.jacfwd) if self.programs.little_data else ("in blocks", traced.in_blocks)
+        both = self._call(name, functools.partial(traced.matrices, jacobian), x, y, mu)
+        return Matrices(both[y.size :], both[: y.size])
+
+    def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+        return self._call("mixed", traced.mixed, x, y, mu)
+
+    def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        table = self._call("upper", traced.upper_table, x, y)
+        return table[:, 0], table[:, 1:]
+
+    def pulled(
+        self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, weights: np.ndarray, adjoints: np.ndarray
+    ) -> np.ndarray:
+        return self._call("pulled", traced.pulled_back, x, y, mu, weights, adjoints)
+
+
+class FromLarge(FromPrograms, LargeFunctions):
+    """The same for matrices that do not fit as dense ones: sparse, where they have few entries, else by products."""
+
+    solved = SOLVED_BY_PRODUCTS
+
+    def __init__(self, programs: Programs, units: Units, stop: Stop) -> None:
+        super().__init__(programs, units)
+        self._stop = stop
+        self._sparse = SparseColumns(self._along, programs.setting.once("places of entries", Places))
+
+    def _along(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, directions: np.ndarray) -> np.ndarray:
+        return self._call(f"along {len(directions)}", traced.along, x, y, mu, directions)
+
+    def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
+        if self._stop():
+            raise OutOfTime
+        both = self._sparse.at(x, y, mu)
+        if both is not None:
+            return Matrices(both[y.size :], both[: y.size])
+
+        def product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            both = self._call("product", traced.product, x, y, mu, a, b)
+            return both[: y.size], both[y.size :]
+
+        return Products(product, y.size, mu.size, self._stop)
+
+    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
+        """By an interior point method where matrices are sparse, else (and where that fails) by the loop of `Exact`."""
+        if isinstance(self.matrices(x, y, mu), Matrices):
+            parts = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
+            level = Level(self.layout.equal, *parts, lambda y: y, solved=self.solved)
+            at, weights = y, np.ones_like(mu)
+            for t in CENTRAL_PATH_ENDS:
+                try:
+                    found = centre(level, at, weights, t)
+                except RuntimeError:  # a singular system
+                    found = None
+                if found is None:
+                    break
+                at, weights = found.y, found.mu
+                yield Branches.one(self.layout, at, weights, found.slopes, SOLVED)
+        yield from self._by_loop(x, y, mu)
+
+    def _by_loop(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
+        """The loop of `Exact`, a few steps at a time so that the clock is looked at: where it is close, and its end."""
+        state, shown = self.programs.run(self.units, "begin from afar", traced.begin, y, mu), False
+        tol = np.asarray(0.1 * self.solved)
+        while int(state.status) == RUNNING:
+            if self._stop():
+                raise OutOfTime
+            until = np.asarray(int(state.steps) + STEPS_AT_ONCE, np.int32)
+            state = self._call("steps from afar", traced.advance, x, y, state, tol, until)
+            if not shown and float(state.residual) <= CLOSE:
+                shown = True
+                yield self._reached(x, state, SOLVED)
+        yield self._reached(x, state, int(state.status))
+
+    def _reached(self, x: np.ndarray, state: State, status: int) -> Branches:
+        y, mu = np.asarray(state.v), np.asarray(state.mu)
+        return Branches.one(self.layout, y, mu, self.slopes(x, y, mu), status)
+
+    def least_curvature(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, free: np.ndarray) -> float:
+        at = x, y, mu, free
+        return float(self.programs.run(self.units, "least curvature", traced.least_curvature, *at, quick=False))
+
+    def sizes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.programs.run(self.units, "sizes", traced.sizes, x, y)

@@ -1,21 +1,58 @@
-"""Convexity of the lower level in words: what sampled segments in Y say, as findings of `check` and notes elsewhere.
+"""Findings of `check`, and convexity of the lower level in words: what sampled segments in Y say.
 
 The sampling itself is `hierax._math.convexity`. Not here: constraint qualifications (`qualification.py`).
 """
+
+import dataclasses
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._base.text import entries, shown
-from hierax._engine.findings import Finding
-from hierax._engine.float64_problem import Data, Float64Problem
+from hierax._base.text import entries, shown, text_table
+from hierax._engine.float64_problem import ROUNDING, Data, Float64Problem
 from hierax._math.convexity import SegmentPlan, Segments, along_segments, lower_curvatures, plan_segments
 from hierax._problem.problem import Problem
 
 SEGMENTS = 32  # random segments around y on which the convexity of a lower level is sampled
-ROUNDING = 1e-9  # excess over a chord, relative to the values, that counts as rounding
 FLAT = 1e-8  # eigenvalues and singular values below this part of the largest count as zero
+
+
+class Finding(NamedTuple):
+    """One assumption: whether it holds (None: not looked at, and why), and where it fails."""
+
+    name: str
+    holds: bool | None
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What `check` found, one finding per assumption; `print` gives a table."""
+
+    all: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed."""
+        return not self.failures
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The assumptions that fail."""
+        return [finding for finding in self.all if finding.holds is False]
+
+    def __getitem__(self, name: str) -> Finding:
+        """The finding of that name."""
+        for finding in self.all:
+            if finding.name == name:
+                return finding
+        raise KeyError(f"no finding {name!r}; there are {', '.join(finding.name for finding in self.all)}")
+
+    def __str__(self) -> str:
+        words = {True: "holds", False: "FAILS", None: "-"}
+        return text_table("Assumptions", [(f.name, words[f.holds], f.text) for f in self.all])
 
 
 def segments_around(

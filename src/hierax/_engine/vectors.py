@@ -1,38 +1,58 @@
-"""A problem as the host sees it: NumPy vectors in, values and derivatives out, everything in units (`units.py`).
+r"""A problem as the host sees it: NumPy vectors in units (`traced.py`), its lower level solved and differentiated.
 
 The unknowns are x, y and mu, the multipliers of the lower level's rows in the order of `hierax._math.lower_level`, all
-divided by their units, so that tolerances may be absolute.
+divided by their units, so that tolerances may be absolute. With K the KKT system of the lower level on its active rows
+and U a function of (x, y), K (a, b) = (U_y, 0) gives
+
+    dU(x, y*(x))/dx = U_x - a'L_yx - b'r_x,
+
+one system per function whatever the number of x, and no second derivative in x.
 """
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
-from hierax._engine.branches import FEASIBLE, Branches
+from hierax._engine import traced
 from hierax._engine.float64_problem import HostProgram
-from hierax._engine.follower import SOLVED_BY_PRODUCTS, Follower, FromLarge, FromPrograms, FromTable, Functions
-from hierax._engine.programs import Layout, Limits, Programs, Values, raveled
-from hierax._engine.scanning import lowest_on_lines, scan_points
+from hierax._engine.programs import (
+    FEASIBLE,
+    Branches,
+    FromTable,
+    Functions,
+    LargeFunctions,
+    Layout,
+    Limits,
+    Programs,
+    Values,
+    raveled,
+)
 from hierax._engine.segments import not_convex
-from hierax._engine.units import Units
-from hierax._lower.active_set import Found
-from hierax._lower.linear import Matrices, Stop
+from hierax._engine.traced import Units
+from hierax._lower.active_set import Found, Level, Tracker
+from hierax._lower.centred import Centre, System, centre
+from hierax._lower.linear import KKTSystem, Matrices, Stop, gradients, stiffness
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
-from hierax._problem import sets
 
 BENT = 1e-7  # curvature down, in units, beyond rounding
-OTHER_LOOKS = 6  # points of Y at which a small lower level is looked at for convexity, at other x than the given one
-MANY_LOOKS = 300  # entries of y and rows up to which a lower level is looked at from everywhere ...
-MANY_LOOKS_NUMBERS = 2_000_000  # ... and numbers that its functions go through: a look takes about 0.02 s there
-LARGE_LOOKS = 3  # points at which a larger lower level is looked at for convexity
-STRUCTURE_LOOKS = 3  # points at which Jacobians are looked at for entries that are always zero
-MODERATE, FEWER_STARTS = 100, 8  # larger lower levels are solved once, or from this many starts if not convex
-ROW_UNIT_ASIDE = (0.0, 0.7, -1.3)  # lengths beside a point at which rows are compared in both units
+STIFF = 1e6  # in units: where y answers to a push by more than this, it is not unique
+FEW = 3  # looks where one is costly, starts where one should do, valleys of a line, and lines that need no scan
+MODERATE, FEWER_STARTS = 300, 8  # larger lower levels are solved once, or from this many starts if not convex
+SCAN_LOOKS = 200  # points of all grids of a scan: 10 to 20 ms
+FEWEST, MOST = 15, 41  # points of a line: with fewer a scan sees no valleys, more are not needed
+
+
+class Point(NamedTuple):
+    """A point in units: x, y and the multipliers of the lower level's rows."""
+
+    x: np.ndarray
+    y: np.ndarray
+    mu: np.ndarray
 
 
 class Structure(NamedTuple):
@@ -49,52 +69,247 @@ class Structure(NamedTuple):
     above: np.ndarray
 
 
-class Table:
-    """All functions and their Jacobians, in units: what the small route asks for thousands of times.
+# -- y*(x) followed ---------------------------------------------------------------------------------------------------
 
-    One line per function, in the order of `Layout`: its value, then its derivatives in (x, y). x, y and the multipliers
-    come in one vector, and units stay on the device, because every array that is handed over takes as long as a small
-    problem's functions.
+
+class Total(NamedTuple):
+    """Functions of the upper level at (x, y*(x)), and their derivatives in x through y*.
+
+    Attributes:
+        upper: F.
+        slope: its gradient.
+        above: the upper constraints, then the faces of X.
+        above_slopes: their Jacobian.
+        equal: the equalities of X.
+        equal_slopes: their Jacobian.
     """
 
-    def __init__(self, programs: Programs, units: Units) -> None:
-        self._programs, self._entries = programs, programs.layout.nx + programs.layout.ny
-        self.raw = programs.table.given(programs.trees, units)  # wherever it is asked for
-        free = np.full(programs.layout.rows, np.inf)
-        self._units = np.concatenate([raveled(units.x), raveled(units.y)])
-        x, y = programs.x_limits, programs.y_limits
-        self._low = np.concatenate([np.concatenate([x.low, y.low]) / self._units, -free])
-        self._high = np.concatenate([np.concatenate([x.high, y.high]) / self._units, free])
+    upper: float
+    slope: np.ndarray
+    above: np.ndarray
+    above_slopes: np.ndarray
+    equal: np.ndarray
+    equal_slopes: np.ndarray
 
-    def __call__(self, point: np.ndarray) -> np.ndarray:
-        """The lines at x, y and mu, one after another.
+    @property
+    def finite(self) -> bool:
+        """Whether all derivatives are known."""
+        return all(bool(np.isfinite(part).all()) for part in (self.slope, self.above_slopes, self.equal_slopes))
+
+
+def through(functions: Functions, point: Point, system: KKTSystem | System) -> tuple[Total, np.ndarray]:
+    """The upper level at a solution of the lower one, and the adjoints of its functions.
+
+    Not a number where a system is not solved.
+    """
+    x, y, mu = point
+    values, in_y = functions.upper(x, y)
+    pushed = np.flatnonzero(in_y.any(axis=1))
+    adjoints = np.zeros((len(in_y), y.size + mu.size))
+    if pushed.size:
+        adjoints[pushed] = np.concatenate(system.solve(in_y[pushed].T.copy(), np.zeros((mu.size, pushed.size)))).T
+    slopes = functions.pulled(x, y, mu, np.eye(len(in_y)), adjoints)
+    end = 1 + functions.layout.above
+    total = Total(float(values[0]), slopes[0], values[1:end], slopes[1:end], values[end:], slopes[end:])
+    return total, adjoints
+
+
+class Follower:
+    """Follows the solution of a lower level that looks convex."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        landed: Callable[[np.ndarray], np.ndarray],
+        from_afar: Callable[[np.ndarray, np.ndarray, np.ndarray], Iterator[Branches]],
+    ) -> None:
+        """`landed`: the nearest point of Y; `from_afar`: the lower level from anywhere, the last one is the end."""
+        self.functions, self.layout, self._landed, self._from_afar = functions, functions.layout, landed, from_afar
+        self._tracker = Tracker()
+
+    def forget(self) -> None:
+        """Drop what earlier solves leave to later ones."""
+        self._tracker = Tracker()
+
+    def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
+        """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._tracker.solve(self._level(x), y, mu)
+
+    def solve_from_anywhere(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
+        """The same, where need be by way of solvers that arrive more often."""
+        found = self.solve(x, y, mu)
+        for there in () if found is not None else self._from_afar(x, y, mu):
+            found = self.solve(x, there.y[0], there.mu[0]) if there.status[0] == SOLVED else None
+            if found is not None:
+                break
+        return found
+
+    def held(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
+        """y and mu at x with the given rows active, whatever their signs; None where the steps do not arrive."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._tracker.held(self._level(x), y, mu, active)
+
+    def centred(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | None:
+        """The point of the lower level's central path at x and t, from near y and mu; None where it is not reached."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            return centre(self._level(x), y, mu, t)
+
+    def _level(self, x: np.ndarray) -> Level:
+        return Level(
+            self.layout.equal,
+            functools.partial(self.functions.slopes, x),
+            functools.partial(self.functions.matrices, x),
+            self._landed,
+            by_last_system=not isinstance(self.functions, FromTable),
+            solved=self.functions.solved,
+        )
+
+    def unique(self, found: Found) -> bool:
+        """Whether y* is the only solution nearby: it answers to a push in a bounded way."""
+        return stiffness(found.system) <= STIFF
+
+    def determined(self, x: np.ndarray, found: Found) -> bool:
+        """Whether the upper level sees only what is unique of y*, as total flows where the flows are not."""
+        _, in_y = self.functions.upper(x, found.y)
+        answers, _ = found.system.solve(in_y.T.copy(), np.zeros((found.mu.size, len(in_y))))
+        return bool(np.max(np.abs(answers), initial=0.0) <= STIFF * max(1.0, np.max(np.abs(in_y), initial=0.0)))
+
+    def total(self, x: np.ndarray, found: Found | Centre) -> Total:
+        """The upper level at x and y*(x), or at a point of the central path; NaN where a system is not solved."""
+        return through(self.functions, Point(x, found.y, found.mu), found.system)[0]
+
+    def sides(self, x: np.ndarray, found: Found, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By how much each of some rows keeps to its side, with derivatives in x: mu of active rows, -r of others."""
+        active, ny = found.system.active[which], found.y.size
+        values = np.where(active, found.mu[which], -found.slopes.rows[which])
+        of_y, of_rows = np.zeros((ny, which.size)), np.zeros((found.mu.size, which.size))
+        of_y[:, ~active] = -gradients(found.system.matrices, which[~active]).T
+        of_rows[which[active], np.flatnonzero(active)] = 1.0
+        adjoints = np.concatenate(found.system.solve(of_y, of_rows)).T
+        adjoints[np.flatnonzero(~active), ny + which[~active]] += 1.0
+        count = 1 + self.layout.above + self.layout.above_equal  # adjoints that a program takes
+        slopes = np.zeros((which.size, x.size))
+        for first in range(0, which.size, count):
+            part = adjoints[first : first + count]
+            filled = np.concatenate([part, np.zeros((count - len(part), part.shape[1]))])
+            pulled = self.functions.pulled(x, found.y, found.mu, np.zeros((count, count)), filled)
+            slopes[first : first + count] = pulled[: len(part)]
+        return values, slopes
+
+
+# -- values and derivatives -------------------------------------------------------------------------------------------
+
+
+class InUnits:
+    """The problem in units: values and derivatives, and points that cover its sets."""
+
+    def __init__(self, programs: Programs, units: Units, y: np.ndarray, stop: Stop) -> None:
+        self.programs, self.units, self.layout, self._stop = programs, units, programs.layout, stop
+        self.x_unit, self.y_unit = raveled(units.x), raveled(units.y)
+        self.upper_unit, self.lower_unit = float(units.upper.unit), float(units.lower.unit)
+        self.x_limits = Limits(*(bound / self.x_unit for bound in programs.x_limits))
+        self.y_limits = Limits(*(bound / self.y_unit for bound in programs.y_limits))
+        self._centre = raveled(programs.setting.x) / self.x_unit, y / self.y_unit
+
+    @functools.cached_property
+    def functions(self) -> Functions:
+        """The problem inside of X and Y."""
+        return self.programs.functions(self.units, self._stop)
+
+    @functools.cached_property
+    def _table(self) -> FromTable:
+        return self.functions if isinstance(self.functions, FromTable) else FromTable(self.programs, self.units)
+
+    def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest points of X and Y."""
+        x, y = self.programs.landed(x * self.x_unit, y * self.y_unit)
+        return x / self.x_unit, y / self.y_unit
+
+    def cover_x(self, x: np.ndarray, cube: Cube) -> np.ndarray:
+        """Points that cover X, x first."""
+        points = scattered(x, *self.x_limits, cube, np)
+        return np.array([self.landed(one, self._centre[1])[0] for one in points])
+
+    def cover_y(self, y: np.ndarray, cube: Cube) -> np.ndarray:
+        """Points that cover Y, y first."""
+        points = scattered(y, *self.y_limits, cube, np)
+        return np.array([self.landed(self._centre[0], one)[1] for one in points])
+
+    def table(self, point: np.ndarray) -> np.ndarray:
+        """One line per function, its value and its derivatives in (x, y), at x, y and mu one after another.
 
         Outside of X and Y those of the nearest point, continued along straight lines.
         """
-        inside = np.minimum(np.maximum(point, self._low), self._high)
-        if not self._programs.entrywise:
-            n, nx = self._entries, self._programs.layout.nx
-            x, y = np.split(inside[:n] * self._units, [nx])
-            inside[:n] = np.concatenate(self._programs.landed(x, y)) / self._units
-        lines = self.raw(inside)
-        away = (point - inside)[: self._entries]
+        x, y, mu = np.split(point, [self.layout.nx, self.layout.nx + self.layout.ny])
+        if self.programs.entrywise:
+            at = np.clip(x, *self.x_limits), np.clip(y, *self.y_limits)
+        else:
+            at = self.landed(x, y)
+        inside = np.concatenate([*at, mu])
+        lines, away = self._table.lines(inside), (point - inside)[: x.size + y.size]
         if away.any():
             lines = lines.copy()
             with np.errstate(invalid="ignore"):  # slopes may be infinite
                 lines[:, 0] += lines[:, 1:] @ away
         return lines
 
+    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+        """Values and Jacobians; outside of X and Y those of the nearest point, continued along straight lines."""
+        lines = self.table(np.concatenate([x, y, mu]))
+        return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
 
-class Point(NamedTuple):
-    """A point in units: x, y and the multipliers of the lower level's rows."""
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+        """Values alone; outside of X and Y like `at` where that is quick, else those of the nearest point."""
+        if self.programs.by_table:
+            return self.at(x, y, mu)[0]
+        return self.functions.values(*self.landed(x, y), mu)
 
-    x: np.ndarray
-    y: np.ndarray
-    mu: np.ndarray
+    def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Derivatives in (x, y) of F, of the upper constraints and faces of X, and of the equalities of X."""
+        _, in_y = self.functions.upper(x, y)
+        none, rows = np.zeros((len(in_y), y.size + self.layout.rows)), np.zeros(self.layout.rows)
+        slopes = np.concatenate([self.functions.pulled(x, y, rows, np.eye(len(in_y)), none), in_y], axis=1)
+        return slopes[0], slopes[1 : 1 + self.layout.above], slopes[1 + self.layout.above :]
+
+    def lower_slope(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The gradient of G in (x, y), at the nearest point of X and Y."""
+        there = self.functions.slopes(*self.landed(x, y), np.zeros(self.layout.rows))
+        return np.concatenate([there.along_x, there.gradient])
+
+    def violation(self, x: np.ndarray, y: np.ndarray, values: Values[np.ndarray]) -> float:
+        """The largest violation of anything."""
+        rows = self.layout.beyond(values.rows), values.above, np.abs(values.above_equal)
+        sides = self.x_limits.low - x, x - self.x_limits.high, self.y_limits.low - y, y - self.y_limits.high
+        worst = max(float(np.max(part, initial=0.0)) for part in (*rows, *sides))
+        return worst if all(np.isfinite(part).all() for part in rows) else np.inf
+
+    def upper_violation(self, values: Values[np.ndarray]) -> float:
+        """The largest violation of an upper constraint."""
+        return float(np.max(values.above[: self.layout.own_above], initial=0.0))
+
+    def row_units(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The unit of every row of the lower level.
+
+        Those of faces of Y are seen at two points in both units; 1 where both are zero.
+        """
+        found, own, equal = np.ones(self.layout.rows), ~self.layout.face, self.layout.equal
+        for aside in (1.0, -1.0):
+            at = self.landed(x, y + aside)
+            ours = self.values(*at, np.zeros(found.size)).rows
+            theirs = self.programs.raw_values(at[0] * self.x_unit, at[1] * self.y_unit).rows
+            seen = np.isfinite(ours) & np.isfinite(theirs) & (ours != 0)
+            found[seen] = theirs[seen] / ours[seen]
+        found[own & ~equal] = raveled(self.units.rows.constraints)
+        found[own & equal] = raveled(self.units.rows.equalities)
+        return found
 
 
-class VectorProblem:
-    """The problem in units, with points that cover Y for its lower level."""
+# -- the lower level solved -------------------------------------------------------------------------------------------
+
+
+class VectorProblem(InUnits):
+    """The problem in units with its lower level solved, from points that cover Y."""
 
     def __init__(
         self,
@@ -109,56 +324,15 @@ class VectorProblem:
 
         Both in the user's units; None: the setting's x alone. Where `stop` says so, long solves raise `OutOfTime`.
         """
-        self.programs, self.units, self.layout = programs, units, programs.layout
-        self.x_unit, self.y_unit = raveled(units.x), raveled(units.y)
-        self.x_limits = Limits(*(bound / self.x_unit for bound in programs.x_limits))
-        self.y_limits = Limits(*(bound / self.y_unit for bound in programs.y_limits))
-        self._centre, self._seed, self._stop = y / self.y_unit, seed, stop
-        xs = raveled(programs.setting.x)[None] if xs is None else xs
-        self._looked_at = xs / self.x_unit
-        self._branches: HostProgram | None = None  # compiled when it is needed
-        self._convex_program: bool | None = None  # which one it is
-
-    @functools.cached_property
-    def table(self) -> Table:
-        """All functions and their Jacobians."""
-        return Table(self.programs, self.units)
+        super().__init__(programs, units, y, stop)
+        self._seed = seed
+        self._looked_at = self._centre[0][None] if xs is None else xs / self.x_unit
+        self._solvers: dict[bool, HostProgram] = {}  # by whether the lower level is convex
 
     @functools.cached_property
     def lower_starts(self) -> np.ndarray:
         """Points that cover Y."""
-        return self.cover_y(self._centre, unit_cube(self.layout.ny, LOWER_STARTS - 1, self._seed))
-
-    def forget(self) -> None:
-        """Drop what solves of the lower level leave to the next ones: these depend on their arguments alone."""
-        if "_follower" in self.__dict__:
-            self._follower.forget()
-
-    def remembered(self) -> tuple[str | None, bool | None]:
-        """What was learnt of the lower level: why it is not convex, and which program solves it (None: none yet)."""
-        return self.bent, self._convex_program
-
-    def remember(self, bent: str | None, convex_program: bool | None) -> None:
-        """Take over what another run has `remembered`."""
-        self.bent = bent
-        if convex_program is not None and convex_program != self._convex_program:
-            self._choose_program(convex_program)
-
-    def _choose_program(self, convex: bool) -> HostProgram:
-        """The program that solves the lower level from now on."""
-        self._convex_program = convex
-        self._branches = self.programs.branches(convex).given(self.programs.trees, self.units)
-        return self._branches
-
-    @property
-    def upper_unit(self) -> float:
-        """The unit of F."""
-        return float(self.units.upper.unit)
-
-    @property
-    def lower_unit(self) -> float:
-        """The unit of f."""
-        return float(self.units.lower.unit)
+        return self.cover_y(self._centre[1], unit_cube(self.layout.ny, LOWER_STARTS - 1, self._seed))
 
     @functools.cached_property
     def bent(self) -> str | None:
@@ -169,50 +343,43 @@ class VectorProblem:
             setting = self.programs.setting
             return not_convex(setting, setting.y, self._seed)
         first, *others = self._looked_at
-        few = OTHER_LOOKS if self.programs.lanes > 1 else 1
-        many = self.layout.ny + self.layout.rows <= MANY_LOOKS and self.programs.numbers <= MANY_LOOKS_NUMBERS
-        looks = self.lower_starts[: LOWER_STARTS if many else LARGE_LOOKS]
+        small = self.programs.lanes > 1
+        looks = self.lower_starts if self._moderate else self.lower_starts[:FEW]
         found = bent_below(self, first, looks)
-        for x in others if self.programs.lanes > 1 else others[:LARGE_LOOKS]:
-            found = found or bent_below(self, x, looks[:few])
+        for x in others if small else others[:FEW]:
+            found = found or bent_below(self, x, looks[: 2 * FEW if small else 1])
         return found
 
-    def cover_x(self, x: np.ndarray, cube: Cube) -> np.ndarray:
-        """Points that cover X, x first."""
-        points = scattered(x, *self.x_limits, cube, np)
-        return np.array([self.landed(one, self._centre)[0] for one in points])
-
-    def cover_y(self, y: np.ndarray, cube: Cube) -> np.ndarray:
-        """Points that cover Y, y first."""
-        points = scattered(y, *self.y_limits, cube, np)
-        anywhere = raveled(self.programs.trees.x) / self.x_unit
-        return np.array([self.landed(anywhere, one)[1] for one in points])
+    @property
+    def _moderate(self) -> bool:
+        return self.layout.ny + self.layout.rows <= MODERATE
 
     @property
     def starts_below(self) -> int:
         """From how many points the lower level is solved: few are enough for a large one that looks convex."""
-        if self.programs.large:
-            return 1 if self.bent is None else FEWER_STARTS
-        moderate = self.layout.ny + self.layout.rows <= MODERATE
-        if self.programs.lanes > 1 or (moderate and self.bent is not None):
+        if not self.programs.large and (self.programs.lanes > 1 or (self._moderate and self.bent is not None)):
             return LOWER_STARTS
-        return FEWER_STARTS if self.bent is not None else 3 if moderate else 1
+        if self.bent is not None:
+            return FEWER_STARTS
+        return FEW if self._moderate and not self.programs.large else 1
 
-    def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The nearest points of X and Y."""
-        x, y = self.programs.landed(x * self.x_unit, y * self.y_unit)
-        return x / self.x_unit, y / self.y_unit
+    @functools.cached_property
+    def _follower(self) -> Follower:
+        def landed(y: np.ndarray) -> np.ndarray:
+            if self.programs.entrywise:
+                return np.clip(y, *self.y_limits)
+            return self.landed(self._centre[0], y)[1]
 
-    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
-        """Values and Jacobians; outside of X and Y those of the nearest point, continued along straight lines."""
-        lines = self.table(np.concatenate([x, y, mu]))
-        return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
+        return Follower(self.functions, landed, self._from_afar)
 
-    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
-        """Values alone, at the nearest point of X and Y."""
-        if self.programs.by_table:
-            return self.layout.cut(self.table(np.concatenate([x, y, mu]))[:, 0])
-        return self.programs.values_in(self.units, *self.landed(x, y), mu)
+    @property
+    def follower(self) -> Follower | None:
+        """Follows y*(x) as x moves; None where the lower level is not convex."""
+        return self._follower if self.bent is None else None
+
+    def forget(self) -> None:
+        """Drop what solves of the lower level leave to the next ones: these depend on their arguments alone."""
+        self._follower.forget()
 
     def branches(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None) -> Branches:
         """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all.
@@ -225,74 +392,13 @@ class VectorProblem:
         if follower is not None:
             found = follower.solve(x, y, multipliers)
             if found is not None and follower.unique(found) and self._convex_at(found):
-                return self._branch(found)
+                return Branches.one(self.layout, found.y, found.mu, found.slopes, SOLVED)
         scanned = [] if mu is not None else self._scanned(x, y)
         several = [] if self.starts_below == 1 else [*scanned, self.lower_starts]
         points = np.concatenate([y[None], *several])[: self.starts_below]
         every = np.zeros((len(points), self.layout.rows))
         every[0] = multipliers
         return self.followed(x, points, every)
-
-    def _scanned(self, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        """Another point to solve a lower level from that is not convex: the best on lines through Y, from y on."""
-        if self.bent is None or not scan_points(self.layout.ny):
-            return []
-        none = np.zeros(self.layout.rows)
-        allowed = max(float(np.max(beyond(self.values(x, y, none), self.layout), initial=0.0)), FEASIBLE)
-
-        def value(there: np.ndarray) -> float:
-            values = self.values(x, there, none)
-            fine = np.max(beyond(values, self.layout), initial=0.0) <= allowed and np.isfinite(values.lower)
-            return float(values.lower) if fine else np.inf
-
-        ends = self.y_limits.low, self.y_limits.high
-        cover = np.min(self.lower_starts, axis=0), np.max(self.lower_starts, axis=0)
-        low, high = (np.where(np.isfinite(end), end, reach) for end, reach in zip(ends, cover, strict=True))
-        found = lowest_on_lines(value, y, low, high)
-        return [] if np.array_equal(found, y) else [found[None]]
-
-    @property
-    def follower(self) -> Follower | None:
-        """Follows y*(x) as x moves; None where the lower level is not convex."""
-        return self._follower if self.bent is None else None
-
-    @property
-    def functions(self) -> Functions:
-        """The problem as the follower asks for it."""
-        return self._follower.functions
-
-    def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Derivatives in (x, y) of F, of the upper constraints and faces of X, and of the equalities of X."""
-        return self._follower.upper_slopes(x, y)
-
-    def lower_slope(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The gradient of G in (x, y), at the nearest point of X and Y."""
-        there = self.functions.slopes(*self.landed(x, y), np.zeros(self.layout.rows))
-        return np.concatenate([there.along_x, there.gradient])
-
-    @functools.cached_property
-    def _follower(self) -> Follower:
-        functions: Functions
-        if self.programs.hand is not None:
-            return Follower(self.programs.hand.in_units(self.layout, self.units), self.layout, self._landed_y, False)
-        if self.programs.by_table:
-            functions = FromTable(self.layout, self.table.raw, self._from_afar)
-        elif self.programs.large:
-            functions = FromLarge(self.programs, self.units, self._stop)
-        else:
-            functions = FromPrograms(self.programs, self.units, self._from_afar)
-        solved = SOLVED_BY_PRODUCTS if self.programs.large else None
-        return Follower(functions, self.layout, self._landed_y, self.programs.by_table, solved)
-
-    def _from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
-        """The lower level from one point, by the compiled program."""
-        yield self.solved(x, y[None], mu[None])
-
-    def _landed_y(self, y: np.ndarray) -> np.ndarray:
-        """The nearest point of Y."""
-        if self.programs.entrywise:
-            return np.minimum(np.maximum(y, self.y_limits.low), self.y_limits.high)
-        return self.landed(raveled(self.programs.trees.x) / self.x_unit, y)[1]
 
     def _convex_at(self, found: Found) -> bool:
         """Whether L is convex in y at a solution; where it is not, the lower level never counts as convex again."""
@@ -304,88 +410,91 @@ class VectorProblem:
                 self.bent = f"not convex: the lower level has a negative curvature ({curvature:.2g} in units)"
         return self.bent is None
 
+    def _scanned(self, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+        """Another point to solve a lower level from that is not convex: the best on lines through Y, from y on."""
+        if self.bent is None or not scan_points(self.layout.ny):
+            return []
+        none, beyond = np.zeros(self.layout.rows), self.layout.beyond
+        allowed = max(float(np.max(beyond(self.values(x, y, none).rows), initial=0.0)), FEASIBLE)
+
+        def value(there: np.ndarray) -> float:
+            values = self.values(x, there, none)
+            fine = np.max(beyond(values.rows), initial=0.0) <= allowed and np.isfinite(values.lower)
+            return float(values.lower) if fine else np.inf
+
+        cover = np.min(self.lower_starts, axis=0), np.max(self.lower_starts, axis=0)
+        low, high = (np.where(np.isfinite(end), end, far) for end, far in zip(self.y_limits, cover, strict=True))
+        found = lowest_on_lines(value, y, low, high)
+        return [] if np.array_equal(found, y) else [found[None]]
+
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
-        """The lower level at x from each of the points and multipliers."""
-        if self.follower is not None and (self.programs.lanes == 1 or len(points) == 1):
-            return Branches.joined([self._followed(self.follower, x, *start) for start in zip(points, mu, strict=True)])
-        return self.solved(x, points, mu)
+        """The lower level at x from each of the points and multipliers: by the follower, or else by what arrives."""
+        follower = self.follower
+        if follower is None or not (self.programs.lanes == 1 or len(points) == 1):
+            return self.solved(x, points, mu)
+        solve = follower.solve_from_anywhere if self.programs.large else follower.solve
+        every = []
+        for start in zip(points, mu, strict=True):
+            found = solve(x, *start)
+            if found is None:
+                every.append(self.solved(x, *(part[None] for part in start)))
+            else:
+                every.append(Branches.one(self.layout, found.y, found.mu, found.slopes, SOLVED))
+        return Branches.joined(every)
 
-    def _followed(self, follower: Follower, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Branches:
-        """From one point: by a few steps of the follower, or else by the program that always arrives."""
-        found = follower.solve_from_anywhere(x, y, mu) if self.programs.large else follower.solve(x, y, mu)
-        return self.solved(x, y[None], mu[None]) if found is None else self._branch(found)
-
-    def _branch(self, found: Found) -> Branches:
-        """A solution as the only branch."""
-        rows = found.slopes.rows
-        beyond = np.where(self.layout.equal, rows, np.maximum(rows, 0.0))
-        numbers = found.slopes.value + found.mu @ beyond, np.max(np.abs(beyond), initial=0.0), SOLVED
-        value, violation, status = (np.array([number]) for number in numbers)
-        return Branches(found.y[None], found.mu[None], value, violation, status, found.slopes.along_x[None])
+    def _from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
+        if isinstance(self.functions, LargeFunctions):
+            yield from self.functions.from_afar(x, y, mu)
+        else:
+            yield self.solved(x, y[None], mu[None])
 
     def solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
-        """The lower level at x from each of the points and multipliers, by the compiled program."""
+        """The lower level at x from each of the points and multipliers, by the compiled program.
+
+        One that is quicker for large and convex levels solves one start after another.
+        """
         if self.programs.large:
-            ends = [list(self._follower.functions.from_afar(x, *one))[-1] for one in zip(points, mu, strict=True)]
-            return Branches.joined(ends)
-        program = self._branches or self._choose_program(self.bent is None)
+            return Branches.joined([list(self._from_afar(x, *one))[-1] for one in zip(points, mu, strict=True)])
         lanes, found = self.programs.lanes, []
+        convex = self.bent is None and lanes == 1
         for first in range(0, len(points), lanes):
             turns = first + np.arange(lanes) % min(lanes, len(points) - first)
-            lines = program(x, points[turns], mu[turns])
-            found.append(lines[: len(points) - first])
-        lines = np.concatenate(found)
+            args = x, points[turns], mu[turns]
+            if convex not in self._solvers:
+                name, starts = ("branches of a convex level", 1) if convex else ("branches", LOWER_STARTS)
+                program = functools.partial(traced.branches, starts)
+                self._solvers[convex] = self.programs.ready(self.units, name, program, *args)
+            found.append(self._solvers[convex](*args)[: len(points) - first])
         ny, end = self.layout.ny, self.layout.ny + self.layout.rows
-        value, violation, status = lines[:, end : end + 3].T
-        return Branches(lines[:, :ny], lines[:, ny:end], value, violation, status.astype(int), lines[:, end + 3 :])
-
-    def violation(self, x: np.ndarray, y: np.ndarray, values: Values[np.ndarray]) -> float:
-        """The largest violation of anything."""
-        rows = np.where(self.layout.equal, np.abs(values.rows), values.rows)
-        outside = [side for v, limits in ((x, self.x_limits), (y, self.y_limits)) for side in _outside(v, limits)]
-        parts = (rows, values.above, np.abs(values.above_equal), *outside)
-        worst = max(float(np.max(part, initial=0.0)) for part in parts)
-        return worst if all(np.isfinite(part).all() for part in parts[:3]) else np.inf
-
-    def upper_violation(self, values: Values[np.ndarray]) -> float:
-        """The largest violation of an upper constraint."""
-        return float(np.max(values.above[: self.layout.own_above], initial=0.0))
-
-    def row_units(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The unit of every row of the lower level, as its values in both units tell; 1 where they are always zero."""
-        none, found, largest = np.zeros(self.layout.rows), np.ones(self.layout.rows), np.zeros(self.layout.rows)
-        for aside in ROW_UNIT_ASIDE:
-            at = self.landed(x + aside, y - 0.6 * aside)
-            ours, theirs = (
-                self.values(*at, none).rows,
-                self.programs.raw_values(at[0] * self.x_unit, at[1] * self.y_unit).rows,
-            )
-            clearer = np.isfinite(ours) & np.isfinite(theirs) & (np.abs(ours) > largest)
-            found, largest = (
-                np.where(clearer, theirs / np.where(clearer, ours, 1.0), found),
-                np.where(clearer, np.abs(ours), largest),
-            )
-        return found
+        y, mu, numbers, slope = np.split(np.concatenate(found), [ny, end, end + 3], axis=1)
+        value, violation, status = numbers.T
+        return Branches(y, mu, value, violation, status.astype(int), slope)
 
     def structure(self, xs: np.ndarray) -> Structure:
         """Which rows are mere bounds, and which are none at all, as far as Jacobians at a few points show."""
+        layout, above = self.layout, np.arange(self.layout.above)
         if self.programs.large:
-            problem, rows = self.programs.setting.bound.problem, np.ones(self.layout.rows, bool)
-            above = np.arange(self.layout.above) < self.layout.own_above
-            return Structure(rows, rows, above | (not sets.all_entrywise(problem.x_set)))
-        layout, no_multipliers = self.layout, np.zeros(self.layout.rows)
-        last = np.arange(-STRUCTURE_LOOKS, 0)
-        ys = self.lower_starts[last % len(self.lower_starts)]
-        slopes = [self.at(x, y, no_multipliers)[1] for x, y in zip(xs[last % len(xs)], ys, strict=True)]
-        single = np.all([np.count_nonzero(slope.rows, axis=1) == 1 for slope in slopes], axis=0)
-        nothing = np.all([~slope.rows.any(axis=1) for slope in slopes], axis=0)
-        bounds_above = np.all([np.count_nonzero(slope.above, axis=1) <= 1 for slope in slopes], axis=0)
-        live = ~(layout.face & nothing)
+            rows = np.ones(layout.rows, bool)
+            return Structure(rows, rows, above >= 0)
+        last = np.arange(-FEW, 0)
+        points = zip(xs[last % len(xs)], self.lower_starts[last], strict=True)
+        slopes = [self.at(x, y, np.zeros(layout.rows))[1] for x, y in points]
+        of_rows = np.max([np.count_nonzero(slope.rows, axis=1) for slope in slopes], axis=0)
+        of_above = np.max([np.count_nonzero(slope.above, axis=1) for slope in slopes], axis=0)
+        live = ~layout.face | (of_rows > 0)
         return Structure(
             live=live,
-            curved=live & ~(layout.face & single & ~layout.equal),
-            above=~(bounds_above & (np.arange(layout.above) >= layout.own_above)),
+            curved=live & ~(layout.face & (of_rows == 1) & ~layout.equal),
+            above=(of_above > 1) | (above < layout.own_above),
         )
+
+    def remembered(self) -> tuple[str | None, bool | None]:
+        """What was learnt of the lower level."""
+        return self.bent, None
+
+    def remember(self, bent: str | None, _: bool | None) -> None:
+        """Take over what another run has `remembered`."""
+        self.bent = bent
 
 
 def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str | None:
@@ -412,7 +521,7 @@ def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str 
 
 def beyond(values: Values[np.ndarray], layout: Layout) -> np.ndarray:
     """By how much every row of the lower level is violated."""
-    return np.where(layout.equal, np.abs(values.rows), np.maximum(values.rows, 0.0))
+    return layout.beyond(values.rows)
 
 
 def kkt_residual(values: Values[np.ndarray], mu: np.ndarray, layout: Layout) -> float:
@@ -420,12 +529,63 @@ def kkt_residual(values: Values[np.ndarray], mu: np.ndarray, layout: Layout) -> 
     free = layout.equal
     parts = (
         np.abs(values.stationarity),
-        beyond(values, layout),
+        layout.beyond(values.rows),
         np.where(free, 0.0, np.abs(mu * values.rows)),
         np.where(free, 0.0, np.maximum(-mu, 0.0)),
     )
     return float(max(np.max(part, initial=0.0) for part in parts))
 
 
-def _outside(v: np.ndarray, limits: Limits) -> tuple[np.ndarray, np.ndarray]:
-    return limits.low - v, v - limits.high
+# -- scans ------------------------------------------------------------------------------------------------------------
+
+
+def scan_points(coordinates: int) -> int:
+    """How many points of each line a scan looks at; none where there are too few or too many lines."""
+    points = min(SCAN_LOOKS // max(coordinates, 1), MOST)
+    return points if points >= FEWEST and coordinates >= FEW else 0
+
+
+def lowest_on_lines(
+    value: Callable[[np.ndarray], float], point: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """The point after each entry in turn was set to the best of a grid between its two ends, where that is lower.
+
+    A local solver ends in the valley where it starts, and random starts hit the deepest of many valleys rarely: of
+    seven per coordinate, one start in 7^n. Where the valleys lie along the coordinates, n scans of a line find what
+    they miss.
+
+    Examples:
+        >>> def valleys(y):
+        ...     return float(np.sum(y**2 - np.cos(2 * np.pi * y)))
+        >>> lowest_on_lines(valleys, np.array([2.0, -1.0, 1.0]), np.full(3, -3.0), np.full(3, 3.0)).round(3)
+        array([0., 0., 0.])
+    """
+    points = scan_points(point.size)
+    best, least = point, value(point)
+    for i in range(point.size if points else 0):
+        line = np.linspace(low[i], high[i], points)
+        places = np.tile(best, (points + FEW, 1))
+        places[:points, i] = line
+        values = np.array([value(one) for one in places[:points]])
+        bottoms = _bottoms(line, values)
+        places[points : points + bottoms.size, i] = bottoms
+        found = np.append(values, [value(one) for one in places[points : points + bottoms.size]])
+        lowest = int(np.argmin(found))
+        if found[lowest] < least:
+            best, least = places[lowest], float(found[lowest])
+    return best
+
+
+def _bottoms(line: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Where parabolas through three neighbours have their lowest points, in the deepest valleys of a line.
+
+    A grid that is no finer than needed to see a narrow valley sees its walls, and not how deep it is.
+    """
+    left, middle, right = (values[k : len(values) - 2 + k] for k in range(3))
+    inside = np.flatnonzero(np.isfinite(left) & np.isfinite(middle) & np.isfinite(right))
+    left, middle, right = left[inside], middle[inside], right[inside]
+    bend = left + right - 2 * middle
+    valleys = np.flatnonzero((middle <= left) & (middle <= right) & (bend > 0))
+    deepest = valleys[np.argsort(middle[valleys], kind="stable")][:FEW]
+    shift = 0.5 * (left - right)[deepest] / bend[deepest]
+    return line[1 + inside[deepest]] + shift * (line[1] - line[0])

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hierax._base.text import numbers_of
-from hierax._engine.branches import Branches
-from hierax._engine.programs import raveled, unraveled
+from hierax._engine.programs import Branches, raveled, unraveled
 from hierax._engine.vectors import Point, beyond, kkt_residual
 from hierax._judge.inspection import Fields, Inspection
 from hierax._lower.base import AbstractLowerSolver

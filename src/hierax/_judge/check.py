@@ -15,9 +15,8 @@ from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import shown
 from hierax._compile.checked import finite_values, refused
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
-from hierax._engine.findings import Finding, Findings
 from hierax._engine.float64_problem import Data, Float64Problem, refuse
-from hierax._engine.segments import convexity, finite_around, segments_around, strong_convexity
+from hierax._engine.segments import Finding, Findings, convexity, finite_around, segments_around, strong_convexity
 from hierax._judge.qualification import at_the_solution, slater_point, solvable
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact

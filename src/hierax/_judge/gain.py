@@ -28,9 +28,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.imports import lazy
-from hierax._engine.by_hand import HandMadeInUnits
-from hierax._engine.follower import FromLarge
-from hierax._engine.linearised import STIFF, Linearised
+from hierax._engine.linearised import Linearised
+from hierax._engine.programs import LargeFunctions
+from hierax._engine.vectors import STIFF, through
 from hierax._lower.linear import Matrices, gradients
 
 scipy_optimize = lazy("scipy.optimize")
@@ -115,19 +115,10 @@ def adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[_Slopes, np.ndar
 
     None where the system is not solved, or its solution not unique.
     """
-    system, functions, (x, y, mu) = at.matrices.system(active), at.vectors.functions, at.point
-    _, in_y = functions.upper(x, y)
-    pushed = np.flatnonzero(in_y.any(axis=1))
-    adjoints = np.zeros((len(in_y), y.size + mu.size))
-    if pushed.size:
-        adjoints[pushed] = np.concatenate(system.solve(in_y[pushed].T.copy(), np.zeros((mu.size, pushed.size)))).T
-    slopes = functions.pulled(x, y, mu, np.eye(len(in_y)), adjoints)
-    if not np.isfinite(slopes).all():
+    total, adjoints = through(at.vectors.functions, at.point, at.matrices.system(active))
+    if not total.finite:
         return None
-    layout, above = at.vectors.layout, np.zeros((at.vectors.layout.above, x.size))
-    rows = layout.above if functions.with_faces else layout.own_above
-    above[:rows] = slopes[1 : 1 + rows]
-    return _Slopes(slopes[0], above, slopes[1 + rows :]), adjoints[0, y.size :]
+    return _Slopes(total.slope, total.above_slopes, total.equal_slopes), adjoints[0, at.point.y.size :]
 
 
 def _gain_of_large(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
@@ -152,7 +143,7 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
         return np.nan
     found, functions = adjoint_slopes(at, at.active | weak), at.vectors.functions
     loose = at.matrices.system(at.active & ~weak)
-    assert isinstance(functions, FromLarge | HandMadeInUnits)
+    assert isinstance(functions, LargeFunctions)
     least = SAFE * functions.least_curvature(*at.point, ~loose.bounded)
     _, moves = held.solve(-at.mixed[: at.point.y.size], -at.mixed[at.point.y.size :])
     if found is None or not least > FLAT or not np.isfinite(moves).all():

@@ -12,9 +12,8 @@ from jaxtyping import Array, Int, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.text import entries, numbers_of, shown
-from hierax._engine.findings import Finding
-from hierax._engine.float64_problem import WEAK, Data, Float64Problem
-from hierax._engine.segments import FLAT
+from hierax._engine.float64_problem import Data, Float64Problem
+from hierax._engine.segments import FLAT, Finding
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.hypergradient import System, fits, kkt_system
 from hierax._math.lower_level import MEANING, SOLVED, LowerSolution, row_names
@@ -23,6 +22,7 @@ from hierax._math.spectrum import constraint_scales
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
+WEAK = 1e-5  # rows whose slack and multiplier are both below this share of y's size are weakly active
 STRICT = 1e-6  # a largest row below minus this, in units of y, makes a Slater point
 ELSEWHERE = 3  # further points x at which a Slater point is looked for
 LISTED = 4  # rows named in one text

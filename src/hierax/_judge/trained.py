@@ -17,8 +17,8 @@ from hierax._base import trees
 from hierax._base.text import entries, numbers_of, shown
 from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
+from hierax._engine.lengths import lengths_of
 from hierax._engine.programs import raveled, unraveled
-from hierax._engine.units import lengths_of
 from hierax._judge.below import GapRange
 from hierax._judge.inspection import Fields
 from hierax._judge.point import violations
