@@ -1,6 +1,6 @@
 """Lower solves on the host, and gradients through them, against other solvers and differences.
 
-Unit tests of hierax._lower.active_set, hierax._lower.linear, hierax._engine.follower and hierax._engine.lengths.
+Unit tests of hierax._lower.active_set, hierax._lower.linear, hierax._engine.vectors and hierax._engine.lengths.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Linear solvers, y*(x) and gradients through it where matrices do not fit.
 
-Unit tests of hierax._lower.linear, hierax._engine.follower and hierax._engine.linearised.
+Unit tests of hierax._lower.linear, hierax._engine.vectors and hierax._engine.linearised.
 """
 
 import jax.numpy as jnp
