@@ -17,7 +17,7 @@ import hierax as hx
 from hierax._base.files import FolderLock, write_whole
 from hierax._base.text import versions
 from hierax._run import checkpoints as kept
-from hierax._run.checkpoints import Checkpoint, CheckpointFolder, read_checkpoint
+from hierax._run.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from hierax._run.outcome import Ending
 from hierax._run.packing import Packed, gathered, packed, placed, unpacked
 from hierax._run.processes import Processes
@@ -156,7 +156,7 @@ def test_a_kill_costs_no_more_than_it_may(tmp_path, monkeypatch):
     monkeypatch.setattr(kept.time, "monotonic", lambda: now[0])
     journal = kept.Journal(tmp_path, 10.0)
     journal.open({}, Processes())
-    monkeypatch.setattr(journal._folder, "write", lambda checkpoint: now.__setitem__(0, now[0] + 2.0))
+    monkeypatch.setattr(kept, "write_checkpoint", lambda path, checkpoint: now.__setitem__(0, now[0] + 2.0))
     in_time = kept.ON_TIME_SHARE * 10.0
     assert journal.left == in_time
     now[0] += 4.0
@@ -178,8 +178,8 @@ def test_chunks_of_steps_end_in_time_for_a_checkpoint(tmp_path, monkeypatch):
     """With little time left the host orders few steps, and writes where the next step might be late."""
     ordered, written = [], []
     left = iter([5.0, 5.0, 0.2, 0.001, 5.0])
-    monkeypatch.setattr(kept.Notes, "left", property(lambda self: next(left, 5.0)))
-    monkeypatch.setattr(kept.Notes, "write", lambda self: written.append(len(ordered)))
+    monkeypatch.setattr(kept.Journal, "left", property(lambda self: next(left, 5.0)))
+    monkeypatch.setattr(kept.Journal, "write", lambda self: written.append(len(ordered)))
     monkeypatch.setattr(Host, "_affordable", lambda self, per_step, seconds: ordered.append(seconds) or 1)
     monkeypatch.setattr(Host, "_order_chunks", lambda self: [self._decision(0.01) for _ in range(5)] and None)
     toy(checkpoint=tmp_path)
@@ -188,9 +188,8 @@ def test_chunks_of_steps_end_in_time_for_a_checkpoint(tmp_path, monkeypatch):
 
 
 def written(folder, records):
-    place = CheckpointFolder(folder)
-    place.write(Checkpoint({}, versions(), "", records))
-    place.close()
+    folder.mkdir()
+    write_checkpoint(folder, Checkpoint({}, versions(), "", records))
     return folder / "checkpoint-00000001"
 
 

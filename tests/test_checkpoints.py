@@ -500,7 +500,7 @@ def test_checkpoints_of_an_older_format_are_refused_in_a_sentence(tmp_path):
     cut_at(10, tmp_path)
     rewrite(checkpoints(tmp_path)[0], lambda content: content.update(format="hierax checkpoint 1"))
     with pytest.raises(
-        hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 3'"
+        hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 4'"
     ):
         toy(checkpoint=tmp_path)
 
@@ -521,7 +521,7 @@ def test_two_are_kept_and_what_a_kill_left_is_removed(tmp_path):
     assert len(checkpoints(tmp_path)) == 2
     assert not [name for name in os.listdir(tmp_path) if "unfinished" in name]
     content = json.loads((checkpoints(tmp_path)[-1] / "checkpoint.json").read_text())
-    assert content["format"] == "hierax checkpoint 3"
+    assert content["format"] == "hierax checkpoint 4"
     assert content["versions"]["jax"] == jax.__version__
     assert content["progress"] == "step 30"
 

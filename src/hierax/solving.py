@@ -25,7 +25,7 @@ from hierax._run.identity import identity_of
 from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Prepared, prepare, split_start
 from hierax._run.processes import Processes
-from hierax._run.progress import Clock, Interrupted, OutOfTime, patience_of, reporting
+from hierax._run.progress import Clock, Interrupted, OutOfTime, Patience, reporting
 from hierax._run.records import History
 from hierax._run.solution import Counts, Solution, Solutions, changed, stacked
 from hierax._run.status import Reason, Status
@@ -216,7 +216,7 @@ def _run(
         if interrupt.asked and call.mesh is None:  # of a caller that was asked to end; on a mesh `run_steps` looks
             raise KeyboardInterrupt
         try:
-            prepared = prepare(problem, x0, y0, many, patience_of(clock, interrupt), call.notes.kept, call.mesh)
+            prepared = prepare(problem, x0, y0, many, Patience(clock, interrupt), call.notes.kept, call.mesh)
             with _kept(prepared, asked, call):
                 found = asked.run(prepared, call) if isinstance(asked, Auto) else run_steps(prepared, asked, call)
             return changed(found, arguments=call.arguments())
@@ -262,7 +262,7 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
     found: list[Solution] = []
     with interruptible() as interrupt, ExitStack() as stack:
         if call.notes.kept:
-            patience = patience_of(call.clock, interrupt)
+            patience = Patience(call.clock, interrupt)
             prepared = prepare(problem, x0s, y0s, many=True, patience=patience, restorable=True)
             stack.enter_context(_kept(prepared, auto, call))
         for i in range(count):

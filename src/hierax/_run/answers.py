@@ -61,11 +61,7 @@ class Answer(NamedTuple):
 def content_of(solution: Solution) -> dict[str, Json]:
     """What `answer.json` holds for a solution."""
     found = fingerprint(solution.problem, solution.x, solution.y)
-    return {
-        "format": FORMAT,
-        **answer_fields(solution),
-        "problem": {"sha256": found.sha256, "jax": jax.__version__},
-    }
+    return {"format": FORMAT, **answer_fields(solution), "problem": {"sha256": found.sha256, "jax": jax.__version__}}
 
 
 def read(path: Path, problem: Problem, x0: PyTree, y0: PyTree) -> Answer:

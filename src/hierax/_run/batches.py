@@ -17,7 +17,8 @@ from hierax._problem import samples
 from hierax._problem.problem import Problem
 from hierax._problem.samples import AbstractSource, Tickets
 
-MAX_DRAWN_NUMBERS, MAX_DRAWN_STEPS = 4096, 64  # what is drawn at once per start
+MAX_DRAWN_STEPS = 64  # whose samples are drawn at once per start
+MAX_DRAWN_NUMBERS = MAX_DRAWN_STEPS * MAX_DRAWN_STEPS  # that are drawn at once
 STAGE_KEY_OFFSET = 1000  # beyond the small numbers by which a run's key is folded for other ends
 LOOK_AHEAD_BATCHES = 8  # batches of zeta that the estimate before the first step shares with the first steps
 
@@ -124,11 +125,6 @@ class Batches(NamedTuple):
 def default_size(source: AbstractSource | None, asked: int | None) -> int:
     """The batch size: as asked for, or what the source suggests."""
     return asked or (1 if source is None else source.default_batch())
-
-
-def default_batches(problem: Problem, zeta: int | None = None, xi: int | None = None) -> Batches:
-    """One batch of each source, of the sizes asked for or those that the sources suggest."""
-    return Batches(zeta=default_size(problem.zeta, zeta), xi=default_size(problem.xi, xi))
 
 
 def look_at(source: AbstractSource | None, plans: PyTree) -> PyTree:

@@ -1,8 +1,12 @@
-"""What a call has done so far, by name, kept in checkpoints: the same call with the same folder takes it over.
+"""What a call has done so far, by name, kept in a folder: the same call with the same folder takes it over.
 
-Whoever does a piece of work asks for its record first (`take`), and leaves one behind (`put`). A run of steps has one
-record, which it replaces as it goes; a search leaves one for every piece that is done. Without a folder nothing is
+Whoever does a piece of work asks for its record first (`Notes.take`), and leaves one behind (`put`). A run of steps has
+one record, which it replaces as it goes; a search leaves one for every piece that is done. Without a folder nothing is
 kept.
+
+Each checkpoint is a folder of its own, arrays.npz and checkpoint.json, and the newest two are kept. It is written under
+another name, flushed to the disk and renamed, so that a process may be killed at any moment; hashes inside tell a
+damaged one. Names of files come from here alone, never from what is read.
 """
 
 from __future__ import annotations
@@ -33,14 +37,18 @@ from hierax._base.text import versions
 from hierax._run.packing import HASH, Packed, from_bytes, packed, to_bytes, unpacked
 from hierax._run.processes import Processes
 
-FORMAT = "hierax checkpoint 3"
-KEPT_CHECKPOINTS = 2  # checkpoints
+FORMAT = "hierax checkpoint 4"
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
 FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
 NAME = re.compile(r"checkpoint-(\d{8})")
 ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
+CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
+ON_TIME_SHARE = 0.8  # share of it after which the records are taken: a busy machine may be slower than it was
 
-Records = dict[str, Packed]
+logger = logging.getLogger("hierax")
+
+
+# -- the folder -------------------------------------------------------------------------------------------------------
 
 
 class Checkpoint(NamedTuple):
@@ -56,114 +64,83 @@ class Checkpoint(NamedTuple):
     identity: dict[str, str]
     versions: dict[str, str]
     progress: str
-    records: Records
+    records: dict[str, Packed]
 
 
 class Damaged(Exception):
     """A checkpoint that is not what was written."""
 
 
-class CheckpointFolder:
-    """A folder of checkpoints, locked for this process."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = FolderLock(path)
-        for name in os.listdir(path):
-            if name.endswith(UNFINISHED) and NAME.fullmatch(name.removesuffix(UNFINISHED)):
-                shutil.rmtree(path / name, ignore_errors=True)  # left by a process that was killed while it wrote
-        self._last = max(numbers_in(path), default=0)
-
-    def close(self) -> None:
-        """Let others in."""
-        self._lock.release()
-
-    def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, None where there is none; a damaged one is told of.
-
-        Raises:
-            InputError: there are some, and all are damaged.
-        """
-        numbers = sorted(numbers_in(self.path), reverse=True)
-        for number in numbers:
-            place = self._place(number)
-            try:
-                return read_checkpoint(place)
-            except Damaged as damage:
-                text = f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one."
-                warnings.warn(text, HieraxWarning, stacklevel=2)
-        if numbers:
-            raise InputError(
-                f"checkpoint={str(self.path)!r}: every checkpoint in this folder is damaged. Remove the folder to "
-                "begin anew, or name another one."
-            )
-        return None
-
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Add a checkpoint, and remove all but the newest ones. Raises OSError; what was there then stays."""
-        if not self._lock.there:  # the folder was deleted
-            self._lock.release()
-            self._lock = FolderLock(self.path)
-        place = self._place(self._last + 1)
-        unfinished = place.with_name(place.name + UNFINISHED)
-        try:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            _write_into(unfinished, checkpoint)
-            move_folder_into_place(unfinished, place)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
-        self._last += 1
-        for number in sorted(numbers_in(self.path))[:-2]:
-            remove_folder(self._place(number))
-
-    def _place(self, number: int) -> Path:
-        return self.path / f"checkpoint-{number:08d}"
+def numbers_in(path: Path) -> list[int]:
+    """The numbers of the checkpoints in a folder, in their order; none where there is no such folder."""
+    with contextlib.suppress(OSError):
+        found = [NAME.fullmatch(name) for name in os.listdir(path)]
+        return sorted(int(match.group(1)) for match in found if match)
+    return []
 
 
 def clear(path: Path) -> None:
     """Remove the checkpoints of a folder that no other run is using; InputError where one is."""
-    if not path.exists():
-        return
-    lock = FolderLock(path)
-    for number in numbers_in(path):
-        remove_folder(path / f"checkpoint-{number:08d}")
-    lock.release()
+    if path.exists():
+        lock = FolderLock(path)
+        for number in numbers_in(path):
+            remove_folder(_place(path, number))
+        lock.release()
 
 
-def numbers_in(path: Path) -> list[int]:
-    """The numbers of the checkpoints in a folder; none where there is no such folder."""
-    with contextlib.suppress(OSError):
-        found = [NAME.fullmatch(name) for name in os.listdir(path)]
-        return [int(match.group(1)) for match in found if match]
-    return []
+def _place(path: Path, number: int) -> Path:
+    return path / f"checkpoint-{number:08d}"
+
+
+def newest_checkpoint(path: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole, None where there is none; a damaged one is told of.
+
+    Raises:
+        InputError: there are some, and all are damaged.
+    """
+    numbers = numbers_in(path)
+    for number in reversed(numbers):
+        place = _place(path, number)
+        try:
+            return read_checkpoint(place)
+        except Damaged as damage:
+            text = f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one."
+            warnings.warn(text, HieraxWarning, stacklevel=2)
+    if numbers:
+        raise InputError(
+            f"checkpoint={str(path)!r}: every checkpoint in this folder is damaged. Remove the folder to begin anew, "
+            "or name another one."
+        )
+    return None
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Add a checkpoint, and remove all but the newest two. Raises OSError; what was there then stays."""
+    place = _place(path, max(numbers_in(path), default=0) + 1)
+    unfinished = place.with_name(place.name + UNFINISHED)
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        _write_into(unfinished, checkpoint)
+        move_folder_into_place(unfinished, place)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    for number in numbers_in(path)[:-2]:
+        remove_folder(_place(path, number))
 
 
 def _write_into(folder: Path, checkpoint: Checkpoint) -> None:
-    arrays = {
-        f"{number}.{i}": array
-        for number, record in enumerate(checkpoint.records.values())
-        for i, array in enumerate(record.arrays)
-    }
+    records, arrays = packed(checkpoint.records)
     with open(folder / ARRAYS, "wb+") as file:
-        np.savez(file, allow_pickle=False, **arrays)
+        np.savez(file, *arrays, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
         file.seek(0)
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    content = {
-        "format": FORMAT,
-        "versions": checkpoint.versions,
-        "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "progress": checkpoint.progress,
-        "identity": checkpoint.identity,
-        "records": [
-            {"name": name, "arrays": len(record.arrays), "content": record.content}
-            for name, record in checkpoint.records.items()
-        ],
-        "sha256_of_arrays": sha256,
-    }
+    written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    content = {"format": FORMAT, "written": written, **checkpoint._asdict(), "records": records}
+    content["sha256_of_arrays"] = sha256
     with open(folder / CONTENT, "w", encoding="utf-8") as text:
         json.dump({**content, "sha256": _hash_of(content)}, text, indent=1, allow_nan=False)
         text.flush()
@@ -175,8 +152,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in a folder. Raises `Damaged`."""
     try:
         content: dict[str, Any] = json.loads((folder / CONTENT).read_text("utf-8"))
-        stated = content.pop("sha256")
-        if stated != _hash_of(content):
+        if content.pop("sha256") != _hash_of(content):
             raise Damaged(f"the hash of {CONTENT} is another one")
         if content["format"] != FORMAT:
             raise InputError(f"{folder}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
@@ -185,10 +161,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
                 raise Damaged(f"the hash of {ARRAYS} is another one")
             file.seek(0)
             with np.load(file, allow_pickle=False) as stored:
-                records = {
-                    one["name"]: Packed(one["content"], [stored[f"{number}.{i}"] for i in range(one["arrays"])])
-                    for number, one in enumerate(content["records"])
-                }
+                arrays = [stored[name] for name in stored.files]
+        records = unpacked(Packed(content["records"], arrays), (Packed,))
         return Checkpoint(content["identity"], content["versions"], content["progress"], records)
     except InputError:
         raise
@@ -201,23 +175,7 @@ def _hash_of(content: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def differences(found: Checkpoint, now: dict[str, str]) -> list[str]:
-    """In what a checkpoint and a call differ, in words; functions are compared where both have the same JAX."""
-    same_jax = found.versions["jax"] == jax.__version__
-    odd = []
-    for name in dict.fromkeys([*found.identity, *now]):
-        then, here = found.identity.get(name, "not set"), now.get(name, "not set")
-        incomparable = UNKNOWN in (then, here) or (name.startswith(FUNCTION) and not same_jax)
-        if then != here and not incomparable:
-            plain = HASH not in then + here
-            odd.append(f"{name} ({then} then, {here} now)" if plain else name)
-    return odd
-
-
-CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
-ON_TIME_SHARE = 0.8  # share of it after which the records are taken: a busy machine may be slower than it was
-
-logger = logging.getLogger("hierax")
+# -- the call ---------------------------------------------------------------------------------------------------------
 
 
 class Journal:
@@ -225,9 +183,9 @@ class Journal:
 
     def __init__(self, path: Path | None, every: float) -> None:
         self.path, self.every = path, every
-        self.records: Records = {}
+        self.records: dict[str, Packed] = {}
         self.log_lines: list[str] = []  # for the log of the solution
-        self._folder: CheckpointFolder | None = None
+        self._lock: FolderLock | None = None
         self._identity: dict[str, str] = {}
         self._progress = ""
         self._changed = False
@@ -244,48 +202,47 @@ class Journal:
             return
         with processes.together():
             if processes.first:
-                self._open(identity)
+                self._lock, self._identity = FolderLock(self.path), identity
+                try:
+                    self._take_over(self.path)
+                except BaseException:
+                    self.close()
+                    raise
         if processes.shared:
-            self.records = from_bytes(processes.from_first(to_bytes(self.records)))
-            self.log_lines = processes.from_first("\n".join(self.log_lines).encode()).decode().splitlines()
-
-    def _open(self, identity: dict[str, str]) -> None:
-        assert self.path is not None
-        self._folder, self._identity = CheckpointFolder(self.path), identity
-        try:
-            found = self._folder.newest()
-            if found is not None:
-                self._take_over(found)
-        except BaseException:
-            self.close()
-            raise
+            whole = processes.from_first(to_bytes((self.records, self.log_lines)))
+            self.records, self.log_lines = from_bytes(whole, (Packed,))
         self._taken = time.monotonic()
 
-    def _take_over(self, found: Checkpoint) -> None:
-        odd = differences(found, self._identity)
+    def _take_over(self, path: Path) -> None:
+        for name in os.listdir(path):
+            if name.endswith(UNFINISHED) and NAME.fullmatch(name.removesuffix(UNFINISHED)):
+                shutil.rmtree(path / name, ignore_errors=True)  # left by a process that was killed while it wrote
+        found = newest_checkpoint(path)
+        if found is None:
+            return
+        odd = _differences(found, self._identity)
         if odd:
             raise InputError(
-                f"checkpoint={str(self.path)!r}: belongs to another call. Different are: {'; '.join(odd)}. Call with "
-                "what it was made with, or name another folder."
+                f"checkpoint={str(path)!r}: belongs to another call. Different are: {'; '.join(odd)}. Call with what "
+                "it was made with, or name another folder."
             )
         now = versions()
-        older = {name: was for name, was in found.versions.items() if now.get(name) != was}
+        older = [f"{name} {was} (now {now.get(name)})" for name, was in found.versions.items() if now.get(name) != was]
         if older:
-            text = ", ".join(f"{name} {was} (now {now.get(name)})" for name, was in older.items())
             warnings.warn(
-                f"checkpoint={str(self.path)!r}: was written with {text}: the last digits may differ from those of an "
-                "uninterrupted run.",
+                f"checkpoint={str(path)!r}: was written with {', '.join(older)}: the last digits may differ from those "
+                "of an uninterrupted run.",
                 HieraxWarning,
                 stacklevel=2,
             )
         self.records, self._progress = dict(found.records), found.progress
-        self.log_lines.append(f"Resumed from the checkpoint {self.path} ({found.progress}).")
+        self.log_lines.append(f"Resumed from the checkpoint {path} ({found.progress}).")
         logger.info("%s", self.log_lines[-1])
 
     @property
     def is_open(self) -> bool:
         """Whether the folder is locked for this call."""
-        return self._folder is not None
+        return self._lock is not None
 
     @property
     def left(self) -> float:
@@ -294,7 +251,7 @@ class Journal:
         A checkpoint counts when it is written: until then a kill costs all that was done since the one before. Where
         writing takes most of that time, as much time is left for the run.
         """
-        if self._folder is None:
+        if self._lock is None:
             return math.inf
         reserve = 2 * self._write_seconds  # the next one may take longer to be written than the last
         between = max(ON_TIME_SHARE * self.every - reserve, self._write_seconds)
@@ -305,23 +262,24 @@ class Journal:
         self._put_at = time.monotonic()
         try:
             self.records[name] = packed(value)
+            self._progress, self._changed = progress, True
         except Exception as error:
             self._fail(error)
-        else:
-            self._progress, self._changed = progress, True
 
     def write(self) -> None:
         """Write a checkpoint, if anything has changed. A failure ends no run, whatever it is: the last one stays."""
-        if self._folder is None or not self._changed:
+        if self._lock is None or self.path is None or not self._changed:
             return
         self._taken = self._put_at
         begin = time.monotonic()
         try:
-            self._folder.write(Checkpoint(self._identity, versions(), self._progress, self.records))
+            if not self._lock.there:  # the folder was deleted
+                self._lock.release()
+                self._lock = FolderLock(self.path)
+            write_checkpoint(self.path, Checkpoint(self._identity, versions(), self._progress, self.records))
+            self._failed, self._changed = "", False
         except Exception as error:
             self._fail(error)
-        else:
-            self._failed, self._changed = "", False
         self._write_seconds = time.monotonic() - begin
 
     def _fail(self, error: Exception) -> None:
@@ -339,9 +297,21 @@ class Journal:
         """Let others in."""
         if self._failed:
             self.log_lines.append(f"The latest checkpoint could not be written ({self._failed}): {self.path} is older.")
-        if self._folder is not None:
-            self._folder.close()
-            self._folder = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _differences(found: Checkpoint, now: dict[str, str]) -> list[str]:
+    """In what a checkpoint and a call differ, in words; functions are compared where both have the same JAX."""
+    same_jax = found.versions["jax"] == jax.__version__
+    odd = []
+    for name in dict.fromkeys([*found.identity, *now]):
+        then, here = found.identity.get(name, "not set"), now.get(name, "not set")
+        incomparable = UNKNOWN in (then, here) or (name.startswith(FUNCTION) and not same_jax)
+        if then != here and not incomparable:
+            odd.append(name if HASH in then + here else f"{name} ({then} then, {here} now)")
+    return odd
 
 
 class Notes:
@@ -364,21 +334,12 @@ class Notes:
         found = self.journal.records.get(self._prefix + name)
         return None if found is None else unpacked(found, types)
 
-    @property
-    def left(self) -> float:
-        """Seconds until what is under way should be put and written."""
-        return self.journal.left
-
     def put(self, name: str, value: object, progress: str = "") -> None:
         """Keep a record, and write a checkpoint where it is time to."""
         if self.kept:
             self.journal.put(self._prefix + name, value, progress or f"{self._prefix}{name} done")
-            if self.left <= 0:
-                self.write()
-
-    def write(self) -> None:
-        """Write a checkpoint now."""
-        self.journal.write()
+            if self.journal.left <= 0:
+                self.journal.write()
 
     def drop(self) -> None:
         """Forget the records of this part: what came of them is kept elsewhere."""

@@ -1,7 +1,7 @@
 """The compiled part of a run: steps, what is accumulated between records, and the answer that is kept.
 
-The host (`host.py`) calls `chunk` again and again; how it cuts a run into chunks changes nothing in the iterates. The
-loop knows nothing else about a method than its protocol (`method.py`).
+The host (`stepping.py`) runs a `Chunk` again and again; how it cuts a run into chunks changes nothing in the iterates.
+The loop knows nothing else about a method than its protocol (`method.py`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,17 @@ from hierax._problem.samples import Tickets
 from hierax._run.batches import MAX_DRAWN_STEPS
 from hierax._run.method import AbstractMethod, Metrics, Residual
 
+RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
+DIVERGED_RATIO = 1e8  # a point this many times farther out than the start counts as diverged
+MAX_CHUNK_RECORDS = MAX_DRAWN_STEPS  # records that one chunk can return
+PINNED_SHARE = 1e-6  # the sets hold back all but this part of the direction
+TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carries most of the weight
 CYCLE_MEAN_SHARE = 0.1  # the mean direction of a cycle is below this part of the single ones
 CYCLE_STEPS = 8  # steps in which a cycle is told from noise
+
+Output = Literal["last", "tail", "best", "random"]
+Spread = Literal["one", "vmap", "map"]
+"""How starts share a program: one start, all at once, or one after another."""
 
 
 class Window(NamedTuple):
@@ -72,75 +81,29 @@ def added(window: Window, metrics: Metrics, step: Array) -> Window:
     )
 
 
-class Residuals(NamedTuple):
-    """The residuals of x, y, z and the inner variable over a window: norms of their mean, norms of their alternating
-    mean (zero where nothing is sampled), and the means of their norms.
+def _residuals(window: Window, steps: Scalar) -> tuple[Float[Array, "4"], Bool[Array, ""]]:
+    """The residuals of x, y, z and the inner variable over a window of so many steps, and whether the steps cancel each
+    other: each is long, their mean is not.
 
     The mean averages the noise of samples, and with it a cycle of steps that jump to and fro across the solution: a
-    cycle of two points is what the alternating mean sees, and noise averages out of that as well. Without noise the
-    mean of the norms sees cycles of every length.
+    cycle of two points is what the alternating mean sees, and noise averages out of that as well, after four steps or
+    so. Without noise the mean of the norms sees cycles of every length.
     """
-
-    mean: Float[Array, "4"]
-    swing: Float[Array, "4"]
-    size: Float[Array, "4"]
-    steps: Scalar
-    sampled: bool
-
-    @property
-    def shown(self) -> Float[Array, "4"]:
-        """What is compared with the tolerance and told in the history."""
-        return jnp.maximum(self.mean, self.swing) if self.sampled else self.size
-
-    @property
-    def stationarity(self) -> Scalar:
-        """Those of x, y and z as one number."""
-        return _joint(self.shown)
-
-    @property
-    def cycling(self) -> Bool[Array, ""]:
-        """Whether the steps cancel each other: each is long, their mean is not.
-
-        With every second one negated their mean is above half of them; that of noise is below, after four steps or so.
-        """
-        mean, swing, size = _joint(self.mean), _joint(self.swing), _joint(self.size)
-        cancelled = (mean < CYCLE_MEAN_SHARE * size) & (self.steps >= CYCLE_STEPS)
-        return cancelled & (swing > 0.5 * size) if self.sampled else cancelled
-
-
-class Means(NamedTuple):
-    """Means over a window: the six numbers of a step, and the residuals."""
-
-    numbers: Float[Array, "6"]
-    residuals: Residuals
-
-
-def means_of(window: Window, step: Array) -> Means:
-    """The means over a window that closes at `step`."""
-    steps = jnp.maximum(step - window.first, 1).astype(window.numbers.dtype)
 
     def norms(residual: Residual) -> Float[Array, "4"]:
         return jnp.stack([jnp.asarray(trees.norm(part), steps.dtype) for part in residual]) / steps
 
-    sampled = window.alternating is not None
-    swing = norms(window.alternating) if window.alternating is not None else jnp.zeros((4,), steps.dtype)
-    residuals = Residuals(norms(window.residual), swing, window.numbers[6:] / steps, steps, sampled)
-    return Means(window.numbers[:6] / steps, residuals)
+    mean, size = norms(window.residual), window.numbers[6:] / steps
+    cancelled = (_joint(mean) < CYCLE_MEAN_SHARE * _joint(size)) & (steps >= CYCLE_STEPS)
+    if window.alternating is None:
+        return size, cancelled
+    swing = norms(window.alternating)
+    return jnp.maximum(mean, swing), cancelled & (_joint(swing) > 0.5 * _joint(size))
 
 
 def _joint(norms: Float[Array, "4"]) -> Scalar:
+    """The residuals of x, y and z as one number."""
     return jnp.sqrt(jnp.sum(norms[:3] ** 2))
-
-
-RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
-DIVERGED_RATIO = 1e8  # a point this many times farther out than the start counts as diverged
-MAX_CHUNK_RECORDS = MAX_DRAWN_STEPS  # records that one chunk can return
-PINNED_SHARE = 1e-6  # the sets hold back all but this part of the direction
-TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carries most of the weight
-
-Output = Literal["last", "tail", "best", "random"]
-Spread = Literal["one", "vmap", "map"]
-"""How starts share a program: one start, all at once, or one after another."""
 
 
 class Answer(NamedTuple):
@@ -155,7 +118,7 @@ class Record(NamedTuple):
     """One row of the history: means over the steps since the last one; violation at the last of them.
 
     The last three are for the messages of a run: whether the sets hold every entry, whether the steps cancel each other
-    (`window.Residuals.cycling`), and the mean norm of the residual of x.
+    (`_residuals`), and the mean norm of the residual of x.
     """
 
     step: Array
@@ -262,16 +225,17 @@ def _keep(
 
 def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, tol: Scalar) -> tuple[Run, Record]:
     """Close the window: a row of the history, the stop test and, for "best", the comparison with the best so far."""
-    means = means_of(run.window, run.state.step)
-    residuals = means.residuals
-    upper, lower, step_x, step_y, raw_x, raw_y = means.numbers
-    held_x, held_y, _, inner = residuals.shown
-    held = residuals.stationarity
+    window, step = run.window, run.state.step
+    steps = jnp.maximum(step - window.first, 1).astype(window.numbers.dtype)
+    upper, lower, step_x, step_y, raw_x, raw_y, slope_x, *_ = window.numbers / steps
+    residuals, cycling = _residuals(window, steps)
+    held_x, held_y, _, inner = residuals
+    held = _joint(residuals)
     # Both blocks: at an ordinary active bound of x the direction in y is not held back.
     pinned = (held_x <= PINNED_SHARE * raw_x) & (raw_x > 0) & (held_y <= PINNED_SHARE * raw_y) & (raw_y > 0)
     violation, push, distance = run.last
     shown = (upper, lower, violation, held, inner, distance, step_x, step_y)
-    row = Record(run.state.step, *shown, pinned, residuals.cycling, residuals.size[0])
+    row = Record(step, *shown, pinned, cycling, slope_x)
     met = (violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
     quiet = jnp.where(met, run.quiet + 1, 0)
     code = jnp.where((run.code == RUNNING) & (quiet >= 2), CONVERGED, run.code).astype(jnp.int32)
@@ -280,7 +244,7 @@ def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, t
         score = jnp.where(pinned, jnp.inf, held + push).astype(weight.dtype)
         kept = select(score < weight, _answer(problem, method, run.state), kept)
         weight = jnp.minimum(score, weight)
-    empty = jax.tree.map(jnp.zeros_like, run.window)._replace(first=run.state.step)
+    empty = jax.tree.map(jnp.zeros_like, window)._replace(first=step)
     running = run.code == RUNNING  # a start that has stopped keeps what it stopped with
     new = run._replace(window=empty, quiet=quiet, code=code, kept=kept, kept_weight=weight, pinned=pinned)
     return select(running, new, run), row
@@ -338,18 +302,8 @@ class Carry(NamedTuple):
     done: Int[Array, ""]
 
 
-def chunk(
-    output: Output, spread: Spread, problem: Problem, runs: Run, method: AbstractMethod, orders: Orders
-) -> tuple[Run, Record, Array]:
-    """The runs after the ordered steps, a table of records, and how many of its rows were written.
-
-    Stops early where no start is running any more.
-    """
-    return _Chunk(output, spread, problem, method, orders).run(runs)
-
-
-class _Chunk(NamedTuple):
-    """One call of `chunk`: what stays the same in it."""
+class Chunk(NamedTuple):
+    """One call of the compiled loop: what stays the same in it."""
 
     output: Output
     spread: Spread
@@ -358,7 +312,10 @@ class _Chunk(NamedTuple):
     orders: Orders
 
     def run(self, runs: Run) -> tuple[Run, Record, Array]:
-        """All segments, each ended by a record."""
+        """The runs after the ordered steps, a table of records, and how many of its rows were written.
+
+        Stops early where no start is running any more.
+        """
         zero = jnp.zeros((), jnp.int32)
         shapes = jax.eval_shape(self._closed, runs)[1]
         blank = jax.tree.map(lambda a: jnp.zeros((MAX_CHUNK_RECORDS, *a.shape), a.dtype), shapes)

@@ -1,12 +1,19 @@
-"""Batches of open streams and of files, stacked for the steps of a chunk."""
+"""Batches of open streams and rows of files, stacked for the steps of a chunk.
+
+The numbers of the rows of files are those that `Finite` would draw, a function of the key and the step; so a run that
+goes on, or begins anew, reads what it would have read. A thread reads them ahead.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import queue
+import itertools
+import math
 import sys
-import threading
-import weakref
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -20,14 +27,15 @@ from hierax._problem.problem import Problem
 from hierax._problem.samples import RowNumbers, Tickets
 from hierax._run.batches import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
 from hierax._run.prepare import Prepared, on_mesh
-from hierax._run.progress import MOMENT_SECONDS, Patience, Waiting, endless
-from hierax._run.streams import Exhausted, Needed, put_unless_stopped, received
+from hierax._run.progress import CHUNK_SECONDS, Patience
+from hierax._run.streams import Exhausted
 
 Numbers = dict[str, np.ndarray]
 """Row numbers by the field of `Tickets` that they belong to."""
 
 SOURCE_OF = {"zeta": "zeta", "xi": "xi", "inner": "xi"}
 MAX_STACKED_BYTES = 4_000_000  # of rows that the thread reads at once, and of batches that are stacked for one chunk
+MAX_STACKED_STEPS = MAX_DRAWN_STEPS  # whose batches are stacked: padding more takes longer than beginning another chunk
 
 
 class _Counted(NamedTuple):
@@ -59,17 +67,26 @@ class PlannedRows:
             return look._replace(zeta=None if look.zeta is None else look.zeta[:LOOK_AHEAD_BATCHES])
 
         found = self._bound.run("rows to look at", program, self._key, static=self._static, quick=True)
-        return rows_of(self.files, self._of_files(found))
+        return self.rows(self._of_files(found))
 
-    def from_step(self, step: int) -> Numbers:
-        """The rows of a step and of those behind it in its block, with a leading axis of steps."""
+    def from_step(self, step: int) -> Iterator[Numbers]:
+        """The numbers of the rows of a step and of all behind it, piece by piece, with a leading axis of steps."""
 
         def program(problem: Problem, key: PRNGKeyArray, step: Int[Array, ""]) -> Tickets:
             return self._batches.draws(self._as_numbers(problem), _Counted(key, step))
 
-        at = np.int32(step)
-        numbers = self._of_files(self._bound.run("rows", program, self._key, at, static=self._static, quick=True))
-        return {field: block[step % len(block) :] for field, block in numbers.items()}
+        part_steps = max(1, MAX_STACKED_BYTES // max(1, self.step_bytes))
+        while True:
+            drawn = self._bound.run("rows", program, self._key, np.int32(step), static=self._static, quick=True)
+            numbers = self._of_files(drawn)
+            block = _steps_in(numbers)
+            for first in range(step % block, block, part_steps):
+                yield {field: wanted[first : first + part_steps] for field, wanted in numbers.items()}
+            step += block - step % block
+
+    def rows(self, numbers: Numbers) -> dict[str, PyTree]:
+        """The rows with these numbers, by field."""
+        return {field: self.files[SOURCE_OF[field]].rows(wanted) for field, wanted in numbers.items()}
 
     def _as_numbers(self, problem: Problem) -> Problem:
         """The problem with the rows of files as its only samples, planned like those of `Finite`."""
@@ -81,29 +98,15 @@ class PlannedRows:
         return {field: np.asarray(numbers) for field, numbers in planned.items() if numbers is not None}
 
 
-def rows_of(files: dict[str, FiniteFiles], numbers: Numbers) -> dict[str, PyTree]:
-    """The rows with these numbers, by field."""
-    return {field: files[SOURCE_OF[field]].rows(wanted) for field, wanted in numbers.items()}
-
-
 class FileFeeder:
-    """The rows of one step after the other, from a step on."""
+    """The rows of one step after the other, from a step on. The host plans them, a thread reads them."""
 
-    def __init__(
-        self, planned: PlannedRows, step: int, patience: Patience = endless, waiting: Waiting | None = None
-    ) -> None:
-        self._patience, self._waiting = patience, waiting or Waiting()
-        self._planned, self._next_planned = planned, step
-        self._part_steps = max(1, MAX_STACKED_BYTES // max(1, planned.step_bytes))
-        self._numbers: queue.Queue[Numbers] = queue.Queue()
-        self._ready: queue.Queue[dict[str, PyTree] | Exception] = queue.Queue(maxsize=LOOK_AHEAD_BATCHES)
+    def __init__(self, planned: PlannedRows, step: int, patience: Patience) -> None:
+        self._planned, self._patience = planned, patience
+        self._numbers = planned.from_step(step)
+        self._reader = ThreadPoolExecutor(1, "hierax files")
+        self._reading: deque[Future[dict[str, PyTree] | Exception]] = deque()
         self._held: list[dict[str, PyTree]] = []
-        self._step = step  # the next one to be taken
-        self._error: Exception | None = None  # of reading the rows behind those that are held
-        stop = threading.Event()
-        read = (planned.files, self._numbers, self._ready, stop)
-        threading.Thread(target=_read, args=read, daemon=True, name="hierax files").start()
-        self._stop = weakref.finalize(self, stop.set)
 
     def hold(self, steps: int, wanted: int) -> int:
         """Wait for the rows of `steps` steps; returns for how many of them they are there, at least one.
@@ -113,102 +116,67 @@ class FileFeeder:
         Raises:
             Exhausted: the rows of the next step cannot be read.
         """
-        self._plan_until(self._step + 2 * steps)  # by the host, between chunks: the device is free now
-        needed = Needed(steps, 1, wanted)
-        while (held := sum(map(_steps_in, self._held))) < steps and self._error is None:
-            part = received(self._ready, needed.patience(held), lambda _: self._patience(), self._waiting)
-            if part is None:
+        until = time.perf_counter() + CHUNK_SECONDS
+        while (held := sum(map(_steps_in, self._held))) < steps:
+            ahead = LOOK_AHEAD_BATCHES - len(self._reading)
+            for numbers in itertools.islice(self._numbers, ahead):  # planned between chunks: the device is free now
+                self._reading.append(self._reader.submit(_rows_or_error, self._planned, numbers))
+            seconds = max(0.0, until - time.perf_counter()) if held < wanted else 0.0
+            part = self._patience.wait_for(self._reading[0].result, seconds if held else math.inf)
+            if isinstance(part, Exception) and not held:
+                raise Exhausted(str(part)) from part
+            if part is None or isinstance(part, Exception):
                 break
-            if isinstance(part, Exception):
-                self._error = part
-            else:
-                self._held.append(part)
-        if not held:
-            raise Exhausted(str(self._error)) from self._error
+            self._reading.popleft()
+            self._held.append(part)
         return min(steps, held)
 
     def close(self) -> None:
         """End the thread."""
-        self._stop()
-
-    def _plan_until(self, step: int) -> None:
-        """Have the thread read the rows of all steps before this one."""
-        while self._next_planned < step:
-            numbers = self._planned.from_step(self._next_planned)
-            count = _steps_in(numbers)
-            for first in range(0, count, self._part_steps):
-                part = slice(first, first + self._part_steps)
-                self._numbers.put({field: wanted[part] for field, wanted in numbers.items()})
-            self._next_planned += count
+        self._reader.shutdown(wait=False, cancel_futures=True)
 
     def take(self, steps: int) -> dict[str, PyTree]:
         """The rows of the next steps, all of which are held, by field, with a leading axis of steps."""
-        taken, left = [], steps
-        while left:
-            part = self._held.pop(0)
-            if _steps_in(part) > left:
-                self._held.insert(0, jax.tree.map(lambda a, left=left: a[left:], part))
-                part = jax.tree.map(lambda a, left=left: a[:left], part)
-            taken.append(part)
-            left -= _steps_in(part)
-        self._step += steps
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *taken)
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *self._held)
+        self._held = [jax.tree.map(lambda a: a[steps:], whole)]
+        return jax.tree.map(lambda a: a[:steps], whole)
 
 
 def _steps_in(tree: PyTree) -> int:
     return len(jax.tree.leaves(tree)[0])
 
 
-def _read(
-    files: dict[str, FiniteFiles],
-    numbers: queue.Queue[Numbers],
-    ready: queue.Queue[dict[str, PyTree] | Exception],
-    stop: threading.Event,
-) -> None:
-    """Read the rows with the planned numbers until `stop` is set. An error ends it, and is handed over."""
-    while not stop.is_set():
-        try:
-            wanted = numbers.get(timeout=MOMENT_SECONDS)
-        except queue.Empty:
-            continue
-        try:
-            rows = rows_of(files, wanted)
-        except Exception as error:
-            put_unless_stopped(error, ready, stop)
-            return
-        put_unless_stopped(rows, ready, stop)
-
-
-MAX_STACKED_STEPS = MAX_DRAWN_STEPS  # whose batches are stacked: padding more takes longer than beginning another chunk
+def _rows_or_error(planned: PlannedRows, numbers: Numbers) -> dict[str, PyTree] | Exception:
+    try:
+        return planned.rows(numbers)
+    except Exception as error:
+        return error
 
 
 class Feeding:
-    """What streams and files give to the chunks of a run; without them, nothing."""
+    """What streams and files give to the chunks of a run from a step on; without them, nothing.
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        batches: Batches,
-        planned: PlannedRows | None = None,
-        patience: Patience = endless,
-        waiting: Waiting | None = None,
-    ) -> None:
-        """`planned`: which rows of files the run reads; `patience` and `waiting`: of whoever waits for them."""
-        self.prepared, self.feeders, self.planned = prepared, prepared.feeders, planned
-        self.patience, self.waiting = patience, waiting
+    `key`: the run's, which says the rows of files; `patience`: of whoever waits for them.
+    """
+
+    def __init__(self, prepared: Prepared, batches: Batches, key: PRNGKeyArray, step: int, patience: Patience) -> None:
+        self.prepared, self.feeders = prepared, prepared.feeders
         self.per_step = {"zeta": 1, "xi": 1 + batches.inner}
         self.last: dict[str, PyTree] = {}  # what the latest chunk was given
         self._files: FileFeeder | None = None
+        self._file_bytes = 0
+        if prepared.files:
+            planned = PlannedRows(prepared.files, prepared.bound, batches, key)
+            self._files, self._file_bytes = FileFeeder(planned, step, patience), planned.step_bytes
 
     @property
     def most(self) -> int:
         """How many steps' batches may be stacked."""
-        size = sum(feeder.nbytes * self.per_step[name] for name, feeder in self.feeders.items())
-        size += 0 if self.planned is None else self.planned.step_bytes
+        size = self._file_bytes + sum(feeder.nbytes * self.per_step[name] for name, feeder in self.feeders.items())
         return max(1, min(MAX_STACKED_STEPS, MAX_STACKED_BYTES // size)) if size else sys.maxsize
 
-    def available(self, step: int, steps: int, wanted: int) -> int:
-        """For how many of the steps after `step` there are batches by now, at least one.
+    def available(self, steps: int, wanted: int) -> int:
+        """For how many of the coming steps there are batches by now, at least one.
 
         Where there are some, `wanted` steps are waited for no longer than a moment, and more not at all.
 
@@ -219,11 +187,8 @@ class Feeding:
         for name, feeder in self.feeders.items():
             each = self.per_step[name]
             feeder.require(each)
-            steps = min(steps, feeder.hold(steps * each, least=each, wanted=wanted * each) // each)
-        if self.planned is not None:
-            self._files = self._files or FileFeeder(self.planned, step, self.patience, self.waiting)
-            steps = self._files.hold(steps, wanted)
-        return steps
+            steps = min(steps, feeder.hold(steps * each, wanted * each) // each)
+        return steps if self._files is None else self._files.hold(steps, wanted)
 
     def close(self) -> None:
         """Read no more of the files; streams stay open, for the next run."""

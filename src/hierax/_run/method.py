@@ -6,9 +6,9 @@ steps taken (`_methods.common`) stands outside. docs/guides/own-method.md writes
 """
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -20,31 +20,7 @@ from hierax._base.settings import COUNT, NEVER, Rule, check_settings
 from hierax._judge.psi import Penalty
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Tickets
-from hierax._run.batches import Batches, default_batches
-
-
-class PointLike(Protocol):
-    """Where a method is: x and y, and whatever else it moves."""
-
-    @property
-    def x(self) -> PyTree: ...
-    @property
-    def y(self) -> PyTree: ...
-    @property
-    def _replace(self) -> Callable[..., Self]: ...
-
-
-class MethodState(Protocol):
-    """What the loop reads of a method's state."""
-
-    @property
-    def point(self) -> PointLike: ...
-    @property
-    def step(self) -> Int[Array, ""]: ...
-    @property
-    def key(self) -> PRNGKeyArray: ...
-    @property
-    def _replace(self) -> Callable[..., Self]: ...
+from hierax._run.batches import Batches, default_size
 
 
 class Residual(NamedTuple):
@@ -261,7 +237,8 @@ class AbstractMethod(AbstractSolver):
     def batches(self, problem: Problem) -> Batches:
         """How many samples a step takes."""
         asked = tuple((name, n) for name, n in (("zeta", self.batch_zeta), ("xi", self.batch_xi)) if n is not None)
-        return default_batches(problem, self.batch_zeta, self.batch_xi)._replace(asked=asked)
+        zeta, xi = default_size(problem.zeta, self.batch_zeta), default_size(problem.xi, self.batch_xi)
+        return Batches(zeta, xi, asked=asked)
 
     def staged(self, step: int) -> tuple[Self, int]:
         """The method with the batch sizes of an outer step, and the next step at which they change."""

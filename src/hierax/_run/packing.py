@@ -2,6 +2,10 @@
 
 Numbers, texts, lists, tuples, dictionaries, NumPy arrays and bytes come back as they were; of named tuples and data
 classes those whose types the reader names.
+
+Of the state of a run only arrays and numbers are kept, in the order of its leaves, with their paths. The structure
+(which settings there are, functions, optax transformations) comes from the call that goes on. `gathered` is the one
+place where arrays leave the devices, `placed` the one where they return to them.
 """
 
 import base64
@@ -17,12 +21,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.files import Json
 from hierax._base.trees import on_device
 from hierax._compile.placement import read
+
+HASH = "sha256:"  # begins every hash
 
 
 class Packed(NamedTuple):
@@ -37,7 +43,7 @@ def packed(value: object) -> Packed:
 
     Examples:
         >>> packed({"a": (1.0, np.arange(2))})
-        Packed(content={'dict': {'a': {'tuple': [1.0, {'array': 0}]}}}, arrays=[array([0, 1])])
+        Packed(content={'dict': [['a', {'tuple': [1.0, {'array': 0}]}]]}, arrays=[array([0, 1])])
     """
     arrays: list[np.ndarray] = []
     return Packed(_taken_apart(value, arrays), arrays)
@@ -48,24 +54,20 @@ def unpacked(found: Packed, types: Iterable[type] = ()) -> Any:
     return _put_together(found.content, found.arrays, {one.__name__: one for one in types})
 
 
-def to_bytes(records: dict[str, Packed]) -> bytes:
-    """Packed values, by name, in one piece."""
-    arrays = [array for record in records.values() for array in record.arrays]
-    names = [[name, len(record.arrays), record.content] for name, record in records.items()]
-    text = np.frombuffer(json.dumps(names, allow_nan=False).encode(), np.uint8)
+def to_bytes(value: object) -> bytes:
+    """A value in one piece."""
+    content, arrays = packed(value)
+    text = np.frombuffer(json.dumps(content, allow_nan=False).encode(), np.uint8)
     whole = io.BytesIO()
     np.savez(whole, text, *arrays, allow_pickle=False)
     return whole.getvalue()
 
 
-def from_bytes(content: bytes) -> dict[str, Packed]:
+def from_bytes(whole: bytes, types: Iterable[type] = ()) -> Any:
     """What `to_bytes` was given."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        text, *arrays = (stored[f"arr_{i}"] for i in range(len(stored.files)))
-    found = {}
-    for name, count, inside in json.loads(text.tobytes()):
-        found[name], arrays = Packed(inside, arrays[:count]), arrays[count:]
-    return found
+    with np.load(io.BytesIO(whole), allow_pickle=False) as stored:
+        text, *arrays = (stored[name] for name in stored.files)
+    return unpacked(Packed(json.loads(text.tobytes()), arrays), types)
 
 
 def _taken_apart(value: object, arrays: list[np.ndarray]) -> Json:
@@ -90,10 +92,8 @@ def _taken_apart(value: object, arrays: list[np.ndarray]) -> Json:
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     elif isinstance(value, tuple):
         return {"tuple": [_taken_apart(entry, arrays) for entry in value]}
-    elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {key: _taken_apart(entry, arrays) for key, entry in value.items()}}
     elif isinstance(value, dict):
-        return {"pairs": [[_taken_apart(part, arrays) for part in pair] for pair in value.items()]}
+        return {"dict": [[_taken_apart(part, arrays) for part in pair] for pair in value.items()]}
     else:
         raise InputError(f"a {type(value).__name__} cannot be kept in a checkpoint.")
     return {"type": type(value).__name__, "fields": {name: _taken_apart(part, arrays) for name, part in fields.items()}}
@@ -118,13 +118,8 @@ def _put_together(content: object, arrays: list[np.ndarray], types: dict[str, ty
         case "tuple":
             return tuple(_put_together(entry, arrays, types) for entry in inside)
         case "dict":
-            return {key: _put_together(entry, arrays, types) for key, entry in inside.items()}
-        case "pairs":
             return {_put_together(a, arrays, types): _put_together(b, arrays, types) for a, b in inside}
     raise InputError(f"unknown entry {kind!r} in a checkpoint.")
-
-
-HASH = "sha256:"  # begins every hash
 
 
 class Gathered(NamedTuple):
@@ -139,7 +134,7 @@ def gathered(tree: PyTree) -> Gathered:
     """Copies of the arrays and numbers of a tree, on the host: a run overwrites its own."""
     named = _stored(tree)
     keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in named if _is_key(leaf)}
-    return Gathered([name for name, _ in named], [_to_numpy(leaf) for _, leaf in named], keys)
+    return Gathered([name for name, _ in named], [np.array(_to_numpy(leaf)) for _, leaf in named], keys)
 
 
 def placed(found: Gathered, like: PyTree) -> PyTree:
@@ -165,7 +160,7 @@ def hash_of_arrays(tree: PyTree) -> str:
     """The hash of the structure of a tree and of its numbers, without a copy of them."""
     whole = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        array = np.ascontiguousarray(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
+        array = np.ascontiguousarray(_to_numpy(leaf))
         whole.update(f"{jax.tree_util.keystr(path)} {array.dtype.name} {array.shape}\n".encode())
         whole.update(array.reshape(-1).view(np.uint8).data)
     return HASH + whole.hexdigest()
@@ -185,25 +180,23 @@ def _is_key(leaf: object) -> bool:
 
 
 def _to_numpy(leaf: PyTree) -> np.ndarray:
-    return np.array(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
+    """The numbers of an array, or of a random key, without a copy where they are on the host."""
+    found: np.ndarray = np.asarray(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
+    return found
 
 
 def _like(leaf: PyTree, array: np.ndarray, name: str, key: str | None) -> PyTree:
     """The stored array as the kind of thing that `leaf` is."""
-    if key is not None and _is_key(leaf):
-        restored = jax.random.wrap_key_data(on_device(array), impl=key)
-        _refuse_other(name, restored, leaf)
-        return restored
+    is_key = key is not None and _is_key(leaf)
     expected = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
     if array.dtype.kind == "V":  # npz does not know the names of JAX's own types
         array = array.view(expected.dtype)
-    _refuse_other(name, array, expected)
-    return type(leaf)(array) if isinstance(leaf, bool | int | float) else on_device(array)
-
-
-def _refuse_other(name: str, found: Array | np.ndarray, expected: Array | np.ndarray | jax.ShapeDtypeStruct) -> None:
+    found = jax.random.wrap_key_data(on_device(array), impl=key) if is_key else array
     if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         raise InputError(
             f"checkpoint: {name} has shape {found.shape} and dtype {found.dtype}, this problem needs {expected.shape} "
             f"and {expected.dtype}. Resume with the problem that it was made with."
         )
+    if is_key:
+        return found
+    return type(leaf)(array) if isinstance(leaf, bool | int | float) else on_device(array)

@@ -30,7 +30,7 @@ from hierax._problem.samples import AbstractSource, Finite, HostBatches
 from hierax._run.batches import Batches
 from hierax._run.method import AbstractMethod
 from hierax._run.processes import Processes
-from hierax._run.progress import Patience, endless
+from hierax._run.progress import Patience
 from hierax._run.streams import Exhausted, Feeder, Place, feeder_of, reopened
 
 
@@ -190,7 +190,7 @@ def prepare(
     x0: PyTree,
     y0: PyTree,
     many: bool = False,
-    patience: Patience = endless,
+    patience: Patience | None = None,
     restorable: bool = False,
     mesh: Mesh | None = None,
 ) -> Prepared:
@@ -260,7 +260,7 @@ def _check_sources(problem: Problem, mesh: Mesh | None) -> None:
             samples.check_draw(name, source)
 
 
-def _open_streams(problem: Problem, patience: Patience, restorable: bool) -> dict[str, Feeder]:
+def _open_streams(problem: Problem, patience: Patience | None, restorable: bool) -> dict[str, Feeder]:
     feeders = {}
     for name in ("zeta", "xi"):
         source = getattr(problem, name)

@@ -1,4 +1,6 @@
-"""How a run says where it is: a bar on a terminal, lines elsewhere, and lines of the logger "hierax".
+"""The clock of a call, how long it waits for data, and how it says where it is.
+
+It says so by a bar on a terminal, by lines elsewhere, and by lines of the logger "hierax".
 
 The parts of a run leave what they know with the call's `News`; a thread of `reporting` reads it every few seconds, so
 that a run is not silent for minutes while it compiles or makes one long step. Where stderr is a terminal,
@@ -7,11 +9,13 @@ that a run is not silent for minutes while it compiles or makes one long step. W
 
 import logging
 import math
+import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +23,15 @@ from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt
 from hierax._compile.bound import Bound
 
+rich_console, rich_progress = lazy("rich.console"), lazy("rich.progress")
+logger = logging.getLogger("hierax")
+
+Item = TypeVar("Item")
+Numbers = Mapping[str, float | np.ndarray]  # of a record, by name; of many starts, arrays
+Show = Callable[[int, Numbers | None], None]
+
+SHOWN = ("upper", "violation", "gap", "stationarity")
+LINE_SECONDS = 5.0  # seconds between two lines on stderr
 CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
 MOMENT_SECONDS = 0.02  # between two looks while something is waited for; as much work is worth a chunk of its own
 
@@ -54,20 +67,12 @@ class Clock:
         return self.left <= 0
 
 
-class Waiting:
-    """Seconds that a run waited for data; whoever waits adds to them."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-
 class Stopwatch:
-    """Seconds of a run from now on, those spent compiling the problem's programs apart; and those of `waiting`."""
+    """Seconds of a run from now on, those spent compiling the problem's programs apart."""
 
     def __init__(self, bound: Bound) -> None:
         self._bound = bound
         self._begin, self._compiled = time.perf_counter(), bound.compile_seconds
-        self.waiting = Waiting()
 
     @property
     def elapsed(self) -> float:
@@ -80,34 +85,44 @@ class Stopwatch:
         return self._bound.compile_seconds - self._compiled
 
 
-Patience = Callable[[], None]
-"""Called by whoever waits, again and again; raises once there is no point in waiting any longer."""
+class Patience:
+    """How long a run waits for data: as long as its clock allows, and until Ctrl-C (None: without end).
 
+    Attributes:
+        waited: seconds that it has waited so far.
+    """
 
-def endless() -> None:
-    """The patience of a caller without a clock."""
+    def __init__(self, clock: Clock | None = None, interrupt: Interrupt | None = None) -> None:
+        self._clock, self._interrupt = clock, interrupt
+        self.waited = 0.0
 
-
-def patience_of(clock: Clock, interrupt: Interrupt) -> Patience:
-    """As long as the clock allows, and until Ctrl-C."""
-
-    def still_waiting() -> None:
-        if interrupt.asked:
+    def check(self) -> None:
+        """Raise `Interrupted` or `OutOfTime` once there is no point in waiting any longer."""
+        if self._interrupt is not None and self._interrupt.asked:
             raise Interrupted
-        if clock.passed:
+        if self._clock is not None and self._clock.passed:
             raise OutOfTime
 
-    return still_waiting
+    def wait_for(
+        self, get: Callable[..., Item], seconds: float, meanwhile: Callable[[float], object] = lambda waited: None
+    ) -> Item | None:
+        """What `get(timeout=...)` gives; None where it does not come within the seconds.
 
-
-rich_console, rich_progress = lazy("rich.console"), lazy("rich.progress")
-
-SHOWN = ("upper", "violation", "gap", "stationarity")
-LINE_SECONDS = 5.0  # seconds between two lines on stderr
-Numbers = Mapping[str, float | np.ndarray]  # of a record, by name; of many starts, arrays
-Show = Callable[[int, Numbers | None], None]
-
-logger = logging.getLogger("hierax")
+        `meanwhile` is called again and again with the seconds so far, and may raise.
+        """
+        begin = time.perf_counter()
+        try:
+            while True:
+                waited = time.perf_counter() - begin
+                try:
+                    return get(timeout=min(MOMENT_SECONDS, max(0.0, seconds - waited)))
+                except (queue.Empty, TimeoutError):
+                    self.check()
+                    meanwhile(waited)
+                    if waited >= seconds:
+                        return None
+        finally:
+            self.waited += time.perf_counter() - begin
 
 
 class News:
@@ -146,13 +161,12 @@ def numbers_shown(record: Numbers, between: str) -> str:
 
 
 @contextmanager
-def reporting(news: News, progress: bool | None, every: float | None = None) -> Iterator[None]:
-    """While it lasts a thread reports the news: to stderr every `every` seconds (None: 5) where `progress` is True and
-    stderr is no terminal, and to the logger half as often.
+def reporting(news: News, progress: bool | None) -> Iterator[None]:
+    """While it lasts a thread reports the news: to stderr every 5 seconds where `progress` is True and stderr is no
+    terminal, and to the logger half as often.
     """
-    lines = progress is True and not _on_a_terminal(progress)
     ended = threading.Event()
-    told_of = (news, lines, ended, every or LINE_SECONDS)
+    told_of = (news, progress is True and not _on_a_terminal(progress), ended, LINE_SECONDS)
     thread = threading.Thread(target=_tell, args=told_of, name="hierax progress", daemon=True)
     thread.start()
     try:
@@ -162,24 +176,23 @@ def reporting(news: News, progress: bool | None, every: float | None = None) -> 
         thread.join()
 
 
-def _on_a_terminal(progress: bool | None) -> bool:
-    """Whether stderr is a terminal; rich, which takes more for one than Python does, is asked where a bar is wanted."""
-    return bool(rich_console.Console(stderr=True).is_terminal) if progress else sys.stderr.isatty()
-
-
 def _tell(news: News, lines: bool, ended: threading.Event, every: float) -> None:
     to_the_logger = True
     while not ended.wait(every):
         to_the_logger = not to_the_logger
-        line = news.line()
         if to_the_logger:
-            logger.info(line)
+            logger.info(news.line())
         try:
             if lines:
-                sys.stderr.write(f"{line}\n")
+                sys.stderr.write(f"{news.line()}\n")
                 sys.stderr.flush()
         except (OSError, ValueError):  # nobody reads them any more
             lines = False
+
+
+def _on_a_terminal(progress: bool | None) -> bool:
+    """Whether stderr is a terminal; rich, which takes more for one than Python does, is asked where a bar is wanted."""
+    return bool(rich_console.Console(stderr=True).is_terminal) if progress else sys.stderr.isatty()
 
 
 @contextmanager

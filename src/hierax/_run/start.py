@@ -18,7 +18,7 @@ from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read
 from hierax._problem import samples
 from hierax._problem.problem import Problem
-from hierax._run.call import Seed, State, start_keys
+from hierax._run.call import Call, Seed, State, start_keys
 from hierax._run.device import Output, Run, Spread, first_run, over_starts, restarted
 from hierax._run.feeding import PlannedRows
 from hierax._run.method import AbstractMethod
@@ -29,26 +29,25 @@ Flags = Mapping[str, Array]
 MAX_UNOPTIMISED_ENTRIES = 10_000  # of all starts, up to which the program of the start is not optimised: it runs once
 
 
-def started(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
-    """The state of a run before its first step."""
+def started(prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread, form_only: bool = False) -> State:
+    """The state of a run before its first step; with `form_only`, shapes in the place of its arrays: no batch is taken
+    for that.
+    """
     with prepared.processes.together():
-        fed = _fed_by_streams(prepared, method) | _fed_by_files(prepared, method, seed)
-    quick = size((prepared.x, prepared.y)) <= MAX_UNOPTIMISED_ENTRIES
-    arguments, static = (method, prepared.x, prepared.y, seed, fed), (output, spread, prepared.count)
-    filled, run, finite, doubts = prepared.bound.run("start", _program(*static), *arguments, static=static, quick=quick)
-    refuse_nonfinite(read(finite))
-    for text, flags in doubts.items():
-        if np.any(read(flags)):
-            raise InputError(text)
-    return State(at_home(filled), run, output, 0.0, method.costs(prepared.bound.problem).start)
-
-
-def form_of_start(prepared: Prepared, method: AbstractMethod, seed: Seed, output: Output, spread: Spread) -> State:
-    """The state of a run before its first step, with shapes in the place of arrays: no batch is taken for it."""
-    fed = _fed_by_streams(prepared, method, form_only=True) | _fed_by_files(prepared, method, seed)
-    arguments, static = (method, prepared.x, prepared.y, seed, fed), (output, spread, prepared.count)
-    filled, run, _, _ = prepared.bound.shapes("start", _program(*static), *arguments, static=static)
-    return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
+        fed = _fed_by_streams(prepared, method, form_only) | _fed_by_files(prepared, method, call.seed)
+    static = (call.output, spread, prepared.count)
+    program = ("start", _program(*static), method, prepared.x, prepared.y, call.seed, fed)
+    if form_only:
+        filled, run, _, _ = prepared.bound.shapes(*program, static=static)
+    else:
+        quick = size((prepared.x, prepared.y)) <= MAX_UNOPTIMISED_ENTRIES
+        filled, run, finite, doubts = prepared.bound.run(*program, static=static, quick=quick)
+        refuse_nonfinite(read(finite))
+        for text, flags in doubts.items():
+            if np.any(read(flags)):
+                raise InputError(text)
+        filled = at_home(filled)
+    return State(filled, run, call.output, 0.0, method.costs(prepared.bound.problem).start)
 
 
 def _program(
@@ -72,7 +71,7 @@ def _program(
     return program
 
 
-def _fed_by_streams(prepared: Prepared, method: AbstractMethod, form_only: bool = False) -> dict[str, PyTree]:
+def _fed_by_streams(prepared: Prepared, method: AbstractMethod, form_only: bool) -> dict[str, PyTree]:
     """What the streams give before the first step: batches for a lower solve, and a look at the next zeta.
 
     With `form_only` no batch is taken: what comes is of the same form.

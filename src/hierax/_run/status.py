@@ -154,10 +154,7 @@ class Reason(enum.Enum):
         "at which that was noticed is returned, and is no solution. Bound Y, or add a term that grows in every "
         "direction of y.",
     )
-    NO_MORE_BATCHES = (
-        Kind.DATA_ERROR,
-        "{what}: the last point is returned after step {step}. {cure}",
-    )
+    NO_MORE_BATCHES = (Kind.DATA_ERROR, "{what}: the last point is returned after step {step}. {cure}")
     # -- Auto -------------------------------------------------------------------------------------------------------
     CERTIFIED = (Kind.CONVERGED, "converged: the certificate says yes at tol={tol:g}.")
     CERTIFIED_AMONG_BRANCHES = (

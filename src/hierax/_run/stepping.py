@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
@@ -21,30 +21,33 @@ from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
 from hierax._run.batches import MAX_DRAWN_NUMBERS
 from hierax._run.call import Call, Info, State, asks_to_stop
-from hierax._run.device import Orders, Output, Run, Spread
-from hierax._run.feeding import Feeding, PlannedRows
+from hierax._run.device import Chunk, Orders, Record, Run, Spread
+from hierax._run.feeding import Feeding
 from hierax._run.identity import described
 from hierax._run.method import AbstractMethod, Costs
-from hierax._run.outcome import Begin, Ending, Outcome, certified
-from hierax._run.packing import gathered, placed
+from hierax._run.outcome import Begin, Ending, Outcome
+from hierax._run.packing import Gathered, gathered, placed
 from hierax._run.prepare import Prepared, check_method
 from hierax._run.progress import (
     CHUNK_SECONDS,
     MOMENT_SECONDS,
     Interrupted,
     OutOfTime,
+    Patience,
     Stopwatch,
-    patience_of,
     progress_bar,
 )
 from hierax._run.records import Records, Spending
-from hierax._run.run_record import RUN, TYPES, RunRecord
 from hierax._run.solution import Counts, Solution, Solutions, statuses_of
-from hierax._run.start import continued, form_of_start, settings_to_go_on_with, started
-from hierax._run.status import Reason
-from hierax._run.streams import Exhausted
+from hierax._run.start import continued, settings_to_go_on_with, started
+from hierax._run.status import Kind, Reason
+from hierax._run.streams import Exhausted, Place
 
+MAX_VMAPPED_ENTRIES = MAX_DRAWN_NUMBERS  # starts with more variables than this are stepped one after another
+RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
+
+logger = logging.getLogger("hierax")
 
 
 class Host:
@@ -57,52 +60,57 @@ class Host:
         call: Call,
         spread: Spread,
         watch: Stopwatch,
+        patience: Patience,
         interrupt: Interrupt,
-        earlier: RunRecord | None = None,
+        earlier: dict[str, Any] | None,
     ) -> None:
         """`watch`: of the run, its start included; `earlier`: what a checkpoint says of the run up to `state`."""
         self.prepared, self.before, self.call, self.spread = prepared, state, call, spread
         self.processes = prepared.processes
-        self.watch, self.interrupt = watch, interrupt
+        self.watch, self.patience, self.interrupt = watch, patience, interrupt
         self.runs = state.run
-        self.begin = Begin.of(state.run)
+        x = jax.tree.map(lambda a: np.array(a, copy=True), read(state.run.state.point.x))  # chunks overwrite the run
+        self.begin = Begin(int(np.max(read(state.run.state.step))), x)
         self.done, self._compiled_before = 0, 0.0
         self._kept_at = -1  # steps made when the checkpoint was told of the run
         self.records = Records()
         self.spending = Spending(state.spent)
         if earlier is not None:
-            x = jax.tree.unflatten(jax.tree.structure(self.begin.x), earlier.begin_x)
-            self.begin = Begin(earlier.begin_step, x)
-            self.records.restore(earlier.columns, earlier.times)
-            self._compiled_before = earlier.compile_seconds
-        self._open_stage()
-        if earlier is not None:
-            self.done = self._kept_at = earlier.done
-            while self.stage_end < self.step:
-                self._open_stage(self.stage_end)
+            self.begin = Begin(earlier["begin_step"], jax.tree.unflatten(jax.tree.structure(x), earlier["begin_x"]))
+            self.records.restore(earlier["columns"], earlier["times"])
+            self._compiled_before = earlier["compile_seconds"]
+            self.done = self._kept_at = earlier["done"]
+        self._open_stage(self.begin.step)
+        while self.stage_end < self.step:
+            self._open_stage(self.stage_end)
 
     @property
     def step(self) -> int:
         """Outer steps made, those of earlier calls included."""
         return self.begin.step + self.done
 
-    def _open_stage(self, step: int | None = None) -> None:
-        """The method, every value filled in, with the batch sizes of the steps from `step` (None: the next) on;
-        `stage_end`: where they change.
-        """
-        problem, step = self.prepared.bound.problem, self.step if step is None else step
+    def _open_stage(self, first: int) -> None:
+        """The method, every value filled in, with the batch sizes of the steps from `first` to `stage_end`."""
+        problem = self.prepared.bound.problem
         self.method: AbstractMethod
-        self.method, self.stage_end = self.before.method.staged(step)
-        batches, files = self.method.batches(problem), self.prepared.files
-        planned = PlannedRows(files, self.prepared.bound, batches, self.runs.state.key) if files else None
-        patience = patience_of(self.call.clock, self.interrupt)
-        self.feeding = Feeding(self.prepared, batches, planned, patience, self.watch.waiting)
-        self.spending.begin(step, self.method.costs(problem).step)
+        self.method, self.stage_end = self.before.method.staged(first)
+        batches = self.method.batches(problem)
+        self.feeding = Feeding(self.prepared, batches, self.runs.state.key, self.step, self.patience)
+        self.spending.begin(first, self.method.costs(problem).step)
 
     @property
-    def _waiting(self) -> float:
-        """Seconds spent waiting for data, in all calls so far."""
-        return self.before.waiting + self.watch.waiting.seconds
+    def _seconds(self) -> dict[str, Any]:
+        """Seconds in all calls so far (those compiling: in this one), as `Counts` has them."""
+        return {
+            "seconds": self.before.seconds + self.watch.elapsed,
+            "compile_seconds": self._compiled_before + self.watch.compiling,
+            "waiting_seconds": self.before.waiting + self.patience.waited,
+        }
+
+    @property
+    def _working(self) -> float:
+        """Seconds of work in this call."""
+        return self.watch.elapsed - self.patience.waited
 
     def drive(self) -> Outcome:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
@@ -114,7 +122,8 @@ class Host:
         opened, step = read((self.runs.window.first, self.runs.state.step))
         if ended is not None and self.done and int(np.max(step)) > int(np.max(opened)):
             self._run_chunk(0, True, 0, self.feeding.last, tol=None)  # a last record, between two: no steps
-        return Outcome(self, ended)
+        run = (self.prepared, self.call, self.spread, self.method, self.begin, self.runs, self.records, self.done)
+        return Outcome(*run, self.watch.compiling, ended)
 
     def _order_chunks(self) -> Ending | None:
         """Chunk after chunk; what the host ended the run with, None: its steps, or its own codes."""
@@ -125,12 +134,12 @@ class Host:
                 ended, asked = self._decision(per_step)
                 if ended is not None:
                     return ended
-                before, recorded = self.watch.elapsed - self.watch.waiting.seconds, len(self.records)
+                before, recorded = self._working, len(self.records)
                 try:
                     steps = self._chunk(asked, self._affordable(per_step, MOMENT_SECONDS))
                 except NO_BATCH as error:
                     return _without_a_batch(error)
-                per_step = (self.watch.elapsed - self.watch.waiting.seconds - before) / steps
+                per_step = (self._working - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
                 if len(self.records) > recorded and self._running and self._callback_stops():
@@ -148,26 +157,24 @@ class Host:
             return
         self._kept_at = self.done
         columns, times = self.records.kept()
-        record = RunRecord(
-            state=gathered((self.before.method, self.runs)),
-            begin_step=self.begin.step,
-            begin_x=jax.tree.leaves(self.begin.x),
-            done=self.done,
-            seconds=self.before.seconds + self.watch.elapsed,
-            compile_seconds=self._compiled_before + self.watch.compiling,
-            waiting_seconds=self._waiting,
-            spent=self.before.spent,
-            columns=columns,
-            times=times,
-            places=self.prepared.places(),
-        )
+        record = {
+            "state": gathered((self.before.method, self.runs)),
+            "begin_step": self.begin.step,
+            "begin_x": jax.tree.leaves(self.begin.x),
+            "done": self.done,
+            **self._seconds,
+            "spent": self.before.spent,
+            "columns": columns,
+            "times": times,
+            "places": self.prepared.places(),
+        }
         self.call.notes.put(RUN, record, f"step {self.step}")
 
     def _decision(self, per_step: float | None) -> tuple[Ending | None, int]:
         """Whether Ctrl-C or the clock ends the run, and else how many steps to order; before that a checkpoint is
         written where it is time for one. Ctrl-C in any process counts, the times are those of the first.
         """
-        left = self.call.notes.left
+        left = self.call.notes.journal.left
         due = per_step is not None and left <= max(per_step, MOMENT_SECONDS)  # after another step it might be late
         seconds = CHUNK_SECONDS if due else min(CHUNK_SECONDS, left / 2)  # half: a busy machine may take twice as long
         own = (due, self.interrupt.asked, self.call.clock.passed, self._affordable(per_step, seconds))
@@ -175,7 +182,7 @@ class Host:
         keep, _, late, steps = told[0]
         if keep:
             self._keep()
-            self.call.notes.write()
+            self.call.notes.journal.write()
         if told[:, 1].any():
             self.interrupt.ask(self.interrupt.by)
             return Ending(Reason.CTRL_C), 0
@@ -210,7 +217,7 @@ class Host:
         """
         if self.step == self.stage_end:
             self.feeding.close()
-            self._open_stage()
+            self._open_stage(self.step)
         period = self.call.period
         asked = self._supplied(min(asked, self.call.steps - self.done, self.stage_end - self.step), wanted)
         to_record = period - self.step % period
@@ -224,11 +231,11 @@ class Host:
 
     def _supplied(self, asked: int, wanted: int) -> int:
         """For how many of the steps there are batches: in every process, where streams feed several."""
-        if not self.feeding.feeders and self.feeding.planned is None:
+        if not (self.prepared.feeders or self.prepared.files):
             return asked
         failure: Exception | None = None
         try:
-            steps = self.feeding.available(self.step, asked, wanted)
+            steps = self.feeding.available(asked, wanted)
         except NO_BATCH as error:
             steps, failure = 0, error
         told = self.processes.exchanged(steps, *(isinstance(failure, kind) for kind in NO_BATCH))
@@ -252,14 +259,13 @@ class Host:
             fed=fed,
         )
         started = self.watch.elapsed
+        static = self.call.output, self.spread
+
+        def program(problem: Problem, runs: Run, method: AbstractMethod, orders: Orders) -> tuple[Run, Record, Array]:
+            return Chunk(*static, problem, method, orders).run(runs)
+
         self.runs, table, written = self.prepared.bound.run(
-            "chunk",
-            functools.partial(device.chunk, self.call.output, self.spread),
-            self.runs,
-            self.method,
-            orders,
-            static=(self.call.output, self.spread),
-            donate=True,
+            "chunk", program, self.runs, self.method, orders, static=static, donate=True
         )
         self.records.add(
             read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds
@@ -270,28 +276,24 @@ class Host:
     def solution(self, outcome: Outcome) -> Solution | Solutions:
         """Everything that was computed, and how it ended."""
         prepared, bound = self.prepared, self.prepared.bound
-        x, y, multipliers = bound.run(
-            "finish",
-            functools.partial(_finish, self.call.output, self.spread),
-            self.runs,
-            self.method,
-            static=(self.call.output, self.spread),
-        )
-        seconds, compiling = self.before.seconds + self.watch.elapsed, self._compiled_before + self.watch.compiling
+        static = self.call.output, self.spread
+        finish = functools.partial(_finish, self.spread)
+        x, y, multipliers = bound.run("finish", finish, self.runs, self.method, static=static)
         total = int(np.max(read(self.runs.state.step)))  # a chunk ends early where every start has stopped
         end = self.method.costs(bound.problem).end
         spent = Costs(*(int(a) + b for a, b in zip(self.spending.until(total).values(), end, strict=True)))
         x, y, multipliers = at_home((x, y, multipliers))
         x, y = prepared.whole(x, y)
+        counts = Counts(**spent._asdict(), **self._seconds)
         told: dict[str, Any] = {
             "x": x,
             "y": y,
             "multipliers": multipliers,
             "history": self.records.history(self.spending, self.spread != "one"),
-            "counts": Counts(
-                **spent._asdict(), seconds=seconds, compile_seconds=compiling, waiting_seconds=self._waiting
+            "counts": counts,
+            "state": self.before._replace(
+                run=self.runs, seconds=counts.seconds, spent=spent, waiting=counts.waiting_seconds
             ),
-            "state": self.before._replace(run=self.runs, seconds=seconds, spent=spent, waiting=self._waiting),
             "method": self.before.method,
             "problem": prepared.problem,
             "several_processes": self.processes.shared,
@@ -313,9 +315,7 @@ def _without_a_batch(error: Exception) -> Ending:
     return Ending(Reason.NO_MORE_BATCHES, str(error), "Give a re-iterable, or fewer max_steps.")
 
 
-def _finish(
-    output: Output, spread: Spread, problem: Problem, runs: Run, method: AbstractMethod
-) -> tuple[PyTree, PyTree, Multipliers]:
+def _finish(spread: Spread, problem: Problem, runs: Run, method: AbstractMethod) -> tuple[PyTree, PyTree, Multipliers]:
     def one(method: AbstractMethod, run: Run) -> tuple[PyTree, PyTree, Multipliers]:
         state = run.state if run.kept is None else method.moved_to(run.state, *run.kept)
         x, y, multipliers = method.finish(problem, state)
@@ -323,11 +323,6 @@ def _finish(
         return sets.project(problem.x_set, x), sets.project(problem.y_set, y), multipliers
 
     return device.over_starts(one, spread)(method, runs)
-
-
-MAX_VMAPPED_ENTRIES = MAX_DRAWN_NUMBERS  # starts with more variables than this are stepped one after another
-
-logger = logging.getLogger("hierax")
 
 
 def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> Solution | Solutions:
@@ -351,18 +346,16 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
     with interruptible() as interrupt:
         if processes.any(interrupt.asked):
             raise KeyboardInterrupt
+        patience = Patience(call.clock, interrupt)
         for feeder in prepared.feeders.values():
-            feeder.patience, feeder.waiting = patience_of(call.clock, interrupt), watch.waiting
-        earlier: RunRecord | None = call.notes.take(RUN, TYPES)
-        if earlier is None:
-            state = _first_state(prepared, method, call, spread)
-        else:
-            state = _state_of(earlier, prepared, method, call, spread)
-        host = Host(prepared, state, call, spread, watch, interrupt, earlier)
+            feeder.patience = patience
+        earlier = call.notes.take(RUN, (Gathered, Costs, Place))
+        state = _first_state(prepared, method, call, spread, earlier)
+        host = Host(prepared, state, call, spread, watch, patience, interrupt, earlier)
         outcome = host.drive()
         solution = host.solution(outcome)
-        if isinstance(solution, Solution) and outcome.met_tolerance:
-            solution = certified(solution, prepared, call, outcome.quality(0))
+        if isinstance(solution, Solution) and solution.status.kind is Kind.UNPROVED:  # its residuals met the tolerance
+            solution = outcome.certified(solution)
     for status in statuses_of(solution):
         loud = status.failed and not call.quiet
         logger.log(logging.WARNING if loud else logging.INFO, "%s: %s", status.name, status.message)
@@ -375,25 +368,24 @@ def _steering(method: AbstractMethod, call: Call) -> dict[str, object]:
     return {**given, "method": described(method), "whether there is a callback": call.callback is not None}
 
 
-def _first_state(prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread) -> State:
-    """The state before the first step of this call."""
+def _first_state(
+    prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread, earlier: dict[str, Any] | None
+) -> State:
+    """The state before the first step of this call: new, that of the call, or that of a checkpoint, in which case the
+    streams are brought to their places.
+    """
     if call.state is not None:
-        return continued(call.state, prepared, method, call.output, spread)
-    try:
-        return started(prepared, method, call.seed, call.output, spread)
-    except Exhausted as error:
-        raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from error
-
-
-def _state_of(earlier: RunRecord, prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread) -> State:
-    """The state in a checkpoint, in the form that the state of this call has; the streams are brought to its place."""
-    if call.state is None:
-        like = form_of_start(prepared, method, call.seed, call.output, spread)
+        state = continued(call.state, prepared, method, call.output, spread)
     else:
-        like = continued(call.state, prepared, method, call.output, spread)
-    filled, run = placed(earlier.state, (like.method, like.run))
-    prepared.move_streams_to(earlier.places)
-    return State(filled, run, call.output, earlier.seconds, earlier.spent, earlier.waiting_seconds)
+        try:
+            state = started(prepared, method, call, spread, form_only=earlier is not None)
+        except Exhausted as error:
+            raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from error
+    if earlier is None:
+        return state
+    filled, run = placed(earlier["state"], (state.method, state.run))
+    prepared.move_streams_to(earlier["places"])
+    return State(filled, run, call.output, earlier["seconds"], earlier["spent"], earlier["waiting_seconds"])
 
 
 def _spread(prepared: Prepared) -> Spread:

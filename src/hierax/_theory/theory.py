@@ -21,7 +21,7 @@ from hierax._methods.salvf import SALVF
 from hierax._methods.salvf_settings import GAMMA_FACTOR, Storm
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
-from hierax._run.call import DEFAULT_STEPS
+from hierax._run.call import DEFAULT_STEPS, Call
 from hierax._run.prepare import prepare
 from hierax._run.start import started
 from hierax._theory.estimates import Below, Curvatures, Looks, Noise, below, curvatures, noise, points_around, slopes
@@ -251,7 +251,7 @@ def theory(
     natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
     gammas = Gammas(GAMMA_FACTOR * natural, GAMMA_FACTOR * natural)
     prepared = prepare(problem, x0, y0)
-    own = started(prepared, SALVF(), seed, "last", "one").method
+    own = started(prepared, SALVF(), Call(seed=seed), "one").method
     assert isinstance(own, SALVF)
     return Theory(
         eps=float(eps),
