@@ -1,4 +1,4 @@
-"""Trainings on the problem of test_retraining.py: unit tests of hierax._judge.retraining, hierax._judge.trained and
+"""Trainings on the problem of test_retraining.py: unit tests of hierax._judge.retraining and
 hierax._auto.training.
 """
 
@@ -12,8 +12,7 @@ from hierax._auto.session import Session
 from hierax._auto.training import RetrainedSearch
 from hierax._base.interrupt import Interrupt
 from hierax._engine.float64_problem import Float64Problem
-from hierax._judge.retraining import COUNT, Retraining, is_trained
-from hierax._judge.trained import trained_fields
+from hierax._judge.retraining import COUNT, Retraining, is_trained, trained_fields
 from hierax._run.call import Call
 from hierax._run.checkpoints import NOTHING_KEPT, notes_in
 from hierax._run.prepare import prepare

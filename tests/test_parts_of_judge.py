@@ -14,8 +14,7 @@ from hierax._compile.bound import Bound
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_of
 from hierax._engine.programs import Programs
-from hierax._judge.keeping import nearest_kept
-from hierax._judge.point import judge_in, judge_point, relative_gap
+from hierax._judge.point import judge_in, judge_point, nearest_kept, relative_gap
 
 
 def test_a_setting_computes_in_double_precision_from_anywhere():

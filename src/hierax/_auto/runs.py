@@ -53,8 +53,7 @@ from hierax._engine.float64_problem import Data
 from hierax._engine.segments import not_convex
 from hierax._judge.certificate import Certificate, Verdict
 from hierax._judge.certifying import certificate_in
-from hierax._judge.keeping import nearest_kept
-from hierax._judge.point import Judgement, point_values, relative_gap
+from hierax._judge.point import Judgement, nearest_kept, point_values, relative_gap
 from hierax._judge.retraining import Retraining, is_trained
 from hierax._lower.exact import Exact
 from hierax._lower.salm import SALM

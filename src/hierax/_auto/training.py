@@ -21,7 +21,7 @@ from hierax._base.text import numbers_of, shown
 from hierax._compile.configuration import doubled_on_host, float64
 from hierax._engine.programs import raveled, unraveled
 from hierax._judge.certificate import Certificate
-from hierax._judge.measured import SURE
+from hierax._judge.measuring import SURE
 from hierax._judge.point import Judgement
 from hierax._judge.retraining import Retraining
 from hierax._problem import sets

@@ -1,6 +1,6 @@
 """Findings of `check`, and convexity of the lower level in words: what sampled segments in Y say.
 
-The sampling itself is `hierax._math.convexity`. Not here: constraint qualifications (`qualification.py`).
+The sampling itself is `hierax._math.convexity`. Not here: constraint qualifications (`hierax._judge.check`).
 """
 
 import dataclasses

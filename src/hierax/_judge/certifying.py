@@ -16,14 +16,11 @@ from hierax._base.threads import one_blas_thread
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import Float64Problem
-from hierax._judge.above import above
-from hierax._judge.below import below, lower_solution, reference
+from hierax._judge.above import above, gap_error
 from hierax._judge.certificate import Certificate
-from hierax._judge.inspection import Fields, Inspection, Stop
+from hierax._judge.measuring import Fields, Inspection, Stop
 from hierax._judge.psi import RunState, of_psi
-from hierax._judge.retraining import Retraining, is_trained
-from hierax._judge.sampling import gap_error
-from hierax._judge.trained import trained_fields
+from hierax._judge.retraining import Retraining, is_trained, trained_fields
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math.hypergradient import MOST as MAX_ORDER
@@ -88,7 +85,12 @@ def certify(
         docs/guides/certificate.md (every number with its formula); docs/start/first-certificate.md
     """
     refuse_to_be_traced("certify", (x, y))
-    _refuse(lower, multipliers, state)
+    if lower is not None and not isinstance(lower, AbstractLowerSolver):
+        raise InputError(f"lower={lower!r}: needs a lower solver, for example hx.Exact() or hx.Conic(), or None.")
+    if multipliers is not None and not isinstance(multipliers, Multipliers):
+        raise InputError(f"multipliers={multipliers!r}: needs hx.Multipliers, as in sol.multipliers, or None.")
+    if state is not None and not isinstance(state, RunState):
+        raise InputError(f"state={state!r}: needs the state of a run, sol.state, or None.")
     setting = Float64Problem.of(problem, x, y, samples, seed)
     for name, tree in (("x", setting.x), ("y", setting.y)):
         if not np.isfinite(numbers_of(tree)).all():
@@ -101,16 +103,6 @@ def certify(
         why = is_trained(setting, seed) if lower is None else None
         training = None if why is None else Retraining.before(setting, seed, stop, why)
         return certificate_in(setting, lower, multipliers, state, seed, stop, lengths, training)
-
-
-def _refuse(lower: object, multipliers: object, state: object) -> None:
-    """Raise InputError where an argument of `certify` makes no sense."""
-    if lower is not None and not isinstance(lower, AbstractLowerSolver):
-        raise InputError(f"lower={lower!r}: needs a lower solver, for example hx.Exact() or hx.Conic(), or None.")
-    if multipliers is not None and not isinstance(multipliers, Multipliers):
-        raise InputError(f"multipliers={multipliers!r}: needs hx.Multipliers, as in sol.multipliers, or None.")
-    if state is not None and not isinstance(state, RunState):
-        raise InputError(f"state={state!r}: needs the state of a run, sol.state, or None.")
 
 
 def certificate_in(
@@ -139,11 +131,8 @@ def certificate_in(
                 of_psi(setting, lower or Exact(), state),
                 *_inspected(Inspection(setting, seed, stop, most, hand), lower, given),
             ]
-    numbers: dict[str, PyTree] = {}
-    notes: dict[str, str] = {}
-    for part in parts:
-        numbers |= part.numbers
-        notes |= part.notes
+    numbers = {name: number for part in parts for name, number in part.numbers.items()}
+    notes = {name: note for part in parts for name, note in part.notes.items()}
     x, y = setting.whole(setting.x, setting.y)
     found = numbers.pop("reference")
     return Certificate(
@@ -160,24 +149,24 @@ def certificate_in(
 
 def _inspected(look: Inspection, lower: AbstractLowerSolver | None, given: Multipliers | None) -> list[Fields]:
     """Everything about a point whose lower level is solved."""
-    setting, at = look.setting, reference(look, lower)
-    found, status, branches = lower_solution(look, at.best, at.status), at.status, at.branches
+    setting, at, bent = look.setting, look.reference(lower), look.vectors.bent
+    found = look.lower_solution(at.best, at.status)
     parts = [Fields({"reference": found}, {}), look.feasibility(row_names(found)), look.units()]
-    if look.vectors.bent is not None or branches.different_values() > 1:
-        why = look.vectors.bent or "not convex: it has several local solutions"
-        solves = len(branches.status)
+    if bent is not None or at.branches.different_values() > 1:
+        why = bent or "not convex: it has several local solutions"
+        solves = len(at.branches.status)
         parts.append(Fields({"not_convex": f"{why}: v(x) is the best of {solves} solves"}, {}))
-    if status in (INFEASIBLE, UNBOUNDED):
+    if at.branches.best() is None or at.status in (INFEASIBLE, UNBOUNDED):
         missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
         return [*parts, Fields({}, dict.fromkeys(missing, "there is no reference solution"))]
-    parts.append(below(look, at, float(found.value), given))
-    if status != SOLVED:
-        return parts
-    if look.programs.large and (setting.sampled or look.vectors.bent is not None):
+    parts.append(look.below(at, float(found.value), given))
+    if at.status == SOLVED and look.programs.large and (setting.sampled or bent is not None):
         why = f"not computed: the KKT matrix of the lower level exceeds order {MAX_ORDER}"
         numbers = {"lower_gap_se": gap_error(setting, found)} if setting.xi.fresh else {}
-        return [*parts, Fields(numbers, dict.fromkeys(("hypergradient_norm", "gains", "distance"), why))]
-    return [*parts, above(look, at)]
+        parts.append(Fields(numbers, dict.fromkeys(("hypergradient_norm", "gains", "distance"), why)))
+    elif at.status == SOLVED:
+        parts.append(above(look, at))
+    return parts
 
 
 def _fitting(setting: Float64Problem, multipliers: Multipliers) -> Multipliers:
@@ -197,13 +186,12 @@ def _fitting_lengths(setting: Float64Problem, lengths: tuple[PyTree, PyTree]) ->
         raise InputError(f"lengths={lengths!r}: needs a pair, lengths of x and lengths of y.")
 
     def vector(name: str, tree: PyTree, like: PyTree) -> np.ndarray:
-        one = isinstance(tree, int | float | np.generic)
+        whole = jax.tree.map(lambda leaf: tree, like) if isinstance(tree, int | float | np.generic) else tree
         try:
-            whole = jax.tree.map(lambda leaf: tree, like) if one else tree
-            whole = jax.tree.map(lambda leaf, part: np.broadcast_to(np.asarray(part, float), leaf.shape), like, whole)
+            parts = jax.tree.map(lambda leaf, part: np.broadcast_to(np.asarray(part, float), leaf.shape), like, whole)
         except (TypeError, ValueError) as error:
             raise InputError(f"lengths of {name}: needs a number or a tree like {name}, got {tree!r}.") from error
-        found = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(whole)])
+        found = numbers_of(parts)
         if not np.all(found > 0):
             raise InputError(f"lengths of {name}: must be positive, got {tree!r}.")
         return found

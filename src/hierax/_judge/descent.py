@@ -5,33 +5,22 @@ measures what F(x, y*(x)) changes around x, against which everything about the u
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from hierax._base.constants import LOWER_STARTS
-from hierax._engine.linearised import Linearised
-from hierax._engine.programs import Values
+from hierax._engine.float64_problem import ROUNDING
+from hierax._engine.linearised import MAX_DENSE, Linearised
+from hierax._engine.programs import FEASIBLE
 from hierax._engine.vectors import Point, VectorProblem, kkt_residual
-from hierax._judge.bending import bends_down
-from hierax._judge.gain import adjoint_slopes
+from hierax._judge.gain import Slopes, total_slopes
+from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS, Stop
 from hierax._lower.linear import Matrices, OutOfTime, gradients
 from hierax._math.lower_level import SOLVED
 
-STEPS = (0.1, 0.01, 0.001)  # distances, in lengths of x
-COORDINATES = 6  # entries of x up to which every one is moved by itself
-BENT = 10  # entries of x up to which the Hessian of F(x, y*(x)) is formed from differences of gradients
-PRODUCTS_UP_TO = (200, 600)  # entries of x, of y and rows, up to which it is told by products where x has more
-EVERY_ENTRY = 10_000  # entries of y up to which every one of few entries of x is moved by itself
-RANDOM = 2  # directions at random
-OPPOSITE = 1e-3  # share of a step by which two looks may miss being opposite to each other
-SAME_VALUE = 1e-7  # difference in f, in its unit, of solutions of the lower level that are equally good
-NEWTON_STEPS, NEWTON_SIZE = 8, 400  # on the KKT system of points that are compared, up to this many unknowns
-ROUNDED, RISE = 1e-14, 1e3  # residual at which they end, and how many times it may rise on the way
-BACK = 2  # Newton steps back to active upper constraints
-FLAT = 1e-12  # relative singular values of that system below this are directions along which nothing is told
-ALLOWED = 1e-6  # violation of upper constraints, in units, of points that are compared
+EVERY_ENTRY = 10_000  # entries of y up to which few entries of x are moved one by one
+ITERATIONS = 10  # of Newton's method, or of Lanczos'
 
 
 class Look(NamedTuple):
@@ -64,122 +53,59 @@ class Around(NamedTuple):
     complete: bool
 
 
-def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, stop: Callable[[], bool]) -> Around:
+def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, stop: Stop) -> Around:
     """Solve the lower level on both sides of x along several directions; `towards` is the most promising."""
-    base, around = _Base(at, nu), Around([], 0.0, 0.0, True)
-    gradients_along = dict[int, np.ndarray]()
+    base, looks, slope, curvature, complete = _Base(at, nu), list[Look | None](), 0.0, 0.0, True
     try:
-        around.looks.extend(base.compared(0.0, found) for found in _other_solutions(at, nu))
-        for entry, direction in _directions(base, towards, seed, gradients_along, stop):
+        looks += [base.compared(0.0, found) for found in base.other_solutions()]
+        for direction in _directions(base, towards, seed, stop):
             if stop():
-                return around._replace(complete=False)
-            sides = [[_look(base, direction * side, step) for step in STEPS] for side in (1.0, -1.0)]
-            around.looks.extend(one for side in sides for one in side if one is not None)
-            around.looks.extend([] if base.surface is None else _along_rows(base, direction))
-            steep, bent, pairs = weighed(sides, at.point.x)
-            around = around._replace(slope=max(around.slope, steep), curvature=max(around.curvature, bent))
-            if entry is not None and at.vectors.layout.nx <= BENT and pairs:
-                first, second = pairs[-1]
-                gradients_along[entry] = _difference(at.vectors, first.point, second.point, 2 * first.step)
+                raise OutOfTime
+            sides = [[base.look(direction, side * step, False) for step in STEPS] for side in (1.0, -1.0)]
+            signed = [] if base.surface is None else [side * step for side in (1.0, -1.0) for step in STEPS]
+            looks += [*sides[0], *sides[1], *(base.look(direction, step, True) for step in signed)]
+            steep, bent = _steep_and_bent(sides, at.point.x)
+            slope, curvature = max(slope, steep), max(curvature, bent)
     except OutOfTime:
-        return around._replace(complete=False)
-    return around
+        complete = False
+    return Around([look for look in looks if look is not None], slope, curvature, complete)
 
 
-def weighed(sides: list[list[Look | None]], x: np.ndarray) -> tuple[float, float, list[tuple[Look, Look]]]:
-    """Slope and curvature of F that both sides of a direction show, and the pairs of looks around x that say so.
+def _steep_and_bent(sides: list[list[Look | None]], x: np.ndarray) -> tuple[float, float]:
+    """Slope and curvature of F that both sides of a direction show.
 
-    Only pairs that X has left on either side of x, as far from it: the slope at a bound is no curvature.
+    Curvature only by pairs that X has left on either side of x, as far from it: the slope at a bound is no curvature.
+    Where F is as far off at the shortest step as at the longest, it jumps: only the height of that counts.
     """
-    pairs = [
-        (a, b)
+    steep, jumps = 0.0, False
+    for side in sides:
+        changes = [(abs(one.change), one.step) for one in side if one is not None]
+        jump = len(changes) > 1 and changes[-1][0] > 0.5 * changes[0][0]
+        rates = [min(changes)[0]] if jump else [change / step for change, step in changes]
+        steep, jumps = max([steep, *rates]), jumps or jump
+    bent = [
+        abs(a.change + b.change) / a.step**2
         for a, b in zip(*sides, strict=True)
         if a is not None and b is not None and a.step >= STEPS[1]
-        if np.max(np.abs(a.point.x + b.point.x - 2 * x), initial=0.0) <= OPPOSITE * a.step
+        if np.max(np.abs(a.point.x + b.point.x - 2 * x), initial=0.0) <= STEPS[-1] * a.step
     ]
-    bent = min((abs(a.change + b.change) / a.step**2 for a, b in pairs), default=0.0)
-    return max(_steepness(side) for side in sides), 0.0 if any(_jumps(side) for side in sides) else bent, pairs
+    return steep, 0.0 if jumps else min(bent, default=0.0)
 
 
-def _jumps(side: list[Look | None]) -> bool:
-    """Whether F is as far off at the shortest step as at the longest."""
-    changes = [abs(one.change) for one in side if one is not None]
-    return len(changes) > 1 and changes[-1] > 0.5 * changes[0]
-
-
-def _steepness(side: list[Look | None]) -> float:
-    """The change of F per length of x on one side; of a jump, only its height."""
-    changes = [(abs(one.change), one.step) for one in side if one is not None]
-    if _jumps(side):
-        return min(change for change, _ in changes)
-    return max((change / step for change, step in changes), default=0.0)
-
-
-def refuting(around: Around, allowed: float, radius: float, rounding: float) -> Look | None:
-    """The point within the radius at which F is lowest, where it is lower than the allowed slope and rounding explain.
-
-    All changes of F are in the units of `allowed` and `rounding`.
-    """
-    lower = [
-        look
-        for look in around.looks
-        if look.step <= radius and -look.change > allowed * max(look.step, STEPS[-1]) + rounding
-    ]
-    return min(lower, key=lambda look: look.change, default=None)
-
-
-def _directions(
-    base: "_Base", towards: np.ndarray, seed: int, gradients: dict[int, np.ndarray], stop: Callable[[], bool]
-) -> Iterator[tuple[int | None, np.ndarray]]:
-    """Directions of largest entry one (and the entry that is moved by itself).
-
-    `gradients` is filled on the way with differences of gradients along single entries: the last direction is that in
-    which F(x, y*(x)) bends down most. Where there are too many entries for that, or upper constraints are active, a few
-    products tell it: with the Lagrangian, along the constraints.
-    """
-    nx, layout = base.at.vectors.layout.nx, base.at.vectors.layout
-    if nx <= COORDINATES and (layout.ny <= EVERY_ENTRY or nx == 1):
-        yield from ((i, np.eye(nx)[i]) for i in range(nx))
+def _directions(base: "_Base", towards: np.ndarray, seed: int, stop: Stop) -> Iterator[np.ndarray]:
+    """Directions of largest entry one: single entries, towards, two at random, and where F(x, y*(x)) bends down."""
+    layout, rng = base.at.vectors.layout, np.random.default_rng(seed)
+    nx, few = layout.nx, layout.nx <= FEW_ENTRIES and layout.ny <= EVERY_ENTRY
+    if few or nx == 1:
+        yield from np.eye(nx)
+    if nx == 1:
+        return
     longest = np.max(np.abs(towards), initial=0.0)
-    if longest > 0 and nx > 1:
-        yield None, towards / longest
-    if nx > 1:
-        rng = np.random.default_rng(seed)
-        yield from ((None, rng.choice([-1.0, 1.0], nx)) for _ in range(RANDOM))
-    if nx > 1 and len(gradients) == nx:
-        hessian = np.stack([gradients[i] for i in range(nx)])
-        if np.isfinite(hessian).all():
-            down = np.linalg.eigh(0.5 * (hessian + hessian.T))[1][:, 0]
-            yield None, down / np.max(np.abs(down))
-    few = 1 if base.surface is not None else COORDINATES
-    if few < nx <= PRODUCTS_UP_TO[0] and layout.ny + layout.rows <= PRODUCTS_UP_TO[1]:
-        bent = bends_down(base.gradient, base.at.point.x, base.tangent, seed, stop)
-        if bent is not None:
-            yield None, bent / np.max(np.abs(bent))
-
-
-def _difference(vectors: VectorProblem, first: Point, second: Point, apart: float) -> np.ndarray:
-    """The change of the gradient of F(x, y*(x)) between two points, per length; NaN where there is none."""
-    none = np.zeros(vectors.layout.above)
-    ends = _gradient(vectors, first, none), _gradient(vectors, second, none)
-    if ends[0] is None or ends[1] is None:
-        return np.full(vectors.layout.nx, np.nan)
-    return (ends[0] - ends[1]) / apart
-
-
-def _gradient(vectors: VectorProblem, point: Point, nu: np.ndarray) -> np.ndarray | None:
-    """The gradient of F(x, y*(x)) with multipliers of upper constraints, at a point; None where y* is not unique."""
-    there = Linearised.at(vectors, point)
-    if vectors.programs.large:
-        found = adjoint_slopes(there, there.active)
-        return None if found is None else found[0].upper + nu @ found[0].above
-    return _total(there, there.slopes.upper + nu @ there.slopes.above)
-
-
-def _total(at: Linearised, slopes: np.ndarray) -> np.ndarray | None:
-    """Derivatives in x of functions of x and y*(x), from those in (x, y); None where y* is not unique."""
-    nx, answer = at.vectors.layout.nx, at.response(at.active)
-    return None if answer.y is None else slopes[..., :nx] + slopes[..., nx:] @ answer.y
+    if longest > 0:
+        yield towards / longest
+    yield from rng.choice([-1.0, 1.0], (2, nx))
+    if few or max(nx, layout.ny + layout.rows) <= MAX_DENSE:
+        yield from base.bends_down(rng.normal(size=nx), stop)
 
 
 class _Base:
@@ -190,56 +116,135 @@ class _Base:
     """
 
     def __init__(self, at: Linearised, nu: np.ndarray) -> None:
-        self.at, self.nu = at, nu
+        self.at, self.nu, self.vectors, self.point = at, nu, at.vectors, at.point
         self.value = float(at.values.upper)
 
     @functools.cached_property
     def _settled(self) -> float:
         """F after Newton steps, where that is lower."""
-        merit = _merit(self.at.vectors, settled(self.at.vectors, self.at.point), self.nu)
-        return self.value if merit is None else min(merit, self.value)
+        return min(self._merit(settled(self.vectors, self.point)), self.value)
+
+    @functools.cached_property
+    def _slopes(self) -> Slopes | None:
+        """Derivatives of the upper level's functions through y*(x)."""
+        return total_slopes(self.at, self.at.active)
 
     @functools.cached_property
     def surface(self) -> tuple[np.ndarray, np.ndarray] | None:
         """The upper constraints that are active, and what takes their values back to zero; None: there are none."""
-        own = self.at.vectors.layout.own_above
-        active = np.flatnonzero(self.at.values.above[:own] >= -ALLOWED)
-        slopes = _total(self.at, self.at.slopes.above[active]) if active.size else None
-        if slopes is None or not np.isfinite(slopes).all():
+        active = np.flatnonzero(self.at.values.above[: self.vectors.layout.own_above] >= -FEASIBLE)
+        slopes = self._slopes if active.size else None
+        if slopes is None or not np.isfinite(slopes.above[active]).all():
             return None
-        return active, np.linalg.pinv(slopes, rcond=FLAT)
+        return active, np.linalg.pinv(slopes.above[active], rcond=FLAT)
 
     def tangent(self, direction: np.ndarray) -> np.ndarray:
         """What bounds, active upper constraints and faces of X leave of a direction."""
-        at, (low, high) = self.at, self.at.vectors.x_limits
+        at, (low, high), slopes = self.at, self.vectors.x_limits, self._slopes
         free = (at.point.x > low + STEPS[1]) & (at.point.x < high - STEPS[1])
-        above = slice(at.vectors.layout.above)
-        active = (at.values.above[above] >= -ALLOWED) & (np.count_nonzero(at.slopes.above[above], axis=1) > 1)
-        rows = _total(at, np.concatenate([at.slopes.above[above][active], at.slopes.above_equal]))
         direction = np.where(free, direction, 0.0)
-        if rows is None or not len(rows) or not np.isfinite(rows).all():
+        if slopes is None:
             return direction
-        rows = np.where(free, rows, 0.0)
+        above = slice(self.vectors.layout.above)
+        active = (at.values.above[above] >= -FEASIBLE) & (np.count_nonzero(at.slopes.above[above], axis=1) > 1)
+        rows = np.where(free, np.concatenate([slopes.above[above][active], slopes.equal]), 0.0)
+        rows = rows[np.isfinite(rows).all(axis=1)]
         return direction - np.linalg.pinv(rows, rcond=FLAT) @ (rows @ direction)
+
+    def _merit(self, point: Point) -> float:
+        """F plus twice what violations of active upper constraints are worth; infinite where another is violated."""
+        values = self.vectors.values(*point)
+        beyond, nu = np.maximum(values.above, 0.0), self.nu[: len(values.above)]  # more nu are of other solutions
+        wrong = np.any((beyond > FEASIBLE) & (nu == 0)) or np.any(np.abs(values.above_equal) > FEASIBLE)
+        merit = np.inf if wrong else float(values.upper + 2 * nu @ beyond)
+        return merit if np.isfinite(merit) else np.inf
+
+    def _solved(self, x: np.ndarray) -> tuple[float, Point] | None:
+        """The solution of the lower level at x that is best for F, with its merit; None: there is none."""
+        found = self.vectors.branches(x, self.point.y, self.point.mu)
+        best = found.best()
+        if best is None or found.unbounded:
+            return None
+        equal = (found.status == SOLVED) & (found.value <= found.value[best] + NOISE)
+        equal[best] = True
+        points = [Point(x, found.y[i], found.mu[i]) for i in np.flatnonzero(equal)]
+        return min(((self._merit(point), point) for point in points), key=lambda one: one[0])
+
+    def other_solutions(self) -> list[tuple[float, Point]]:
+        """Other solutions of the lower level at x itself: its best, and along flat directions, where there are any."""
+        at, best = self.at, self._solved(self.point.x)
+        found = [] if best is None else [best]
+        if not at.dense or at.response(at.active).y is not None:
+            return found
+        (x, y, mu), held = self.point, np.concatenate([at.row_slopes(at.active)[:, self.point.x.size :], at.hessian])
+        _, sizes, right = np.linalg.svd(held, full_matrices=True)
+        flat = right[int(np.sum(sizes > ROUNDING * max(1.0, sizes.max(initial=0.0)))) :]
+        moves = [side * step * one for one in flat[:FEW_ENTRIES] for step in STEPS[:2] for side in (1.0, -1.0)]
+        if moves:
+            solved = self.vectors.followed(x, y + np.array(moves), np.tile(mu, (len(moves), 1)))
+            as_good = (solved.status == SOLVED) & (solved.value <= float(at.values.lower) + NOISE)
+            points = [Point(x, solved.y[i], solved.mu[i]) for i in np.flatnonzero(as_good)]
+            found += [(self._merit(point), point) for point in points]
+        return found
 
     def gradient(self, x: np.ndarray) -> np.ndarray | None:
         """That of F(x, y*(x)), or of the upper constraints' Lagrangian, near the point; None where there is none."""
-        vectors = self.at.vectors
-        found = vectors.branches(x, self.at.point.y, self.at.point.mu)
-        best = found.best()
-        if best is None:
-            return None
-        return _gradient(vectors, Point(x, found.y[best], found.mu[best]), self.nu[: vectors.layout.above])
+        found = self._solved(x)
+        there = None if found is None else Linearised.at(self.vectors, found[1])
+        slopes = None if there is None else total_slopes(there, there.active)
+        return None if slopes is None else slopes.upper + self.nu[: self.vectors.layout.above] @ slopes.above
 
-    def compared(self, step: float, found: tuple[float, Point]) -> Look:
-        """A look at a point, whose F (with violations' costs) comes with it."""
+    def bends_down(self, first: np.ndarray, stop: Stop) -> list[np.ndarray]:
+        """The direction in which F(x, y*(x)) bends down most, as far as a few steps of Lanczos from `first` tell.
+
+        `hierax._math.spectrum` does the same inside of programs. Second derivatives times a direction are differences
+        of gradients here, each of which takes a solve of the lower level. None where one is not to be had.
+        """
+        vector, least, x = self.tangent(first), 0.0, self.point.x
+        basis: list[np.ndarray] = []
+        products: list[np.ndarray] = []
+        while len(basis) < ITERATIONS and np.linalg.norm(vector) > least:
+            vector = vector / np.linalg.norm(vector)
+            step = STEPS[1] * vector / np.max(np.abs(vector))
+            up, down = (None, None) if stop() else (self.gradient(x + step), self.gradient(x - step))
+            if up is None or down is None or not np.isfinite(up - down).all():
+                return []
+            basis.append(vector)
+            products.append(self.tangent(up - down) / (2 * np.linalg.norm(step)))
+            vector, least = products[-1].copy(), ROUNDING * float(np.linalg.norm(products[-1]))
+            for _ in range(2):  # rounding of the first time
+                vector -= sum((vector @ one) * one for one in basis)
+        if not basis:
+            return []
+        small = np.array(basis) @ np.array(products).T
+        down = np.linalg.eigh(0.5 * (small + small.T))[1][:, 0] @ np.array(basis)
+        return [down / np.max(np.abs(down))]
+
+    def compared(self, step: float, found: tuple[float, Point]) -> Look | None:
+        """A look at a point, whose merit comes with it; None where it may not be compared."""
         merit, point = found
-        if merit < self.value:
-            closer = settled(self.at.vectors, point)
-            there = _merit(self.at.vectors, closer, self.nu)
-            merit, point = found if there is None else (there, closer)
-            return Look(step, merit - self._settled, point)
-        return Look(step, merit - self.value, point)
+        if merit >= self.value:
+            return Look(step, merit - self.value, point) if np.isfinite(merit) else None
+        closer = settled(self.vectors, point)
+        there = self._merit(closer)
+        merit, point = (there, closer) if np.isfinite(there) else found
+        return Look(step, merit - self._settled, point)
+
+    def look(self, direction: np.ndarray, step: float, back: bool) -> Look | None:
+        """A step along a direction, and `back` to the active upper constraints, which may be curved.
+
+        None where it leaves X at once, or nothing there may be compared.
+        """
+        x, _ = self.vectors.landed(self.point.x + step * direction, self.point.y)
+        for _ in range(2 if back else 0):
+            solved = self._solved(x)
+            if solved is None or self.surface is None:
+                break
+            active, inverse = self.surface
+            x, _ = self.vectors.landed(x - inverse @ self.vectors.values(*solved[1]).above[active], self.point.y)
+        moved, step = np.max(np.abs(x - self.point.x), initial=0.0), abs(step)
+        found = self._solved(x) if step <= 3 * moved and moved <= 3 * step else None
+        return None if found is None else self.compared(step, found)
 
 
 def settled(vectors: VectorProblem, point: Point) -> Point:
@@ -248,128 +253,24 @@ def settled(vectors: VectorProblem, point: Point) -> Point:
     The residual may rise on the way, as it does where G is nearly flat. Along directions in which G is flat the steps
     do not move: there F chooses.
     """
-    best, least, first = point, np.inf, np.inf
-    for turn in range(NEWTON_STEPS + 1):
+    best, least, layout = point, np.inf, vectors.layout
+    for _ in range(ITERATIONS):
         values = vectors.values(*point)
-        residual = kkt_residual(values, point.mu, vectors.layout)
-        first = residual if turn == 0 else first
+        residual = kkt_residual(values, point.mu, layout)
         if residual < least:
             best, least = point, residual
-        if not ROUNDED < residual <= RISE * first:
+        active = layout.equal | (np.abs(point.mu) > np.abs(values.rows))
+        if residual == 0 or layout.ny + active.sum() > MAX_DENSE or vectors.programs.large:
             break
-        moved = _newton(vectors, point, values)
-        if moved is None:
+        matrices = vectors.functions.matrices(*point)
+        assert isinstance(matrices, Matrices)
+        rows, hessian = gradients(matrices, np.flatnonzero(active)), np.asarray(matrices.hessian)
+        system = np.block([[hessian, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
+        wanted = -np.concatenate([values.stationarity, values.rows[active]])
+        if not (np.isfinite(system).all() and np.isfinite(wanted).all()):
             break
-        point = moved
+        move = np.linalg.lstsq(system, wanted, rcond=FLAT)[0]
+        mu = point.mu.copy()
+        mu[active] += move[layout.ny :]
+        point = Point(point.x, vectors.landed(point.x, point.y + move[: layout.ny])[1], mu)
     return best
-
-
-def _newton(vectors: VectorProblem, point: Point, values: Values[np.ndarray]) -> Point | None:
-    """One step from a point with its values; None where the system is too large or not finite."""
-    layout = vectors.layout
-    active = layout.equal | (np.abs(point.mu) > np.abs(values.rows))
-    if layout.ny + active.sum() > NEWTON_SIZE or vectors.programs.large:
-        return None
-    matrices = vectors.functions.matrices(*point)
-    assert isinstance(matrices, Matrices)
-    rows, hessian = gradients(matrices, np.flatnonzero(active)), np.asarray(matrices.hessian)
-    system = np.block([[hessian, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
-    wanted = -np.concatenate([values.stationarity, values.rows[active]])
-    if not (np.isfinite(system).all() and np.isfinite(wanted).all()):
-        return None
-    move = np.linalg.lstsq(system, wanted, rcond=FLAT)[0]
-    mu = point.mu.copy()
-    mu[active] += move[layout.ny :]
-    return Point(point.x, vectors.landed(point.x, point.y + move[: layout.ny])[1], mu)
-
-
-def _look(base: _Base, direction: np.ndarray, step: float) -> Look | None:
-    """A step along a direction; None where it leaves X at once, or nothing there may be compared."""
-    at = base.at
-    x, _ = at.vectors.landed(at.point.x + step * direction, at.point.y)
-    moved = np.max(np.abs(x - at.point.x), initial=0.0)
-    if moved < 0.3 * step:
-        return None
-    found = best_response(at.vectors, at.point._replace(x=x), base.nu)
-    return None if found is None else base.compared(step, found)
-
-
-def _along_rows(base: _Base, direction: np.ndarray) -> list[Look]:
-    """Steps along a direction and back to the active upper constraints, which may be curved: on both sides."""
-    assert base.surface is not None
-    (active, back), vectors, near = base.surface, base.at.vectors, base.at.point
-    found = []
-    for step in (side * step for side in (1.0, -1.0) for step in STEPS):
-        x, _ = vectors.landed(near.x + step * direction, near.y)
-        for _ in range(BACK):
-            solved = vectors.branches(x, near.y, near.mu)
-            best = solved.best()
-            if best is None:
-                break
-            beyond = vectors.values(x, solved.y[best], solved.mu[best]).above[active]
-            x, _ = vectors.landed(x - back @ beyond, near.y)
-        moved = np.max(np.abs(x - near.x), initial=0.0)
-        there = (
-            best_response(vectors, near._replace(x=x), base.nu) if 0.3 * abs(step) <= moved <= 3 * abs(step) else None
-        )
-        if there is not None:
-            found.append(base.compared(abs(step), there))
-    return found
-
-
-def best_response(vectors: VectorProblem, near: Point, nu: np.ndarray) -> tuple[float, Point] | None:
-    """The solution of the lower level at a point's x that is best for F, and F with violations' costs there."""
-    found = vectors.branches(near.x, near.y, near.mu)
-    best = found.best()
-    if best is None or found.unbounded:
-        return None
-    equal = (found.status == SOLVED) & (found.value <= found.value[best] + SAME_VALUE)
-    equal[best] = True
-    different = _different(found.y, np.flatnonzero(equal))
-    points = [Point(near.x, found.y[i], found.mu[i]) for i in different]
-    merits = [(merit, point) for point in points if (merit := _merit(vectors, point, nu)) is not None]
-    return min(merits, key=lambda one: one[0], default=None)
-
-
-def _different(ys: np.ndarray, places: np.ndarray) -> list[int]:
-    """One place for each different point."""
-    kept: list[int] = []
-    for i in places:
-        if all(np.max(np.abs(ys[i] - ys[j]), initial=0.0) > 1e-6 for j in kept):
-            kept.append(int(i))
-    return kept
-
-
-def _other_solutions(at: Linearised, nu: np.ndarray) -> list[tuple[float, Point]]:
-    """Other solutions of the lower level at x itself: its best, and along flat directions, where there are any."""
-    best = best_response(at.vectors, at.point, nu)
-    found = [] if best is None else [best]
-    if not at.dense or at.response(at.active).y is not None:
-        return found
-    held = np.concatenate([at.row_slopes(at.active)[:, at.point.x.size :], at.hessian])
-    _, sizes, right = np.linalg.svd(held, full_matrices=True)
-    flat = right[int(np.sum(sizes > 1e-9 * max(1.0, sizes.max(initial=0.0)))) :]
-    starts = [
-        at.point.y + side * step * one for one in flat[: LOWER_STARTS // 4] for step in STEPS[:2] for side in (1, -1)
-    ]
-    if not starts:
-        return found
-    points = np.array(starts)
-    solved = at.vectors.followed(at.point.x, points, np.tile(at.point.mu, (len(points), 1)))
-    limit = float(at.values.lower) + SAME_VALUE
-    for i in np.flatnonzero((solved.status == SOLVED) & (solved.value <= limit)):
-        point = Point(at.point.x, solved.y[i], solved.mu[i])
-        merit = _merit(at.vectors, point, nu)
-        if merit is not None:
-            found.append((merit, point))
-    return found
-
-
-def _merit(vectors: VectorProblem, point: Point, nu: np.ndarray) -> float | None:
-    """F plus twice what violations of active upper constraints are worth; None where another one is violated."""
-    values = vectors.values(*point)
-    beyond, nu = np.maximum(values.above, 0.0), nu[: len(values.above)]  # beyond them nu has values of other solutions
-    if np.any((beyond > ALLOWED) & (nu == 0)) or np.any(np.abs(values.above_equal) > ALLOWED):
-        return None
-    merit = float(values.upper + 2 * nu @ beyond)
-    return merit if np.isfinite(merit) else None

@@ -23,25 +23,25 @@ lambda_min is half of what Lanczos finds on the entries that no bound holds. A b
 """
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from hierax._base.imports import lazy
-from hierax._engine.linearised import Linearised
+from hierax._engine.float64_problem import ROUNDING
+from hierax._engine.linearised import MAX_DENSE, Linearised
 from hierax._engine.programs import LargeFunctions
 from hierax._engine.vectors import STIFF, through
+from hierax._judge.measuring import KINK
 from hierax._lower.linear import Matrices, gradients
+from hierax._math.hypergradient import MOST as MAX_ORDER
 
 scipy_optimize = lazy("scipy.optimize")
 
+Pair = tuple[np.ndarray, np.ndarray]
+
 MAX_WEAK = 7  # rows whose choices are all tried
-MAX_UNKNOWNS = 600  # of a linear program with choices
-MAX_LINEAR = 2000  # entries of x of a linear program
-ROOM = 1e-9  # rows and multipliers, in units, that rounding may put on the wrong side
-ACTIVE_ABOVE = 3.0  # upper constraints whose slack is below this many tolerances are active
-FLAT = 1e-6  # curvature, in units, below which y* may not be unique
-SAFE = 0.5  # share of the least curvature that Lanczos finds
 
 
 class Gain(NamedTuple):
@@ -64,35 +64,7 @@ class Gain(NamedTuple):
     bound: bool = False
 
 
-def reach(at: Linearised) -> tuple[np.ndarray, np.ndarray]:
-    """How far every entry of x may move down and up, at most one length."""
-    low, high = at.vectors.x_limits
-    return np.maximum(low - at.point.x, -1.0).clip(max=0.0), np.minimum(high - at.point.x, 1.0).clip(min=0.0)
-
-
-def gain(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
-    """The largest decrease of F over a length of x, to first order; `weak` are rows with a choice."""
-    if at.vectors.programs.large:
-        return _gain_of_large(at, tol, weak)
-    answer = at.response(at.active & ~weak)
-    if not weak.any() and answer.y is not None and not answer.dependent:
-        return _smooth_gain(at, tol, _through(at, answer.y))
-    if weak.any() and not answer.dependent and answer.y is not None and weak.sum() <= MAX_WEAK:
-        found = _gain_by_sides(at, tol, weak)
-        if found is not None:
-            return found
-    chosen = weak | (at.active & ~at.vectors.layout.equal if answer.dependent else np.zeros_like(weak))
-    unknowns = at.vectors.layout.nx + at.vectors.layout.ny + int((chosen | at.active).sum())
-    if chosen.sum() > MAX_WEAK or unknowns > MAX_UNKNOWNS:
-        return _unknown(at)
-    return _gain_with_choices(at, tol, chosen, 3.0 if answer.y is None else np.inf)
-
-
-def _unknown(at: Linearised) -> Gain:
-    return Gain(np.nan, np.zeros(at.vectors.layout.nx), np.nan, np.zeros(len(at.values.above)))
-
-
-class _Slopes(NamedTuple):
+class Slopes(NamedTuple):
     """Total derivatives in x of the upper level's functions: F, upper constraints with faces of X, equalities of X."""
 
     upper: np.ndarray
@@ -100,17 +72,42 @@ class _Slopes(NamedTuple):
     equal: np.ndarray
 
 
-def _through(at: Linearised, dy: np.ndarray) -> _Slopes:
-    """Total derivatives by the response dy/dx."""
-    nx = at.vectors.layout.nx
+def gain(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
+    """The largest decrease of F over a length of x, to first order; `weak` are rows with a choice."""
+    if at.vectors.programs.large:
+        return _gain_of_large(at, tol, weak)
+    answer, layout = at.response(at.active & ~weak), at.vectors.layout
+    if answer.y is not None and not answer.dependent:
+        if not weak.any():
+            return _smooth_gain(at, tol, total_slopes(at, at.active))
+        by_sides = _gain_by_sides(at, tol, weak)
+        if by_sides is not None:
+            return by_sides
+    chosen = weak | (at.active & ~layout.equal & answer.dependent)
+    unknowns = layout.nx + layout.ny + int((chosen | at.active).sum())
+    if chosen.sum() > MAX_WEAK or unknowns > MAX_DENSE:
+        return _unknown(at)
+    longest = KINK if answer.y is None else np.inf  # of dy, where y*(x) is not unique
+    found = _best_choice(at, chosen, lambda active: _with_multipliers(at, tol, active, chosen & ~active, longest))
+    return found._replace(active=None)
 
-    def total(slopes: np.ndarray) -> np.ndarray:
-        return slopes[..., :nx] + slopes[..., nx:] @ dy
 
-    return _Slopes(total(at.slopes.upper), total(at.slopes.above), total(at.slopes.above_equal))
+def _unknown(at: Linearised) -> Gain:
+    return Gain(np.nan, np.zeros(at.vectors.layout.nx), np.nan, np.zeros(len(at.values.above)))
 
 
-def adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[_Slopes, np.ndarray] | None:
+def total_slopes(at: Linearised, active: np.ndarray) -> Slopes | None:
+    """Total derivatives through y*(x) on some active rows; None where y* is not unique, or not known."""
+    if at.vectors.programs.large:
+        found = _adjoint_slopes(at, active)
+        return None if found is None else found[0]
+    nx, of, dy = at.vectors.layout.nx, at.slopes, at.response(active).y
+    if dy is None:
+        return None
+    return Slopes(*(part[..., :nx] + part[..., nx:] @ dy for part in (of.upper, of.above, of.above_equal)))
+
+
+def _adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[Slopes, np.ndarray] | None:
     """Total derivatives by adjoint systems, one per function of the upper level, and the adjoint multipliers of F.
 
     None where the system is not solved, or its solution not unique.
@@ -118,16 +115,15 @@ def adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[_Slopes, np.ndar
     total, adjoints = through(at.vectors.functions, at.point, at.matrices.system(active))
     if not total.finite:
         return None
-    return _Slopes(total.slope, total.above_slopes, total.equal_slopes), adjoints[0, at.point.y.size :]
+    return Slopes(total.slope, total.above_slopes, total.equal_slopes), adjoints[0, at.point.y.size :]
 
 
 def _gain_of_large(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
     """The gain without choices; of few choices with sparse matrices the best, of others an upper bound."""
-    found = adjoint_slopes(at, at.active)
-    if found is None:
-        return _unknown(at)
-    smooth = _smooth_gain(at, tol, found[0])
-    if isinstance(at.matrices, Matrices) and at.mixed is not None and 0 < weak.sum() <= MAX_WEAK:
+    smooth = _smooth_gain(at, tol, total_slopes(at, at.active))
+    if np.isnan(smooth.uphill):
+        return smooth
+    if isinstance(at.matrices, Matrices) and at.mixed is not None and weak.any():
         by_sides = _gain_by_sides(at, tol, weak)
         if by_sides is not None:
             return by_sides
@@ -141,12 +137,12 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
     held = at.regular_system(at.active | weak)
     if at.mixed is None or held is None or _upper_rows(at, tol).any() or len(at.values.above_equal):
         return np.nan
-    found, functions = adjoint_slopes(at, at.active | weak), at.vectors.functions
+    found, functions = _adjoint_slopes(at, at.active | weak), at.vectors.functions
     loose = at.matrices.system(at.active & ~weak)
     assert isinstance(functions, LargeFunctions)
-    least = SAFE * functions.least_curvature(*at.point, ~loose.bounded)
+    least = 0.5 * functions.least_curvature(*at.point, ~loose.bounded)
     _, moves = held.solve(-at.mixed[: at.point.y.size], -at.mixed[at.point.y.size :])
-    if found is None or not least > FLAT or not np.isfinite(moves).all():
+    if found is None or not least * STIFF > 1 or not np.isfinite(moves).all():
         return np.nan
     slopes, multipliers = found
     which = np.flatnonzero(weak)
@@ -158,162 +154,121 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
 
 
 def _upper_rows(at: Linearised, tol: float) -> np.ndarray:
-    """Which upper constraints and faces of X are active, apart from bounds, which `reach` keeps."""
+    """Which upper constraints and faces of X are active, apart from bounds, which limit dx by themselves."""
     layout = at.vectors.layout
     single = np.count_nonzero(at.slopes.above, axis=1) <= 1
-    place = np.arange(single.size)
-    bound = single & (place >= layout.own_above) & (place < layout.above)
-    return ~bound & (at.values.above >= -ACTIVE_ABOVE * tol)
+    single[: layout.own_above] = single[layout.above :] = False
+    return ~single & (at.values.above >= -KINK * tol)
 
 
-def _smooth_gain(at: Linearised, tol: float, slopes: _Slopes) -> Gain:
+def _smooth_gain(at: Linearised, tol: float, slopes: Slopes | None) -> Gain:
     """Where F(x, y*(x)) is differentiable."""
-    gradient, nu = slopes.upper, np.zeros(len(at.values.above))
-    low, high = reach(at)
-    held = _upper_rows(at, tol)
+    if slopes is None:
+        return _unknown(at)
+    gradient, held, uphill = slopes.upper, _upper_rows(at, tol), float(np.abs(slopes.upper).sum())
     if not held.any() and not len(at.values.above_equal):
-        direction = np.where(gradient > 0, low, high)
-        return Gain(float(-gradient @ direction), direction, float(np.abs(gradient).sum()), nu)
-    if gradient.size > MAX_LINEAR:
-        return _unknown(at)
-    found = scipy_optimize.linprog(
-        gradient,
-        A_ub=slopes.above[held],
-        b_ub=np.maximum(-at.values.above[held], 0.0),
-        A_eq=slopes.equal,
-        b_eq=np.zeros(len(at.values.above_equal)),
-        bounds=np.stack([low, high], axis=1),
-    )
-    if found.x is None:
-        return _unknown(at)
-    nu[held] = np.maximum(-found.ineqlin.marginals, 0.0)
-    return Gain(max(0.0, -float(found.fun)), found.x, float(np.abs(gradient).sum()), nu)
+        direction = np.where(gradient > 0, *_reach(at))
+        return Gain(float(-gradient @ direction), direction, uphill, np.zeros(len(at.values.above)))
+    rows, equal = (slopes.above[held], _room(at, held)), (slopes.equal, np.zeros(len(slopes.equal)))
+    found = None if gradient.size > MAX_ORDER else _least(at, held, gradient, rows, equal, _reach(at))
+    return _unknown(at) if found is None else found._replace(uphill=uphill)
 
 
-class _Sides(NamedTuple):
-    """The weakly active rows W of a lower level, as x moves by dx, with everything else eliminated.
+def _room(at: Linearised, held: np.ndarray) -> np.ndarray:
+    """What is left of the active upper constraints."""
+    return np.maximum(-at.values.above[held], 0.0)
 
-    Their values are a + b dx - c m with multipliers m, and m >= 0, a + b dx - c m <= 0, one of them zero. Functions of
-    the upper level change by `start` + `slope` dx - `pull` m.
+
+def _reach(at: Linearised) -> Pair:
+    """How far every entry of x may move down and up, at most one length."""
+    low, high = at.vectors.x_limits
+    return np.maximum(low - at.point.x, -1.0).clip(max=0.0), np.minimum(high - at.point.x, 1.0).clip(min=0.0)
+
+
+def _least(
+    at: Linearised, held: np.ndarray, slope: np.ndarray, rows: Pair, equal: Pair, limits: Pair, start: float = 0.0
+) -> Gain | None:
+    """A linear program whose first unknowns are dx and whose first rows are the upper constraints `held`.
+
+    It minimises `start` + slope.dx; rows and equalities are pairs of slopes and of what these may come to. None where
+    no direction keeps them.
     """
-
-    a: np.ndarray
-    b: np.ndarray
-    c: np.ndarray
-    start: np.ndarray
-    slope: np.ndarray
-    pull: np.ndarray
-
-
-def _sides(at: Linearised, weak: np.ndarray, uppers: np.ndarray) -> _Sides | None:
-    """None where y* without the weakly active rows is not unique, or they depend on each other or on active ones."""
-    nx = at.vectors.layout.nx
-    system = at.regular_system(at.active & ~weak)
-    if system is None:
+    found = scipy_optimize.linprog(slope, *rows, *equal, bounds=np.stack(limits, axis=1))
+    if found.x is None:
         return None
-    rows, none = at.row_slopes(weak), np.zeros((len(weak), int(weak.sum())))
-    pushed, _ = system.solve(rows[:, nx:].T.copy(), none)
-    yielding = rows[:, nx:] @ pushed
-    sizes = np.linalg.norm(rows[:, nx:], axis=1)
-    if np.linalg.svd(yielding / np.outer(sizes, sizes), compute_uv=False).min(initial=np.inf) < 1 / STIFF:
-        return None
-    moved = at.response(at.active & ~weak).y
-    assert moved is not None
-    without = pushed @ at.point.mu[weak]  # what y does when the weakly active rows let go
-    return _Sides(
-        at.values.rows[weak] + rows[:, nx:] @ without,
-        rows[:, :nx] + rows[:, nx:] @ moved,
-        yielding,
-        uppers[:, nx:] @ without,
-        uppers[:, :nx] + uppers[:, nx:] @ moved,
-        uppers[:, nx:] @ pushed,
-    )
+    nu = np.zeros(len(at.values.above))
+    nu[held] = np.maximum(-found.ineqlin.marginals[: held.sum()], 0.0)
+    return Gain(max(0.0, -float(found.fun) - start), found.x[: at.vectors.layout.nx], np.nan, nu)
 
 
-def _gain_by_sides(at: Linearised, tol: float, weak: np.ndarray) -> Gain | None:
-    """The best over all choices, each a linear program in x alone; None where that form does not exist."""
-    held = _upper_rows(at, tol)
-    equal = at.slopes.above_equal
-    uppers = np.concatenate([at.slopes.upper[None], at.slopes.above[held], equal])
-    sides = _sides(at, weak, uppers)
-    if sides is None:
-        return None
-    free = at.vectors.layout.equal[weak]
+def _best_choice(at: Linearised, weak: np.ndarray, one: Callable[[np.ndarray], Gain | None]) -> Gain:
+    """The best over all choices of the weakly active rows that stay active."""
     best = _unknown(at)
     for choice in itertools.product([True, False], repeat=int(weak.sum())):
-        chosen = np.array(choice, bool)
-        if np.any(free & ~chosen):
-            continue
-        found = _on_side(at, sides, chosen, held)
+        active = at.active & ~weak
+        active[weak] = choice
+        found = one(active)
         if found is not None and not found.decrease <= best.decrease:
-            active = at.active & ~weak
-            active[weak] = chosen
             best = found._replace(active=active)
     return best
 
 
-def _on_side(at: Linearised, sides: _Sides, active: np.ndarray, held: np.ndarray) -> Gain | None:
-    """One choice of the weakly active rows that stay active; None: no direction realises it."""
-    a, b, c, start, slope, pull = sides
-    inverse = np.linalg.inv(c[np.ix_(active, active)])
-    first, by_x = inverse @ a[active], inverse @ b[active]  # m = first + by_x dx
-    slope, start = slope - pull[:, active] @ by_x, start - pull[:, active] @ first
-    left = ~active
-    rows = 1 + int(held.sum())
-    (low, high), values = reach(at), np.maximum(-at.values.above[held], 0.0)
-    found = scipy_optimize.linprog(
-        slope[0],
-        A_ub=np.concatenate([slope[1:rows], -by_x, b[left] - c[np.ix_(left, active)] @ by_x]),
-        b_ub=np.concatenate([values - start[1:rows], first + ROOM, ROOM - a[left] + c[np.ix_(left, active)] @ first]),
-        A_eq=slope[rows:] if len(slope) > rows else None,
-        b_eq=-start[rows:] if len(slope) > rows else None,
-        bounds=np.stack([low, high], axis=1),
-    )
-    if found.x is None:
+def _gain_by_sides(at: Linearised, tol: float, weak: np.ndarray) -> Gain | None:
+    """The best over all choices, each a linear program in x alone.
+
+    The weakly active rows have the values a + b dx - c m with multipliers m, everything else eliminated: m >= 0,
+    a + b dx - c m <= 0, one of them zero. Functions of the upper level change by start + slope dx - pull m.
+
+    None where there are too many choices, y* without these rows is not unique, or they depend on each other or on
+    active ones.
+    """
+    nx, system = at.vectors.layout.nx, at.regular_system(at.active & ~weak)
+    if weak.sum() > MAX_WEAK or system is None:
         return None
-    nu = np.zeros(len(at.values.above))
-    nu[held] = np.maximum(-found.ineqlin.marginals[: rows - 1], 0.0)
-    return Gain(max(0.0, -float(found.fun) - float(start[0])), found.x, np.nan, nu)
+    of_x, of_y = np.split(at.row_slopes(weak), [nx], axis=1)
+    pushed, _ = system.solve(of_y.T.copy(), np.zeros((len(weak), len(of_y))))
+    c, sizes = of_y @ pushed, np.linalg.norm(of_y, axis=1)
+    if np.linalg.svd(c / np.outer(sizes, sizes), compute_uv=False).min(initial=np.inf) < 1 / STIFF:
+        return None
+    moved, held = at.response(at.active & ~weak).y, _upper_rows(at, tol)
+    assert moved is not None
+    without = pushed @ at.point.mu[weak]  # what y does when the weakly active rows let go
+    a, b = at.values.rows[weak] + of_y @ without, of_x + of_y @ moved
+    uppers = np.concatenate([at.slopes.upper[None], at.slopes.above[held], at.slopes.above_equal])
+    slope, start, pull = uppers[:, :nx] + uppers[:, nx:] @ moved, uppers[:, nx:] @ without, uppers[:, nx:] @ pushed
+    end = 1 + int(held.sum())
+
+    def on_side(every: np.ndarray) -> Gain | None:
+        active = every[weak]
+        left, inverse = ~active, np.linalg.inv(c[np.ix_(active, active)])
+        first, by_x = inverse @ a[active], inverse @ b[active]  # m = first + by_x dx
+        own, at_zero = slope - pull[:, active] @ by_x, start - pull[:, active] @ first
+        c_left = c[np.ix_(left, active)]
+        rows = np.concatenate([own[1:end], -by_x, b[left] - c_left @ by_x])
+        room = [_room(at, held) - at_zero[1:end], first + ROUNDING, ROUNDING - a[left] + c_left @ first]
+        equal = own[end:], -at_zero[end:]
+        return _least(at, held, own[0], (rows, np.concatenate(room)), equal, _reach(at), float(at_zero[0]))
+
+    return _best_choice(at, weak, on_side)
 
 
-def _gain_with_choices(at: Linearised, tol: float, chosen: np.ndarray, longest: float) -> Gain:
-    """The best over all choices; `longest` bounds the entries of dy where y*(x) is not unique."""
-    best = _unknown(at)
-    places = np.flatnonzero(chosen)
-    for choice in itertools.product([True, False], repeat=len(places)):
-        active = at.active & ~chosen
-        active[places] = choice
-        found = _linear_program(at, tol, active, chosen & ~active, longest)
-        if found is not None and not found.decrease <= best.decrease:
-            best = found
-    return best
-
-
-def _linear_program(at: Linearised, tol: float, active: np.ndarray, left: np.ndarray, longest: float) -> Gain | None:
-    """One choice: rows `active` stay zero, chosen rows `left` may become negative; None: no direction realises it."""
-    layout, (low, high) = at.vectors.layout, reach(at)
-    nx, ny, held = layout.nx, layout.ny, _upper_rows(at, tol)
+def _with_multipliers(at: Linearised, tol: float, active: np.ndarray, left: np.ndarray, longest: float) -> Gain | None:
+    """One choice, with dy and dmu as unknowns: rows `active` stay zero, chosen rows `left` may become negative."""
+    (low, high), (nx, ny), held = _reach(at), (at.point.x.size, at.point.y.size), _upper_rows(at, tol)
     moving = active | left  # rows whose multipliers change
     count = int(moving.sum())
 
     def wide(slopes: np.ndarray) -> np.ndarray:
         return np.concatenate([slopes, np.zeros((len(slopes), count))], axis=1)
 
-    stationary = np.concatenate([at.stationarity_slopes, at.row_slopes(moving)[:, nx:].T], axis=1)
-    values = np.where(layout.equal, 0.0, at.values.rows)
-    least = np.where(layout.equal, -np.inf, -at.point.mu)[moving]
-    most = np.where(active, np.inf, -at.point.mu)[moving]
+    moves_y = np.concatenate([at.stationarity_slopes, at.row_slopes(moving)[:, nx:].T], axis=1)
+    values, free = np.where(at.vectors.layout.equal, 0.0, at.values.rows), at.vectors.layout.equal
+    rows = wide(np.concatenate([at.slopes.above[held], at.row_slopes(left)]))
+    room = np.concatenate([_room(at, held), np.maximum(-values[left], 0.0)])
+    equal = np.concatenate([moves_y, wide(at.row_slopes(active)), wide(at.slopes.above_equal)])
+    zeros = np.concatenate([np.zeros(ny), -values[active], np.zeros(len(at.values.above_equal))])
     box = np.full(ny, longest)
-    found = scipy_optimize.linprog(
-        np.concatenate([at.slopes.upper, np.zeros(count)]),
-        A_ub=wide(np.concatenate([at.slopes.above[held], at.row_slopes(left)])),
-        b_ub=np.concatenate([np.maximum(-at.values.above[held], 0.0), np.maximum(-values[left], 0.0)]),
-        A_eq=np.concatenate([stationary, wide(at.row_slopes(active)), wide(at.slopes.above_equal)]),
-        b_eq=np.concatenate([np.zeros(ny), -values[active], np.zeros(len(at.values.above_equal))]),
-        bounds=np.stack([np.concatenate([low, -box, least]), np.concatenate([high, box, most])], axis=1),
-    )
-    if found.x is None:
-        return None
-    nu = np.zeros(len(at.values.above))
-    nu[held] = np.maximum(-found.ineqlin.marginals[: held.sum()], 0.0)
-    return Gain(max(0.0, -float(found.fun)), found.x[:nx], np.nan, nu)
+    least = np.concatenate([low, -box, np.where(free, -np.inf, -at.point.mu)[moving]])
+    most = np.concatenate([high, box, np.where(active, np.inf, -at.point.mu)[moving]])
+    slope = np.concatenate([at.slopes.upper, np.zeros(count)])
+    return _least(at, held, slope, (rows, room), (equal, zeros), (least, most))

@@ -14,7 +14,7 @@ from jaxtyping import Array, Int, PyTree, Scalar
 
 from hierax._compile.configuration import doubled_on_host
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
-from hierax._judge.inspection import Fields
+from hierax._judge.measuring import Fields
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lagrangian import best_multiplier, eliminated_value
 from hierax._math.lower_level import MEANING, SOLVED

@@ -7,10 +7,14 @@ what their users do: training several times, from different starts, by gradient 
 
 under any x, with the same starts and batches for every x. Differences of F between two x are then differences of
 paired networks, whose standard error says how much of them is luck.
+
+So a certificate can know whether the point keeps its constraints, whether another of several trainings ends with a
+lower G, and what F does when x moves, from lower levels trained anew on both sides of x. All of it carries the noise of
+training; none of it is a proof, so such a certificate never says yes.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -20,21 +24,32 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.text import entries, numbers_of, shown
 from hierax._base.trees import size
+from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
+from hierax._engine.lengths import lengths_of
+from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._engine.segments import not_convex
-from hierax._judge.keeping import nearer, nearest_kept
-from hierax._judge.point import Judgement, point_values
-from hierax._math.spectrum import hessian_product, power_iteration
-from hierax._problem.problem import Problem
+from hierax._judge.measuring import FEW_ENTRIES, STEPS, Fields, GapRange
+from hierax._judge.point import Judgement, judge_in, nearer, nearest_kept, point_values, relative_gap, violations
+from hierax._lower.exact import Exact
+from hierax._math.lagrangian import blockwise, nonnegative
+from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector, residual_at, units_at
+from hierax._math.spectrum import conjugate_gradients, hessian_product, power_iteration
+from hierax._problem import sets
+from hierax._problem.problem import Multipliers, Problem, Rows
 
 LARGE = 200  # entries of y and of the rows up to which lower levels that are not convex are solved, from many starts
 COUNT = 8  # trainings under every x
-STEPS, BATCH, MOMENTUM = 2000, 32, 0.9
-DECAY_FROM = 0.5  # share of the steps after which they are shortened, in a straight line to zero: noise averages out
-RATES = (0.3, 1.0, 3.0)  # eta in units of (1 - beta) / L that the first training tries; L: the curvature at the start
+TRAINING_STEPS, BATCH, MOMENTUM = 2000, 32, 0.9
+RATE = 3.0  # the first training tries eta = (1 - beta) / L, and this many times more and less; L: the curvature there
+
 UNTRAINED = 0.3  # size of the starts, where only a y is known that has been trained already
-CHUNK = 250  # steps between two looks at the clock
+
+Bounds = tuple[np.ndarray, np.ndarray]
+State = tuple[PyTree, PyTree, Int[Array, ""] | np.ndarray]
+"""Several trainings on their way (leading axis): y, their speed v, and the steps made."""
 
 
 def is_trained(setting: Float64Problem, seed: int) -> str | None:
@@ -48,32 +63,18 @@ def is_trained(setting: Float64Problem, seed: int) -> str | None:
     return not_convex(setting, setting.y, seed)
 
 
-class Training(NamedTuple):
-    """Several trainings on their way (leading axis): y, their speed v, and the steps made."""
-
-    y: PyTree
-    speed: PyTree
-    step: Int[Array, ""] | np.ndarray
-
-
 class Trained(NamedTuple):
     """What several trainings under one x ended with (leading axis); `judged.gap` is that to the best of them."""
 
     y: PyTree
     judged: Judgement
 
-    @property
-    def best(self) -> int:
-        """The one with the lowest G."""
-        lower = np.asarray(self.judged.lower)
-        return int(np.argmin(np.where(np.isfinite(lower), lower, np.inf)))
-
     def answer(self) -> tuple[PyTree, Judgement]:
-        """The best one: its y and what is known of it."""
-        i = self.best
-        return jax.tree.map(lambda leaf: leaf[i], self.y), Judgement(
-            *(float(np.asarray(part)[i]) for part in self.judged)
-        )
+        """The one with the lowest G: its y and what is known of it."""
+        lower = np.asarray(self.judged.lower)
+        i = int(np.argmin(np.where(np.isfinite(lower), lower, np.inf)))
+        judged = Judgement(*(float(np.asarray(part)[i]) for part in self.judged))
+        return jax.tree.map(lambda leaf: leaf[i], self.y), judged
 
 
 @dataclasses.dataclass
@@ -118,34 +119,33 @@ class Retraining:
 
     def at(self, x: PyTree) -> Trained | None:
         """The trainings under x; None where the time was up before they were done."""
-        if self.rate is None and not self._find_rate(x):
-            return None
-        assert self.rate is not None
-        return self._run(x, self.starts, self.keys, np.full(COUNT, self.rate))
+        if self.rate is None:
+            self.rate = self._best_rate(x)
+        return None if self.rate is None else self._run(x, self.starts, np.full(COUNT, self.rate))
 
-    def _find_rate(self, x: PyTree) -> bool:
-        """Try several rates on the first start and keep the one that ends with the lowest G; False: out of time."""
+    def _best_rate(self, x: PyTree) -> float | None:
+        """Of several rates on the first start, the one that ends with the lowest G; None: out of time.
+
+        As many trainings at once as later on, so that one program does both.
+        """
         first = jax.tree.map(lambda leaf: leaf[0], self.starts)
         curved = float(self.setting.run("curvature of the training", _curvature, x, first))
-        rates = np.array(RATES) * (1 - MOMENTUM) / (curved if curved > 0 else 1.0)
-        # As many at once as trainings later on, so that one program does both.
+        rates = np.array([1 / RATE, 1.0, RATE]) * (1 - MOMENTUM) / (curved if curved > 0 else 1.0)
         tried = np.resize(rates, COUNT)
-        same = jax.tree.map(lambda leaf: np.repeat(leaf[None], COUNT, axis=0), first)
-        found = self._run(x, same, self.keys, tried)
+        found = self._run(x, jax.tree.map(lambda leaf: np.repeat(leaf[None], COUNT, axis=0), first), tried)
         if found is None:
-            return False
-        lower = np.asarray(found.judged.lower)
-        means = [np.mean(lower[tried == rate]) for rate in rates]
-        self.rate = float(rates[int(np.argmin(np.where(np.isfinite(means), means, np.inf)))])
-        return True
+            return None
+        means = [np.mean(np.asarray(found.judged.lower)[tried == rate]) for rate in rates]
+        return float(rates[int(np.argmin(np.where(np.isfinite(means), means, np.inf)))])
 
-    def _run(self, x: PyTree, starts: PyTree, keys: np.ndarray, rates: Float[np.ndarray, " many"]) -> Trained | None:
-        state = Training(starts, jax.tree.map(np.zeros_like, starts), np.zeros((), np.int32))
-        for _ in range(STEPS // CHUNK):
+    def _run(self, x: PyTree, starts: PyTree, rates: Float[np.ndarray, " many"]) -> Trained | None:
+        """The ends of trainings; the clock is looked at COUNT times on the way."""
+        state: State = starts, jax.tree.map(np.zeros_like, starts), np.zeros((), np.int32)
+        for _ in range(COUNT):
             if self.stop():
                 return None
-            state = self.setting.run("training", _chunk, x, state, keys, rates)
-        return self.setting.run("trained", _trained, x, state.y)
+            state = self.setting.run("training", _chunk, x, state, self.keys, rates)
+        return self.setting.run("trained", _trained, x, state[0])
 
 
 def _curvature(problem: Problem, data: Data, x: PyTree, y: PyTree) -> Scalar:
@@ -154,9 +154,10 @@ def _curvature(problem: Problem, data: Data, x: PyTree, y: PyTree) -> Scalar:
 
 
 def _chunk(
-    problem: Problem, data: Data, x: PyTree, state: Training, keys: Int[Array, " many"], rates: Float[Array, " many"]
-) -> Training:
-    """CHUNK further steps of every training."""
+    problem: Problem, data: Data, x: PyTree, state: State, keys: Int[Array, " many"], rates: Float[Array, " many"]
+) -> State:
+    """Further steps of every training; in the second half they are shortened, in a straight line to zero."""
+    ys, speeds, done = state
     rows = jax.tree.leaves(data.xi)[0].shape[0] if data.xi is not None else 0
 
     def batch_of(key: PRNGKeyArray) -> PyTree:
@@ -171,15 +172,14 @@ def _chunk(
             batch = batch_of(jax.random.fold_in(jax.random.key(seed), i))
             slope = jax.grad(lambda at: problem.lower(x, at, batch))(y)
             speed = jax.tree.map(lambda v, g: MOMENTUM * v + g, speed, slope)
-            left = (STEPS - i).astype(rate.dtype) / (STEPS * (1 - DECAY_FROM))
+            left = 2 * (TRAINING_STEPS - i).astype(rate.dtype) / TRAINING_STEPS
             moved = trees.add_scaled(y, -rate * jnp.minimum(1.0, left), speed)
             return (nearer(problem, x, moved), speed), None
 
-        numbers = jnp.asarray(state.step) + jnp.arange(CHUNK, dtype=state.step.dtype)
+        numbers = jnp.asarray(done) + jnp.arange(TRAINING_STEPS // COUNT, dtype=done.dtype)
         return jax.lax.scan(step, (y, speed), numbers)[0]
 
-    y, speed = jax.vmap(one)(state.y, state.speed, keys, rates)
-    return Training(y, speed, state.step + CHUNK)
+    return *jax.vmap(one)(ys, speeds, keys, rates), done + TRAINING_STEPS // COUNT
 
 
 def _trained(problem: Problem, data: Data, x: PyTree, ys: PyTree) -> Trained:
@@ -191,4 +191,176 @@ def _trained(problem: Problem, data: Data, x: PyTree, ys: PyTree) -> Trained:
 
     ys, judged = jax.lax.map(one, ys)
     value = jnp.nanmin(jnp.where(jnp.isfinite(judged.lower), judged.lower, jnp.nan))
-    return Trained(ys, judged._replace(gap=(judged.lower - value) / (1 + jnp.abs(value))))
+    return Trained(ys, judged._replace(gap=relative_gap(judged.lower, value)))
+
+
+# -- the certificate ---------------------------------------------------------------------------------------------------
+
+
+class Move(NamedTuple):
+    """What F does when x moves: means over the trainings, paired with those at x.
+
+    Attributes:
+        text: what was moved, and how far.
+        x: where to.
+        change: of F.
+        error: its standard error.
+    """
+
+    text: str
+    x: PyTree
+    change: float
+    error: float
+
+
+class Retrained(NamedTuple):
+    """What training anew says of a point.
+
+    Attributes:
+        trainings: how many under every x.
+        upper: F at x, the mean over them.
+        upper_error: its standard error.
+        spread: standard deviation of G over the trainings at x.
+        moves: of x, one after another.
+        slope: the largest change of F per length of x along those moves.
+        slope_error: its standard error.
+    """
+
+    trainings: int
+    upper: float
+    upper_error: float
+    spread: float
+    moves: tuple[Move, ...]
+    slope: float | None
+    slope_error: float | None
+
+    def lower(self, least: float, sure: float) -> Move | None:
+        """The move that lowers F the most, where that is by more than `least` and so many standard errors."""
+        fine = [move for move in self.moves if -move.change > max(least, sure * move.error)]
+        return min(fine, key=lambda move: move.change, default=None)
+
+
+def trained_fields(retraining: Retraining, setting: Float64Problem, given: Multipliers | None, seed: int) -> Fields:
+    """The fields of a certificate; where the time is up, as many as there are."""
+    at, best, value = retraining.at(setting.x), setting.y, float(judge_in(setting, setting.x, setting.y).lower)
+    if at is not None and at.answer()[1].lower < value:
+        best, value = at.answer()[0], float(at.answer()[1].lower)
+    found = _reference(setting, best, value)
+    beyond, gap, residual, slope, curvature = _compared(setting, found, given)
+    named = [name for block, tree in beyond.items() for name in entries(block, tree)]
+    amounts = np.concatenate([numbers_of(tree) for tree in beyond.values()])
+    worst = int(np.argmax(np.where(np.isnan(amounts), np.inf, amounts)))
+    with float64():
+        low, high = map(np.asarray, sets.bounds(setting.bound.problem.x_set, setting.x))
+    x, y = raveled(setting.x), raveled(setting.y)
+    lengths = lengths_of(x, (low, high), np.zeros(x.size), np.zeros(0, int), np.full(x.size, np.inf)).values
+    of_y = float(np.sqrt(np.mean(y**2))) or 1.0
+    whole = of_y * y.size**0.5
+    numbers: dict[str, PyTree] = {
+        "reference": found,
+        "lengths": (unraveled(setting.x, lengths), unraveled(setting.y, np.full(y.size, of_y))),
+        "not_convex": f"{retraining.why}: it is trained, not solved",
+        "gap_range": GapRange(float(slope) * whole, 0.5 * float(curvature) * whole**2),
+        "lower_gap": float(gap),
+        "kkt_residual": float(residual),
+        "max_violation": float(amounts[worst]),
+        "violation": float(amounts[worst]),
+        "worst": named[worst],
+    }
+    why = "the time was up before the lower level was trained once"
+    if at is not None:
+        numbers["retrained"], numbers["upper_scale"] = _moved(retraining, setting, at, lengths, (low, high), seed)
+        why = "by differences of retrained lower levels, see below"
+    notes = {"distance": "y*(x) is not known: the lower level is trained, not solved"}
+    return Fields(numbers, notes | dict.fromkeys(("hypergradient_norm", "gains"), why))
+
+
+def _compared(
+    setting: Float64Problem, found: LowerSolution, given: Multipliers | None
+) -> tuple[dict[str, PyTree], Scalar, Scalar, Scalar, Scalar]:
+    """Violations by block, G(x, y) - v(x), the relative KKT residual of y; sizes of G's slope and curvatures."""
+
+    def program(
+        problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, own: Rows
+    ) -> tuple[dict[str, PyTree], Scalar, Scalar, Scalar, Scalar]:
+        level, accurate = level_at(problem, x, y, data.xi), jnp.asarray(Exact().tol)
+        mu = multiplier_vector(found._replace(multipliers=own), level.start.dtype)
+        slope = jax.grad(level.objective)(level.start)
+        curvature = units_at(level, level.start, level.rows(level.start), slope, accurate).curvature
+        gap = problem.lower(x, y, data.xi) - problem.lower(x, found.y, data.xi)
+        residual = residual_at(level, level.start, mu, accurate)
+        return violations(problem, x, y), gap, residual, jnp.linalg.norm(slope), curvature
+
+    own = found.multipliers if given is None else Rows(given.inequalities, given.equalities)
+    return setting.run("compare", program, setting.x, setting.y, found, own)
+
+
+def _reference(setting: Float64Problem, y: PyTree, value: float) -> LowerSolution:
+    """The best training as a reference: its multipliers are the least-squares ones of the active rows.
+
+    Rows are active within FEASIBLE of zero, as a share of what they change over the size of y.
+    """
+
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, value: Array) -> LowerSolution:
+        over_y = jax.jvp(lambda at: problem.rows(x, at), (y,), (y,))[1]
+
+        def active(at: PyTree) -> Rows:
+            def held(h: Array, change: Array) -> Array:
+                return jnp.where(h > -FEASIBLE * jnp.abs(change), h, 0.0)
+
+            return blockwise(held, lambda e, _: e, problem.rows(x, at), over_y)
+
+        slope = jax.grad(lambda at: problem.lower(x, at, data.xi))(y)
+        _, pull_back = jax.vjp(active, y)
+        right = jax.tree.map(jnp.negative, jax.jvp(active, (y,), (slope,))[1])
+        rows = conjugate_gradients(lambda v: jax.jvp(active, (y,), (pull_back(v)[0],))[1], right)
+        faces = jax.tree.map(jnp.zeros_like, sets.faces(problem.y_set, y))
+        nothing = jnp.zeros((), jnp.int32)
+        return LowerSolution(y, nonnegative(rows), faces, value, jnp.full_like(value, jnp.nan), nothing, nothing)
+
+    found = setting.run("multipliers of a training", program, setting.x, y, np.asarray(value))
+    return found._replace(status=np.asarray(INACCURATE))
+
+
+def _moved(
+    retraining: Retraining, setting: Float64Problem, at: Trained, lengths: np.ndarray, bounds: Bounds, seed: int
+) -> tuple[Retrained, float]:
+    """What retrained lower levels say of moves of x, and what F changes over a length of x."""
+    v, here = raveled(setting.x), np.asarray(at.judged.upper)
+    moves, slopes, scale = [], [(0.0, 0.0)], 0.0
+    sizes = np.minimum(lengths, np.where(v != 0, np.abs(v), lengths))
+    for name, direction in _directions(setting, sizes, seed):
+        ends = []
+        for side in (1.0, -1.0):
+            there = np.clip(v + side * direction, *bounds)
+            step = float(np.linalg.norm((there - v) / lengths))
+            found = None if step == 0 else retraining.at(unraveled(setting.x, there))
+            if found is not None:
+                change = np.asarray(found.judged.upper) - here
+                ends.append((side * step, change))
+                text = f"{name} moved to {shown(there[direction != 0])}"
+                moves.append(Move(text, unraveled(setting.x, there), *_mean(change)))
+        if ends:  # slope of F per length of x, and its mean second derivative, where there are both sides
+            (a, up), (b, down) = ends if len(ends) > 1 else (ends[0], (0.0, np.zeros(len(here))))
+            slope, error = _mean((up - down) / (a - b))
+            curved = float(np.mean(2 * (up / a - down / b) / (a - b))) if b else 0.0
+            slopes.append((abs(slope), error))
+            scale = max(scale, abs(slope), 0.5 * abs(curved))
+    steepest = max(slopes) if moves else (None, None)
+    spread = float(np.std(at.judged.lower, ddof=1))
+    return Retrained(len(here), *_mean(here), spread, tuple(moves), *steepest), scale
+
+
+def _mean(numbers: np.ndarray) -> tuple[float, float]:
+    """The mean, and its standard error."""
+    return float(np.mean(numbers)), float(np.std(numbers, ddof=1)) / len(numbers) ** 0.5
+
+
+def _directions(setting: Float64Problem, sizes: np.ndarray, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Moves of x in the user's units: of each of few entries, or two at random."""
+    step = STEPS[0] * sizes
+    if sizes.size <= FEW_ENTRIES:
+        yield from zip(entries("x", setting.x), np.diag(step), strict=True)
+        return
+    for signs in np.random.default_rng(seed).choice([-1.0, 1.0], (2, sizes.size)):
+        yield "x", step * signs

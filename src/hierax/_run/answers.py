@@ -24,9 +24,9 @@ from hierax._base.text import arrays_by_path
 from hierax._base.trees import split_variable
 from hierax._compile.configuration import float64
 from hierax._compile.fingerprint import Fingerprint, fingerprint
-from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Verdict
+from hierax._judge.certificate import Certificate, Verdict
 from hierax._judge.certifying import certify
-from hierax._judge.measured import SURE
+from hierax._judge.measuring import SHOWN_TOLERANCE, SURE
 from hierax._judge.point import judge_point
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.solution import Solution, answer_fields

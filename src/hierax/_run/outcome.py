@@ -18,7 +18,8 @@ from jaxtyping import PyTree, Scalar
 from hierax._base.errors import InputError
 from hierax._base.trees import size
 from hierax._compile.placement import read
-from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate
+from hierax._judge.certificate import Certificate
+from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._problem import sets
 from hierax._problem.problem import Problem, is_streamed
 from hierax._run import device

@@ -20,8 +20,9 @@ from hierax._base.errors import InputError
 from hierax._base.files import Json
 from hierax._base.imports import lazy
 from hierax._base.text import as_json, named_point, notebook_table, text_table, tree_as_json, versions
-from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate, Certificates
+from hierax._judge.certificate import Certificate, Certificates
 from hierax._judge.certifying import certify
+from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._judge.point import Judgement, judge_point, judge_points
 from hierax._problem.problem import Multipliers, Problem, is_streamed
 from hierax._run.call import State

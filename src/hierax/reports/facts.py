@@ -16,7 +16,8 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.files import Json
 from hierax._base.text import as_json, named_point, shown
 from hierax._base.trees import size
-from hierax._judge.certificate import SHOWN_TOLERANCE, Certificate
+from hierax._judge.certificate import Certificate
+from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._math.lower_level import MEANING
 from hierax._problem.problem import is_streamed
 from hierax._problem.samples import Finite, Sampler

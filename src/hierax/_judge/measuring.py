@@ -1,0 +1,242 @@
+"""A point in units: its lengths, its violations, the lower level's solutions at its x, and how far y is from one.
+
+What a move of x could gain is measured in `above.py`. All of it is handed over as fields of a `Certificate`, which says
+what they mean and judges them. The tolerances of the certificate stand here.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import PyTree
+
+from hierax._base.text import entries, numbers_of
+from hierax._base.trees import size
+from hierax._engine.by_hand import HandMade
+from hierax._engine.float64_problem import ROUNDING, Float64Problem
+from hierax._engine.lengths import Most, lengths_at, units_at
+from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
+from hierax._engine.vectors import Point, VectorProblem, beyond, kkt_residual
+from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.linear import Matrices, OutOfTime
+from hierax._math.hypergradient import MOST as MAX_ORDER
+from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
+from hierax._problem.problem import Multipliers
+
+DEFAULT_TOLERANCE = 1e-3  # of a verdict that is asked for without one
+SHOWN_TOLERANCE = 1e-4  # of the verdict that `print` shows: that of `Auto`
+SAME = 1e-5  # lengths, and shares of a range, within which a point cannot be told from another one
+STEPS = (0.1, 0.01, 0.001)  # lengths by which a point is moved to see what changes
+FEW_ENTRIES = 6  # entries of x up to which each of them is moved by itself
+SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
+KINK = 3.0  # tolerances within which a kink of y*(x), a tie or an upper constraint counts as being at the point
+NOISE = 1e-7  # differences, in units, that solves of the lower level cannot tell from none
+FLAT = 1e-12  # shares below this are rounding: of singular values, and of what G is computed from
+KINKS = (SAME, SHOWN_TOLERANCE, DEFAULT_TOLERANCE, STEPS[1], KINK * STEPS[1])
+"""Lengths of x within which rows of the lower level that change sides count as weakly active: usual tolerances."""
+
+Stop = Callable[[], bool]
+"""Whether the time is up, or Ctrl-C was pressed."""
+
+
+class Fields(NamedTuple):
+    """Numbers of a certificate by their name there, and notes on those that are missing or need a word."""
+
+    numbers: dict[str, PyTree]
+    notes: dict[str, str]
+
+
+class GapRange(NamedTuple):
+    """What G changes over a length of y, to first and to second order; G - v over one of x; and by rounding."""
+
+    first: float = 0.0
+    second: float = 0.0
+    tie: float = 0.0
+    rounding: float = 0.0
+
+    def within(self, tol: float) -> float:
+        """What it changes when y moves by so many lengths."""
+        return tol * self.first + tol**2 * self.second + self.rounding
+
+    def at_tie(self, tol: float) -> float:
+        """What it changes over the little by which x or y may miss a tie of two solutions of the lower level."""
+        return min(tol, KINK * FEASIBLE) * (self.first + self.tie) + self.rounding
+
+
+class Reference(NamedTuple):
+    """Solutions of the lower level at a point's x.
+
+    Attributes:
+        best: the one of lowest value, which is v(x).
+        local: the one that the point is compared with.
+        branches: all that were found.
+        status: how the best one ended.
+    """
+
+    best: Point
+    local: Point
+    branches: Branches
+    status: int
+
+
+def fits(setting: Float64Problem) -> bool:
+    """Whether the matrices of the problem are small enough to be formed."""
+    rows, nx, ny = setting.layout().equal.size, size(setting.x), size(setting.y)
+    return ny + min(rows, ny) <= MAX_ORDER and nx <= MAX_ORDER
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, and how many others there are."""
+    few = names[:4]
+    return ", ".join(few) + (f" and {len(names) - len(few)} others" if len(names) > len(few) else "")
+
+
+class Inspection:
+    """A setting's point in units."""
+
+    def __init__(
+        self, setting: Float64Problem, seed: int, stop: Stop, most: Most | None, hand: HandMade | None
+    ) -> None:
+        """`most`: lengths of x and y that are known from elsewhere, such as a run's; `hand`: the problem by hand."""
+        self.setting, self.seed, self.stop = setting, seed, stop
+        self.programs = programs = Programs(setting, hand)
+        self.x, self.y = raveled(setting.x), raveled(setting.y)
+        self._inside = x, y = programs.landed(self.x, self.y)
+        given, own = lengths_at(programs, x, y, most, None)
+        self.lengths, self._own_lengths = (np.concatenate([part.values for part in parts]) for parts in (given, own))
+        self._assumed = np.concatenate([part.assumed for part in given])
+        by_x, by_y = np.split(STEPS[0] * self.lengths, [x.size])  # at the point itself slopes of F and G may vanish
+        sides = [programs.landed(x + by_x, y + by_y), programs.landed(x - by_x, y - by_y)]
+        units = units_at(programs, self.lengths, [(x, y), *sides])
+        self.vectors = VectorProblem(programs, units, y, seed, stop=stop)
+        self.at = self.x / self.vectors.x_unit, self.y / self.vectors.y_unit
+        self.raw = programs.raw_values(x, y)
+
+    def units(self) -> Fields:
+        """The lengths that everything is measured in, and which of them are only assumed."""
+        names = [*entries("x", self.setting.x), *entries("y", self.setting.y)]
+        foreign, texts = self._own_lengths != self.lengths, []
+        if self._assumed.any():
+            why = "at zero, without bounds on both sides, and nothing says more (lengths= would)"
+            texts.append(f"{listed(list(compress(names, self._assumed)))} taken to be of order one: {why}")
+        if foreign.any():
+            why = "" if self.vectors.bent is None else ", and solves of the lower level start elsewhere"
+            where = "as given, by lengths= or from Auto's start: the point alone says others"
+            texts.append(f"{listed(list(compress(names, foreign)))} {where}{why}")
+        of_x, of_y = np.split(self.lengths, [self.x.size])
+        lengths = unraveled(self.setting.x, of_x), unraveled(self.setting.y, of_y)
+        return Fields({"lengths": lengths}, {"lengths": "; ".join(texts)} if texts else {})
+
+    def feasibility(self, names: list[str]) -> Fields:
+        """The largest violation in the user's units and in units; `names` are those of the lower level's rows."""
+        layout, vectors, setting = self.programs.layout, self.vectors, self.setting
+        own = ~layout.face
+        of_x, of_y = np.abs(self.x - self._inside[0]), np.abs(self.y - self._inside[1])
+
+        def amounts(values: Values[np.ndarray], of_x: np.ndarray, of_y: np.ndarray) -> np.ndarray:
+            above = np.maximum(values.above[: layout.own_above], 0.0)
+            return np.concatenate([beyond(values, layout)[own], above, of_x, of_y])
+
+        user = amounts(self.raw, of_x, of_y)
+        here = vectors.values(*self.at, np.zeros(layout.rows))
+        units = amounts(here, of_x / vectors.x_unit, of_y / vectors.y_unit)
+        above = entries("upper_constraints", setting.shapes("upper_constraints"))
+        named = [*compress(names, own), *above, *entries("x in X", setting.x), *entries("y in Y", setting.y)]
+        worst = int(np.argmax(np.where(np.isnan(units), np.inf, units)))
+        numbers = {"max_violation": float(np.max(user)), "violation": float(units[worst]), "worst": named[worst]}
+        return Fields(numbers, {})
+
+    # -- the lower level -----------------------------------------------------------------------------------------------
+
+    def reference(self, solver: AbstractLowerSolver | None) -> Reference:
+        """The solutions of the lower level at x."""
+        (x, y), vectors = self.at, self.vectors
+        try:
+            found = vectors.branches(x, vectors.landed(x, y)[1]) if solver is None else self._solved_by(solver)
+        except OutOfTime:
+            found = Branches.none(y.size, self.programs.layout.rows, x.size)
+        best = found.best()
+        if best is None or found.unbounded:
+            infeasible = found.status.size and (found.status == INFEASIBLE).all()
+            none = Point(x, y, np.zeros(self.programs.layout.rows))
+            status = UNBOUNDED if found.unbounded else INFEASIBLE if infeasible else INACCURATE
+            return Reference(none, none, found, status)
+        lowest = Point(x, found.y[best], found.mu[best])
+        return Reference(lowest, self._near(found, best), found, int(found.status[best]))
+
+    def _near(self, found: Branches, best: int) -> Point:
+        """The solution of the lower level that the point is compared with.
+
+        y itself, where nothing distinguishes it from a solution and the one that is reached from it is elsewhere: y*(x)
+        may not be unique, and F depends on which is taken. Else that one, where it is as good as the best one.
+        """
+        x, y = self.at
+        near = 0 if found.status[0] == SOLVED and found.value[0] <= found.value[best] + DIFFERENT_VALUES else best
+        values, slope = self.vectors.values(x, y, found.mu[near]), self.vectors.lower_slope(x, y)
+        gap = abs(float(values.lower) - found.value[best])
+        range_ = np.abs(slope[x.size :]).sum() + _tie(slope, found.slope[best])
+        elsewhere = np.max(np.abs(y - found.y[near]), initial=0.0) > STEPS[-1]
+        solves = kkt_residual(values, found.mu[near], self.programs.layout) <= SHOWN_TOLERANCE
+        if elsewhere and solves and gap <= max(SAME * range_, ROUNDING):
+            return Point(x, y, found.mu[near])
+        return Point(x, found.y[near], found.mu[near])
+
+    def _solved_by(self, solver: AbstractLowerSolver) -> Branches:
+        """The solution of a solver that the user chose, as the only branch."""
+        one = self.setting.solve_lower(solver, self.setting.x, self.setting.y)
+        x, y = self.at[0], raveled(one.y) / self.vectors.y_unit
+        mu = raveled(in_blocks(one.multipliers, one.faces)) * self.vectors.row_units(x, y) / self.vectors.lower_unit
+        values = self.vectors.values(x, y, mu)
+        most = np.max(beyond(values, self.programs.layout), initial=0.0)
+        value, violation, status = np.array([[float(values.lower)], [most], [int(one.status)]])
+        return Branches(y[None], mu[None], value, violation, status, np.zeros((1, x.size)))
+
+    def lower_solution(self, point: Point, status: int) -> LowerSolution:
+        """A solution of the lower level in the user's units."""
+        vectors, y = self.vectors, point.y * self.vectors.y_unit
+        own, faces = self.setting.layout().split(point.mu * vectors.lower_unit / vectors.row_units(point.x, point.y))
+        value = self.programs.raw_values(*self.programs.landed(self.x, y)).lower
+        residual = kkt_residual(vectors.values(*point), point.mu, self.programs.layout)
+        scalars: list[Any] = [np.asarray(number) for number in (float(value), residual, status, 0)]
+        return LowerSolution(unraveled(self.setting.y, y), own, faces, *scalars)
+
+    def below(self, at: Reference, value: float, given: Multipliers | None) -> Fields:
+        """Gap, distance and KKT residual of y; what the gap is judged by."""
+        vectors, layout, point, unit = self.vectors, self.programs.layout, at.local, self.vectors.lower_unit
+        multipliers = [point.mu, point.mu if given is None else self._in_units(point.mu, given)]
+        residuals = [kkt_residual(vectors.values(*self.at, mu), mu, layout) for mu in multipliers]
+        tie = _tie(vectors.lower_slope(*self.at), at.branches.slope[at.branches.best() or 0])
+        first = np.abs(vectors.lower_slope(point.x, point.y)[self.x.size :]).sum()
+        matrices = vectors.functions.matrices(*point)
+        curvatures = abs(matrices.hessian) if isinstance(matrices, Matrices) else matrices.curvatures()
+        lower = float(self.raw.lower)
+        numbers = {
+            "lower_gap": lower - value,
+            "distance": float(np.linalg.norm(self.y - point.y * vectors.y_unit)),
+            "kkt_residual": min(residuals),
+            "steepest": float(np.max(np.abs(point.mu), initial=0.0)),
+            "branch_gap": float(vectors.values(*point).lower - vectors.values(*at.best).lower) * unit,
+            "gap_range": GapRange(
+                float(first) * unit, 0.5 * float(curvatures.sum()) * unit, tie * unit, FLAT * (abs(lower) + unit)
+            ),
+        }
+        return Fields(numbers, {})
+
+    def _in_units(self, mu: np.ndarray, given: Multipliers) -> np.ndarray:
+        """Given multipliers in units, with the reference's `mu` for the faces of Y."""
+        own, equal = ~self.programs.layout.face, self.programs.layout.equal
+        mine = np.concatenate([np.flatnonzero(own & ~equal), np.flatnonzero(own & equal)])
+        per_unit = self.vectors.row_units(*self.at)[mine] / self.vectors.lower_unit
+        mu = mu.copy()
+        mu[mine] = np.concatenate([numbers_of(given.inequalities), numbers_of(given.equalities)]) * per_unit
+        return mu
+
+
+def _tie(slope: np.ndarray, of_value: np.ndarray) -> float:
+    """What G - v(x) changes over a length of x, at the gradients of G in (x, y) and of v.
+
+    Where two solutions of the lower level are equally good, y is one of them only on one side of x, and nobody
+    hits such an x to the last digit.
+    """
+    return float(np.abs(slope[: of_value.size] - of_value).sum())
