@@ -1,6 +1,6 @@
 """The central path of a lower level on the host, and descents along it: conditions, derivatives, and where they end.
 
-Unit tests of hierax._lower.centred and hierax._auto.central_descent.
+Unit tests of hierax._lower.centred and hierax._auto.descents.
 """
 
 import time
@@ -12,9 +12,9 @@ import pytest
 from scipy import sparse
 
 import hierax as hx
-from hierax._auto.implicit import ImplicitDescent, central_descent, solved_below
+from hierax._auto.descents import central_descent, descent, solved_below
+from hierax._auto.hunt import Space
 from hierax._auto.session import Work
-from hierax._auto.space import Space
 from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.active_set import Level, Slopes
 from hierax._lower.centred import centre
@@ -134,7 +134,7 @@ def test_descents_along_the_path_pass_kinks():
         scale = space.vectors.units.upper
         for start in (1, 2):
             first, _ = solved_below(space.vectors, space.xs[start], space.ys[start])
-            ends = [ImplicitDescent(space, endless, first).run(), central_descent(space, endless, first)]
+            ends = [descent(space, endless, first)[0], central_descent(space, endless, first)]
             values = [float(space.vectors.values(*end).upper) * scale.unit + scale.origin for end in ends]
             direct.append(values[0])
             central.append(values[1])

@@ -1,6 +1,6 @@
 """Constraints that exclude each other: where that is proved; what `solve` says then is in test_infeasible.py.
 
-Unit tests of hierax._auto.contradiction and hierax._base.jaxprs.
+Unit tests of hierax._auto.polish and hierax._base.jaxprs.
 """
 
 import time
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._auto.feasibility import contradiction
+from hierax._auto.hunt import Space
+from hierax._auto.polish import contradiction
 from hierax._auto.session import Work
-from hierax._auto.space import Space
 from hierax._base.jaxprs import curvatures
 from hierax._engine.float64_problem import Float64Problem
 from hierax.extend import Interrupt

@@ -1,5 +1,5 @@
 """Trainings on the problem of test_retraining.py: unit tests of hierax._judge.retraining and
-hierax._auto.training.
+hierax._auto.large_route.
 """
 
 import jax.numpy as jnp
@@ -8,8 +8,8 @@ import pytest
 from test_retraining import TRAIN, loss, phi, problem, solved, start
 
 import hierax as hx
+from hierax._auto.large_route import trained_stages
 from hierax._auto.session import Session
-from hierax._auto.training import RetrainedSearch
 from hierax._base.interrupt import Interrupt
 from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.retraining import COUNT, Retraining, is_trained, trained_fields
@@ -82,7 +82,7 @@ def test_trainings_of_an_earlier_run_are_not_made_again(training: Retraining, tm
             if len(met) == points:
                 session.work.stop(Kind.STOPPED)
 
-        RetrainedSearch(session, training, look, "trainings").run(training.setting.x, None)
+        trained_stages(session, training, look, "trainings", training.setting.x, None)
         return met
 
     notes = notes_in(tmp_path, 60.0)

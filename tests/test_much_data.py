@@ -12,7 +12,7 @@ import pytest
 import scipy.optimize
 
 import hierax as hx
-from hierax._auto import auto
+from hierax._auto import auto, constants
 from hierax._run.prepare import check_batches_fit, prepare
 
 ROWS, FEATURES, GROUPS = 12_000, 9, 3
@@ -54,7 +54,7 @@ def validation_loss(x):
 @pytest.fixture(autouse=True, scope="module")
 def few_numbers_are_much_data():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto, "WHOLE_DATA", 100_000)
+        patch.setattr(constants, "WHOLE_DATA", 100_000)
         yield
 
 
@@ -109,7 +109,7 @@ def test_what_else_is_much_goes_to_the_large_route(changes):
 
 
 def test_numbers_that_are_made_on_the_way_count(monkeypatch):
-    monkeypatch.setattr(auto, "MUCH_DATA", 600_000)  # of 240,000 in the data
+    monkeypatch.setattr(constants, "MUCH_DATA", 600_000)  # of 240,000 in the data
 
     def route(columns):
         def lower(x, y, xi):

@@ -1,4 +1,4 @@
-"""Unit tests of hierax._auto.candidates, .runs and .deterministic."""
+"""Unit tests of hierax._auto.hunt, .runs and .deterministic."""
 
 import jax
 import jax.numpy as jnp
@@ -8,20 +8,18 @@ from test_auto import sampled
 from test_large_route import noisy
 
 import hierax as hx
-from hierax._auto.candidates import Candidate, chance_of_more, most_left, optima
 from hierax._auto.constants import MOST_SAMPLES
 from hierax._auto.deterministic import ends_of_starts
+from hierax._auto.hunt import Candidate, chance_of_more, most_left, optima
 from hierax._auto.runs import Reading, Referee
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._engine.vectors import Point
-from hierax._judge.point import Judgement
 from hierax._run.prepare import prepare
 
 
 def ended(start: int, upper: float, x: float, violation: float = 0.0) -> Candidate:
     point = Point(np.array([x]), np.zeros(1), np.zeros(0))
-    judged = Judgement(upper, 0.0, violation, 0.0, 0.0)
-    return Candidate(point, judged, point, 0.0, True, 1, start, "kkt")
+    return Candidate(point, upper, violation, 0.0, 0.0, point, 0.0, True, 1, start, "kkt")
 
 
 def test_ends_are_the_same_by_value_or_by_place():
@@ -76,8 +74,7 @@ def test_points_that_are_not_valid_are_no_ends_of_a_start():
     point = Point(np.zeros(1), np.zeros(1), np.zeros(1))
 
     def candidate(start, upper, violation):
-        judged = Judgement(upper, 0.0, violation, 0.0, 0.0)
-        return Candidate(point, judged, point, 0.0, True, 1, start, "kkt")
+        return Candidate(point, upper, violation, 0.0, 0.0, point, 0.0, True, 1, start, "kkt")
 
     found = [candidate(0, -9.0, 1.0), candidate(0, 2.0, 0.0), candidate(0, 1.0, 0.0), candidate(1, -9.0, 1.0)]
     np.testing.assert_array_equal(ends_of_starts(found, 3), [1.0, np.nan, np.nan])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._auto.polish import Cuts, _KktSystem
-from hierax._auto.space import Space
+from hierax._auto.hunt import Space
+from hierax._auto.polish import System
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.vectors import Point
 
@@ -32,11 +32,10 @@ def space():
 
 @pytest.mark.parametrize("cuts", [0, 2])
 def test_lines_have_the_derivatives_of_differences(space, cuts):
-    layout, branches = space.vectors.layout, Cuts.none(space)
+    layout = space.vectors.layout
     solved = space.vectors.branches(space.xs[0], space.ys[0])
-    for _ in range(cuts):
-        branches = branches.and_also(Point(space.xs[0], solved.y[0], solved.mu[0]))
-    system, rng = _KktSystem(space, branches), np.random.default_rng(1)
+    branches = cuts * (Point(space.xs[0], solved.y[0], solved.mu[0]),)
+    system, rng = System(space, branches, with_multipliers=True), np.random.default_rng(1)
     mu = rng.uniform(0.1, 1.0, layout.rows)
     u = system.packed(Point(space.xs[0] + 0.01, space.ys[0] - 0.02, mu))
     found, step = system.evaluate(u, t=0.1), 1e-5
@@ -51,13 +50,13 @@ def test_lines_say_what_the_kkt_conditions_say(space):
     """At a solution of the lower level: stationary, feasible, complementary; t is what the products have to spare."""
     solved = space.vectors.branches(space.xs[0], space.ys[0])
     point = Point(space.xs[0], solved.y[0], solved.mu[0])
-    system = _KktSystem(space, Cuts.none(space))
+    system = System(space, (), with_multipliers=True)
     found = system.evaluate(system.packed(point), t=0.25)
     values = space.vectors.values(*point)
-    assert np.isclose(found.value, values.upper)
+    assert np.isclose(found.lines[0, 0], values.upper)
     assert np.allclose(found.lines[1 + found.above :, 0], 0.0, atol=1e-8)
-    assert np.allclose(found.lines[system.lines.pairs, 0], 0.25, atol=1e-8)
-    assert np.all(found.lines[1 : system.lines.pairs.start, 0] >= -1e-8 - np.max(np.maximum(values.above, 0)))
+    assert np.allclose(found.lines[system.parts["pairs"], 0], 0.25, atol=1e-8)
+    assert np.all(found.lines[1 : system.parts["pairs"].start, 0] >= -1e-8 - np.max(np.maximum(values.above, 0)))
 
 
 def test_outside_of_the_sets_lines_go_on_straight(space):

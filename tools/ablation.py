@@ -66,12 +66,12 @@ def nothing(*_: Any, **__: Any) -> None:
 
 
 OTHER_SEARCHES: dict[str, dict[str, Any]] = {
-    "descent on pieces": {"_auto.pieces.PieceDescent.run": lambda self, start: start},
+    "descent on pieces": {"_auto.descents.along_kinks": lambda space, work, start: (start, False)},
     "polishes that share ends": {"_auto.polish._end_after": nothing},
-    "downhill after the certificate": {"_auto.deterministic.TURNS": 1},
+    "downhill after the certificate": {"_auto.constants.TURNS": 1},
     "search by training": {"_auto.large_route.search_by_training": nothing},
 }
-REACHED = {"downhill after the certificate": "_auto.deterministic._Answer._downhill"}
+REACHED = {"downhill after the certificate": "_auto.deterministic._downhill"}
 LEAST = {"AVERAGE_GROWTH": 2, "STEPS_GROWTH": 1.1, "C1_GROWTH": 1.1, "STRETCH": 1.1}  # with less, no end
 CONSTANTS, READERS = "hierax._auto.constants", "hierax._auto"
 

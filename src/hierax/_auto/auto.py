@@ -7,20 +7,12 @@ import equinox as eqx
 import jax
 import jax.extend.core as jex
 
+from hierax._auto import constants as const
 from hierax._auto.averages import FIRST_AVERAGE, averaged, numbers_per_sample, run_averages
-from hierax._auto.constants import (
-    DENSE_SIZE,
-    MATRIX_ORDER,
-    MUCH_DATA,
-    SECONDS,
-    SMALL_ROUTE_SIZE,
-    STARTS,
-    WHOLE_DATA,
-)
 from hierax._auto.deterministic import run_deterministic
 from hierax._auto.large_route import run_large
 from hierax._auto.searches import NoRoute
-from hierax._auto.session import AnswerKeeper, Session, add_up, float64_problem, seen_as_a_whole
+from hierax._auto.session import Session, finished, float64_problem, kept_answer, seen_as_a_whole
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_number
@@ -37,8 +29,6 @@ from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
 from hierax._run.solution import Solution
 
-ANSWER = "answer"  # the name of what is kept of a search that is done
-
 Route = Literal["small", "penalty", "average", "implicit", "large"]
 
 
@@ -52,9 +42,9 @@ class Auto(AbstractSolver):
     v(x) = min G, and SALVF.
 
     Args:
-        route: "small": descents on F(x, y*(x)) and searches for KKT points from several starts, for deterministic
-            problems of up to about a hundred variables and constraints; "penalty": descents, or where the
-            lower level is not convex the value function as a penalty, for larger deterministic ones; "average":
+        route: "small": searches for KKT points, and against the value function, from several starts, for deterministic
+            problems of up to about a hundred variables and constraints; "penalty": descents alone, or where the
+            lower level is not convex the searches for KKT points, for larger deterministic ones; "average":
             averages of samples, solved by these two; "implicit": descents without matrices, for convex lower levels
             that are too large for them; "large": SALVF in stages, for streams, networks, and where nothing else is
             possible. None: by form and size of the problem.
@@ -105,23 +95,19 @@ class Auto(AbstractSolver):
 
     def run(self, prepared: Prepared, call: Call) -> Solution:
         """Solve the prepared problem by the route that fits it, or return what an earlier run of the call has found."""
-        seed, keeper = _checked_seed(prepared, call), AnswerKeeper(prepared, self)
-        kept = call.notes.take(ANSWER, keeper.types)
+        seed = _checked_seed(prepared, call)
+        kept = kept_answer(call.notes, prepared, self)
         if kept is not None:
-            return keeper.restore(kept)
+            return kept
         with interruptible() as interrupt:
-            solution = add_up(call.notes, self._solved(prepared, seed, call, interrupt))
-        cut_short = interrupt.asked or (isinstance(call.callback, Guarded) and call.callback.stopped)
-        record = keeper.record(solution)
-        if call.notes.kept and not cut_short and record is not None:
-            call.notes.drop()  # the pieces of the search: what came of them is the answer
-            call.notes.put(ANSWER, record, f"done: {solution.status.name}")
-        return solution
+            solution = self._solved(prepared, seed, call, interrupt)
+        stopped = isinstance(call.callback, Guarded) and call.callback.stopped
+        return finished(call.notes, solution, interrupt.asked or stopped)
 
     def _solved(self, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt) -> Solution:
         check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
         seconds = call.seconds or self.seconds
-        unlimited = self.samples is None and call.max_steps is None and (seconds or SECONDS) >= SECONDS / 2
+        unlimited = self.samples is None and call.max_steps is None and (seconds or const.SECONDS) >= const.SECONDS / 2
         route, reason = choose_route(prepared, seed, unlimited)
         if self.route is not None and self.route != route:
             route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
@@ -132,19 +118,19 @@ class Auto(AbstractSolver):
             try:
                 return filled._by(route, line, prepared, seed, call, interrupt)
             except NoRoute as why:
-                route = "penalty" if route == "implicit" and _variables(prepared) <= MATRIX_ORDER else "large"
+                route = "penalty" if route == "implicit" and _variables(prepared) <= const.MATRIX_ORDER else "large"
                 line = f"{line} It has no answer ({why}): on by the route {route}."
 
     def _by(
         self, route: "Route", first_line: str, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt
     ) -> Solution:
         """The solution by a route."""
-        starts = {"small": STARTS, "penalty": STARTS, "implicit": 1}
-        seconds = {"small": SECONDS / 4, "penalty": SECONDS / 2, "average": SECONDS / 2}
+        starts = {"small": const.STARTS, "penalty": const.STARTS, "implicit": 1}
+        seconds = {"small": const.SECONDS / 4, "penalty": const.SECONDS / 2, "average": const.SECONDS / 2}
         auto = dataclasses.replace(
             self,
             route=route,
-            seconds=self.seconds or seconds.get(route, SECONDS),
+            seconds=self.seconds or seconds.get(route, const.SECONDS),
             starts=self.starts or starts.get(route),
         )
         session = Session(prepared, auto, seed, call, interrupt)
@@ -175,7 +161,7 @@ def choose_route(prepared: Prepared, seed: int, unlimited: bool) -> tuple[Route,
     known += [FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average]
     route, text = _by_size(prepared, seed)
     too_large = (sampled and route == "large") or (by_average and route == "implicit")
-    much = any(count is None or count > WHOLE_DATA for count in known)
+    much = any(count is None or count > const.WHOLE_DATA for count in known)
     if too_large or (much and not (unlimited and _used_whole(prepared, seed, by_average))):
         return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}"
     if by_average:
@@ -194,15 +180,15 @@ def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:
     rows = layout_of(prepared.bound.problem, prepared.x, prepared.y).equal.size
     variables = _variables(prepared)
     text = f"{variables} variables, {rows} rows in the lower level"
-    if variables + rows <= SMALL_ROUTE_SIZE:
+    if variables + rows <= const.SMALL_ROUTE_SIZE:
         return "small", text
-    too_large = variables > MATRIX_ORDER
+    too_large = variables > const.MATRIX_ORDER
     if not seen_as_a_whole(prepared.problem):
         return "large" if too_large else "penalty", text
-    if prepared.problem.xi is not None or variables + rows > DENSE_SIZE:
+    if prepared.problem.xi is not None or variables + rows > const.DENSE_SIZE:
         problem = float64_problem(prepared, seed)
         nonconvex_reason = is_trained(problem, seed)
-        if nonconvex_reason is None and variables + rows > DENSE_SIZE:
+        if nonconvex_reason is None and variables + rows > const.DENSE_SIZE:
             nonconvex_reason = not_convex(problem, problem.y, seed)
         if nonconvex_reason is not None:
             return "large", f"{text}, which is {nonconvex_reason}"
@@ -226,7 +212,7 @@ def _used_whole(prepared: Prepared, seed: int, by_average: list[str]) -> bool:
         batch = source.arrays if isinstance(source, Finite) else None
         numbers += _made_by(jax.make_jaxpr(prepared.stated(name))(prepared.x, prepared.y, batch).jaxpr)
     problem = float64_problem(prepared, seed)
-    return numbers <= MUCH_DATA and not_convex(problem, problem.y, seed) is None
+    return numbers <= const.MUCH_DATA and not_convex(problem, problem.y, seed) is None
 
 
 def _made_by(jaxpr: jex.Jaxpr) -> int:

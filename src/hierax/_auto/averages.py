@@ -14,9 +14,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from hierax._auto.constants import AVERAGE_GROWTH, MOST_SAMPLES, STARTS, WHOLE_DATA
+from hierax._auto import constants as const
 from hierax._auto.deterministic import ENDED, run_deterministic, status_of
-from hierax._auto.session import AnswerKeeper, Keeper, Session, judged_at
+from hierax._auto.session import TYPES_OF_ANSWER, Session, answer_of_record, record_of_answer
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt
 from hierax._base.text import numbers_of
@@ -28,13 +28,13 @@ from hierax._judge.certifying import certificate_in
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, Sampler
 from hierax._run.prepare import Prepared, prepare
-from hierax._run.solution import Counts, Solution, with_certificate
+from hierax._run.solution import Counts, Solution
 
 if TYPE_CHECKING:
     from hierax._auto.auto import Route
 
 OF_THE_ANSWER = ("kkt_residual_se", "lower_gap_se", "distance_se", "gain_se", "hypergradient_norm_se")
-FIRST_AVERAGE = FRESH_SAMPLES // AVERAGE_GROWTH  # samples
+FIRST_AVERAGE = FRESH_SAMPLES // const.GROWTH  # samples
 
 
 def averaged(prepared: Prepared) -> list[str]:
@@ -51,14 +51,13 @@ def numbers_per_sample(prepared: Prepared, name: str) -> int:
 
 def run_averages(session: Session, route: "Route", interrupt: Interrupt, all_starts: bool) -> Solution:
     """The answer of the largest average that was needed; `route` solves each."""
-    names = averaged(session.prepared)
-    most = min(MOST_SAMPLES, int(WHOLE_DATA) // max(numbers_per_sample(session.prepared, name) for name in names))
-    if session.auto.samples is not None:
-        most = max(1, min(most, session.auto.samples // (2 * len(names))))
-    samples = min(FIRST_AVERAGE, most)
     rounds = _Rounds(session, route, interrupt)
+    most = min(const.MOST_SAMPLES, int(const.WHOLE_DATA) // rounds.numbers)
+    if session.auto.samples is not None:
+        most = max(1, min(most, session.auto.samples // (2 * len(rounds.names))))
+    samples = min(FIRST_AVERAGE, most)
     while not rounds.solve(samples, all_starts) and 2 * samples <= most:
-        samples = min(AVERAGE_GROWTH * samples, most)
+        samples = min(const.GROWTH * samples, most)
     return rounds.solution()
 
 
@@ -66,6 +65,8 @@ class _Rounds:
     """The averages of one problem, one after another.
 
     Attributes:
+        names: of the sources that are averaged.
+        numbers: that one sample has.
         found: the answer of every average that was solved to its end, and
         sizes: how many samples it had.
         certificate: of the last one, on samples that it has not seen; None: an earlier run of the call has judged it.
@@ -73,6 +74,8 @@ class _Rounds:
 
     def __init__(self, session: Session, route: "Route", interrupt: Interrupt) -> None:
         self.session, self.route, self.interrupt = session, route, interrupt
+        self.names = averaged(session.prepared)
+        self.numbers = max(numbers_per_sample(session.prepared, name) for name in self.names)
         self.point = session.prepared.whole(session.prepared.x, session.prepared.y)
         self.found: list[Solution] = []
         self.sizes: list[int] = []
@@ -81,29 +84,32 @@ class _Rounds:
     def solve(self, samples: int, all_starts: bool) -> bool:
         """One round; whether it is the last."""
         name, session = f"{samples} samples", self.session
-        starts = session.auto.starts or STARTS if not self.found else 1
-        numbers = samples * max(numbers_per_sample(session.prepared, one) for one in averaged(session.prepared))
-        route = "penalty" if self.route == "small" and numbers > SIDE_BY_SIDE_NUMBERS else self.route
+        starts = session.auto.starts or const.STARTS if not self.found else 1
+        side_by_side = samples * self.numbers <= SIDE_BY_SIDE_NUMBERS
+        route = self.route if side_by_side or self.route != "small" else "penalty"
         auto = dataclasses.replace(session.auto, route=route, samples=None, starts=starts)
         average = self._average(samples)
         part = Session(average, auto, session.seed, session.call.under(name), self.interrupt)
-        solve = functools.partial(run_deterministic, part, all_starts and not self.found)
-        last = session.piece(name, solve, AnswerKeeper(average, auto))
+        last = session.piece(
+            name,
+            functools.partial(run_deterministic, part, all_starts and not self.found),
+            TYPES_OF_ANSWER,
+            record_of_answer,
+            functools.partial(answer_of_record, prepared=average, auto=auto),
+        )
         session.compiles(average.bound)
         session.work.evaluations += last.counts.evaluations or 0
         ended = last.status.kind if last.status.kind in ENDED else None
-        if ended is not None:
-            session.ended = ended
-            if self.found:  # the answer of the last average, which was judged, stays
-                return True
+        session.ended = ended or session.ended
+        if ended is not None and self.found:  # the answer of the last average, which was judged, stays
+            return True
         self.found.append(last)
         self.sizes.append(samples)
         if last.status.failed:
             return True
         self.point, self.certificate = (last.x, last.y), None
-        return (
-            session.piece(f"{name} judged", functools.partial(self._is_enough, samples), Keeper()) or ended is not None
-        )
+        enough = session.piece(f"{name} judged", functools.partial(self._is_enough, samples))
+        return enough or ended is not None
 
     def _is_enough(self, samples: int) -> bool:
         self.certificate = self._judged(samples)
@@ -111,8 +117,8 @@ class _Rounds:
 
     def _average(self, samples: int) -> Prepared:
         """The problem with this number of samples in the place of expectations."""
-        prepared = self.session.prepared
-        problem, names = prepared.problem, averaged(prepared)
+        prepared, names = self.session.prepared, self.names
+        problem = prepared.problem
 
         def keys(_: Problem, seed: Int[Array, ""], samples: Int[Array, ""]) -> list[PRNGKeyArray]:
             key = jax.random.fold_in(jax.random.key(seed), samples)
@@ -127,7 +133,7 @@ class _Rounds:
     def _judged(self, samples: int) -> Certificate:
         """The certificate of the last answer on samples that it has not seen."""
         fresh, seed, work = max(samples, FRESH_SAMPLES), self.session.seed, self.session.work
-        problem = Float64Problem.of(self.session.prepared.problem, *self.point, fresh, seed + MOST_SAMPLES)
+        problem = Float64Problem.of(self.session.prepared.problem, *self.point, fresh, seed + const.MOST_SAMPLES)
         self.session.compiles(problem.bound)
         found = certificate_in(problem, seed=seed, stop=lambda: work.over)
         # The answer carries the noise of the samples that it was computed from, as well as those that judge it.
@@ -148,11 +154,9 @@ class _Rounds:
             self.certificate = self.certificate or self._judged(self.sizes[-1])
             lines.append(self._trust(self.certificate))
             status = status_of(self.certificate, session.auto.tol, len(last.history), session.ended)
-        names, total = averaged(session.prepared), 2 * sum(self.sizes)
-        compiling = session.compile_seconds
-        counts = Counts.of_search(
-            session.work.elapsed - compiling, compiling, zeta=total * ("zeta" in names), xi=total * ("xi" in names)
-        )
+        total, compiling = 2 * sum(self.sizes), session.compile_seconds
+        drawn = {name: total * (name in self.names) for name in ("zeta", "xi")}
+        counts = Counts.of_search(session.work.elapsed - compiling, compiling, **drawn)
         whole = dataclasses.replace(
             last,
             status=status,
@@ -162,7 +166,7 @@ class _Rounds:
             log=(*session.log, *lines, *first.log[:-1], status.message),
             starts=first.starts.after(f"On the first average, of {self.sizes[0]} samples."),
         )
-        return with_certificate(whole, self.certificate and judged_at(self.certificate, session.auto.tol))
+        return session.certified(whole, self.certificate)
 
     def _trust(self, certificate: Certificate) -> str:
         """Standard errors of F and of x."""

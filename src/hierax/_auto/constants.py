@@ -4,7 +4,7 @@
 `hierax bench bolib`, `medium`, `fuzz` and `stochastic` (docs/methods/auto.md). "Prototype" is the study that the small
 route comes from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there. Units of F, G, rows
 and variables are those of `hierax._engine.traced`. Numbers that other packages must agree on are in
-`hierax._base.constants`.
+`hierax._base.constants`; the violation of a point that counts as feasible is `hierax._engine.programs.FEASIBLE`.
 """
 
 # -- routes and limits ------------------------------------------------------------------------------------------------
@@ -21,9 +21,16 @@ MATRIX_ORDER = 2000
 """Order of the largest dense matrices: variables up to which the penalty route is taken, entries of y and rows up to
 which the large route makes certificates. At 1,010 variables and 1,300 rows a problem takes 16 CPU s; not measured."""
 
-WHOLE_DATA, MUCH_DATA = 2e6, 2e7
-"""Numbers in all data up to which they are used whole whatever the objectives do with them, and up to which they are
-used whole if what the objectives make of them on the way is counted. Not measured."""
+STRETCH = 10.0
+"""Ten times as much: factor by which a ray is lengthened to see whether F falls on, by which much data may exceed what
+is used whole anyway, of the two x-steps that compete in the first stages of the large route (on the synthetic problem
+good x-steps are up to 15 times the y-step). Not measured."""
+
+WHOLE_DATA = 2e6
+"""Numbers in all data up to which they are used whole whatever the objectives do with them. Not measured."""
+
+MUCH_DATA = STRETCH * WHOLE_DATA
+"""Numbers up to which data are used whole if what the objectives make of them on the way is counted."""
 
 SECONDS = 120.0
 """Time limit in seconds, compilation included; on the small route a quarter of it, on the penalty and the average route
@@ -40,28 +47,24 @@ STARTS = 16
 71 of 71 with 16 starts (two seeds), 66 with 4. With 25 optima that are met equally often, 16 starts find a given one in
 about half of all searches, 64 in nine of ten."""
 
-LIKELY_NEW = 0.1
-"""Chance of ending somewhere new above which further starts are made. Not measured."""
-
 AGREEING_STARTS = 8
-"""Starts, descents included, that must all end at one optimum for the small route to end early. Not measured."""
+"""Starts that must all end at one optimum for the small route to end early; feasible points that are enough. Not
+measured."""
 
 AGREEING_DESCENTS = 3
-"""Descents that must end at the lowest F for the penalty route to try no more starts. Not measured."""
-
-FURTHER_EVALUATIONS, FURTHER_SHARE = 400, 2.5
-"""Evaluations that descents from further starts may take on the penalty route: as many as this, or up to DENSE_SIZE at
-least this number of times what the first descent took. Where every start of the SVM's sample weights (500 x) ends at a
-place of its own, the ends of five starts lay within 0.0035 of each other, of a decrease of 0.21."""
+"""Descents that must end at the lowest F for the penalty route to try no more starts; further ones may take this number
+of times what the first took. Where every start of the SVM's sample weights (500 x) ends at a place of its own, the ends
+of five starts lay within 0.0035 of each other, of a decrease of 0.21."""
 
 TURNS = 4
 """Times that the search goes on from a lower point which the certificate, or a look along the entries of x, has found;
-starts before the first such look; starts of value polishes where some start arrived nowhere. Not measured."""
+starts before the first such look; starts of value polishes where some start arrived nowhere; stages of the large route
+without progress before c1 grows. Not measured."""
+
+STRETCHES = tuple(STRETCH**power for power in range(1, TURNS))
+"""How much further, one after another, F must fall on for a problem to count as unbounded."""
 
 # -- how points are judged --------------------------------------------------------------------------------------------
-
-CLOSE = 1e-6
-"""Violation, in units, of a point that may be returned as an answer. Prototype."""
 
 NEGLIGIBLE = 1e-5
 """Relative gap, KKT residual, difference in F and distance to a kink, in units, that count for nothing. Accepting only
@@ -74,37 +77,24 @@ ends that are one optimum wherever they are. Prototype."""
 ROUNDING = 1e-9
 """What lower solves leave by themselves: gap, violation and gain in F in units, relative curvature. Not measured."""
 
-NEARLY_AS_LOW = 1e-2
-"""Relative difference in F within which a tight point is preferred to a lower one that is not. With selection by F
-alone and a last slack of 1e-6, 58 to 63 of 68 answers were within 1e-3 of the optimum; with this rule and 1e-8, 69 of
-69."""
+NOTICEABLE = 1e-3
+"""Violation, in units, beyond which constraints count as violated, and relative difference in F within which ends at
+one place agree, and that counts as progress of a stage: the tolerance of certificates, and the benchmark's own
+criterion. By F alone, 14 starts on SMD7 with eight different ends counted as one."""
+
+NEAR = 1e-2
+"""Distance, in units of the variables, within which points belong to one local optimum, one branch of the lower level,
+or one kink (not measured); relative difference in F within which a tight point is preferred to a lower one that is not.
+With selection by F alone and a last slack of 1e-6, 58 to 63 of 68 answers were within 1e-3 of the optimum; with this
+rule and 1e-8, 69 of 69."""
 
 MUCH_LESS = 0.1
-"""Share that counts as much less: of a violation, of a relaxation t, of a gain. Not measured: of Dempe1992b (no Slater
-point) the violations beside each other differ by a factor of 1e4."""
+"""Share that counts as much less: of a violation, of a relaxation t, of a gain; chance of ending somewhere new up to
+which no further starts are made. Not measured: of Dempe1992b (no Slater point) the violations beside each other differ
+by a factor of 1e4."""
 
-SAME_PLACE = 1e-2
-"""Distance, in units of the variables, within which points belong to one local optimum, one branch of the lower level,
-or one kink. Not measured."""
-
-AGREE = 1e-3
-"""Relative difference in F within which ends at one place agree, and that counts as progress of a stage: the
-benchmark's own criterion. By F alone, 14 starts on SMD7 with eight different ends counted as one."""
-
-VIOLATED = 1e-3
-"""Violation, in units, beyond which constraints count as violated: the certificate's tolerance."""
-
-NEARLY_OPTIMAL = 1e-4
-"""Relative gap of points that count as optimal below where nothing was accepted, or far away. Not measured."""
-
-FAR_AWAY, FAR_FALL = 1e5, 1e3
-"""Distance and fall of F, in units, of a search on its way to infinity. Not measured."""
-
-STRETCH = 10.0
-"""Factor by which a ray is lengthened three times to see whether F falls on; how many times as far as SALVF has come a
-search along its way goes. Not measured."""
-
-STRETCHES = tuple(STRETCH**power for power in (1, 2, 3))
+FAR_AWAY, FAR_FALL = 1 / NEGLIGIBLE, 1 / NOTICEABLE
+"""Distance and fall of F, in units, of a search on its way to infinity: where a unit, or a unit of F, is nothing."""
 
 LISTED = 4
 """Other optima, and rows that exclude each other, that are named in words."""
@@ -116,7 +106,8 @@ RELAXATIONS = (1e-1, 1e-4, 1e-8)
 1e-2, 1e-5, 1e-8 MitsosBarton2006Ex326 of BOLIB ends at another optimum."""
 
 SQP_ITERATIONS, DESCENT_ITERATIONS = 60, 200
-"""Iterations of one run of SLSQP (prototype), and of a descent on F(x, y*(x)) (not measured)."""
+"""Iterations of one run of SLSQP (prototype), and of a descent on F(x, y*(x)) (not measured); further descents may take
+twice as many evaluations as the latter in all."""
 
 SQP_CHANGE = 1e-12
 """Change of F, in units, at which SLSQP stops; with value functions among the rows it is ROUNDING. Not measured."""
@@ -135,34 +126,20 @@ NEARBY = 0.3
 """Distance, in lengths of x, at which F is looked at beside the best point, and within which rows that change sides are
 told to the search on a piece. Dempe1992b has an inflection at x = 1, where the KKT polish stops. Not measured."""
 
-# -- sample averages --------------------------------------------------------------------------------------------------
+# -- samples, and the large route --------------------------------------------------------------------------------------
 
-AVERAGE_GROWTH, MOST_SAMPLES = 4, 65_536
-"""Growth of the samples from average to average, and how many samples are averaged, or judge a point, at most. Not
-measured."""
+GROWTH = 4
+"""Growth of the samples from average to average, and of c1 where the stages of the large route bring no progress: the
+bias of the penalty falls like 1/c1. Not measured."""
 
-# -- large route ------------------------------------------------------------------------------------------------------
-
-JUDGED_EXACTLY = 200
-"""Entries of y and multipliers up to which ends of runs are judged at the exact y*(x), and several starts are made.
-On the toy about half of uniform starts end in the global basin; with 8, all of 200 runs found a minimiser."""
+MOST_SAMPLES = 65_536
+"""Samples that are averaged, or judge a point, at most. Not measured."""
 
 INNER_STEPS = 50
 """Inner steps where the lower level is known exactly, so that longer inner loops cost no samples. Not measured."""
 
 FIRST_STEPS, STEPS_GROWTH = 250, 1.5
 """Outer steps of the first runs, and their growth from stage to stage. Not measured."""
-
-C1_GROWTH, C1_POWER_MOST = 4.0, 3
-"""c1 is its estimate times a power of the first, up to this power. Not measured; the bias of the penalty falls like
-1/c1."""
-
-FIRST_STEP_RATIO = 10.0
-"""Ratio of the two x-steps that compete in the first stages. On the synthetic problem good x-steps are up to 15 times
-the y-step; not measured."""
-
-PATIENCE = 6
-"""Stages without progress before c1 grows; twice as many before a search by training begins. Not measured."""
 
 FEW_X, LAST_RADIUS = 8, 0.02
 """Entries of x up to which a search by training moves each of them, and its last radius as a share of the size of x,

@@ -3,42 +3,24 @@
 `converged` and `best_of_branches` are said only where the certificate of the returned point says yes.
 """
 
-import functools
 import itertools
 
 import numpy as np
 
-from hierax._auto.candidates import Candidate, chance_of_more, judge, most_left, optima, select
-from hierax._auto.constants import (
-    FAR_AWAY,
-    FAR_FALL,
-    LISTED,
-    MUCH_LESS,
-    NEARLY_AS_LOW,
-    NEARLY_OPTIMAL,
-    NEGLIGIBLE,
-    ROUNDING,
-    SAME_PLACE,
-    SEARCH_SHARE,
-    STARTS,
-    STRETCHES,
-    TURNS,
-    VIOLATED,
-)
-from hierax._auto.implicit import solved_below
-from hierax._auto.searches import ROUTES, Hunt, go_down_from
+from hierax._auto import constants as const
+from hierax._auto.descents import solved_below
+from hierax._auto.hunt import Candidate, Hunt, Space, chance_of_more, judge, most_left, optima, select
+from hierax._auto.searches import ROUTES, go_down_from, run
 from hierax._auto.session import Session, float64_problem, multipliers_of
-from hierax._auto.space import Space
-from hierax._base.errors import InputError
 from hierax._base.text import entries
 from hierax._base.threads import one_blas_thread
+from hierax._compile.checked import refuse_nonfinite
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.programs import FEASIBLE, raveled
-from hierax._engine.vectors import Point, VectorProblem
+from hierax._engine.vectors import VectorProblem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
-from hierax._problem.problem import Multipliers
 from hierax._run.progress import progress_bar
 from hierax._run.solution import Solution, Starts, lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
@@ -48,110 +30,83 @@ def run_deterministic(session: Session, all_starts: bool = True) -> Solution:
     """The answer of a route that is a list of searches; `all_starts`: whether further starts may be added."""
     auto, work = session.auto, session.work
     assert auto.route is not None and auto.starts is not None
-    further = 3 * STARTS if auto.route == "small" and all_starts else 0
+    further = 3 * const.STARTS if auto.route == "small" and all_starts else 0
     with progress_bar(session.call.progress, session.call.news, auto.starts, "starts") as show, one_blas_thread:
         problem = float64_problem(session.prepared, session.seed)
         session.compiles(problem.bound)
         hunt = Hunt(Space.of(problem, auto.starts, session.seed, further, lambda: work.passed), session, show)
         _refuse_nonfinite(hunt.space)
-        hunt.run(ROUTES[auto.route])
+        run(hunt, ROUTES[auto.route])
         session.ended = work.ended
-        work.share = 0.5 * (1 + SEARCH_SHARE)
-        answer = _Answer(problem, hunt)
-        point, status = answer.settle()
-        upper = hunt.in_users_units(float(hunt.vectors.values(*point).upper))
-        session.log += [_starts_made(hunt.candidates, auto.starts), counted(hunt.candidates)]
-        session.log += [answer.globality] if answer.globality else []
-    ends = tuple(map(hunt.in_users_units, ends_of_starts(hunt.candidates, auto.starts)))
-    starts = Starts(ends, answer.globality)
-    return session.solution(hunt.as_given(point), answer.multipliers(point), status, answer.certificate, starts, upper)
+        work.share = 0.5 * (1 + const.SEARCH_SHARE)
+        best, status, certificate = _settled(problem, hunt)
+    vectors, point = hunt.vectors, best.point._replace(mu=best.better.mu)
+    upper = hunt.in_users_units(best.upper)
+    global_words = "" if certificate is None else globality(hunt.candidates, upper, best.upper, vectors.upper_unit)
+    session.log += _counted(hunt.candidates, auto.starts) + [global_words] * bool(global_words)
+    ends = map(hunt.in_users_units, ends_of_starts(hunt.candidates, auto.starts))
+    mu = point.mu * vectors.lower_unit / vectors.row_units(point.x, point.y)
+    multipliers = multipliers_of(problem, mu, certificate)
+    starts = Starts(tuple(ends), global_words)
+    return session.solution(hunt.as_given(point), multipliers, status, certificate, starts, upper)
 
 
-class _Answer:
-    """The point that a search returns, its certificate, its status, and what the log says of it."""
-
-    def __init__(self, problem: Float64Problem, hunt: Hunt) -> None:
-        self.problem, self.hunt, self.session = problem, hunt, hunt.session
-        self.tol = hunt.session.auto.tol
-        self.certificate: Certificate | None = None
-        self.globality = ""
-
-    def settle(self) -> tuple[Point, Status]:
-        """Choose the point, certify it, and go on downhill from it as long as its certificate objects."""
-        hunt, ended = self.hunt, self.session.ended
-        far, best = on_the_way_to_infinity(hunt.candidates), select(hunt.candidates)
-        if far is not None and falls_on(hunt, far):
-            upper = hunt.in_users_units(far.upper)
-            return far.point, Reason.FALLS_FOR_EVER.status(len(hunt.candidates), upper=upper)
-        if best is None:
-            best, status = without_answer(hunt, ended)
-        else:
-            best, certificate = self._downhill(best)
-            self.certificate = certificate
-            status = status_of(certificate, self.tol, len(hunt.candidates), ended)
-            value, unit = hunt.in_users_units(best.upper), hunt.vectors.upper_unit
-            self.globality = globality(hunt.candidates, value, best.upper, unit)
-        return best.point._replace(mu=best.better.mu), status
-
-    def _downhill(self, best: Candidate) -> tuple[Candidate, Certificate]:
-        """The best point, or a lower one that its certificate led to."""
-        best = self._settled(best)
-        certificate = self._certified(best.point)
-        for turn in range(TURNS):
-            if certificate.verdict(self.tol) != "no" or self.hunt.work.passed:
-                break
-            lower = certificate.better(self.tol)
-            place = best.point if lower is None else self._in_space(lower.point, certificate)
-            search = Hunt(self.hunt.space, self.session)
-            search.piece(f"downhill {turn}", functools.partial(go_down_from, search, place, best.start))
-            self.hunt.candidates.extend(search.candidates)
-            new = select([best, *search.candidates])
-            if new is None or new is best:
-                break
-            best = self._settled(new)
-            certificate = self._certified(best.point)
-        return best, certificate
-
-    def _settled(self, best: Candidate) -> Candidate:
-        """The candidate with the lower level's own solution as its y, where F may owe something to a gap or violation.
-
-        Where no y keeps the rows strictly, a violation e moves y by the square root of e: F is lower than at any y that
-        keeps them, and is not the problem's. There the solution is taken although its F is higher.
-        """
-        vectors = self.hunt.vectors
-        vectors.forget()
-        if best.confirmed and best.gap <= ROUNDING and best.residual <= NEGLIGIBLE:
-            return best
-        exact = judge(vectors, best.better, best.start, best.way)
-        as_low = best.confirmed and exact.upper <= best.upper + NEARLY_AS_LOW * (1 + abs(best.upper))
-        apart = np.max(np.abs(exact.point.y - best.point.y), initial=0.0)
-        nearby = apart <= SAME_PLACE and exact.violation <= MUCH_LESS * best.violation
-        return exact if exact.accepted and (as_low or nearby) else best
-
-    def _certified(self, point: Point) -> Certificate:
-        there = self.problem.at(*self.hunt.as_given(point))
-        return certificate_in(there, seed=self.session.seed, stop=lambda: self.hunt.work.over)
-
-    def _in_space(self, point: Point, certificate: Certificate) -> Point:
-        """A point in the certificate's units, in those of the search."""
-        vectors = self.hunt.vectors
-        x_unit, y_unit = (raveled(tree) for tree in certificate.lengths)
-        x, y = point.x * x_unit / vectors.x_unit, point.y * y_unit / vectors.y_unit
-        solved = vectors.branches(x, y)
-        best = solved.best()
-        return Point(x, y, np.zeros(vectors.layout.rows)) if best is None else Point(x, solved.y[best], solved.mu[best])
-
-    def multipliers(self, point: Point) -> Multipliers:
-        """Those of a point, in the user's units."""
-        vectors = self.hunt.vectors
-        mu = point.mu * vectors.lower_unit / vectors.row_units(point.x, point.y)
-        return multipliers_of(self.problem, mu, self.certificate)
+def _settled(problem: Float64Problem, hunt: Hunt) -> tuple[Candidate, Status, Certificate | None]:
+    """The point that is returned, its status, and its certificate where it was made."""
+    judged, ended = len(hunt.candidates), hunt.session.ended
+    far, best = on_the_way_to_infinity(hunt.candidates), select(hunt.candidates)
+    if far is not None and falls_on(hunt, far):
+        far = far._replace(better=far.point)
+        return far, Reason.FALLS_FOR_EVER.status(judged, upper=hunt.in_users_units(far.upper)), None
+    if best is None:
+        return *without_answer(hunt, ended), None
+    best, certificate = _downhill(problem, hunt, best)
+    return best, status_of(certificate, hunt.session.auto.tol, len(hunt.candidates), ended), certificate
 
 
-def _starts_made(candidates: list[Candidate], starts: int) -> str:
-    """How many starts there were, those that were added on the way apart."""
-    further = max((candidate.start for candidate in candidates), default=0) + 1 - starts
-    return f"{starts} starts, the given one first" + (f", and {further} further ones." if further > 0 else ".")
+def _downhill(problem: Float64Problem, hunt: Hunt, best: Candidate) -> tuple[Candidate, Certificate]:
+    """The best point, or a lower one that its certificate led to, and the certificate."""
+    session, vectors = hunt.session, hunt.vectors
+
+    def certified(candidate: Candidate) -> tuple[Candidate, Certificate]:
+        candidate = _with_own_y(hunt, candidate)
+        there = problem.at(*hunt.as_given(candidate.point))
+        return candidate, certificate_in(there, seed=session.seed, stop=lambda: hunt.work.over)
+
+    best, certificate = certified(best)
+    for turn in range(const.TURNS):
+        if certificate.verdict(session.auto.tol) != "no" or hunt.work.passed:
+            break
+        lower = certificate.better(session.auto.tol)
+        place = best.point
+        if lower is not None:
+            x_unit, y_unit = (raveled(tree) for tree in certificate.lengths)
+            place, _ = solved_below(
+                vectors, lower.point.x * x_unit / vectors.x_unit, lower.point.y * y_unit / vectors.y_unit
+            )
+        before = len(hunt.candidates)
+        hunt.piece(f"downhill {turn}", go_down_from, hunt, place, best.start)
+        new = select([best, *hunt.candidates[before:]])
+        if new is None or new is best:
+            break
+        best, certificate = certified(new)
+    return best, certificate
+
+
+def _with_own_y(hunt: Hunt, best: Candidate) -> Candidate:
+    """The candidate with the lower level's own solution as its y, where F may owe something to a gap or violation.
+
+    Where no y keeps the rows strictly, a violation e moves y by the square root of e: F is lower than at any y that
+    keeps them, and is not the problem's. There the solution is taken although its F is higher.
+    """
+    hunt.vectors.forget()
+    if best.confirmed and best.gap <= const.ROUNDING and best.residual <= const.NEGLIGIBLE:
+        return best
+    exact = judge(hunt.vectors, best.better, best.start, best.way)
+    as_low = best.confirmed and exact.upper <= best.upper + const.NEAR * (1 + abs(best.upper))
+    apart = np.max(np.abs(exact.point.y - best.point.y), initial=0.0)
+    nearby = apart <= const.NEAR and exact.violation <= const.MUCH_LESS * best.violation
+    return exact if exact.accepted and (as_low or nearby) else best
 
 
 def _refuse_nonfinite(space: Space) -> None:
@@ -165,12 +120,9 @@ def _refuse_nonfinite(space: Space) -> None:
         "upper_constraints": (values.above[: vectors.layout.own_above], above),
         "constraints": (values.rows[~vectors.layout.face], values.stationarity),
     }
-    for name, (found, slope) in parts.items():
-        for part, what in ((found, name), (slope, f"the gradient of {name}")):
-            if not np.isfinite(part).all():
-                raise InputError(
-                    f"{what} is not finite at (x0, y0); start from a point where every function is finite."
-                )
+    fine = {name: np.isfinite(found).all() for name, (found, _) in parts.items()}
+    fine |= {f"the gradient of {name}": np.isfinite(slope).all() for name, (_, slope) in parts.items()}
+    refuse_nonfinite(fine)
 
 
 # -- what a search says: the status of its answer, and the log in words ------------------------------------------------
@@ -211,7 +163,7 @@ def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
     nearest = min(hunt.candidates, key=badness)
     if hunt.contradiction is not None:
         return nearest, Reason.CONTRADICTION.status(judged, proof=hunt.contradiction)
-    below = [candidate for candidate in hunt.candidates if candidate.gap <= NEARLY_OPTIMAL]
+    below = [candidate for candidate in hunt.candidates if candidate.gap <= const.NEGLIGIBLE]
     least = min(below, key=lambda candidate: candidate.violation, default=None)
     beyond = None if least is None else _beyond_above(hunt.vectors, least)
     if ended is not None:
@@ -228,7 +180,7 @@ def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
 
 def _beyond_above(vectors: VectorProblem, nearest: Candidate) -> str | None:
     """Which upper constraint the nearest solution of the lower level violates most; None: none worth mention."""
-    if not float(nearest.judged.upper_violation) > VIOLATED:
+    if not nearest.upper_violation > const.NOTICEABLE:
         return None
     x, y, _ = nearest.point
     own = slice(vectors.layout.own_above)
@@ -244,13 +196,13 @@ def on_the_way_to_infinity(candidates: list[Candidate]) -> Candidate | None:
     for candidate in candidates:
         x, y, _ = candidate.point
         reach = max(np.max(np.abs(x)), np.max(np.abs(y)))
-        if reach > FAR_AWAY and candidate.violation <= FEASIBLE * reach and candidate.gap <= NEARLY_OPTIMAL:
+        if reach > const.FAR_AWAY and candidate.violation <= FEASIBLE * reach and candidate.gap <= const.NEGLIGIBLE:
             far.append(candidate)
     lowest = min(far, key=lambda candidate: candidate.upper, default=None)
     if lowest is None or not np.isfinite(lowest.upper):
         return None
     others = [candidate.upper for candidate in candidates if candidate.accepted]
-    fallen = lowest.upper < -FAR_FALL
+    fallen = lowest.upper < -const.FAR_FALL
     return lowest if fallen and lowest.upper <= min([lowest.upper, *others]) else None
 
 
@@ -262,7 +214,7 @@ def falls_on(hunt: Hunt, far: Candidate) -> bool:
     """
     x0, y0, vectors = hunt.space.xs[0], hunt.space.ys[0], hunt.vectors
     seen = [far.upper]
-    for stretch in STRETCHES:
+    for stretch in const.STRETCHES:
         further = vectors.landed(x0 + stretch * (far.point.x - x0), y0 + stretch * (far.better.y - y0))
         there, status = solved_below(vectors, *further)
         values = vectors.values(*there)
@@ -273,11 +225,15 @@ def falls_on(hunt: Hunt, far: Candidate) -> bool:
     return len(seen) > 1 and all(later <= 2 * before for before, later in itertools.pairwise(seen))
 
 
-def counted(candidates: list[Candidate]) -> str:
-    """How many points were judged."""
+def _counted(candidates: list[Candidate], starts: int) -> list[str]:
+    """How many starts there were, those that were added on the way apart, and how many points were judged."""
+    further = max((candidate.start for candidate in candidates), default=0) + 1 - starts
     accepted = [candidate for candidate in candidates if candidate.accepted]
     tight = sum(candidate.tight for candidate in accepted)
-    return f"{len(candidates)} points judged, {len(accepted)} of them pass the validation ({tight} of those tightly)."
+    return [
+        f"{starts} starts, the given one first" + (f", and {further} further ones." if further > 0 else "."),
+        f"{len(candidates)} points judged, {len(accepted)} of them pass the validation ({tight} of those tightly).",
+    ]
 
 
 def ends_of_starts(candidates: list[Candidate], count: int) -> tuple[float, ...]:
@@ -293,8 +249,8 @@ def globality(candidates: list[Candidate], value: float, upper: float, unit: flo
     text = f"Globality: {sum(map(len, every))} starts ran to an end, {len(same)} of them to F = {value:.6g}"
     others = [optimum[0].upper for optimum in every if optimum is not same]
     if others:
-        listed = ", ".join(f"{value + (other - upper) * unit:.6g}" for other in others[:LISTED])
-        more = f" and {len(others[LISTED:])} more" if others[LISTED:] else ""
+        listed = ", ".join(f"{value + (other - upper) * unit:.6g}" for other in others[: const.LISTED])
+        more = f" and {len(others[const.LISTED :])} more" if others[const.LISTED :] else ""
         text += f"; others to F = {listed}{more}"
     new, chance = "That another start would end somewhere new has a chance", chance_of_more(every)
     if chance > 0:

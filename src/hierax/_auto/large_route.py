@@ -8,43 +8,43 @@ The certificate of the best point decides what comes next: where it says yes, th
 F no longer falls, c1 is raised; where noise keeps it from deciding, points are judged by more samples and the stages go
 on. Problems too large for a certificate at every stage go by F alone, and end without a proof.
 
-Lower levels that are trained rather than solved, as networks, are searched by training them (`training.py`), over all
-of x where it has few entries, else along the way that the stages have found.
+Lower levels that are trained rather than solved, as networks, are searched by training them. F is the mean over several
+trainings under x (`hierax._judge.retraining`), with the same starts and batches for every x, so that it is a function
+of x that can be minimised without derivatives: over x itself where it has few entries, else along the way that the
+stages have found.
 """
 
+import contextlib
 import dataclasses
+import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 
+import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._auto.constants import (
-    AGREE,
-    CLOSE,
-    JUDGED_EXACTLY,
-    MATRIX_ORDER,
-    PATIENCE,
-    STARTS,
-    STRETCH,
-    STRETCHES,
-    VIOLATED,
-)
+from hierax._auto import constants as const
 from hierax._auto.runs import Reading, Referee, Runner, RunSettings, Schedule, Stage
-from hierax._auto.session import Keeper, Session, in_precision_of, seen_as_a_whole, zero_multipliers
-from hierax._auto.training import has_few_entries, search_by_training
+from hierax._auto.session import Session, in_precision_of, seen_as_a_whole, zero_multipliers
 from hierax._base import trees
 from hierax._base.constants import LOWER_STARTS
-from hierax._base.text import numbers_of
+from hierax._base.imports import lazy
+from hierax._base.text import numbers_of, shown
 from hierax._base.trees import size
-from hierax._compile.configuration import as_answer
+from hierax._compile.configuration import as_answer, doubled_on_host, float64
+from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._judge.certificate import Certificate
-from hierax._judge.retraining import COUNT
+from hierax._judge.measuring import SURE
+from hierax._judge.retraining import COUNT, LARGE, Retraining
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem import sets
+from hierax._problem.problem import Multipliers
 from hierax._run.progress import Show, progress_bar
 from hierax._run.solution import Solution, Starts, lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
+
+optimize = lazy("scipy.optimize")
 
 REASONS = {
     Kind.INTERRUPTED: Reason.STAGES_INTERRUPTED,
@@ -86,13 +86,15 @@ class LargeRoute:
                 why = self.referee.not_convex
                 session.log.append(f"The lower level is {why}: y is the best of {LOWER_STARTS} solves at every x.")
         self.runner = Runner(session, self.referee)
-        self.starts = _starts(session, self.referee)
+        self.starts = 1
+        if self.referee is not None:
+            several = size(self.prepared.x) + self.referee.entries <= LARGE
+            self.starts = session.auto.starts or (const.STARTS // 2 if several else 1)
         self.best: Stage | None = None
         self.least_violation = np.inf
         self.reading: Reading | None = None
         self.certificate: Certificate | None = None
         self.ran_off = False
-        self._certificates = 0
 
     def run(self) -> None:
         """Stages until the certificate agrees, the budget is spent, or nothing improves any more; then trainings."""
@@ -100,8 +102,8 @@ class LargeRoute:
             self._run_stages(None)
             return
         self.session.log.append(f"The lower level is {self.referee.trained}: it is trained, not solved.")
-        if not has_few_entries(self.prepared.x):
-            self._run_stages(2 * PATIENCE)
+        if size(self.prepared.x) > const.FEW_X:
+            self._run_stages(2 * const.FEW_X)
         way = None if self.best is None else self.best.x
         found = search_by_training(self.session, self.referee, self.met, way)
         self.session.ended = self.session.work.ended
@@ -117,24 +119,14 @@ class LargeRoute:
     def _run_stages(self, most: int | None) -> None:
         """Race after race, at most until there are `most` stages."""
         schedule = Schedule()
-        first = self._race(schedule.first_race(), first=True)
-        self.session.log += [stage.text for stage in first]
-        ahead = min(first, key=lambda stage: stage.merit, default=None)
-        self._go_on_from(ahead)
+        winner, _ = self._race(schedule.first_race(), first=True)
         if self.runner.known.lower_statuses and SOLVED not in self.runner.known.lower_statuses:
             return
-        schedule.settings = schedule.settings if ahead is None else ahead.settings
+        schedule.settings = winner or schedule.settings
         while not (self._must_end() or self._falls_for_ever() or self._certified()):
             if most is not None and len(self.session.records) >= most:
                 return
-            pair = self._race(schedule.next_race())
-            if len(pair) < 2:
-                self.runner.shorten_inner_steps()
-            ahead = min(pair, key=lambda stage: stage.merit, default=None)
-            progress = self._go_on_from(ahead)
-            if ahead is not None and ahead is self.best:
-                self.session.log.append(ahead.text)
-            schedule.learn(None if ahead is None else ahead.settings, progress)
+            schedule.learn(*self._race(schedule.next_race()))
             if schedule.stalled and not self._way_out(schedule):
                 break
         if not self.session.work.interrupted:
@@ -145,7 +137,7 @@ class LargeRoute:
         ended = self.session.work.ended
         if ended is not Kind.INTERRUPTED and self.runner.known.no_more_data:
             ended = Kind.DATA_ERROR
-        self.session.ended = ended or (Kind.SAMPLES if self.runner.out_of_samples else None)
+        self.session.ended = ended or (Kind.SAMPLES if self.runner.samples_left == 0 else None)
         return self.session.ended is not None
 
     def met(self, stage: Stage) -> None:
@@ -157,8 +149,12 @@ class LargeRoute:
         leader = self.best or stage
         self._show(int(self.session.work.elapsed), {"upper": leader.upper, "violation": leader.violation})
 
-    def _race(self, race: Sequence[RunSettings], first: bool = False) -> list[Stage]:
-        """The good ones of one run with each of the settings, from the best point (first race: from all starts)."""
+    def _race(self, race: list[RunSettings], first: bool = False) -> tuple[RunSettings | None, bool]:
+        """One run with each of the settings, from the best point (first race: from all starts).
+
+        Returns:
+            The settings that did best (None: no run was any good), and whether F is clearly lower than before.
+        """
         x, y = self.prepared.x, self.prepared.y
         if self.best is not None:
             x, y = in_precision_of((x, y), (self.best.x, self.best.y))
@@ -171,47 +167,42 @@ class LargeRoute:
             if stage is not None:
                 self.met(stage)
                 found.append(stage)
-        return found
-
-    def _go_on_from(self, stage: Stage | None) -> bool:
-        """Go on from a stage that is better than all before; whether it is clearly so."""
-        if stage is None or (self.best is not None and stage.merit >= self.best.merit):
-            return False
-        progress = self.best is None or stage.merit < self.best.merit - AGREE * (1 + abs(self.best.merit))
-        self.best, self.reading, self.certificate = stage, None, None
-        return progress
+        self.session.log += [stage.text for stage in found]
+        if len(found) < len(race):
+            self.runner.shorten_inner_steps()
+        ahead, before = min(found, key=lambda stage: stage.merit, default=None), self.best
+        if ahead is None or (before is not None and ahead.merit >= before.merit):
+            return None if ahead is None else ahead.settings, False
+        self.best, self.reading, self.certificate = ahead, None, None
+        clearly = before is None or ahead.merit < before.merit - const.NOTICEABLE * (1 + abs(before.merit))
+        return ahead.settings, clearly
 
     def _way_out(self, schedule: Schedule) -> bool:
         """What to do where the stages bring no progress: another weight, more samples; False: nothing."""
-        if self.least_violation > VIOLATED:
+        if self.least_violation > const.NOTICEABLE:
             return False
         self._certified()
-        if self.reading is not None and self.reading.open_by_noise:
-            self._look_closer()
+        reading, referee, best = self.reading, self.referee, self.best
+        if reading is not None and reading.open_by_noise:
+            if referee is not None and best is not None and referee.see_more_samples():
+                self.session.compiles(referee.setting.bound)
+                self.best, self.reading, self.certificate = referee.again(best), None, None
+                line = f"Noise leaves the certificate open: from here on {referee.samples} samples judge."
+                self.session.log.append(line)
             schedule.go_on()
             return True
-        if schedule.settings.c1_power >= 1 and not (self.reading is not None and self.reading.verdict == "no"):
+        if schedule.settings.c1_factor > 1 and not (reading is not None and reading.verdict == "no"):
             return False
         schedule.raise_c1()
         return True
-
-    def _look_closer(self) -> None:
-        """Judge the best point, and all that come, by more samples."""
-        if self.referee is None or self.best is None or not self.referee.see_more_samples():
-            return
-        self.session.compiles(self.referee.setting.bound)
-        self.best, self.reading, self.certificate = self.referee.again(self.best), None, None
-        text = f"Noise leaves the certificate open: from here on {self.referee.samples} samples judge."
-        self.session.log.append(text)
 
     def _certified(self) -> bool:
         """Whether the certificate of the best point agrees; a new one is told to the log."""
         if self.best is None or self.referee is None:
             return False
         if self.reading is None and not self.session.work.over:
-            name = f"certificate {self._certificates}"
-            self._certificates += 1
-            self.reading = self.session.piece(name, self._read, Keeper(Reading))
+            name = f"certificate after {len(self.session.records)} stages, by {self.referee.samples} samples"
+            self.reading = self.session.piece(name, self._read, (Reading,))
             if self.reading is not None:
                 self.session.log.append(f"Certificate of the best point: {self.reading.line}")
         return self.reading is not None and self.reading.verdict == "yes"
@@ -227,13 +218,13 @@ class LargeRoute:
             return False
         x0, end = self.prepared.x, self.best
         way = trees.sub(end.x, x0)
-        if _largest(way) < STRETCH * (1 + _largest(x0)):
+        if _largest(way) < const.STRETCH * (1 + _largest(x0)):
             return False
-        for stretch in STRETCHES:
+        for stretch in const.STRETCHES:
             further = sets.project(self.prepared.problem.x_set, trees.add_scaled(x0, stretch, way))
             before = end.upper
             end = self.referee.judge(further, end.y, end.y, end.multipliers)
-            feasible = end.upper_violation <= VIOLATED and end.lower_status in (SOLVED, None)
+            feasible = end.upper_violation <= const.NOTICEABLE and end.lower_status in (SOLVED, None)
             if not (end.upper < before - abs(before) and feasible):
                 return False
         self.ran_off = True
@@ -260,7 +251,7 @@ class LargeRoute:
         certificate = self.certificate if judged_as_it_is else None
         session.auto = dataclasses.replace(session.auto, starts=self.starts)
         upper = None if end is None else end.upper
-        point = session.as_given(*point)
+        point = self.prepared.inside(*point)
         return session.solution(point, multipliers, status, certificate, starts, upper, known.counts)
 
     def _answer(self) -> Stage | None:
@@ -269,18 +260,18 @@ class LargeRoute:
         if end is None or referee is None:
             return end
         if not referee.exact and referee.trained is None:
-            end = referee.again(end, MATRIX_ORDER)
+            end = referee.again(end, const.MATRIX_ORDER)
         if end.lower_status == SOLVED:
             log.append("y is the lower level's exact solution at the final x.")
         elif referee.trained is not None and self.reading is not None:
             log.append(f"y is the best of {COUNT} trainings at the final x.")
-        elif end.violation > CLOSE:
+        elif end.violation > FEASIBLE:
             kept = referee.moved_onto_rows(end)
             log.append(
                 f"y violated the lower level's constraints by {end.violation:.2g}: it was moved to the nearest point "
                 f"that keeps them (violation {kept.violation:.2g}, F = {kept.upper:.6g})."
             )
-            end = kept
+            return kept
         return end
 
     def _status(self) -> Status:
@@ -294,7 +285,7 @@ class LargeRoute:
             return Reason.EVERY_STAGE_FAILED.status(0)
         if self.ran_off:
             return Reason.FALLS_FOR_EVER.status(stages, upper=best.upper)
-        if self.least_violation > VIOLATED:
+        if self.least_violation > const.NOTICEABLE:
             nearest = f"The least violation of any stage is {self.least_violation:.3g}."
             return Reason.NO_FEASIBLE_X.status(stages, nearest=nearest)
         reason, text = REASONS[self.session.ended], "`sol.certificate` says how good that is."
@@ -314,9 +305,98 @@ def _largest(tree: PyTree) -> float:
     return float(np.max(np.abs(numbers_of(tree)), initial=0.0))
 
 
-def _starts(session: Session, referee: Referee | None) -> int:
-    """How many starts: several for a small problem that is seen as a whole."""
-    if referee is None:
-        return 1
-    several = size(session.prepared.x) + referee.entries <= JUDGED_EXACTLY
-    return session.auto.starts or (STARTS // 2 if several else 1)
+# -- lower levels that are trained ------------------------------------------------------------------------------------
+
+
+def search_by_training(
+    session: Session, referee: Referee, met: Callable[[Stage], None], ahead: PyTree | None
+) -> tuple[Stage, Certificate] | None:
+    """The x with the lowest mean of F over trainings, and its certificate; None: there was no time for a single one.
+
+    Args:
+        session: of the call.
+        referee: of the problem.
+        met: is told of every stage.
+        ahead: where SALVF has come to from the start; None: nowhere.
+    """
+    problem, best = referee.setting, None
+    assert referee.trained is not None
+    training = Retraining.of(problem, problem.y, referee.seed, lambda: session.work.passed, referee.trained)
+    x = problem.x
+    way = None if ahead is None else jax.tree.map(np.subtract, doubled_on_host(ahead), x)
+    for turn in range(1, const.TURNS):  # the certificate may name a lower point, from which the search goes on
+        training.stop = lambda: session.work.passed
+        stages = trained_stages(session, training, met, f"trainings {turn}", x, way)
+        if not stages:
+            return best
+        stage = min(stages, key=lambda stage: stage.merit)
+        session.log.append(f"{stage.text} That is the lowest F of {len(stages)} such points.")
+        training.stop = lambda: session.work.over
+        certificate = referee.certificate(stage, training)
+        assert certificate is not None
+        own = certificate.reference.multipliers
+        above = jax.tree.map(np.zeros_like, stage.multipliers.upper)
+        best = stage._replace(multipliers=Multipliers(own.inequalities, own.equalities, above)), certificate
+        seen = certificate.retrained
+        move = None if seen is None else seen.lower(session.auto.tol * certificate.upper_scale, SURE)
+        if move is None or way is not None or session.work.passed:
+            break
+        x = move.x
+    return best
+
+
+class _OutOfTime(Exception):
+    """The time was up during a training."""
+
+
+def trained_stages(
+    session: Session, training: Retraining, met: Callable[[Stage], None], name: str, x: PyTree, way: PyTree | None
+) -> list[Stage]:
+    """The points of a search from x for the lowest mean of F over trainings: over all of its entries, or along `way`.
+
+    Trainings that an earlier run of the call has done are taken over.
+    """
+    stages: dict[bytes, Stage] = {}
+    at = raveled(x)
+    with float64():
+        low, high = map(np.asarray, sets.bounds(training.setting.bound.problem.x_set, x))
+    if way is None:
+        # Lengths are sizes here: the search lengthens its steps by itself, whatever the width of X.
+        lengths = np.where(at != 0, np.abs(at), np.where(np.isfinite(high - low), 0.5 * (high - low), 1.0))
+        bounds, start = optimize.Bounds((low - at) / lengths, (high - at) / lengths), np.zeros(at.size)
+    else:
+        lengths, bounds, start = raveled(way), optimize.Bounds(0.0, const.STRETCH), np.ones(1)
+
+    def value(u: np.ndarray) -> float:
+        there = np.clip(at + lengths * u, low, high)
+        key = there.tobytes()
+        if key not in stages:
+            train = functools.partial(_trained, session, training, unraveled(x, there))
+            piece = f"{name}/training {len(stages)}"
+            restore = functools.partial(Stage.restored, session.prepared)
+            stages[key] = session.piece(piece, train, (RunSettings,), Stage.kept, restore)
+            met(stages[key])
+            if session.work.passed:
+                raise _OutOfTime
+        merit = stages[key].merit
+        return merit if np.isfinite(merit) else const.RUN_OFF
+
+    most = 2 * const.FEW_X * (1 + start.size)
+    options = {"initial_tr_radius": 0.5, "final_tr_radius": const.LAST_RADIUS, "maxfev": most}
+    with contextlib.suppress(_OutOfTime):
+        optimize.minimize(value, start, method="COBYQA", bounds=bounds, options=options)
+    return list(stages.values())
+
+
+def _trained(session: Session, training: Retraining, x: PyTree) -> Stage:
+    """The point with the best of its trainings as y, and the mean of F over all of them as its F."""
+    found = training.at(x)
+    if found is None:
+        raise _OutOfTime
+    session.work.evaluations += 1
+    y, best = found.answer()
+    upper = np.asarray(found.judged.upper)
+    mean, error = float(np.mean(upper)), float(np.std(upper, ddof=1)) / upper.size**0.5
+    text = f"{upper.size} trainings at x = {shown(x)}: F = {mean:.6g} +- {error:.1g}, G = {best.lower:.6g}."
+    above = float(np.max(found.judged.upper_violation))
+    return Stage(x, y, zero_multipliers(session.prepared), mean, float(best.violation), above, 0.0, text=text)

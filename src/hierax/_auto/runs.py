@@ -5,13 +5,13 @@ towards low F, which for a network means that it has seen the validation data. E
 programs that all stages share.
 
 The settings: every stage is a race of two x-steps at one c1. A longer step that wins becomes the normal one; a longer
-step that loses brings the two closer together; without progress the weight c1 grows, which removes the bias that a
-small c1 leaves.
+step that loses brings the two closer together; where it loses twice without progress the weight c1 grows, which removes
+the bias that a small c1 leaves.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,29 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._auto.constants import (
-    C1_GROWTH,
-    C1_POWER_MOST,
-    FIRST_STEP_RATIO,
-    FIRST_STEPS,
-    INNER_STEPS,
-    JUDGED_EXACTLY,
-    MATRIX_ORDER,
-    MOST_SAMPLES,
-    PATIENCE,
-    RUN_OFF,
-    STEPS_GROWTH,
-    VIOLATED,
-)
-from hierax._auto.session import (
-    Keeper,
-    Session,
-    arrays_of,
-    float64_problem,
-    form_of_multipliers,
-    in_precision_of,
-    tree_of,
-)
+from hierax._auto import constants as const
+from hierax._auto.session import Session, arrays_of, float64_problem, form_of_multipliers, in_precision_of, tree_of
 from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
 from hierax._base.errors import InputError
 from hierax._base.trees import select, size
@@ -54,7 +33,7 @@ from hierax._engine.segments import not_convex
 from hierax._judge.certificate import Certificate, Verdict
 from hierax._judge.certifying import certificate_in
 from hierax._judge.point import Judgement, nearest_kept, point_values, relative_gap
-from hierax._judge.retraining import Retraining, is_trained
+from hierax._judge.retraining import LARGE, Retraining, is_trained
 from hierax._lower.exact import Exact
 from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
@@ -79,23 +58,15 @@ class RunSettings(NamedTuple):
     Attributes:
         steps: outer steps.
         step_factor: the x-step, in units of the estimate.
-        c1_power: c1 is its estimate times C1_GROWTH to this power.
+        c1_factor: c1, likewise.
     """
 
     steps: int
     step_factor: float
-    c1_power: int
-
-    @property
-    def c1_factor(self) -> float:
-        """c1 in units of the estimate."""
-        return C1_GROWTH**self.c1_power
-
-    def __str__(self) -> str:
-        return f"x-step {self.step_factor:g} and c1 {self.c1_factor:g} times the estimate"
+    c1_factor: float
 
 
-AS_ESTIMATED = RunSettings(FIRST_STEPS, 1.0, 0)
+AS_ESTIMATED = RunSettings(const.FIRST_STEPS, 1.0, 1.0)
 
 
 class Schedule:
@@ -103,8 +74,7 @@ class Schedule:
 
     def __init__(self) -> None:
         self.settings = AS_ESTIMATED
-        self._ratio = FIRST_STEP_RATIO  # of the two x-steps in the next race
-        self._without_progress = 0  # stages in a row
+        self._ratio = const.STRETCH  # of the two x-steps in the next race
         self._longer_lost = 0  # stages in a row in which there was no progress, and the longer step did not win either
 
     def first_race(self) -> list[RunSettings]:
@@ -112,12 +82,12 @@ class Schedule:
 
         On the toy, where a constraint pins y, small c1 wins.
         """
-        return [self.settings._replace(c1_power=-2 * power) for power in range(3)]
+        return [self.settings._replace(c1_factor=const.GROWTH**-power) for power in (0.0, 2.0, 4.0)]
 
-    def next_race(self) -> tuple[RunSettings, RunSettings]:
+    def next_race(self) -> list[RunSettings]:
         """A longer run with the x-step that did best so far, and one with a longer x-step."""
-        self.settings = self.settings._replace(steps=int(STEPS_GROWTH * self.settings.steps))
-        return self.settings, self.settings._replace(step_factor=self._ratio * self.settings.step_factor)
+        self.settings = self.settings._replace(steps=int(const.STEPS_GROWTH * self.settings.steps))
+        return [self.settings, self.settings._replace(step_factor=self._ratio * self.settings.step_factor)]
 
     def learn(self, winner: RunSettings | None, progress: bool) -> None:
         """Adapt the x-step to which run of a race won (None: neither was any good), and whether it brought progress."""
@@ -126,25 +96,24 @@ class Schedule:
         if longer_won:
             factor *= self._ratio
         else:  # the longer step is too long; without any progress the shorter one is, too
-            self._ratio = max(self._ratio**0.5, FIRST_STEP_RATIO**0.25)
+            self._ratio = max(self._ratio**0.5, const.STRETCH**0.25)
             factor /= 1.0 if progress else self._ratio
         self.settings = self.settings._replace(step_factor=factor)
-        self._without_progress = 0 if progress else self._without_progress + 1
         self._longer_lost = 0 if progress or longer_won else self._longer_lost + 1
 
     @property
     def stalled(self) -> bool:
         """Whether this weight c1 has brought no progress for long enough."""
-        return self._longer_lost >= 2 or self._without_progress >= PATIENCE
+        return self._longer_lost >= 2
 
     def go_on(self) -> None:
         """Further stages with this weight, although it has brought no progress."""
-        self._without_progress = self._longer_lost = 0
+        self._longer_lost = 0
 
     def raise_c1(self) -> None:
-        """The next weight, up to a largest one."""
-        power = min(self.settings.c1_power + 1, C1_POWER_MOST)
-        self.settings = self.settings._replace(c1_power=power)
+        """The next weight, up to a hundred times the estimate."""
+        factor = min(const.GROWTH * self.settings.c1_factor, const.STRETCH**2)
+        self.settings = self.settings._replace(c1_factor=factor)
         self.go_on()
 
 
@@ -155,7 +124,9 @@ class Stage(NamedTuple):
         x: the run's x.
         y: the lower level's solution there: exact where its size allows, else the inner solver's.
         multipliers: likewise.
-        judged: F and violations at (x, y).
+        upper: F(x, y).
+        violation: the largest at (x, y).
+        upper_violation: the largest of an upper constraint.
         iterate_gap: relative gap of the run's own y against this one: what the weight c1 leaves of the lower level.
         lower_status: how the exact solve ended; None where there was none.
         settings: what the run was made with.
@@ -165,47 +136,28 @@ class Stage(NamedTuple):
     x: PyTree
     y: PyTree
     multipliers: Multipliers
-    judged: Judgement
+    upper: float
+    violation: float
+    upper_violation: float
     iterate_gap: float
-    lower_status: int | None
+    lower_status: int | None = None
     settings: RunSettings = AS_ESTIMATED
     text: str = ""
 
     @property
-    def upper(self) -> float:
-        """F(x, y) at the end of the stage."""
-        return float(self.judged.upper)
-
-    @property
-    def violation(self) -> float:
-        """The largest violation."""
-        return float(self.judged.violation)
-
-    @property
-    def upper_violation(self) -> float:
-        """The largest violation of an upper constraint."""
-        return float(self.judged.upper_violation)
-
-    @property
-    def trees(self) -> tuple[PyTree, PyTree, PyTree]:
-        """What is made of arrays."""
-        return self.x, self.y, self.multipliers
-
-    @property
     def merit(self) -> float:
         """F; where upper constraints are not kept, these come first."""
-        return self.upper + RUN_OFF * (1 + abs(self.upper)) * max(self.upper_violation - VIOLATED, 0.0)
+        return self.upper + const.RUN_OFF * (1 + abs(self.upper)) * max(self.upper_violation - const.NOTICEABLE, 0.0)
 
-    def kept(self) -> "Stage":
-        """The same for a checkpoint: lists of arrays instead of trees."""
-        trees: list[Any] = [arrays_of(tree) for tree in self.trees]
-        return self._replace(x=trees[0], y=trees[1], multipliers=trees[2], judged=Judgement(*map(float, self.judged)))
+    def kept(self) -> tuple[list[np.ndarray], tuple[Any, ...]]:
+        """The same for a checkpoint: its arrays, and everything else."""
+        return arrays_of(self[:3]), self[3:]
 
-    def in_form_of(self, prepared: Prepared) -> "Stage":
+    @staticmethod
+    def restored(prepared: Prepared, kept: tuple[list[np.ndarray], tuple[Any, ...]]) -> "Stage":
         """The stage that was `kept`."""
-        likes = prepared.x, prepared.y, form_of_multipliers(prepared)
-        x, y, multipliers = (tree_of(arrays, like) for arrays, like in zip(self.trees, likes, strict=True))
-        return self._replace(x=x, y=y, multipliers=multipliers)
+        like = prepared.x, prepared.y, form_of_multipliers(prepared)
+        return Stage(*tree_of(kept[0], like), *kept[1])
 
 
 class Reading(NamedTuple):
@@ -240,7 +192,13 @@ class Reading(NamedTuple):
 
 
 class Referee:
-    """Judges points of one problem. Points are arrays in the precision of the run, here and in what it returns."""
+    """Judges points of one problem. Points are arrays in the precision of the run, here and in what it returns.
+
+    Attributes:
+        exact: whether every point is judged at the exact y*(x).
+        not_convex: why it is the best of several solves then.
+        trained: why the lower level is trained, not solved.
+    """
 
     def __init__(self, prepared: Prepared, seed: int) -> None:
         self.prepared, self.seed = prepared, seed
@@ -248,26 +206,20 @@ class Referee:
         self.setting = float64_problem(prepared, seed)
         rows = self.setting.shapes("constraints"), self.setting.shapes("equalities")
         self.entries = size(self.setting.y) + sum(row.size for row in jax.tree.leaves(rows))
+        self.exact = self.entries <= LARGE
         self.not_convex = not_convex(self.setting, self.setting.y, seed) if self.exact else None
-        self.trained = None if self.exact else is_trained(self.setting, seed)  # why it is trained, not solved
+        self.trained = None if self.exact else is_trained(self.setting, seed)
         self.lower = Exact() if self.not_convex is None else Exact(starts=LOWER_STARTS)
-
-    @property
-    def exact(self) -> bool:
-        """Whether every point is judged at the exact y*(x)."""
-        return self.entries <= JUDGED_EXACTLY
 
     def see_more_samples(self) -> bool:
         """Judge by as many samples as possible from now on; False where there is no noise, or they do so already."""
-        if not self.setting.sampled or self.samples >= MOST_SAMPLES:
+        if not self.setting.sampled or self.samples >= const.MOST_SAMPLES:
             return False
-        self.samples = MOST_SAMPLES
+        self.samples = const.MOST_SAMPLES
         self.setting = float64_problem(self.prepared, self.seed, self.samples)
         return True
 
-    def judge(
-        self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, exact_up_to: int = JUDGED_EXACTLY
-    ) -> Stage:
+    def judge(self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, exact_up_to: int = LARGE) -> Stage:
         """The end (x, iterate) of a run, judged at y*(x) up to this number of entries, else at the inner solver's w."""
         at, y, last = doubled_on_host((x, w, iterate))
         status = None
@@ -277,10 +229,14 @@ class Referee:
             if status == SOLVED:
                 own = found.multipliers
                 y, multipliers = found.y, Multipliers(own.inequalities, own.equalities, multipliers.upper)
-        judged, gap = self.setting.run("end of a run", _judged, at, y, last)
-        return Stage(x, y, multipliers, Judgement(*map(float, judged)), float(gap), status)
+        return Stage(x, y, multipliers, *self._measured(at, y, last), status)
 
-    def again(self, stage: Stage, exact_up_to: int = JUDGED_EXACTLY) -> Stage:
+    def _measured(self, x: PyTree, y: PyTree, iterate: PyTree) -> tuple[float, float, float, float]:
+        """F, the violations, and the gap of the iterate."""
+        judged, gap = self.setting.run("end of a run", _judged, x, y, iterate)
+        return float(judged.upper), float(judged.violation), float(judged.upper_violation), float(gap)
+
+    def again(self, stage: Stage, exact_up_to: int = LARGE) -> Stage:
         """A stage judged once more."""
         new = self.judge(stage.x, stage.y, stage.y, stage.multipliers, exact_up_to)
         return new._replace(settings=stage.settings, text=stage.text)
@@ -289,8 +245,7 @@ class Referee:
         """The end of a run with its y moved to where it keeps the constraints of the lower level."""
         x, y = doubled_on_host((end.x, end.y))
         y, _ = self.setting.run("nearest y that keeps the rows", nearest_kept, x, y)
-        judged, _ = self.setting.run("end of a run", _judged, x, y, y)
-        return end._replace(y=y, judged=Judgement(*map(float, judged)))
+        return Stage(end.x, y, end.multipliers, *self._measured(x, y, y), end.lower_status)
 
     def starts(self, count: int) -> tuple[PyTree, PyTree]:
         """The given start and points that cover X and Y, stacked; where a function is not finite, the given start."""
@@ -299,22 +254,14 @@ class Referee:
         xs, ys = self.setting.run("starts", _finite_starts, self.setting.x, self.setting.y, *cubes)
         return in_precision_of(x, xs), in_precision_of(y, ys)
 
-    def certificate(self, end: Stage) -> Certificate | None:
-        """The certificate of a point; None where the problem is too large to make one at every stage."""
-        if self.entries > MATRIX_ORDER:
+    def certificate(self, end: Stage, training: Retraining | None = None) -> Certificate | None:
+        """The certificate of a point, whose lower level may be trained; None: it is too large for one."""
+        there = self.setting.at(end.x, end.y)
+        if training is not None:
+            return certificate_in(there, seed=self.seed, stop=training.stop, training=training)
+        if self.entries > const.MATRIX_ORDER:
             return None
-        there = self.setting.at(end.x, end.y)
         return certificate_in(there, Exact(), doubled_on_host(end.multipliers), None, self.seed)
-
-    def retraining(self, stop: Callable[[], bool]) -> Retraining:
-        """Trainings of the lower level, from the y that the caller gave."""
-        assert self.trained is not None
-        return Retraining.of(self.setting, self.setting.y, self.seed, stop, self.trained)
-
-    def certificate_of_training(self, end: Stage, training: Retraining) -> Certificate:
-        """The certificate of a point whose lower level is trained."""
-        there = self.setting.at(end.x, end.y)
-        return certificate_in(there, seed=self.seed, stop=training.stop, training=training)
 
 
 def _judged(problem: Problem, data: Data, x: PyTree, y: PyTree, iterate: PyTree) -> tuple[Judgement, Array]:
@@ -335,19 +282,11 @@ def _finite_starts(
     return jax.vmap(usable)(stacked(problem.x_set, x, x_cube), stacked(problem.y_set, y, y_cube))
 
 
-class Estimates(NamedTuple):
-    """What SALVF estimated at the first run's start: c1, the x-step, and the cap of the inner steps."""
-
-    c1: float
-    x_step: float
-    inner_step: float
-
-
 class Known(NamedTuple):
     """What the runs so far have shown and spent.
 
     Attributes:
-        estimates: in whose units settings are; of the first run.
+        estimates: in whose units settings are: c1, the x-step, and the cap of the inner steps of the first run.
         runs: how many.
         failures: why runs came to nothing.
         lower_statuses: how exact solves of the lower level ended.
@@ -358,7 +297,7 @@ class Known(NamedTuple):
         places: where the streams are.
     """
 
-    estimates: Estimates | None = None
+    estimates: tuple[float, float, float] | None = None
     runs: int = 0
     failures: tuple[str, ...] = ()
     lower_statuses: tuple[int, ...] = ()
@@ -369,11 +308,10 @@ class Known(NamedTuple):
     places: dict[str, Place] | None = None
 
 
-class Runner(Keeper):
+class Runner:
     """Makes the runs of one problem; a run that an earlier run of the same call has finished is taken over."""
 
     def __init__(self, session: Session, referee: Referee | None) -> None:
-        super().__init__(Stage, Known, Judgement, RunSettings, Estimates, Counts, Place)
         self.session, self.prepared, self.referee = session, session.prepared, referee
         self.known = Known()
         self._asked = 0  # runs that were asked for
@@ -382,35 +320,36 @@ class Runner(Keeper):
         self._damping = 1.0
 
     @property
-    def out_of_samples(self) -> bool:
-        """Whether all samples are drawn."""
+    def samples_left(self) -> int | None:
+        """How many may still be drawn; None: any number."""
         counts, most = self.known.counts, self.session.auto.samples
-        return most is not None and counts.zeta + counts.xi >= most
+        return None if most is None else max(0, most - counts.zeta - counts.xi)
 
     def shorten_inner_steps(self) -> None:
         """After a run that failed."""
-        self._damping /= C1_GROWTH
+        self._damping /= const.GROWTH
 
     def run(self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None = None) -> Stage | None:
         """One run from (x, y), or one from each of several; the best end, or None where all failed."""
         name = f"run {self._asked}"
         self._asked += 1
-        return self.session.piece(name, functools.partial(self._new_run, name, settings, x, y, starts), self)
-
-    def begin(self) -> None:
-        """A run depends on its arguments alone."""
         self._cut_short = False
+        return self.session.piece(
+            name,
+            functools.partial(self._new_run, name, settings, x, y, starts),
+            (Known, RunSettings, Counts, Place),
+            self._record,
+            self._restored,
+        )
 
-    def record(self, result: Stage | None) -> tuple[Stage | None, Known] | None:
-        """What is known after a run; None where it was cut short."""
+    def _record(self, stage: Stage | None) -> tuple[Any, Known] | None:
         known = self.known._replace(places=self.prepared.places())
-        return None if self._cut_short else (None if result is None else result.kept(), known)
+        return None if self._cut_short else (None if stage is None else stage.kept(), known)
 
-    def restore(self, record: tuple[Stage | None, Known]) -> Stage | None:
-        """Take over a run."""
-        stage, self.known = record
+    def _restored(self, record: tuple[Any, Known]) -> Stage | None:
+        kept, self.known = record
         self._places = self.known.places or {}
-        return None if stage is None else stage.in_form_of(self.prepared)
+        return None if kept is None else Stage.restored(self.prepared, kept)
 
     def _new_run(self, name: str, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None) -> Stage | None:
         if self._places:
@@ -431,11 +370,10 @@ class Runner(Keeper):
 
     def _affordable(self, steps: int, starts: int) -> int:
         """As many of the steps as the samples allow, going by what a step has cost so far."""
-        counts, most = self.known.counts, self.session.auto.samples
-        drawn = counts.zeta + counts.xi
-        if most is None or not self.known.steps:
+        left, drawn = self.samples_left, self.known.counts.zeta + self.known.counts.xi
+        if left is None or not self.known.steps:
             return steps
-        return int(np.clip((most - drawn) * self.known.steps // max(drawn, 1) // starts, 1, steps))
+        return int(np.clip(left * self.known.steps // max(drawn, 1) // starts, 1, steps))
 
     def _made(self, prepared: Prepared, settings: RunSettings, call: Call) -> Solution | Solutions | None:
         """The run; None where its streams give nothing for a first step, although earlier runs had something."""
@@ -463,7 +401,7 @@ class Runner(Keeper):
         judged = [(i, end._replace(settings=settings)) for i, one in enumerate(solutions) for end in self._ends(one)]
         statuses = {s.lower_status for _, s in judged if s.lower_status is not None}
         fine = [(i, s) for i, s in judged if np.isfinite(s.merit) and s.lower_status not in (INFEASIBLE, UNBOUNDED)]
-        feasible = [(i, s.upper) for i, s in fine if s.upper_violation <= VIOLATED]
+        feasible = [(i, s.upper) for i, s in fine if s.upper_violation <= const.NOTICEABLE]
         self.known = known._replace(
             estimates=known.estimates or _estimates(solutions[0]),
             runs=known.runs + 1,
@@ -481,7 +419,8 @@ class Runner(Keeper):
         several = isinstance(found, Solutions)
         others = f" (others up to {max(stage.merit for _, stage in fine):.6g})" if several else ""
         text = (
-            f"{settings.steps} steps{f' from {len(solutions)} starts' if several else ''} with {settings}: "
+            f"{settings.steps} steps{f' from {len(solutions)} starts' if several else ''} with x-step "
+            f"{settings.step_factor:g} and c1 {settings.c1_factor:g} times the estimate: "
             f"F = {best.upper:.6g}{others}, violation {best.violation:.2g}, gap of the iterate {best.iterate_gap:.2g}."
         )
         return best._replace(text=text)
@@ -494,7 +433,7 @@ class Runner(Keeper):
     def _method(self, settings: RunSettings) -> SALVF:
         """SALVF as the run makes it; what is not given here is estimated at the run's start."""
         exact = self.prepared.problem.xi is None
-        inner = SALM(steps=INNER_STEPS) if exact else SALM()
+        inner = SALM(steps=const.INNER_STEPS) if exact else SALM()
         follow = exact or None
         if self.known.estimates is None:
             return SALVF(inner=inner, follow=follow)
@@ -514,18 +453,19 @@ class Runner(Keeper):
         if self.referee is None:
             if len(solution.history):  # else it ended before its first step: nothing is known of the point
                 upper, violation = (float(solution.history[name][-1]) for name in ("upper", "violation"))
-                yield Stage(x, last.w, multipliers, Judgement(upper, np.nan, violation, 0.0, np.nan), np.nan, None)
+                yield Stage(x, last.w, multipliers, upper, violation, 0.0, np.nan)
             return
         yield self.referee.judge(x, iterate, last.w, multipliers)
         if self._output == "tail":
             yield self.referee.judge(last.point.x, iterate, last.w, multipliers)
 
 
-def _estimates(solution: Solution) -> Estimates:
+def _estimates(solution: Solution) -> tuple[float, float, float]:
+    """What SALVF estimated at its start."""
     method = solution.method
     assert isinstance(method, SALVF)
     longest_inner_step = inner_of(method.inner).control_step(method.smoothness)
-    return Estimates(float(method.c1), float(method.steps.x.scale), float(longest_inner_step))
+    return (float(method.c1), float(method.steps.x.scale), float(longest_inner_step))
 
 
 def _sum(counts: Counts, run: Counts, starts: int) -> Counts:

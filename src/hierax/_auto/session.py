@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._auto.constants import SEARCH_SHARE
+from hierax._auto import constants as const
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt
 from hierax._compile.bound import Bound
@@ -89,33 +89,20 @@ class Work:
         return self.ended is not None
 
 
-class Keeper:
-    """Whoever does pieces of work: how what came of one is kept in a checkpoint, and taken over from it.
+class Piece(NamedTuple):
+    """A finished piece of the work, for a checkpoint.
 
-    This one keeps the result itself: numbers, texts, arrays, and named tuples of the given types.
+    Attributes:
+        record: what came of it.
+        records: of the points that it reported, and
+        spent: what the session had spent at each of them.
+        evaluations: of the session, afterwards.
     """
 
-    def __init__(self, *types: type) -> None:
-        self.types = types
-
-    def begin(self) -> None:
-        """A piece begins: drop what the last one may have left, so that it depends on its arguments alone."""
-
-    def record(self, result: Any) -> Any:
-        """What a finished piece leaves behind; None: nothing, it was cut short."""
-        return [result]
-
-    def restore(self, record: Any) -> Any:
-        """Take over a piece, and return its result."""
-        return record[0]
-
-
-class Mark(NamedTuple):
-    """A point that was reported: F, and the evaluations and seconds until then."""
-
-    upper: float
+    record: Any
+    records: list[dict[str, float]]
+    spent: list[tuple[int, float]]
     evaluations: int
-    seconds: float
 
 
 class Session:
@@ -124,7 +111,8 @@ class Session:
     Attributes:
         work: what was spent.
         log: what is said of it.
-        records: of every point that was reported.
+        records: of every point that was reported, and
+        spent: evaluations and seconds until then.
         ended: why the search was not complete; None: it was.
         replayed: whether the latest piece was taken over from an earlier run of the call.
     """
@@ -133,10 +121,10 @@ class Session:
         assert auto.seconds is not None
         self.prepared, self.auto, self.seed, self.call = prepared, auto, seed, call
         self.work = Work(auto.seconds, interrupt, call.clock.begin)
-        self.work.share = SEARCH_SHARE
+        self.work.share = const.SEARCH_SHARE
         self.log: list[str] = []
         self.records: list[dict[str, float]] = []
-        self.marks: list[Mark] = []
+        self.spent: list[tuple[int, float]] = []
         self.ended: Kind | None = None
         self.replayed = False
         self._bounds = {id(prepared.bound): prepared.bound}
@@ -150,23 +138,15 @@ class Session:
         """Seconds spent compiling."""
         return sum(bound.compile_seconds for bound in self._bounds.values())
 
-    def report(
-        self,
-        record: dict[str, float],
-        point: Callable[[], tuple[PyTree, PyTree]],
-        again: bool = False,
-        mark: Mark | None = None,
-    ) -> None:
+    def report(self, record: dict[str, float], point: Callable[[], tuple[PyTree, PyTree]], again: bool = False) -> None:
         """A point was found: the callback is told, and may end the search; so may `max_steps`.
 
         Args:
             record: its numbers, by name.
             point: gives its x and y, inside of X and Y.
             again: whether an earlier run of the call has found it, whose callback was told.
-            mark: of such a point, where it was kept.
         """
-        self.records.append(record)
-        self.marks.append(mark or Mark(record["upper"], self.work.evaluations, self.work.elapsed))
+        self._reported([record], [(self.work.evaluations, self.work.elapsed)])
         if self.call.callback is not None and not again:
             try:
                 info = Info(len(self.records), *self.prepared.whole(*point()), dict(record))
@@ -174,32 +154,46 @@ class Session:
                     self.work.stop(Kind.STOPPED)
             except KeyboardInterrupt:
                 self.work.stop(Kind.INTERRUPTED)
+
+    def _reported(self, records: list[dict[str, float]], spent: list[tuple[int, float]]) -> None:
+        self.records += records
+        self.spent += spent
         if self.call.max_steps is not None and len(self.records) >= self.call.max_steps:
             self.work.stop(Kind.MAX_STEPS)
 
-    def piece(self, name: str, do: Callable[[], Result], keeper: Keeper) -> Result:
+    def piece(
+        self,
+        name: str,
+        do: Callable[[], Result],
+        types: tuple[type, ...] = (),
+        record: Callable[[Result], Any] = lambda result: [result],
+        restore: Callable[[Any], Result] = lambda kept: kept[0],
+    ) -> Result:
         """A piece of the work, or what came of it in an earlier run of the call.
 
         One that the clock or the caller cut short counts as not done.
+
+        Args:
+            name: of the piece.
+            do: does it; what it does must depend on its arguments alone.
+            types: named tuples and data classes in its record.
+            record: what is kept of the result, as numbers, texts, arrays and these; None: nothing, it was cut short.
+            restore: the result from what was kept.
         """
-        keeper.begin()
         notes = self.call.notes
-        kept = notes.take(name, (*keeper.types, Mark))
+        kept: Piece | None = notes.take(name, (*types, Piece))
         self.replayed = kept is not None
         if kept is not None:
-            found: Result = keeper.restore(kept)
-            return found
-        result = do()
+            self._reported(kept.records, kept.spent)
+            self.work.evaluations = kept.evaluations
+            return restore(kept.record)
+        begun, result = len(self.records), do()
         if notes.kept and not self.work.passed:
-            record = keeper.record(result)
-            if record is not None:
+            worth_keeping = record(result)
+            if worth_keeping is not None:
                 notes.under(name).drop()  # its own pieces: what came of them is this record
-                notes.put(name, record)
+                notes.put(name, Piece(worth_keeping, self.records[begun:], self.spent[begun:], self.work.evaluations))
         return result
-
-    def as_given(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
-        """A point as an answer, inside of X and Y."""
-        return self.prepared.inside(x, y)
 
     def solution(
         self,
@@ -211,7 +205,7 @@ class Session:
         upper: float | None,
         counts: Counts | None = None,
     ) -> Solution:
-        """The solution of the call; `point` as `as_given` returns it, `upper`: F there."""
+        """The solution of the call; `point`: arrays inside of X and Y, `upper`: F there."""
         compiling = self.compile_seconds
         counts = counts or Counts.of_search(0.0, 0.0)
         counts = dataclasses.replace(
@@ -237,7 +231,12 @@ class Session:
             log=(*self.log, status.message),
             starts=starts,
         )
-        return with_certificate(solution, None if certificate is None else judged_at(certificate, self.auto.tol))
+        return self.certified(solution, certificate)
+
+    def certified(self, solution: Solution, certificate: Certificate | None) -> Solution:
+        """The solution with its certificate, whose own tolerance is that of the run."""
+        own = None if certificate is None else dataclasses.replace(certificate, own_tol=self.auto.tol)
+        return with_certificate(solution, own)
 
     def _history(self) -> History:
         """A record of every point that was reported."""
@@ -248,9 +247,9 @@ class Session:
     def _first_held(self, upper: float) -> dict[str, Any]:
         """What it took to hold a point as low as the returned one."""
         low, tol = upper + self.auto.tol * (1 + abs(upper)), self.auto.tol
-        for mark, record in zip(self.marks, self.records, strict=True):
-            if record["violation"] <= tol and mark.upper <= low:
-                return {"evaluations_to_answer": mark.evaluations or None, "seconds_to_answer": mark.seconds}
+        for (evaluations, seconds), record in zip(self.spent, self.records, strict=True):
+            if record["violation"] <= tol and record["upper"] <= low:
+                return {"evaluations_to_answer": evaluations or None, "seconds_to_answer": seconds}
         return {}
 
 
@@ -262,41 +261,60 @@ def made(prepared: Prepared, auto: "Auto", point: tuple[PyTree, PyTree], **known
 
 # -- answers in checkpoints -------------------------------------------------------------------------------------------
 
+ANSWER = "answer"  # the name of what is kept of a search that is done
+AS_THEY_ARE = ("counts", "log", "starts")  # parts of an answer that are kept as they are
+TYPES_OF_ANSWER = (Counts, Starts)
 
-class AnswerKeeper(Keeper):
-    """Keeps a solution of `Auto`; its certificate is made again when it is asked for."""
 
-    def __init__(self, prepared: Prepared, auto: "Auto") -> None:
-        super().__init__(Counts, Starts)
-        self.prepared, self.auto = prepared, auto
+def record_of_answer(answer: Solution) -> dict[str, Any] | None:
+    """A solution of `Auto` as numbers, texts and arrays; None where the same call goes on.
 
-    def record(self, result: Solution) -> dict[str, Any] | None:
-        """Arrays of its trees, and everything else as numbers and texts; None where the same call goes on."""
-        if result.status.kind in GOES_ON:
-            return None
-        return {
-            "point": (arrays_of(result.x), arrays_of(result.y)),
-            "multipliers": arrays_of(result.multipliers),
-            "status": (result.status.kind.name, result.status.message, result.status.step),
-            "history": dict(result.history.items()),
-            "counts": result.counts,
-            "log": result.log,
-            "starts": result.starts,
-            "settings": {one.name: getattr(result.method, one.name) for one in dataclasses.fields(result.method)},
-        }
+    Its certificate is made again when it is asked for.
+    """
+    if answer.status.kind in GOES_ON:
+        return None
+    return {
+        "point": (arrays_of(answer.x), arrays_of(answer.y)),
+        "multipliers": arrays_of(answer.multipliers),
+        "status": (answer.status.kind.name, answer.status.message, answer.status.step),
+        "history": dict(answer.history.items()),
+        "settings": {one.name: getattr(answer.method, one.name) for one in dataclasses.fields(answer.method)},
+        **{name: getattr(answer, name) for name in AS_THEY_ARE},
+    }
 
-    def restore(self, record: dict[str, Any]) -> Solution:
-        """The solution that was kept."""
-        prepared, (x, y), (kind, *rest) = self.prepared, record["point"], record["status"]
-        return made(
-            prepared,
-            dataclasses.replace(self.auto, **record["settings"]),
-            point=as_answer((tree_of(x, prepared.x), tree_of(y, prepared.y))),
-            multipliers=as_answer(tree_of(record["multipliers"], form_of_multipliers(prepared))),
-            status=Status(Kind[kind], *rest),
-            history=History(record["history"]),
-            **{name: record[name] for name in ("counts", "log", "starts")},
-        )
+
+def answer_of_record(record: dict[str, Any], prepared: Prepared, auto: "Auto") -> Solution:
+    """The solution that was kept."""
+    (x, y), (kind, *rest) = record["point"], record["status"]
+    return made(
+        prepared,
+        dataclasses.replace(auto, **record["settings"]),
+        point=as_answer((tree_of(x, prepared.x), tree_of(y, prepared.y))),
+        multipliers=as_answer(tree_of(record["multipliers"], form_of_multipliers(prepared))),
+        status=Status(Kind[kind], *rest),
+        history=History(record["history"]),
+        **{name: record[name] for name in AS_THEY_ARE},
+    )
+
+
+def kept_answer(notes: Notes, prepared: Prepared, auto: "Auto") -> Solution | None:
+    """The answer of an earlier run of the call; None: there is none yet."""
+    kept = notes.take(ANSWER, TYPES_OF_ANSWER)
+    return None if kept is None else answer_of_record(kept, prepared, auto)
+
+
+def finished(notes: Notes, solution: Solution, cut_short: bool) -> Solution:
+    """The solution with the seconds of earlier runs of the call; it is kept, or where the search goes on these are."""
+    seconds, compiling = notes.take("seconds") or (0.0, 0.0)
+    seconds, compiling = seconds + solution.counts.seconds, compiling + solution.counts.compile_seconds
+    counts = dataclasses.replace(solution.counts, seconds=seconds, compile_seconds=compiling)
+    solution = changed(solution, counts=counts)
+    if solution.status.kind in GOES_ON:
+        notes.put("seconds", (seconds, compiling), solution.status.name)
+    elif notes.kept and not cut_short:
+        notes.drop()  # the pieces of the search: what came of them is the answer
+        notes.put(ANSWER, record_of_answer(solution), f"done: {solution.status.name}")
+    return solution
 
 
 def arrays_of(tree: PyTree) -> list[np.ndarray]:
@@ -322,11 +340,6 @@ def zero_multipliers(prepared: Prepared) -> Multipliers:
     return zeros
 
 
-def judged_at(certificate: Certificate, tol: float) -> Certificate:
-    """The certificate with the run's tolerance as its own."""
-    return dataclasses.replace(certificate, own_tol=tol)
-
-
 def multipliers_of(problem: Float64Problem, mu: np.ndarray, certificate: Certificate | None) -> Multipliers:
     """Those of all rows of the lower level, and of the upper level those of the certificate, where it has some."""
     own, _ = problem.layout().split(mu)
@@ -334,18 +347,6 @@ def multipliers_of(problem: Float64Problem, mu: np.ndarray, certificate: Certifi
     if upper is None:
         upper = jax.tree.map(lambda row: np.zeros(row.shape), problem.shapes("upper_constraints"))
     return Multipliers(own.inequalities, own.equalities, upper)
-
-
-def add_up(notes: Notes, solution: Solution) -> Solution:
-    """The solution with the seconds of earlier calls; where the search goes on, they are kept for the next one."""
-    seconds, compiling = notes.take("seconds") or (0.0, 0.0)
-    counts = solution.counts
-    counts = dataclasses.replace(
-        counts, seconds=counts.seconds + seconds, compile_seconds=counts.compile_seconds + compiling
-    )
-    if solution.status.kind in GOES_ON:
-        notes.put("seconds", (counts.seconds, counts.compile_seconds), solution.status.name)
-    return changed(solution, counts=counts)
 
 
 # -- the prepared problem in double precision -------------------------------------------------------------------------

@@ -1,0 +1,348 @@
+r"""Descent on phi(x) = F(x, y*(x)): the lower level solved exactly at every x, gradients by implicit differentiation.
+
+For lower levels that look convex with a unique solution. Few evaluations are needed, and what it ends with is as exact
+as the lower solves are. Without constraints on the upper level but bounds of X it is L-BFGS-B, else SLSQP, in x alone.
+
+Along kinks: phi is smooth as long as the lower level's active rows A stay the same. With A held, y_A(x) and mu_A(x)
+follow from equations alone, and
+
+    min F(x, y_A(x))   subject to   mu_i(x) >= 0 for i in A,   r_i(x, y_A(x)) <= 0 for the others
+
+is a smooth problem on one piece of x-space. At its solution some of these constraints bind, and the best move over all
+choices for them (`hierax._judge.gain`) names the next piece, or none. Where a quasi-Newton method zigzags across
+kinks, this follows them.
+
+The central descent minimises F(x, y_t(x)) instead, t falling: y_t(x) (`hierax._lower.centred`) is smooth in x, however
+many rows change sides on the way, and for large t it shows only the broad shape of phi. From whichever start, descents
+that end in different kinks often end at one point here, and at a lower one. The last word has a descent on phi itself.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hierax._auto import constants as const
+from hierax._auto.hunt import Space
+from hierax._auto.session import Work
+from hierax._base.imports import lazy
+from hierax._base.threads import SharedContext
+from hierax._engine.linearised import Linearised
+from hierax._engine.vectors import Point, Total, VectorProblem
+from hierax._judge.gain import gain
+from hierax._lower.active_set import Found
+from hierax._lower.centred import Centre
+from hierax._lower.linear import OutOfTime
+from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+
+scipy_linalg, scipy_optimize = lazy("scipy.linalg"), lazy("scipy.optimize")
+
+CENTRAL_PATH = tuple(np.geomspace(1.0, const.NEGLIGIBLE, 9))
+"""Values of t of a central descent, in units of G; with eight of them (1 to 1e-5) descents from two starts of four
+problems (60 y, 100 to 160 rows) ended within 1 % of each other, 20 to 40 % below descents on F(x, y*(x))."""
+
+
+# -- SciPy's SLSQP and L-BFGS-B ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _without_runtime_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+without_runtime_warnings = SharedContext(_without_runtime_warnings)  # filters of warnings are those of all threads
+
+
+class Evaluated(NamedTuple):
+    """An objective, inequalities >= 0 and equalities = 0 at a point, one after another.
+
+    Attributes:
+        lines: one per function: its value, then its derivatives.
+        above: how many inequalities there are.
+    """
+
+    lines: np.ndarray
+    above: int
+
+
+class SearchAborted(Exception):
+    """The iterates run away, or the work has to end: SLSQP has no way to stop on its own."""
+
+
+def minimise(
+    evaluate: Callable[[np.ndarray], Evaluated],
+    start: np.ndarray,
+    bounds: tuple[np.ndarray, np.ndarray],
+    work: Work,
+    iterations: int = const.SQP_ITERATIONS,
+    change: float = const.SQP_CHANGE,
+) -> np.ndarray:
+    """The last iterate of SLSQP, or of L-BFGS-B where there is nothing but an objective; the caller judges it.
+
+    SLSQP ends at a `change` of the objective, L-BFGS-B where the projected gradient is as small.
+    """
+    known: list[tuple[np.ndarray, bytes, Evaluated]] = []  # the latest point, which SLSQP asks for in four calls
+
+    def at(u: np.ndarray) -> np.ndarray:
+        text = u.tobytes()
+        if not known or known[0][1] != text:
+            if not np.all(np.abs(u) < const.RUN_OFF) or (known and work.passed):
+                raise SearchAborted
+            work.evaluations += 1
+            lines, above = evaluate(u)
+            if not np.isfinite(lines).all():
+                lines = np.nan_to_num(lines, nan=const.RUN_OFF, posinf=const.RUN_OFF, neginf=-const.RUN_OFF)
+            known[:] = [(u.copy(), text, Evaluated(lines, above))]
+        return known[0][2].lines
+
+    start = np.clip(start, *bounds)
+    options: dict[str, Any] = {"method": "L-BFGS-B"}
+    options["options"] = {"maxiter": iterations, "ftol": const.NEGLIGIBLE * change, "gtol": change, "maxls": 30}
+    try:
+        if len(at(start)) > 1:
+            equal = 1 + known[0][2].above
+            kinds = {"ineq": np.arange(1, equal), "eq": equal + _independent(at(start)[equal:, 1:])}
+            options = {"method": "SLSQP", "options": {"maxiter": iterations, "ftol": change}}
+            options["constraints"] = [
+                {"type": kind, "fun": lambda u, rows=rows: at(u)[rows, 0], "jac": lambda u, rows=rows: at(u)[rows, 1:]}
+                for kind, rows in kinds.items()
+                if rows.size
+            ]
+        with without_runtime_warnings:
+            found = scipy_optimize.minimize(
+                lambda u: float(at(u)[0, 0]),
+                start,
+                jac=lambda u: at(u)[0, 1:],
+                bounds=np.stack(bounds, axis=1),
+                **options,
+            )
+    except SearchAborted:
+        return known[0][0] if known else start
+    return found.x if np.isfinite(found.x).all() else known[0][0]
+
+
+def _independent(slopes: np.ndarray) -> np.ndarray:
+    """Places of equalities whose gradients are independent: SLSQP gives up where one follows from the others."""
+    if not len(slopes):
+        return np.zeros(0, int)
+    _, triangle, order = scipy_linalg.qr(slopes.T, mode="economic", pivoting=True)
+    sizes = np.abs(np.diag(triangle))
+    return np.sort(order[: int(np.sum(sizes > const.ROUNDING * max(sizes[0], np.finfo(float).tiny)))])
+
+
+# -- phi, and its kin -------------------------------------------------------------------------------------------------
+
+Visited = Callable[[Total, Point], None]
+"""Is told of the upper level at a point, in units."""
+
+
+class Phi:
+    """phi(x) = F(x, y*(x)) and the upper constraints, in units; `visited` is told of every point."""
+
+    def __init__(self, space: Space, visited: Visited | None = None) -> None:
+        self.space, self.vectors, self._visited = space, space.vectors, visited
+        assert self.vectors.follower is not None
+        self.follower = self.vectors.follower
+        self.above = space.structure.above
+        self.inequalities = int(self.above.sum())
+
+    def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
+        """The lower level at x, from a point nearby; None where it has no solution."""
+        return self.follower.solve_from_anywhere(x, warm.y, warm.mu)
+
+    def sides(self, x: np.ndarray, found: Found | Centre) -> tuple[np.ndarray, np.ndarray]:
+        """More that has to be >= 0, with derivatives in x."""
+        return np.zeros(0), np.zeros((0, x.size))
+
+    def at(self, x: np.ndarray, warm: Point) -> tuple[Point, Total] | None:
+        """The point at x, and the upper level there; None where there is none."""
+        try:
+            found = self.solved(x, warm)
+            total = None if found is None else self.follower.total(x, found)
+        except OutOfTime:
+            raise SearchAborted from None
+        if found is None or total is None or not total.finite:
+            return None
+        point = Point(x, found.y, found.mu)
+        if self._visited is not None:
+            self._visited(total, point)
+        values, slopes = self.sides(x, found)
+        return point, total._replace(
+            above=np.concatenate([total.above[self.above], -values]),
+            above_slopes=np.concatenate([total.above_slopes[self.above], -slopes]),
+        )
+
+    def minimised(
+        self, start: Point, work: Work, iterations: int, change: float, least: float = const.MUCH_LESS * const.ROUNDING
+    ) -> Point | None:
+        """The best point of a search over x; it ends where many evaluations in a row gain less than `least`."""
+        best: Point | None = None
+        warm, lowest, stalled = start, np.inf, 0
+
+        def evaluate(x: np.ndarray) -> Evaluated:
+            nonlocal warm, best, lowest, stalled
+            inside = self.vectors.landed(x, warm.y)[0]
+            found = self.at(inside, warm)
+            if found is None:
+                lines = np.zeros((1 + self.inequalities + self.vectors.layout.above_equal, 1 + x.size))
+                lines[0, 0] = const.RUN_OFF
+                return Evaluated(lines, self.inequalities)
+            warm, total = found
+            violation = max(np.max(total.above, initial=0.0), np.max(np.abs(total.equal), initial=0.0))
+            merit = total.upper + const.RUN_OFF * max(violation - const.ROUNDING, 0.0)
+            stalled = 0 if merit < lowest - least else stalled + 1
+            if best is None or merit < lowest:
+                lowest, best = merit, warm
+            if stalled > const.MAX_STALLED_EVALUATIONS:
+                raise SearchAborted
+            values = np.concatenate([[total.upper], -total.above, total.equal])
+            slopes = np.concatenate([total.slope[None], -total.above_slopes, total.equal_slopes])
+            values += slopes @ (x - inside)  # outside of X everything goes on along straight lines
+            return Evaluated(np.concatenate([values[:, None], slopes], axis=1), self.inequalities)
+
+        minimise(evaluate, start.x, self.vectors.x_limits, work, iterations, change)
+        return best
+
+
+class CentredPhi(Phi):
+    """F(x, y_t(x)) on the central path; `inside` is a point well inside of Y."""
+
+    def __init__(self, space: Space, t: float, inside: np.ndarray) -> None:
+        super().__init__(space)
+        self.t, self.inside = t, inside
+
+    def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
+        """y_t(x) from the last one; where that does not arrive, from the inside of Y."""
+        found = self.follower.centred(x, warm.y, warm.mu, self.t)
+        return found or self.follower.centred(x, self.inside, np.ones_like(warm.mu), self.t)
+
+
+class PieceOfPhi(Phi):
+    """F(x, y_A(x)) with the active rows A held, and what keeps x on the piece."""
+
+    def __init__(self, space: Space, at: Linearised, active: np.ndarray) -> None:
+        super().__init__(space)
+        self.active = active
+        near = np.argsort(at.radii, kind="stable")[: const.SMALL_ROUTE_SIZE]
+        changed = np.flatnonzero((active != at.active) & ~self.vectors.layout.equal)
+        self.near = np.union1d(near[at.radii[near] <= const.NEARBY], changed)
+        self.inequalities += self.near.size
+
+    def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
+        """y and mu with the given rows active; the search ends where they are lost."""
+        found = self.follower.held(x, warm.y, warm.mu, self.active)
+        if found is None:
+            raise SearchAborted
+        return found
+
+    def sides(self, x: np.ndarray, found: Found | Centre) -> tuple[np.ndarray, np.ndarray]:
+        """By how much rows nearby keep to their sides."""
+        assert isinstance(found, Found)
+        return self.follower.sides(x, found, self.near)
+
+
+# -- descents ---------------------------------------------------------------------------------------------------------
+
+
+def descent(
+    space: Space, work: Work, start: Point, to_rounding: bool = False, visited: Visited | None = None
+) -> tuple[Point | None, bool]:
+    """One descent on phi, then along kinks: the point it ends with, and whether that is at a kink.
+
+    The point is None where the lower level has no solution at the start, or no unique one.
+
+    Args:
+        space: the problem.
+        work: what it may spend.
+        start: where it begins.
+        to_rounding: whether it goes on to the last digits, for a point that a certificate objects to: the unit of F may
+            be so large that what F changes around its minimum is less than any other tolerance.
+        visited: is told of every point on the way.
+    """
+    phi = Phi(space, visited)
+    try:
+        first = phi.follower.solve_from_anywhere(start.x, start.y, start.mu)
+        if first is None or not (phi.follower.unique(first) or phi.follower.determined(start.x, first)):
+            return None, False
+    except OutOfTime:
+        return None, False
+    if to_rounding:
+        best = phi.minimised(start, work, const.DESCENT_ITERATIONS, 0.0, least=0.0)
+    else:
+        best = phi.minimised(start, work, const.DESCENT_ITERATIONS, const.SQP_CHANGE)
+    return (None, False) if best is None else along_kinks(space, work, best)
+
+
+def along_kinks(space: Space, work: Work, start: Point) -> tuple[Point, bool]:
+    """The best point found piece after piece, and whether it is at a kink; the start where no piece leads down."""
+    vectors = space.vectors
+    best, lowest = start, float(vectors.values(*start).upper)
+    if start.x.size > const.SMALL_ROUTE_SIZE or vectors.programs.large:
+        return best, False
+    at = Linearised.at(vectors, best)
+    if not np.any(at.radii <= const.NEAR):
+        return best, False
+    active = at.active
+    for _ in range(const.DESCENT_ITERATIONS):
+        if work.passed:
+            break
+        end = _end_of_piece(space, work, at, active)
+        if end is None:
+            break
+        upper = float(vectors.values(*end).upper)
+        if upper < lowest - const.ROUNDING * (1 + abs(lowest)):
+            lowest, best, at = upper, end, Linearised.at(vectors, end)
+        elif not np.array_equal(active, at.active):
+            break
+        move = gain(at, const.ROUNDING, at.radii <= const.NEGLIGIBLE)
+        if move.active is None or not move.decrease > const.ROUNDING or np.array_equal(move.active, active):
+            break
+        active = move.active
+    return best, bool(np.any(at.radii <= const.NEGLIGIBLE))
+
+
+def _end_of_piece(space: Space, work: Work, at: Linearised, active: np.ndarray) -> Point | None:
+    """The end of one piece; None where the lower level does not have it there."""
+    piece = PieceOfPhi(space, at, active)
+    best = piece.minimised(at.point, work, const.SQP_ITERATIONS, const.SQP_CHANGE)
+    found = None if best is None else piece.follower.solve(best.x, best.y, np.maximum(best.mu, 0.0))
+    if best is None or found is None:
+        return None
+    point = Point(best.x, found.y, found.mu)
+    values = space.vectors.values(*point)
+    shown = np.concatenate([values.above[space.structure.above], np.abs(values.above_equal)])
+    return point if np.max(shown, initial=0.0) <= const.ROUNDING else None
+
+
+def central_descent(space: Space, work: Work, start: Point) -> Point | None:
+    """The end of a descent along the central path; None where the path is lost, or the end has no solution below."""
+    low, high = space.vectors.y_limits
+    away = 0.05 * np.where(np.isfinite(high - low), high - low, 1.0)
+    inside = np.clip(start.y, low + away, high - away)
+    point: Point | None = Point(start.x, inside, np.ones_like(start.mu))
+    for t in CENTRAL_PATH:
+        if point is not None:
+            point = CentredPhi(space, t, inside).minimised(point, work, const.SQP_ITERATIONS, const.NEGLIGIBLE)
+    if point is None:
+        return None
+    end, status = solved_below(space.vectors, point.x, point.y)
+    if status != SOLVED or space.vectors.follower is None:
+        return None
+    return descent(space, work, end)[0] or end
+
+
+def solved_below(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
+    """The lower level solved at x, and how that ended; where there is no solution, (x, y) itself."""
+    try:
+        found = vectors.branches(x, y)
+    except OutOfTime:
+        return Point(x, y, np.zeros(vectors.layout.rows)), INACCURATE
+    best = found.best()
+    if best is None:
+        status = INFEASIBLE if (found.status == INFEASIBLE).all() else int(np.max(found.status))
+        return Point(x, y, np.zeros(vectors.layout.rows)), status
+    return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
