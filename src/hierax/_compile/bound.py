@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -10,29 +11,14 @@ from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.trees import on_device
+from hierax._compile import programs
 from hierax._compile.placement import Placement
-from hierax._compile.programs import (
-    Call,
-    Flat,
-    Form,
-    called,
-    flattened,
-    forget,
-    is_number,
-    known_program,
-    precision,
-    program_of,
-    remember_way,
-    shapes_of,
-    taken_apart,
-    traces_of_nothing,
-    ways_to,
-)
-from hierax._compile.tracing import Hoisted, MissingTrace, Place, Trace, trace_function
-from hierax._problem.files import FiniteFiles
+from hierax._compile.programs import Call, Flat, Form, Program, precision
+from hierax._compile.tracing import Function, Hoisted, MissingTrace, Place, Trace, trace_function
 from hierax._problem.problem import Problem, nothing
-from hierax._problem.samples import AbstractSource, Sampler, Stream
+from hierax._problem.samples import AbstractSource, Sampler
 
+Result = TypeVar("Result")
 FUNCTIONS = ("upper", "lower", "constraints", "equalities", "upper_constraints")
 
 
@@ -45,29 +31,20 @@ class Bound:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        x_rest: PyTree,
-        y_rest: PyTree,
-        mixed: bool = False,
-        placement: Placement | None = None,
+        self, problem: Problem, x_rest: PyTree, y_rest: PyTree, mixed: bool = False, placement: Placement | None = None
     ) -> None:
         self._mixed, self._placement = mixed, placement
-        # As called here, and as the user gave it:
-        self._functions: dict[str, tuple[Callable[..., PyTree], Callable[..., PyTree]]] = {}
         self._known: dict[Place, tuple[Trace, tuple[PyTree, ...]]] = {}  # in the order of tracing
-        self._problems: dict[tuple[Place, ...], Problem] = {}  # by the traces that they have
-        self._flat: dict[Hashable, Flat] = {}  # the same, by precision too
+        self._flat: dict[Hashable, Flat] = {}  # the problem, by the traces that it has and by precision
         self._first_forms: dict[Hashable, Form] = {}  # what the first program saw, by precision
         self.compile_seconds = 0.0
 
-        def whole(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
+        def whole(function: Function) -> Function:
             return lambda x, y, *batch: function(eqx.combine(x, x_rest), eqx.combine(y, y_rest), *batch)
 
-        for name in FUNCTIONS:
-            self._functions[name] = whole(getattr(problem, name)), getattr(problem, name)
-        sources: dict[str, AbstractSource | FiniteFiles | Stream | None] = {"zeta": problem.zeta, "xi": problem.xi}
-        self._sources = sources
+        # As called here, and as the user gave it:
+        self._functions = {name: (whole(getattr(problem, name)), getattr(problem, name)) for name in FUNCTIONS}
+        self._sources: dict[str, Any] = {"zeta": problem.zeta, "xi": problem.xi}
         for name, source in self._sources.items():
             if isinstance(source, Sampler):
                 self._functions[f"{name}.draw"] = source.draw, source.draw
@@ -76,8 +53,8 @@ class Bound:
     def replace_source(self, name: str, source: AbstractSource) -> None:
         """What programs see as zeta or xi: data that lie on a mesh, or what stands for a Stream."""
         self._sources[name] = source
-        for known in (self._problems, self._flat, self._first_forms):
-            known.clear()
+        self._flat.clear()
+        self._first_forms.clear()
 
     @property
     def problem(self) -> Problem:
@@ -85,20 +62,15 @@ class Bound:
         return self._problem_with(tuple(self._known))
 
     def _problem_with(self, places: tuple[Place, ...]) -> Problem:
-        if places not in self._problems:
-            upper, lower, constraints, equalities, upper_constraints = (self._hoisted(f, places) for f in FUNCTIONS)
-            zeta, xi = (self._source(name, places) for name in ("zeta", "xi"))
-            sources = {"zeta": zeta, "xi": xi}
-            self._problems[places] = Problem(
-                upper, lower, constraints, equalities, upper_constraints, **self._sets, **sources
-            )
-        return self._problems[places]
+        functions = {name: self._hoisted(name, places) for name in FUNCTIONS}
+        sources: dict[str, Any] = {name: self._source(name, places) for name in self._sources}
+        return Problem(**functions, **self._sets, **sources)
 
     def _flattened(self, places: tuple[Place, ...]) -> Flat:
         """The problem with these traces as programs take it, in the precision of now."""
         key = places, precision()
         if key not in self._flat:
-            self._flat[key] = flattened(self._problem_with(places), self._placement)
+            self._flat[key] = programs.flattened(self._problem_with(places), self._placement)
         return self._flat[key]
 
     def _source(self, name: str, places: tuple[Place, ...]) -> AbstractSource | None:
@@ -120,22 +92,18 @@ class Bound:
 
     def _traced(self, place: Place) -> Trace:
         if place not in self._known:
-            self._known[place] = self._newly_traced(place)
+            function, given = self._functions[place.name]
+            with jax.numpy_dtype_promotion("standard") if self._mixed else nullcontext():
+                traced = trace_function(place.name, function, given, place.args, programs.forget)
+            if given is not nothing:
+                _refuse_none(place.name, traced[0])
+            self._known[place] = traced
         return self._known[place][0]
-
-    def _newly_traced(self, place: Place) -> tuple[Trace, tuple[PyTree, ...]]:
-        function, given = self._functions[place.name]
-        if given is nothing:
-            return traces_of_nothing(place, lambda: trace_function(place.name, function, given, place.args, forget))
-        with jax.numpy_dtype_promotion("standard") if self._mixed else nullcontext():
-            traced = trace_function(place.name, function, given, place.args, forget)
-        _refuse_none(place.name, traced[0])
-        return traced
 
     def run(
         self,
         name: str,
-        function: Callable[..., PyTree],
+        function: Function,
         *args: PyTree,
         static: Hashable = (),
         donate: bool = False,
@@ -148,60 +116,59 @@ class Bound:
         `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
         that meets a user function at a new signature is started again once that is traced.
         """
+        call, (compiled, other) = self._compiled(name, function, args, static, donate, quick)
+        return eqx.combine(compiled(call.given, call.rest), other)
 
-        def attempt(call: Call) -> PyTree:
-            result, seconds = called(function, call, donate, quick, self._placement)
+    def shapes(self, name: str, function: Function, *args: PyTree, static: Hashable = ()) -> PyTree:
+        """What `run` would return with shapes in the place of arrays; nothing is compiled."""
+        return self._with_traces(lambda call: programs.shapes_of(function, call), name, args, static, False)[1]
+
+    def ready(self, name: str, function: Function, *args: PyTree, static: Hashable = ()) -> "Ready":
+        """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
+        call, (compiled, other) = self._compiled(name, function, args, static, donate=False, quick=True)
+        return Ready(compiled, call.rest[: call.of_problem], other)
+
+    def _compiled(
+        self, name: str, function: Function, args: tuple[PyTree, ...], static: Hashable, donate: bool, quick: bool
+    ) -> tuple[Call, Program]:
+        def attempt(call: Call) -> Program:
+            program, seconds = programs.program_of(function, call, donate, quick, self._placement)
             self.compile_seconds += seconds
-            return result
+            return program
 
         return self._with_traces(attempt, name, args, static, donate)
 
-    def shapes(self, name: str, function: Callable[..., PyTree], *args: PyTree, static: Hashable = ()) -> PyTree:
-        """What `run` would return with shapes in the place of arrays; nothing is compiled."""
-        return self._with_traces(lambda call: shapes_of(function, call), name, args, static, False)
-
     def _with_traces(
-        self, attempt: Callable[[Call], PyTree], name: str, args: tuple[PyTree, ...], static: Hashable, donate: bool
-    ) -> PyTree:
-        """The result of an attempt with a program that is there, however its problem was traced; else with all traces
-        so far, started again until every function is traced wherever it is called.
+        self, attempt: Callable[[Call], Result], name: str, args: tuple[PyTree, ...], static: Hashable, donate: bool
+    ) -> tuple[Call, Result]:
+        """A call and the result of an attempt: with a program that is there, however its problem was traced; else with
+        all traces so far, started again until every function is traced wherever it is called.
         """
-        flat = flattened(args, self._placement)
-        own = len(jax.tree.leaves(args[0], is_leaf=is_number)) if donate else 0
-        kind = (flat.form, name, static, donate, precision())  # a program compiled without x64 is another one
-        form = (self._first_form(), *kind)
-        for places in ways_to(form):
-            for place in places:
+        flat, now = programs.flattened(args, self._placement), precision()
+        own = len(jax.tree.leaves(args[0], is_leaf=programs.is_number)) if donate else 0
+        kind = (flat.form, name, static, donate, now)  # a program compiled without x64 is another one
+        if (
+            now not in self._first_forms
+        ):  # the problem when the first program meets it: functions at the shapes of checks
+            self._first_forms[now] = self._flattened(tuple(self._known)).form
+        form = (self._first_forms[now], *kind)
+        known = programs.traces_for(form)
+        if known is not None:
+            for place in known:
                 self._traced(place)
-            call = taken_apart(self._flattened(places), flat, own, kind)
-            if known_program(call.key) is not None:
-                return attempt(call)
+            call = programs.taken_apart(self._flattened(known), flat, own, kind)
+            if programs.known_program(call.key) is not None:
+                return call, attempt(call)
         while True:
             places = tuple(self._known)
+            call = programs.taken_apart(self._flattened(places), flat, own, kind)
             try:
-                result = attempt(taken_apart(self._flattened(places), flat, own, kind))
+                result = attempt(call)
             except MissingTrace as missing:
                 self.trace(missing.name, missing.args_)
             else:
-                remember_way(form, places)
-                return result
-
-    def _first_form(self) -> Form:
-        """The form of the problem when the first program met it: its functions at the shapes they were checked at."""
-        now = precision()
-        if now not in self._first_forms:
-            self._first_forms[now] = self._flattened(tuple(self._known)).form
-        return self._first_forms[now]
-
-    def ready(self, name: str, function: Callable[..., PyTree], *args: PyTree, static: Hashable = ()) -> "Ready":
-        """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
-
-        def attempt(call: Call) -> Ready:
-            (compiled, other), seconds = program_of(function, call, False, True, self._placement)
-            self.compile_seconds += seconds
-            return Ready(compiled, call.rest[: call.of_problem], other)
-
-        return self._with_traces(attempt, name, args, static, False)
+                programs.remember_traces(form, places)
+                return call, result
 
 
 def _refuse_none(name: str, trace: Trace) -> None:

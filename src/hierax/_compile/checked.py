@@ -20,9 +20,6 @@ from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 
 CONSTRAINTS = ("constraints", "equalities", "upper_constraints")
-OUTSIDE_ROUNDINGS = (
-    1e3  # rounding units (relative to 1 + the largest entry) by which a start may miss its set without a warning
-)
 
 
 def check_problem(problem: object) -> None:
@@ -117,7 +114,7 @@ def into_set(name: str, convex_set: PyTree, tree: PyTree, many: bool = False) ->
     gap = _farthest(jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), tree, landed))
     if not np.isfinite(gap):
         raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
-    if gap > OUTSIDE_ROUNDINGS * float(jnp.finfo(dtype_of(tree)).eps) * (1 + _farthest(tree)):
+    if gap > np.sqrt(float(jnp.finfo(dtype_of(tree)).eps)) * (1 + _farthest(tree)):  # more than rounding
         warnings.warn(
             f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.",
             HieraxWarning,

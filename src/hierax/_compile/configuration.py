@@ -16,8 +16,8 @@ of date. It only grows: delete it whenever you like.
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -40,12 +40,7 @@ def in_own_configuration(function: Callable[Parameters, Result]) -> Callable[Par
 
     @functools.wraps(function)
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with (
-            jax.disable_jit(False),
-            jax.transfer_guard("allow"),
-            jax.debug_nans(False),
-            jax.debug_infs(False),
-        ):
+        with jax.disable_jit(False), jax.transfer_guard("allow"), jax.debug_nans(False), jax.debug_infs(False):
             return function(*args, **kwargs)
 
     return wrapped
@@ -67,11 +62,9 @@ def inside_a_trace(name: str) -> str:
     )
 
 
-@contextmanager
-def float64() -> Iterator[None]:
+def float64() -> AbstractContextManager[None]:
     """Compute in double precision inside the block, whatever the caller's configuration."""
-    with jax.enable_x64(True):
-        yield
+    return jax.enable_x64(True)
 
 
 def doubled(tree: PyTree) -> PyTree:

@@ -6,7 +6,7 @@ Names of variables, comments and files do not matter. Where a part has no such t
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 import equinox as eqx
@@ -18,11 +18,9 @@ from hierax._base.trees import split_variable
 from hierax._compile.bound import FUNCTIONS
 from hierax._compile.configuration import doubled, float64
 from hierax._compile.placement import read
-from hierax._compile.tracing import trace_function
+from hierax._compile.tracing import Function, trace_function
 from hierax._problem.problem import Problem
-from hierax._problem.samples import AbstractSource, Finite, Sampler
-
-TRACED_SAMPLES = 2  # samples of a batch that a function is traced with
+from hierax._problem.samples import TRACED_SAMPLES, AbstractSource, Finite, Sampler
 
 
 class Fingerprint(NamedTuple):
@@ -47,28 +45,29 @@ def fingerprint(problem: Problem, x: PyTree, y: PyTree) -> Fingerprint:
         >>> one == same, one == other, len(one)
         (True, False, 64)
     """
-    whole = hashlib.sha256()
     try:
         with float64(), jax.numpy_dtype_promotion("standard"):
-            for part in _parts(problem, x, y):
-                whole.update(hashlib.sha256(part).digest())  # of parts: where one ends is part of it
+            return Fingerprint(_hash_of(_parts(problem, x, y)))
     except _NoText as reason:
         return Fingerprint(None, str(reason))
-    return Fingerprint(whole.hexdigest())
 
 
-def hash_of_function(name: str, function: Callable[..., PyTree], args: tuple[PyTree, ...]) -> str | None:
+def hash_of_function(name: str, function: Function, args: tuple[PyTree, ...]) -> str | None:
     """The hash of what a function computes on arguments shaped like `args` and of the data that it closes over.
 
     None where its trace does not determine that.
     """
-    whole = hashlib.sha256()
     try:
-        for part in _traced(name, function, args):
-            whole.update(hashlib.sha256(part).digest())
+        return f"sha256:{_hash_of(_traced(name, function, args))}"
     except _NoText:
         return None
-    return f"sha256:{whole.hexdigest()}"
+
+
+def _hash_of(parts: Iterator[bytes]) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())  # of parts: where one ends is part of it
+    return whole.hexdigest()
 
 
 def _parts(problem: Problem, x: PyTree, y: PyTree) -> Iterator[bytes]:
@@ -76,7 +75,7 @@ def _parts(problem: Problem, x: PyTree, y: PyTree) -> Iterator[bytes]:
     x, y = doubled((x, y))
     batches = {"upper": (_batch("zeta", problem.zeta),), "lower": (_batch("xi", problem.xi),)}
 
-    def whole(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    def whole(function: Function) -> Function:
         return lambda x, y, *batch: function(eqx.combine(x, x_rest), eqx.combine(y, y_rest), *batch)
 
     for name in FUNCTIONS:
@@ -87,7 +86,7 @@ def _parts(problem: Problem, x: PyTree, y: PyTree) -> Iterator[bytes]:
         yield from _source(name, getattr(problem, name))
 
 
-def _traced(name: str, function: Callable[..., PyTree], args: tuple[PyTree, ...]) -> Iterator[bytes]:
+def _traced(name: str, function: Function, args: tuple[PyTree, ...]) -> Iterator[bytes]:
     """The text of a function's trace and the bytes of every array that it closes over, its numbers among them."""
     trace, arrays = trace_function(name, function, function, args, lambda identity: None)
     _, identity, *texts = cast(tuple[PyTree, ...], trace.key)

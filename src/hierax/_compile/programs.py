@@ -5,12 +5,10 @@ A fresh lambda would be retraced and recompiled on every call. So each user func
 program compiled without x64 is another one: precision is part of the key.
 """
 
-import gc
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
@@ -21,9 +19,10 @@ from jax.sharding import NamedSharding
 from jax.stages import Compiled, Lowered
 from jaxtyping import Array, ArrayLike, PyTree
 
+from hierax._base.constants import LITTLE_DATA
 from hierax._base.trees import Infinite, on_device
 from hierax._compile.placement import Placement
-from hierax._compile.tracing import Identity, Place, Trace, is_hoisted, unpacked
+from hierax._compile.tracing import Function, Identity, Place, is_hoisted, unpacked
 
 
 class Call(NamedTuple):
@@ -123,7 +122,6 @@ def is_number(leaf: object) -> bool:
 
 
 MAX_PROGRAMS = 64
-WAYS_KEPT = 3  # sets of traces that a program of one form is remembered to have been compiled with
 Options = dict[str, str | bool]
 # In one piece: cutting a small program up for several threads takes longer than compiling it (the toy's first call with
 # SALVF: 3.9 instead of 4.6 CPU seconds).
@@ -131,7 +129,6 @@ _SMALL: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codeg
 QUICK: Options = {"xla_backend_optimization_level": "0", **_SMALL}
 # Two thirds of the time to compile, and as fast where little is computed at once: loops over long arrays are not.
 LIGHT: Options = {"xla_backend_optimization_level": "1", **_SMALL}
-LIGHT_NUMBERS = 100_000  # in the arguments of a program, up to which it is compiled with LIGHT
 
 Program = tuple[Compiled, PyTree]
 """What was compiled, and the parts of its result that are no arrays."""
@@ -141,46 +138,28 @@ Program = tuple[Compiled, PyTree]
 _lock = threading.RLock()  # of one thread: forgetting a function may come in between
 _programs: OrderedDict[Hashable, Program] = OrderedDict()
 _compiling: dict[Hashable, threading.Event] = {}  # what a thread compiles now; set when it is done
-# The traces that programs of a form were compiled with, the newest first. A run that goes on meets its programs in
-# another order than one that begins: by this it finds those that are there.
-_compiled_with: OrderedDict[Hashable, tuple[tuple[Place, ...], ...]] = OrderedDict()
-# The traces of constraints that there are none of, by name and signature.
-_of_nothing: OrderedDict[Hashable, tuple[Trace, tuple[PyTree, ...]]] = OrderedDict()
-
-
+# The traces that the last program of a form was compiled with. A run that goes on meets its programs in another order
+# than one that begins: by this it finds those that are there.
+_compiled_with: OrderedDict[Hashable, tuple[Place, ...]] = OrderedDict()
 Value = TypeVar("Value")
 
 
-def ways_to(form: Hashable) -> tuple[tuple[Place, ...], ...]:
-    """The traces that programs of this form were compiled with."""
+def traces_for(form: Hashable) -> tuple[Place, ...] | None:
+    """The traces that the last program of this form was compiled with."""
     with _lock:
-        return _compiled_with.get(form, ())
+        return _compiled_with.get(form)
 
 
-def remember_way(form: Hashable, places: tuple[Place, ...]) -> None:
+def remember_traces(form: Hashable, places: tuple[Place, ...]) -> None:
     """A program of this form was compiled with these traces."""
-    with _lock:
-        others = (way for way in _compiled_with.get(form, ()) if way != places)
-        _remember(_compiled_with, form, (places, *others)[:WAYS_KEPT])
-
-
-def traces_of_nothing(
-    place: Place, trace: Callable[[], tuple[Trace, tuple[PyTree, ...]]]
-) -> tuple[Trace, tuple[PyTree, ...]]:
-    """The trace of constraints that there are none of, which is the same for every problem."""
-    with _lock:
-        traced = _of_nothing.get(place)
-    if traced is None:
-        traced = trace()
-        with _lock:
-            _remember(_of_nothing, place, traced)
-    return traced
+    _remember(_compiled_with, form, places)
 
 
 def _remember(cache: OrderedDict[Hashable, Value], key: Hashable, value: Value) -> None:
-    cache[key] = value
-    while len(cache) > MAX_PROGRAMS:
-        cache.popitem(last=False)
+    with _lock:
+        cache[key] = value
+        while len(cache) > MAX_PROGRAMS:
+            cache.popitem(last=False)
 
 
 def forget_programs() -> None:
@@ -196,56 +175,16 @@ def forget_programs() -> None:
         _programs.clear()
 
 
-def shapes_of(function: Callable[..., PyTree], call: Call) -> PyTree:
-    """The result's shapes, and what in it is no array; known without tracing where the program is."""
-    known = known_program(call.key)
-    if known is not None:
-        compiled, other = known
-        return eqx.combine(compiled.out_info, other)
-    others: list[PyTree] = []
-
-    def of_arrays(given: list[PyTree], rest: list[PyTree]) -> PyTree:
-        result, other = eqx.partition(function(*call.rebuild(given, rest)), eqx.is_array)
-        others.append(other)
-        return result
-
-    return eqx.combine(jax.eval_shape(of_arrays, call.given, call.rest), others[-1])
+def forget(identity: Identity) -> None:
+    """Drop the programs of a function that is told apart by identity, and is gone."""
+    with _lock:
+        for cache in (_programs, _compiled_with):
+            for key in [key for key in cache if _holds(key, identity)]:
+                del cache[key]
 
 
-def called(
-    function: Callable[..., PyTree], call: Call, donate: bool, quick: bool, placement: Placement | None
-) -> tuple[PyTree, float]:
-    """The result, and the seconds spent compiling."""
-    (compiled, other), seconds = program_of(function, call, donate, quick, placement)
-    return eqx.combine(compiled(call.given, call.rest), other), seconds
-
-
-def program_of(
-    function: Callable[..., PyTree], call: Call, donate: bool, quick: bool, placement: Placement | None
-) -> tuple[Program, float]:
-    """The program, and the seconds spent compiling it. What another thread compiles is waited for."""
-    known = known_program(call.key)
-    if known is not None:
-        return known, 0.0
-    begin = time.perf_counter()
-    while known is None:
-        with _lock:
-            other_thread = _compiling.get(call.key)
-            if other_thread is None:
-                done = _compiling[call.key] = threading.Event()
-        if other_thread is not None:
-            other_thread.wait()
-            known = known_program(call.key)  # None: it failed there, or was dropped again
-            continue
-        try:
-            known = _newly_compiled(function, call, donate, quick, placement)
-            with _lock:
-                _remember(_programs, call.key, known)
-        finally:
-            with _lock:
-                del _compiling[call.key]
-            done.set()
-    return known, time.perf_counter() - begin
+def _holds(key: PyTree, identity: Identity) -> bool:
+    return any(trace.key[1] is identity for table in key[0].tables for _, trace in table)
 
 
 def known_program(key: Hashable) -> Program | None:
@@ -257,9 +196,48 @@ def known_program(key: Hashable) -> Program | None:
         return _programs[key]
 
 
-def _newly_compiled(
-    function: Callable[..., PyTree], call: Call, donate: bool, quick: bool, placement: Placement | None
-) -> Program:
+def shapes_of(function: Function, call: Call) -> PyTree:
+    """The result's shapes, and what in it is no array; known without tracing where the program is."""
+    known = known_program(call.key)
+    if known is not None:
+        compiled, other = known
+        return eqx.combine(compiled.out_info, other)
+    of_arrays, others = _of_arrays(function, call, None)
+    return eqx.combine(jax.eval_shape(of_arrays, call.given, call.rest), others[-1])
+
+
+def program_of(
+    function: Function, call: Call, donate: bool, quick: bool, placement: Placement | None
+) -> tuple[Program, float]:
+    """The program, and the seconds spent compiling it. What another thread compiles is waited for."""
+    known, begin = known_program(call.key), time.perf_counter()
+    if known is not None:
+        return known, 0.0
+    while known is None:
+        with _lock:
+            other_thread = _compiling.get(call.key)
+            if other_thread is None:
+                done = _compiling[call.key] = threading.Event()
+        if other_thread is not None:
+            other_thread.wait()
+            known = known_program(call.key)  # None: it failed there, or was dropped again
+            continue
+        try:
+            of_arrays, others = _of_arrays(function, call, placement)
+            lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
+            known = _compiled(lowered, QUICK if quick else _usual_options(call)), others[-1]
+            _remember(_programs, call.key, known)
+        finally:
+            with _lock:
+                del _compiling[call.key]
+            done.set()
+    return known, time.perf_counter() - begin
+
+
+def _of_arrays(
+    function: Function, call: Call, placement: Placement | None
+) -> tuple[Callable[[list[PyTree], list[PyTree]], PyTree], list[PyTree]]:
+    """The function of a call's arrays that gives the arrays of its result, and a list that takes up the other parts."""
     others: list[PyTree] = []
 
     def of_arrays(given: list[PyTree], rest: list[PyTree]) -> PyTree:
@@ -267,57 +245,20 @@ def _newly_compiled(
         others.append(other)
         return result if placement is None else jax.tree.map(placement.constrained, result)
 
-    with _without_collecting():
-        lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
-        compiled = _compiled(lowered, QUICK if quick else _usual_options(call))
-    return compiled, others[-1]
-
-
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Python's search for cyclic garbage put off: tracing makes many small objects that live on, and looking through
-    all of them again and again takes a twentieth of the time.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
+    return of_arrays, others
 
 
 def _usual_options(call: Call) -> Options:
     """How hard a program is optimised, by what it computes on."""
     numbers = sum(array.size for array in (*call.given, *call.rest) if array is not None)
-    return LIGHT if jax.default_backend() == "cpu" and numbers <= LIGHT_NUMBERS else {}
-
-
-_unknown_options: set[str] = set()  # that this XLA has refused
+    return LIGHT if jax.default_backend() == "cpu" and numbers <= LITTLE_DATA else {}
 
 
 def _compiled(lowered: Lowered, options: Options) -> Compiled:
-    """Compiled with those of the options that this XLA knows; what it has refused once it is not asked again."""
-    options = {name: value for name, value in options.items() if name not in _unknown_options}
-    while options:
-        try:
-            return lowered.compile(compiler_options=options)
-        except Exception as error:
-            unknown = [name for name in options if name in str(error)]
-            if not unknown:
-                raise
-            _unknown_options.update(unknown)
-            options = {name: value for name, value in options.items() if name not in unknown}
-    return lowered.compile()
-
-
-def forget(identity: Identity) -> None:
-    with _lock:
-        for cache in (_programs, _compiled_with):
-            for key in [key for key in cache if identity in _identities_in(key)]:
-                del cache[key]
-
-
-def _identities_in(key: PyTree) -> list[Identity]:
-    traces = [trace for table in key[0].tables for _, trace in table]
-    return [trace.key[1] for trace in traces if isinstance(trace.key[1], Identity)]
+    """Compiled with the options, or with none where this XLA does not know one of them."""
+    try:
+        return lowered.compile(compiler_options=options)
+    except Exception as error:
+        if not any(name in str(error) for name in options):
+            raise
+        return lowered.compile()

@@ -23,21 +23,10 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.trees import on_device
+from hierax._base.trees import on_device, shape_of
 from hierax._compile.placement import Placement
 
-CALLS = {
-    "upper": "upper(x, y, zeta)",
-    "lower": "lower(x, y, xi)",
-    "constraints": "constraints(x, y)",
-    "equalities": "equalities(x, y)",
-    "upper_constraints": "upper_constraints(x, y)",
-    "F": "F(x, y)",
-    "f": "f(x, y)",
-    "fun": "fun(x, y)",
-    "zeta.draw": "draw(key, n)",
-    "xi.draw": "draw(key, n)",
-}
+Function = Callable[..., PyTree]
 NUMPY = (
     "it hands a traced value to NumPy, or to float() or int(), which need numbers: use jax.numpy in the place of numpy "
     "(import jax.numpy as jnp), and keep results as arrays. "
@@ -47,11 +36,13 @@ BRANCH = (
 )
 
 
-def cure(name: str, function: Callable[..., object], arguments: int, error: Exception) -> str:
+def cure(name: str, function: Function, arguments: int, error: Exception) -> str:
     """What to do, as the beginning of a sentence that ends with the error itself; empty where the error says it all."""
     if isinstance(error, TypeError) and not _accepts(function, arguments):
+        sample = {"upper": ", zeta", "lower": ", xi"}.get(name, "")
+        call = "draw(key, n)" if name.endswith(".draw") else f"{name}(x, y{sample})"
         batch = " (the batch is None where nothing is sampled)" if arguments == 3 else ""
-        return f"it is always called as {CALLS[name]}, so it must take {arguments} arguments{batch}. "
+        return f"it is always called as {call}, so it must take {arguments} arguments{batch}. "
     if isinstance(error, jax.errors.TracerBoolConversionError):
         return BRANCH
     if isinstance(error, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError):
@@ -59,14 +50,12 @@ def cure(name: str, function: Callable[..., object], arguments: int, error: Exce
     return ""
 
 
-def _accepts(function: Callable[..., object], arguments: int) -> bool:
+def _accepts(function: Function, arguments: int) -> bool:
     """Whether the function takes that number of arguments, as far as its signature tells."""
     try:
         inspect.signature(function).bind(*[None] * arguments)
-    except TypeError:
-        return False
-    except ValueError:  # no signature to look at
-        return True
+    except (TypeError, ValueError) as error:
+        return isinstance(error, ValueError)  # no signature to look at
     return True
 
 
@@ -140,7 +129,9 @@ class Hoisted(eqx.Module):
         for (known, trace), arrays in zip(self.table, self.arrays, strict=True):
             if known == signature:
                 return trace(trace.unpacked(arrays) if self.packed else arrays, leaves)
-        raise MissingTrace(self.name, _abstract(args))
+        raise MissingTrace(
+            self.name, jax.tree.map(lambda leaf: leaf if isinstance(leaf, int) else shape_of(leaf), args)
+        )
 
 
 def unpacked(tree: PyTree) -> PyTree:
@@ -164,7 +155,8 @@ class Place:
     """Where a user function is traced: its name, and the shapes and dtypes of its arguments."""
 
     def __init__(self, name: str, args: tuple[PyTree, ...]) -> None:
-        self.name, self.args = name, _abstract(args)
+        self.name = name
+        self.args = jax.tree.map(lambda leaf: leaf if isinstance(leaf, int) else shape_of(leaf), args)
         self.signature, _ = signature_of(args)
         self._hash = hash((name, self.signature))
 
@@ -175,19 +167,10 @@ class Place:
         return isinstance(other, Place) and (self.name, self.signature) == (other.name, other.signature)
 
 
-def _abstract(args: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-    """The arguments without their numbers: shapes and dtypes, Python numbers as they are."""
-
-    def shape(leaf: PyTree) -> PyTree:
-        return leaf if isinstance(leaf, int) else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-
-    return jax.tree.map(shape, args)
-
-
 def trace_function(
     name: str,
-    function: Callable[..., PyTree],
-    given: Callable[..., PyTree],
+    function: Function,
+    given: Function,
     args: tuple[PyTree, ...],
     forget: Callable[["Identity"], None],
 ) -> tuple[Trace, tuple[PyTree, ...]]:
@@ -272,14 +255,14 @@ class Identity:
     """Stands for a function, or for one trace of it, that is equal to nothing else."""
 
 
-_identities: weakref.WeakKeyDictionary[Callable[..., PyTree], Identity] = weakref.WeakKeyDictionary()
+_identities: weakref.WeakKeyDictionary[Function, Identity] = weakref.WeakKeyDictionary()
 
 
 def _identity(
     jaxpr: jex.Jaxpr,
     text: str,
     specs: list[PyTree],
-    function: Callable[..., PyTree],
+    function: Function,
     forget: Callable[[Identity], None],
 ) -> Identity | str:
     """What tells a function apart beyond its jaxpr's text.

@@ -8,10 +8,9 @@ of a file that becomes shorter ends the process.
 import hashlib
 import math
 import os
-from io import RawIOBase
 from os import PathLike, fspath
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import jax
 import numpy as np
@@ -75,27 +74,19 @@ class NpyFile(NamedTuple):
         into = rows.reshape(-1).view(np.uint8).data
         ends = np.append(np.flatnonzero(np.diff(numbers) != 1) + 1, len(numbers)).tolist()
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with open(self.path, "rb") as file:
                 self._check_size(file)
-                first = 0
-                for end in ends:
+                for first, end in zip([0, *ends], ends, strict=False):
+                    part = into[first * self.row_bytes : end * self.row_bytes]
                     file.seek(self.offset + int(numbers[first]) * self.row_bytes)
-                    self._fill(file, into[first * self.row_bytes : end * self.row_bytes])
-                    first = end
+                    if file.readinto(part) < len(part):
+                        self._check_size(file)  # it was cut off since the last look
+                        raise OSError("it ends before its last row")
         except OSError as error:
             raise InputError(f"{WHAT}: cannot read {self.path} any more: {error.strerror or error}.") from error
         return rows.astype(self.dtype.newbyteorder("="), copy=False)
 
-    def _fill(self, file: RawIOBase, into: memoryview) -> None:
-        """Read as many bytes as there is room for."""
-        while into:
-            count = file.readinto(into)
-            if not count:
-                self._check_size(file)  # it was cut off since the last look
-                raise OSError("it ends before its last row")
-            into = into[count:]
-
-    def _check_size(self, file: RawIOBase) -> None:
+    def _check_size(self, file: BinaryIO) -> None:
         nbytes = os.fstat(file.fileno()).st_size
         if nbytes != self.nbytes:
             raise InputError(

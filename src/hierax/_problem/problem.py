@@ -14,8 +14,6 @@ from hierax._problem.files import FiniteFiles
 from hierax._problem.samples import Finite, Sampler, Stream
 from hierax._problem.sets import Ball, Box, Free, NonNegative, Simplex, is_set
 
-LISTED = 8  # sets of a tree that are told one by one
-
 
 def set_text(sets: PyTree) -> str:
     """A set, or a tree prefix of sets, in words.
@@ -29,8 +27,7 @@ def set_text(sets: PyTree) -> str:
     leaves = jax.tree_util.tree_leaves_with_path(sets, is_leaf=is_set)
     if len(leaves) == 1 and not leaves[0][0]:
         return _one_set(leaves[0][1])
-    told = [f"{jax.tree_util.keystr(path)}: {_one_set(one)}" for path, one in leaves[:LISTED]]
-    return "; ".join(told + [f"and {len(leaves) - LISTED} more"] * (len(leaves) > LISTED))
+    return "; ".join(f"{jax.tree_util.keystr(path)}: {_one_set(one)}" for path, one in leaves)
 
 
 def _one_set(one: object) -> str:

@@ -19,11 +19,11 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
-from hierax._base.jaxprs import calls_the_host, depends_on_arguments, same_when_traced_again
+from hierax._base.jaxprs import calls_the_host, depends_on_arguments, same_numbers, same_when_traced_again
 from hierax._base.settings import COUNT_GIVEN, TRUE_OR_FALSE, check_setting
 from hierax._problem.files import FiniteFiles
 
-FEW = 2  # samples that are drawn to see whether a `draw` uses its key
+TRACED_SAMPLES = 2  # samples of a batch that a function, or a `draw`, is traced with to see what it is
 
 
 class Tickets(NamedTuple):
@@ -209,13 +209,14 @@ def check_draw(name: str, source: Sampler) -> None:
     """
 
     def draw(key: PRNGKeyArray) -> PyTree:
-        return source.draw(key, FEW)
+        return source.draw(key, TRACED_SAMPLES)
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     try:
         repeats = same_when_traced_again(draw, key)
         if calls_the_host(draw, key):  # whose numbers no trace shows
-            repeats = _equal(*(draw(jax.random.key(0)) for _ in range(2)))
+            one, other = (jax.tree.leaves(draw(jax.random.key(0))) for _ in range(2))
+            repeats = len(one) == len(other) and all(map(same_numbers, one, other))
     except Exception:  # it will fail again where it is traced, with an error that names it
         return
     if not repeats:
@@ -229,14 +230,6 @@ def check_draw(name: str, source: Sampler) -> None:
             f"Sampler(draw) of {name}: draw(key, n) does not use its key, so that every batch is the same. Draw from "
             "the key, jax.random.normal(key, (n, 2)); fixed data are hx.Finite(arrays), a known expectation is exact=."
         )
-
-
-def _equal(one: PyTree, other: PyTree) -> bool:
-    leaves, others = jax.tree.leaves(one), jax.tree.leaves(other)
-    return len(leaves) == len(others) and all(
-        np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind == "f")
-        for a, b in zip(leaves, others, strict=True)
-    )
 
 
 class HostBatches(AbstractSource):

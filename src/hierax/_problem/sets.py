@@ -1,7 +1,8 @@
 """The sets X and Y: convex, with a cheap projection (as in `optax.projections`)."""
 
 import abc
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -63,6 +64,9 @@ class AbstractSet(eqx.Module):
         Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
 
+    entrywise: ClassVar[bool] = False
+    """Whether the set is one of bounds on single entries, which may then be measured in units of their own."""
+
     @abc.abstractmethod
     def project(self, tree: PyTree) -> PyTree:
         """The point of the set nearest to `tree`."""
@@ -77,11 +81,6 @@ class AbstractSet(eqx.Module):
     def bounds(self, tree: PyTree) -> Bounds:
         """The smallest box around the set, as far as it is known."""
         return Bounds(jax.tree.map(jnp.negative, _infinite(tree)), _infinite(tree))
-
-    @property
-    def entrywise(self) -> bool:
-        """Whether the set is one of bounds on single entries, which may then be measured in units of their own."""
-        return False
 
     def in_units(self, lengths: PyTree) -> "AbstractSet":
         """The same set for a tree whose entries are divided by `lengths` (all the same, unless `entrywise`)."""
@@ -107,6 +106,8 @@ class Free(AbstractSet):
         Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
 
+    entrywise: ClassVar[bool] = True
+
     def project(self, tree: PyTree) -> PyTree:
         """Return the tree unchanged."""
         return tree
@@ -114,11 +115,6 @@ class Free(AbstractSet):
     def faces(self, tree: PyTree) -> Faces:
         """There are no faces."""
         return Faces(None, None)
-
-    @property
-    def entrywise(self) -> bool:
-        """It has no bounds."""
-        return True
 
     def in_units(self, lengths: PyTree) -> AbstractSet:
         """It has no units."""
@@ -143,6 +139,7 @@ class Box(AbstractSet):
         Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
 
+    entrywise: ClassVar[bool] = True
     lower: PyTree
     upper: PyTree
 
@@ -178,11 +175,6 @@ class Box(AbstractSet):
         above = jax.tree.map(lambda b, leaf: row(b, leaf - b), high, tree)
         return Faces({"lower": below, "upper": above}, None)
 
-    @property
-    def entrywise(self) -> bool:
-        """It is one of bounds."""
-        return True
-
     def in_units(self, lengths: PyTree) -> AbstractSet:
         """The bounds divided by the lengths."""
         low, high = _bounds_like(self.lower, lengths), _bounds_like(self.upper, lengths)
@@ -203,6 +195,8 @@ class NonNegative(AbstractSet):
         Parikh, Boyd: Proximal algorithms, Foundations and Trends in Optimization 1, 2014.
     """
 
+    entrywise: ClassVar[bool] = True
+
     def project(self, tree: PyTree) -> PyTree:
         """Replace negative entries by zero."""
         return jax.tree.map(jax.nn.relu, tree)
@@ -214,11 +208,6 @@ class NonNegative(AbstractSet):
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0."""
         return Faces(jax.tree.map(jnp.negative, tree), None)
-
-    @property
-    def entrywise(self) -> bool:
-        """It is one of bounds."""
-        return True
 
     def in_units(self, lengths: PyTree) -> AbstractSet:
         """Signs have no units."""
@@ -246,11 +235,8 @@ class Ball(AbstractSet):
 
     def __post_init__(self) -> None:
         """Refuse a ball that is empty or a single point."""
-        _check_number("Ball(radius)", self.radius, "a number > 0")
-        if _concrete(self.radius) and not (np.ndim(self.radius) == 0 and np.asarray(self.radius) > 0):
-            raise InputError(
-                f"Ball(radius={self.radius}): the radius must be one number > 0. What is fixed at zero is no variable."
-            )
+        cure = "the radius must be one number > 0. What is fixed at zero is no variable."
+        _check_positive("Ball(radius)", self.radius, f"Ball(radius={self.radius}): {cure}")
 
     def project(self, tree: PyTree) -> PyTree:
         """Scale the joint vector back to the ball where it is outside."""
@@ -299,9 +285,8 @@ class Simplex(AbstractSet):
 
     def __post_init__(self) -> None:
         """Refuse an empty simplex."""
-        _check_number("Simplex(scale)", self.scale, "a number > 0")
-        if _concrete(self.scale) and not (np.ndim(self.scale) == 0 and np.asarray(self.scale) > 0):
-            raise InputError(f"Simplex(scale={self.scale}) is empty: the scale must be one number > 0.")
+        said = f"Simplex(scale={self.scale}) is empty: the scale must be one number > 0."
+        _check_positive("Simplex(scale)", self.scale, said)
 
     def project(self, tree: PyTree) -> PyTree:
         """The nearest point of the simplex (sorting, O(n log n)).
@@ -381,19 +366,22 @@ def project(sets: PyTree, tree: PyTree) -> PyTree:
     return jax.tree.map(lambda one, part: one.project(part), sets, tree, is_leaf=is_set)
 
 
+def _each(function: Callable[[AbstractSet, PyTree], Any], sets: PyTree, tree: PyTree) -> list[Any]:
+    """What a function gives for every set of a tree prefix and the subtree that it acts on, in the prefix's order."""
+    found: list[Any] = []
+    jax.tree.map(lambda one, part: found.append(function(one, part)), sets, tree, is_leaf=is_set)
+    return found
+
+
 def faces(sets: PyTree, tree: PyTree) -> Faces:
     """The faces of a tree prefix of sets: one entry per set, in the order of the prefix's leaves."""
-    parts = jax.tree.leaves(
-        jax.tree.map(lambda one, part: one.faces(part), sets, tree, is_leaf=is_set),
-        is_leaf=lambda node: isinstance(node, Faces),
-    )
+    parts = _each(lambda one, part: one.faces(part), sets, tree)
     return Faces([part.inequalities for part in parts], [part.equalities for part in parts])
 
 
 def bounds(sets: PyTree, tree: PyTree) -> Bounds:
     """The smallest box around a tree prefix of sets, its bounds as vectors in the order of the raveled tree."""
-    parts = jax.tree.map(lambda one, part: one.bounds(part), sets, tree, is_leaf=is_set)
-    boxes = jax.tree.leaves(parts, is_leaf=lambda node: isinstance(node, Bounds))
+    boxes = _each(lambda one, part: one.bounds(part), sets, tree)
     lower, upper = ([jnp.ravel(leaf) for box in boxes for leaf in jax.tree.leaves(box[i])] for i in (0, 1))
     return Bounds(jnp.concatenate(lower), jnp.concatenate(upper))
 
@@ -410,29 +398,13 @@ def all_entrywise(sets: PyTree) -> bool:
 
 def shared_units(sets: PyTree, tree: PyTree) -> np.ndarray:
     """A number for every entry of the raveled tree; entries with the same one must be measured in the same unit."""
-    parts = jax.tree.leaves(
-        jax.tree.map(lambda one, part: _Part(one, part), sets, tree, is_leaf=is_set),
-        is_leaf=lambda node: isinstance(node, _Part),
-    )
-    groups: list[np.ndarray] = []
-    for part in parts:
-        first = groups[-1][-1] + 1 if groups and groups[-1].size else sum(group.size for group in groups)
-        count = sum(np.size(leaf) for leaf in jax.tree.leaves(part.tree))
-        groups.append(first + (np.arange(count) if part.of.entrywise else np.zeros(count, int)))
-    return np.concatenate([np.zeros(0, int), *groups])
-
-
-class _Part(NamedTuple):
-    """A set and the subtree that it acts on."""
-
-    of: AbstractSet
-    tree: PyTree
+    another = _each(lambda one, part: one.entrywise | (np.arange(trees.size(part)) == 0), sets, tree)  # than before
+    return np.cumsum(np.concatenate([np.zeros(0, bool), *another])) - 1
 
 
 def contains(sets: PyTree, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
     """Whether the tree lies in a tree prefix of sets, up to `tol` in every entry."""
-    inside = jax.tree.map(lambda one, part: one.contains(part, tol), sets, tree, is_leaf=is_set)
-    return jnp.array(jax.tree.leaves(inside)).all()
+    return jnp.array(_each(lambda one, part: one.contains(part, tol), sets, tree)).all()
 
 
 def _check_number(name: str, value: object, needs: str) -> None:
@@ -441,6 +413,12 @@ def _check_number(name: str, value: object, needs: str) -> None:
         raise InputError(f"{name}: needs {needs}, got {value!r}.")
     if _concrete(value) and not jnp.issubdtype(np.asarray(value).dtype, jnp.number):
         raise InputError(f"{name}: needs {needs}, got an array of {np.asarray(value).dtype}.")
+
+
+def _check_positive(name: str, value: PyTree, said: str) -> None:
+    _check_number(name, value, "a number > 0")
+    if _concrete(value) and not (np.ndim(value) == 0 and np.asarray(value) > 0):
+        raise InputError(said)
 
 
 def _concrete(value: object) -> bool:

@@ -21,7 +21,6 @@ from hierax._base.trees import size, split_variable
 from hierax._compile import checked
 from hierax._compile.bound import Bound
 from hierax._compile.configuration import as_answer, doubled, float64
-from hierax._compile.fingerprint import TRACED_SAMPLES
 from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
 from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
@@ -172,8 +171,8 @@ class Prepared:
         """The shapes of a small batch of a source; of a stream, those of its batches."""
         source = getattr(self.problem, name)
         if isinstance(source, samples.Sampler):  # not traced by `bound`: its programs would no longer be known
-            return jax.eval_shape(lambda key: source.draw(key, TRACED_SAMPLES), jax.random.key(0))
-        return _batch_shape(self, name, TRACED_SAMPLES)
+            return jax.eval_shape(lambda key: source.draw(key, samples.TRACED_SAMPLES), jax.random.key(0))
+        return _batch_shape(self, name, samples.TRACED_SAMPLES)
 
     def places(self) -> dict[str, Place]:
         """Where the streams are: behind the last batch that was taken from each."""
