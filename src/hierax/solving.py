@@ -18,7 +18,7 @@ from hierax._base.interrupt import interruptible
 from hierax._base.trees import split_variable
 from hierax._compile.configuration import as_answer, float64, in_own_configuration, inside_a_trace, refuse_to_be_traced
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.call import Call, Guarded, Info, State, guarded, raise_error_of
+from hierax._run.call import Call, Guarded, Info, State, raise_error_of
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, notes_in
 from hierax._run.device import Output
 from hierax._run.identity import identity_of
@@ -27,7 +27,7 @@ from hierax._run.prepare import Prepared, prepare, split_start
 from hierax._run.processes import Processes
 from hierax._run.progress import Clock, Interrupted, OutOfTime, Patience, reporting
 from hierax._run.records import History
-from hierax._run.solution import Counts, Solution, Solutions, changed, stacked
+from hierax._run.solution import Counts, Found, Solution, Solutions, changed, stacked, statuses_of
 from hierax._run.status import Reason, Status
 from hierax._run.stepping import run_steps
 
@@ -112,16 +112,10 @@ def solve(
         docs/guides/using.md, docs/methods/auto.md; the formulas of the methods stand with them
     """
     notes = notes_in(checkpoint, checkpoint_every)
-    call = Call(
-        max_steps, seconds, seed, tol, record_every, guarded(callback), output, progress, state, mesh, notes=notes
-    )
-    found = _run(problem, x0, y0, _solver(method, state), call, many=False)
-    assert isinstance(found, Solution)
-    solution = changed(found, log=(*notes.journal.log_lines, *found.log))
-    raise_error_of(call.callback, solution)
-    if throw and solution.status.failed:
-        raise RunFailed(solution.status.message, solution)
-    return solution
+    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, notes=notes)
+    solution = _run(problem, x0, y0, _solver(method, state), call, many=False)
+    assert isinstance(solution, Solution)
+    return _returned(solution, call, throw)
 
 
 @in_own_configuration
@@ -188,21 +182,26 @@ def solve_many(
         docs/guides/using.md
     """
     notes = notes_in(checkpoint, checkpoint_every)
-    call = Call(
-        max_steps, seconds, seed, tol, record_every, guarded(callback), output, progress, state, mesh, notes=notes
-    )
+    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, notes=notes)
     asked = _solver(method, state)
     if isinstance(asked, Auto):
         solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)
     else:
         solutions = _run(problem, x0s, y0s, asked, call, many=True)
-    solutions = changed(solutions, log=(*notes.journal.log_lines, *solutions.log))
     assert isinstance(solutions, Solutions)
-    raise_error_of(call.callback, solutions)
-    failed = [status for status in solutions.status if status.failed]
+    return _returned(solutions, call, throw)
+
+
+def _returned(found: Found, call: Call, throw: bool) -> Found:
+    """What a call returns, with a log that begins with its checkpoints; an error of the callback is raised, and with
+    `throw` a failure.
+    """
+    found = changed(found, log=(*call.notes.journal.log_lines, *found.log))
+    raise_error_of(call.callback, found)
+    failed = [status for status in statuses_of(found) if status.failed]
     if throw and failed:
-        raise RunFailed(failed[0].message, solutions)
-    return solutions
+        raise RunFailed(failed[0].message, found)
+    return found
 
 
 def _run(
@@ -211,8 +210,8 @@ def _run(
     """Prepare the problem and let the method run on it; Ctrl-C and a silent stream end what waits."""
     refuse_to_be_traced("solve", (x0, y0, problem, asked, call.seed))
     clock = call.clock if call.seconds is not None else Clock(getattr(asked, "seconds", None))  # `Auto` has its own
-    progress = call.progress if Processes(call.mesh).first else False
-    with interruptible() as interrupt, reporting(call.news, progress):
+    processes = Processes(call.mesh)
+    with interruptible() as interrupt, reporting(call.news, call.progress if processes.first else False):
         if interrupt.asked and call.mesh is None:  # of a caller that was asked to end; on a mesh `run_steps` looks
             raise KeyboardInterrupt
         try:
@@ -225,16 +224,20 @@ def _run(
         except jax.errors.TracerArrayConversionError as error:  # a function of the problem closes over a traced array
             raise InputError(inside_a_trace("solve")) from error
         except jax.errors.JaxRuntimeError as error:
-            if Processes(call.mesh).shared:
+            if processes.shared:
                 error.add_note(
                     "Several processes make this run: if another one has ended or cannot be reached, this one cannot "
                     "go on. Start all of them again; with checkpoint= they go on where the run was "
                     "(docs/guides/cluster.md)."
                 )
             raise
-        except OutOfTime:
-            nothing = _nothing_done(problem, x0, y0, asked, call, clock.seconds, many)
-            return changed(nothing, arguments=call.arguments())
+        except OutOfTime:  # a stream was waited for in vain before the first step: the start is returned
+            what = "the Stream has given too few batches"
+            status = Reason.NO_BATCH_IN_TIME.status(0, seconds=clock.seconds, what=what)
+            method = asked or (call.state.method if call.state is not None else None)
+            if many or method is None:
+                raise InputError(status.message) from None
+            return _unmoved(problem, x0, y0, method, call, status)
 
 
 @contextmanager
@@ -283,23 +286,6 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
     return changed(stacked(found), arguments=call.arguments())
 
 
-def _nothing_done(
-    problem: Problem,
-    x0: PyTree,
-    y0: PyTree,
-    asked: Auto | AbstractMethod | None,
-    call: Call,
-    seconds: float | None,
-    many: bool,
-) -> Solution:
-    """The start, where a stream was waited for in vain before the first step."""
-    status = Reason.NO_BATCH_IN_TIME.status(0, seconds=seconds, what="the Stream has given too few batches")
-    method = asked or (call.state.method if call.state is not None else None)
-    if many or method is None:
-        raise InputError(status.message)
-    return _unmoved(problem, x0, y0, method, call, status)
-
-
 def _unmoved(
     problem: Problem, x0: PyTree, y0: PyTree, method: Auto | AbstractMethod, call: Call, status: Status
 ) -> Solution:
@@ -316,6 +302,7 @@ def _unmoved(
         state=call.state,
         method=method,
         problem=problem,
+        arguments=call.arguments(),
     )
 
 

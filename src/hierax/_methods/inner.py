@@ -23,7 +23,6 @@ from hierax._math.lower_level import SOLVED
 from hierax._math.spectrum import Curvature
 from hierax._problem import samples
 from hierax._problem.problem import Problem, Rows
-from hierax._run.batches import Countable
 
 SETTLED_FROM = 10  # inner steps from which a warm loop is close enough to its solution for the control variate to pay
 
@@ -103,7 +102,7 @@ class AbstractInner(eqx.Module):
         return self
 
     def repaired(
-        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gammas: Gammas, state: Countable
+        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gammas: Gammas, state: PyTree
     ) -> tuple[PyTree, Rows]:
         """(y', z') after further steps with gamma2 = 0, the paper's eq. 15 (`check` refuses it for exact solvers)."""
         return y, lam
@@ -184,7 +183,7 @@ class SampledInner(AbstractInner):
         return jax.tree.map(jnp.zeros_like, w)
 
     def repaired(
-        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gammas: Gammas, state: Countable
+        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gammas: Gammas, state: PyTree
     ) -> tuple[PyTree, Rows]:
         solver = dataclasses.replace(self.solver, steps=steps, warm=True, dual_free=False)
         size = size_at(solver.batch, 0) or 1

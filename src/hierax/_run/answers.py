@@ -7,9 +7,7 @@ A variable that is one array is a number or nested lists; a tree is an object wi
 ("layers.0.weight"). Only x and y must be there. docs/guides/verify.md tells the rest.
 """
 
-import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +27,7 @@ from hierax._judge.certifying import certify
 from hierax._judge.measuring import SHOWN_TOLERANCE, SURE
 from hierax._judge.point import judge_point
 from hierax._problem.problem import Multipliers, Problem
+from hierax._run.packing import hash_of_json
 from hierax._run.solution import Solution, answer_fields
 
 SAME_VALUE_SHARE = 1e-6  # difference of F to the claimed one, relative to 1 + |F|
@@ -46,7 +45,7 @@ class Answer(NamedTuple):
         claimed: F as the file has it; None: not stated.
         problem_hash: hash of the problem that it answers; None: not stated.
         jax: version of JAX that this hash was made with.
-        sha256: hash of the answer: of its JSON with sorted keys and without spaces.
+        sha256: hash of its JSON.
     """
 
     x: PyTree
@@ -92,19 +91,8 @@ def read(path: Path, problem: Problem, x0: PyTree, y0: PyTree) -> Answer:
         None if claimed is None else float(_numbers("F", claimed, ())),
         stated.get("sha256"),
         stated.get("jax"),
-        answer_hash(content),
+        hash_of_json(content),
     )
-
-
-def answer_hash(content: Mapping[str, Json]) -> str:
-    """The hash of an answer's JSON, whatever the order of its keys and its spaces.
-
-    Examples:
-        >>> answer_hash({"x": 1.0, "y": [2.0]}) == answer_hash({"y": [2.0], "x": 1.0})
-        True
-    """
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _variable(name: str, given: object, like: PyTree) -> PyTree:

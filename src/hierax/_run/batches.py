@@ -5,12 +5,12 @@ Samples are drawn for many steps at once because random number generators are sl
 run's key and a block number, so that a run may be cut into chunks, resumed or repeated without drawing other samples.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from hierax._base.trees import size
 from hierax._problem import samples
@@ -21,15 +21,6 @@ MAX_DRAWN_STEPS = 64  # whose samples are drawn at once per start
 MAX_DRAWN_NUMBERS = MAX_DRAWN_STEPS * MAX_DRAWN_STEPS  # that are drawn at once
 STAGE_KEY_OFFSET = 1000  # beyond the small numbers by which a run's key is folded for other ends
 LOOK_AHEAD_BATCHES = 8  # batches of zeta that the estimate before the first step shares with the first steps
-
-
-class Countable(Protocol):
-    """What the plan needs of a method's state: its key, and how many steps were made."""
-
-    @property
-    def key(self) -> PRNGKeyArray: ...
-    @property
-    def step(self) -> Int[Array, ""]: ...
 
 
 class Batches(NamedTuple):
@@ -85,7 +76,7 @@ class Batches(NamedTuple):
             inner = samples.plan(problem.xi, inner_key, block, steps * (self.inner + self.one_draw), self.inner_size)
         return Tickets(*(samples.joined(plan) for plan in (zeta, xi, inner)))
 
-    def rows(self, problem: Problem, state: Countable) -> Tickets:
+    def rows(self, problem: Problem, state: PyTree) -> Tickets:
         """The samples of the block of steps that the state's next step lies in; `cut` takes out those of a step."""
         steps = self.block(problem)
         return self._planned(problem, state.key, state.step // steps, steps)
@@ -112,12 +103,12 @@ class Batches(NamedTuple):
         start = samples.plan(problem.xi, jax.random.fold_in(inner_key, 3), 0, max(1, self.start), self.inner_size)
         return Tickets(zeta, start, start)
 
-    def draws(self, problem: Problem, state: Countable) -> Tickets:
+    def draws(self, problem: Problem, state: PyTree) -> Tickets:
         """The samples of all steps of the block that the state's next step lies in (leading axis `block`)."""
         rows = self.rows(problem, state)
         return jax.vmap(lambda at: self.cut(rows, at))(jnp.arange(self.block(problem)))
 
-    def tickets(self, problem: Problem, state: Countable) -> Tickets:
+    def tickets(self, problem: Problem, state: PyTree) -> Tickets:
         """The planned samples of the next step; a `Stream`'s are None and come from the host."""
         return self.cut(self.rows(problem, state), state.step % self.block(problem))
 

@@ -22,8 +22,8 @@ from hierax._run.device import Output, Run
 from hierax._run.method import AbstractMethod, Costs
 from hierax._run.progress import Clock, News
 
-DEFAULT_STEPS = 10_000
 DEFAULT_RECORDS = 100  # of a run where the user does not say how often to record
+DEFAULT_STEPS = DEFAULT_RECORDS * DEFAULT_RECORDS  # then there are as many steps between two records as records
 
 
 class Info(NamedTuple):
@@ -131,6 +131,8 @@ class Call:
             raise InputError(f"output={self.output!r}: choose 'last', 'tail', 'best' or 'random'.")
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
+        if self.callback is not None and not isinstance(self.callback, Guarded):
+            object.__setattr__(self, "callback", Guarded(self.callback))
         if self.state is not None and not isinstance(self.state, State):
             raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
         if not (is_whole(self.seed) and 0 <= self.seed <= np.iinfo(np.int64).max) and not _is_key(self.seed):
@@ -185,11 +187,6 @@ def start_keys(seed: Array | PRNGKeyArray, count: int | None) -> PRNGKeyArray:
     return jax.vmap(lambda i: jax.random.fold_in(base, i))(jnp.arange(count))
 
 
-def asks_to_stop(answer: object) -> bool:
-    """Whether the answer of a callback ends the run: True alone does, of Python or NumPy."""
-    return isinstance(answer, bool | np.bool_) and bool(answer)
-
-
 class Guarded:
     """Calls a callback; one that fails ends the run as if it had asked for that."""
 
@@ -198,24 +195,18 @@ class Guarded:
         self.error: BaseException | None = None
         self.stopped = False  # whether the latest call ended its run
 
-    def __call__(self, info: Info) -> object:
-        """What the callback returns; True after an error. Ctrl-C is the run's own business."""
-        if self.error is not None:
-            return True
+    def __call__(self, info: Info) -> bool:
+        """Whether the run is to end: the callback says True, of Python or NumPy, or has failed; Ctrl-C is the run's own
+        business.
+        """
         try:
-            answer = self._function(info)
-            self.stopped = asks_to_stop(answer)
-            return answer
+            answer = self._function(info) if self.error is None else True
+            self.stopped = isinstance(answer, bool | np.bool_) and bool(answer)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and its like are raised as well, once the run has ended
             self.error, self.stopped = error, True
-            return True
-
-
-def guarded(callback: Callable[[Info], object] | None) -> Callable[[Info], object] | None:
-    """The callback, guarded; what is no function stays as it is, to be refused."""
-    return Guarded(callback) if callable(callback) else callback
+        return self.stopped
 
 
 def raise_error_of(callback: object, solution: object) -> None:

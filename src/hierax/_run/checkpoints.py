@@ -23,7 +23,7 @@ import shutil
 import time
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder_into_place, remove_folder
 from hierax._base.settings import is_number
 from hierax._base.text import versions
-from hierax._run.packing import HASH, Packed, from_bytes, packed, to_bytes, unpacked
+from hierax._run.packing import HASH, Packed, from_bytes, hash_of_json, packed, to_bytes, unpacked
 from hierax._run.processes import Processes
 
 FORMAT = "hierax checkpoint 4"
@@ -142,7 +142,7 @@ def _write_into(folder: Path, checkpoint: Checkpoint) -> None:
     content = {"format": FORMAT, "written": written, **checkpoint._asdict(), "records": records}
     content["sha256_of_arrays"] = sha256
     with open(folder / CONTENT, "w", encoding="utf-8") as text:
-        json.dump({**content, "sha256": _hash_of(content)}, text, indent=1, allow_nan=False)
+        json.dump({**content, "sha256": hash_of_json(content)}, text, indent=1, allow_nan=False)
         text.flush()
         os.fsync(text.fileno())
     flush_folder(folder)
@@ -152,7 +152,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in a folder. Raises `Damaged`."""
     try:
         content: dict[str, Any] = json.loads((folder / CONTENT).read_text("utf-8"))
-        if content.pop("sha256") != _hash_of(content):
+        if content.pop("sha256") != hash_of_json(content):
             raise Damaged(f"the hash of {CONTENT} is another one")
         if content["format"] != FORMAT:
             raise InputError(f"{folder}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
@@ -168,11 +168,6 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from error
-
-
-def _hash_of(content: Mapping[str, object]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # -- the call ---------------------------------------------------------------------------------------------------------

@@ -331,19 +331,17 @@ class Chunk(NamedTuple):
     def _block(self) -> int:
         return self.method.batches(self.problem).block(self.problem)
 
+    def _each(self, function: Callable[..., PyTree], *of_starts: PyTree) -> PyTree:
+        """`function(method, run, ...)` of every start."""
+        return over_starts(function, self.spread)(self.method, *of_starts)
+
     def _drawn(self, runs: Run) -> Tickets:
         """The samples of the block of steps that comes next."""
-
-        def one(method: AbstractMethod, run: Run) -> Tickets:
-            return method.batches(self.problem).rows(self.problem, run.state)
-
-        return over_starts(one, self.spread)(self.method, runs)
+        return self._each(lambda method, run: method.batches(self.problem).rows(self.problem, run.state), runs)
 
     def _closed(self, runs: Run) -> tuple[Run, Record]:
-        def one(method: AbstractMethod, run: Run) -> tuple[Run, Record]:
-            return record(self.problem, method, self.output, run, self.orders.tol)
-
-        return over_starts(one, self.spread)(self.method, runs)
+        """The runs after a record, and the record."""
+        return self._each(lambda method, run: record(self.problem, method, self.output, run, self.orders.tol), runs)
 
     def _segment(self, state: tuple[Carry, Record, Array, Array]) -> tuple[Carry, Record, Array, Array]:
         """The steps up to the next record, and the record."""
@@ -397,7 +395,7 @@ class Chunk(NamedTuple):
             tickets = method.batches(self.problem).cut(rows, at)._replace(**fed)
             return advance(self.problem, method, self.output, run, tickets)
 
-        return over_starts(one, self.spread)(self.method, runs, rows)
+        return self._each(one, runs, rows)
 
 
 def _some_running(runs: Run) -> Bool[Array, ""]:

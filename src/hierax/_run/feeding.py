@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -36,13 +36,6 @@ Numbers = dict[str, np.ndarray]
 SOURCE_OF = {"zeta": "zeta", "xi": "xi", "inner": "xi"}
 MAX_STACKED_BYTES = 4_000_000  # of rows that the thread reads at once, and of batches that are stacked for one chunk
 MAX_STACKED_STEPS = MAX_DRAWN_STEPS  # whose batches are stacked: padding more takes longer than beginning another chunk
-
-
-class _Counted(NamedTuple):
-    """What the plan of samples needs of a state."""
-
-    key: PRNGKeyArray
-    step: Int[Array, ""]
 
 
 class PlannedRows:
@@ -73,7 +66,7 @@ class PlannedRows:
         """The numbers of the rows of a step and of all behind it, piece by piece, with a leading axis of steps."""
 
         def program(problem: Problem, key: PRNGKeyArray, step: Int[Array, ""]) -> Tickets:
-            return self._batches.draws(self._as_numbers(problem), _Counted(key, step))
+            return self._batches.draws(self._as_numbers(problem), SimpleNamespace(key=key, step=step))
 
         part_steps = max(1, MAX_STACKED_BYTES // max(1, self.step_bytes))
         while True:

@@ -25,7 +25,6 @@ from hierax._run.packing import HASH, hash_of_arrays
 from hierax._run.prepare import Prepared
 
 LIMITS = ("method setting seconds",)  # of `Auto`
-MAX_SETTING_DEPTH = 12  # settings inside of settings
 
 
 def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]:
@@ -75,19 +74,23 @@ def _settings(asked: object) -> Iterator[tuple[str, str]]:
             yield f"method setting {field.name}", described(getattr(asked, field.name))
 
 
-def described(value: object, deep: int = 0) -> str:
-    """A setting as a text that tells it from others: numbers as they are, functions by what they are made of."""
+def described(value: object, around: tuple[object, ...] = ()) -> str:
+    """A setting as a text that tells it from others: numbers as they are, functions by what they are made of.
+
+    `around`: what the value is part of; a function may close over itself.
+    """
     if value is None or isinstance(value, bool | str):
         return str(value)
     if is_number(value):
         return repr(float(value)) if np.asarray(value).dtype.kind == "f" else repr(int(value))
     if isinstance(value, np.ndarray | jax.Array):
         return hash_of_arrays(value)
-    if deep > MAX_SETTING_DEPTH:
+    if any(value is one for one in around):
         return type(value).__name__
-    inside = functools.partial(described, deep=deep + 1)
+    inside = functools.partial(described, around=(*around, value))
     if isinstance(value, types.FunctionType):
-        return f"{value.__qualname__}({_hash(_made_of(value, inside))})"
+        made_of = " ".join(_made_of(value, inside))
+        return f"{value.__qualname__}({hashlib.sha256(made_of.encode()).hexdigest()[:12]})"
     if isinstance(value, functools.partial):
         return f"partial({inside(value.func)}, {inside(value.args)}, {inside(value.keywords)})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -100,18 +103,14 @@ def described(value: object, deep: int = 0) -> str:
     return type(value).__name__
 
 
-def _made_of(function: types.FunctionType, inside: Callable[[object], str]) -> str:
+def _made_of(function: types.FunctionType, inside: Callable[[object], str]) -> Iterator[str]:
     """A function's code, its defaults and what it closes over."""
     code = function.__code__
-    constants = [repr(one) for one in code.co_consts if not isinstance(one, types.CodeType)]
-    cells = []
+    yield code.co_code.hex()
+    yield from (repr(one) for one in code.co_consts if not isinstance(one, types.CodeType))
+    yield from (*code.co_names, inside(function.__defaults__))
     for cell in function.__closure__ or ():
         try:
-            cells.append(inside(cell.cell_contents))
+            yield inside(cell.cell_contents)
         except ValueError:  # not set yet
-            cells.append("empty")
-    return " ".join([code.co_code.hex(), *constants, *code.co_names, inside(function.__defaults__), *cells])
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+            yield "empty"

@@ -108,7 +108,7 @@ class Outcome:
     def quality(self, i: int) -> str:
         """How good the last point of start i is by its own residuals, in words."""
         last = self.records.of(i)
-        if last is None:
+        if not last:
             return ""
         stationarity, violation, distance = (last[name] for name in ("stationarity", "violation", "distance"))
         tol = self.call.tol or SHOWN_TOLERANCE
@@ -122,7 +122,7 @@ class Outcome:
     def _hint(self, i: int) -> str:
         """What to do about start i where it goes round in a cycle or x has hardly moved."""
         last, first = self.records.of(i), self.records.of(i, 0)
-        if last is None or first is None:
+        if not last:
             return ""
         small = max(self.call.tol or 0.0, HARDLY_MOVED_SHARE * first["stationarity"])
         if last["cycling"] and last["stationarity"] > small:

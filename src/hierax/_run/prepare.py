@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -25,7 +26,7 @@ from hierax._compile.placement import Placement, at_home, placement_of, say_what
 from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
-from hierax._problem.samples import AbstractSource, Finite, HostBatches
+from hierax._problem.samples import Finite, HostBatches
 from hierax._run.batches import Batches
 from hierax._run.method import AbstractMethod
 from hierax._run.processes import Processes
@@ -33,28 +34,29 @@ from hierax._run.progress import Patience
 from hierax._run.streams import Exhausted, Feeder, Place, feeder_of, reopened
 
 
-def sources_for_programs(
-    problem: Problem, feeders: dict[str, Feeder], placement: Placement | None, processes: Processes
-) -> dict[str, AbstractSource]:
-    """The sources that programs see otherwise than the user gave them, by name."""
-    found: dict[str, AbstractSource] = {}
-    for name in ("zeta", "xi"):
-        source = getattr(problem, name)
+def _sources(problem: Problem) -> dict[str, Any]:
+    return {"zeta": problem.zeta, "xi": problem.xi}
+
+
+def _replace_sources(
+    bound: Bound, problem: Problem, feeders: dict[str, Feeder], placement: Placement | None, processes: Processes
+) -> None:
+    """Give programs the sources that they see otherwise than the user gave them."""
+    for name, source in _sources(problem).items():
         if name in feeders:
             batch = len(jax.tree.leaves(feeders[name].peek())[0])
             if processes.shared:
                 _check_parts(f"Stream {name}: a batch", batch, placement, processes)
-            found[name] = HostBatches(batch * processes.count)
+            bound.replace_source(name, HostBatches(batch * processes.count))
         elif isinstance(source, FiniteFiles):
             if processes.shared:
                 raise InputError(
                     f"Problem({name}): rows of files are read by one process, and there are {processes.count}. Give "
                     "each of them its own rows in memory, hx.Finite(rows, local=True)."
                 )
-            found[name] = HostBatches(source.default_batch())
+            bound.replace_source(name, HostBatches(source.default_batch()))
         elif isinstance(source, Finite) and placement is not None:
-            found[name] = _placed(name, source, placement, processes)
-    return found
+            bound.replace_source(name, _placed(name, source, placement, processes))
 
 
 def _placed(name: str, source: Finite, placement: Placement, processes: Processes) -> Finite:
@@ -131,8 +133,7 @@ class Prepared:
     @property
     def files(self) -> dict[str, FiniteFiles]:
         """The data in files, by name."""
-        sources = {name: getattr(self.problem, name) for name in ("zeta", "xi")}
-        return {name: source for name, source in sources.items() if isinstance(source, FiniteFiles)}
+        return {name: source for name, source in _sources(self.problem).items() if isinstance(source, FiniteFiles)}
 
     def at(self, x: PyTree, y: PyTree, count: int | None = None) -> Prepared:
         """The same problem from another start (arrays only), or from `count` of them."""
@@ -201,24 +202,25 @@ def prepare(
     processes = Processes(mesh)
     with processes.together():
         checked.check_problem(problem)
-        _check_sources(problem, mesh)
         (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
         for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
             one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
             checked.check_set(name, convex_set, one)
         placement = None if mesh is None else placement_of(mesh, y, count)
-        feeders = _open_streams(problem, patience, restorable)
+        feeders = _checked_sources(problem, mesh, patience, restorable)
         if feeders and restorable and processes.shared:
             raise InputError(
                 "checkpoint: a Stream that several processes read cannot be resumed: one of them writes for all and "
                 "knows only its own place. Give the data as hx.Finite(rows, local=True), or leave checkpoint out."
             )
         x, y = checked.into_set("x", problem.x_set, x, many), checked.into_set("y", problem.y_set, y, many)
-    kinds = {f"kind of {name}": _kind(getattr(problem, name)) for name in ("zeta", "xi")}
+    kinds = {
+        f"kind of {name}": f"{type(source).__name__} {getattr(source, 'local', '')}"
+        for name, source in _sources(problem).items()
+    }
     processes.check_alike({"x0": x, "y0": y, **kinds, "whether there is a checkpoint": restorable})
     bound = Bound(problem, x_rest, y_rest, placement=placement)
-    for name, source in sources_for_programs(problem, feeders, placement, processes).items():
-        bound.replace_source(name, source)
+    _replace_sources(bound, problem, feeders, placement, processes)
     if placement is not None:
         x, y = jax.tree.map(placement.put, (x, y))
     return Prepared(problem, bound, x, y, x_rest, y_rest, feeders, count, placement, processes)
@@ -231,25 +233,22 @@ def split_start(x0: PyTree, y0: PyTree, many: bool) -> tuple[tuple[PyTree, PyTre
     for name, tree in (("x0", x), ("y0", y)):
         if not size(tree):
             raise InputError(f"{name}{'s' * many}: has no entries (shapes {[a.shape for a in jax.tree.leaves(tree)]}).")
-    return (x, x_rest), (y, y_rest), _starts(x, y) if many else None
-
-
-def _starts(x: PyTree, y: PyTree) -> int:
-    counts = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves((x, y))}
-    if len(counts) != 1 or None in counts or 0 in counts:
-        shapes = [leaf.shape for leaf in jax.tree.leaves((x, y))]
+    if not many:
+        return (x, x_rest), (y, y_rest), None
+    shapes = [leaf.shape for leaf in jax.tree.leaves((x, y))]
+    if () in shapes or len({shape[0] for shape in shapes}) != 1:
         raise InputError(f"x0s, y0s: every leaf needs the same leading axis of starts; got shapes {shapes}.")
-    return next(leaf.shape[0] for leaf in jax.tree.leaves(x))
+    return (x, x_rest), (y, y_rest), shapes[0][0]
 
 
-def _kind(source: object) -> str:
-    return f"{type(source).__name__} {getattr(source, 'local', '')}"
-
-
-def _check_sources(problem: Problem, mesh: Mesh | None) -> None:
-    """Refuse a part of the data as if it were all of it, and samples that repeat or cannot be repeated."""
-    for name in ("zeta", "xi"):
-        source = getattr(problem, name)
+def _checked_sources(
+    problem: Problem, mesh: Mesh | None, patience: Patience | None, restorable: bool
+) -> dict[str, Feeder]:
+    """The open streams, by name; refuse a part of the data as if it were all of it, and samples that repeat or cannot
+    be repeated.
+    """
+    feeders = {}
+    for name, source in _sources(problem).items():
         if mesh is None and samples.is_spread_over_processes(source):
             raise InputError(
                 f"Problem({name}): Finite(..., local=True) has this process's rows only. Let the processes run "
@@ -257,12 +256,6 @@ def _check_sources(problem: Problem, mesh: Mesh | None) -> None:
             )
         if isinstance(source, samples.Sampler):
             samples.check_draw(name, source)
-
-
-def _open_streams(problem: Problem, patience: Patience | None, restorable: bool) -> dict[str, Feeder]:
-    feeders = {}
-    for name in ("zeta", "xi"):
-        source = getattr(problem, name)
         if isinstance(source, samples.Stream):
             try:
                 feeders[name] = feeder_of(name, source, patience, restorable)
@@ -348,8 +341,7 @@ def _spread_sizes(prepared: Prepared, batches: Batches) -> dict[str, int]:
     if prepared.count is not None:
         return {"starts": prepared.count}
     problem = prepared.bound.problem
-    sources = {name: getattr(problem, name) for name in ("zeta", "xi")}
-    sizes = {f"rows of {name}": s.size for name, s in sources.items() if isinstance(s, samples.Finite)}
+    sizes = {f"rows of {name}": s.size for name, s in _sources(problem).items() if isinstance(s, samples.Finite)}
     if problem.zeta is not None:
         sizes["samples of zeta in a batch"] = batches.zeta
     if problem.xi is not None:

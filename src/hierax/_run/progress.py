@@ -140,7 +140,7 @@ class News:
     def say(self, done: str, record: Numbers | None) -> None:
         """What is done, for example "3 of 16 starts"; and the latest record, None: as before."""
         self._done = done
-        if record is not None:
+        if record:
             self._record = record
 
     def line(self) -> str:

@@ -116,38 +116,27 @@ class Records:
         """All records as columns by name, and their times: what a checkpoint keeps."""
         if not self._tables:
             return {}, np.zeros((0,))
-        tables = [table for table, _ in self._tables]
+        tables, times = zip(*self._tables, strict=True)
         columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in Record._fields}
-        return columns, np.concatenate([times for _, times in self._tables])
+        return columns, np.concatenate(times)
 
     def restore(self, columns: dict[str, Any], times: np.ndarray) -> None:
         """Begin with what was `kept`."""
-        if columns:
-            self._tables = [(Record(**columns), times)]
+        self._tables = [(Record(**columns), times)] if columns else []
 
-    def last(self) -> dict[str, np.ndarray] | None:
-        """The latest record; None where there is none yet."""
-        if not self._tables:
-            return None
-        table, _ = self._tables[-1]
-        return {name: np.asarray(column)[-1] for name, column in table._asdict().items()}
+    def last(self, at: int = -1) -> dict[str, np.ndarray]:
+        """The latest record (`at` 0: the first); empty where there is none yet."""
+        return {name: column[at] for name, column in self._tables[at][0]._asdict().items()} if self._tables else {}
 
-    def of(self, start: int, at: int = -1) -> dict[str, float] | None:
-        """The first (`at` 0) or the latest (-1) record of one start; None where there is none."""
-        if not self._tables:
-            return None
-        table, _ = self._tables[at]
-        return {name: float(np.ravel(np.asarray(column)[at])[start]) for name, column in table._asdict().items()}
+    def of(self, start: int, at: int = -1) -> dict[str, float]:
+        """The same of one start."""
+        return {name: float(np.ravel(number)[start]) for name, number in self.last(at).items()}
 
     def path(self, start: int, first: int) -> float:
         """How far a start's x has travelled since step `first`, every step counted."""
-        length, before = 0.0, first
-        for table, _ in self._tables:
-            for step, moved in zip(np.asarray(table.step), np.asarray(table.step_x), strict=True):
-                at = int(np.ravel(step)[start])
-                length += (at - before) * float(np.ravel(moved)[start])
-                before = at
-        return length
+        columns, times = self.kept()
+        steps, moved = (columns[name].reshape(len(times), -1)[:, start] for name in ("step", "step_x"))
+        return float(np.diff(steps, prepend=first) @ moved.astype(float))
 
     def history(self, spending: Spending, many: bool) -> History:
         """All records, with the costs up to each."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -350,7 +349,7 @@ def _rows(solution: Solution) -> list[tuple[str, str]]:
     judged = solution.judgement
     violation = solution.history["violation"][-1:] if judged is None else np.array([judged.violation])
     rows = [
-        ("status", _without_name(solution.status)),
+        ("status", solution.status.message.removeprefix(f"{solution.status.name}: ")),  # the name is in the title
         ("F (value)", f"{solution.value:.8g}"),
         ("violation", f"{float(violation[0]):.3g}" if violation.size else "-"),
         ("lower gap", _gap(solution)),
@@ -368,11 +367,6 @@ def _seconds(counts: Counts) -> str:
     text = f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile"
     share = counts.waiting_seconds / counts.seconds if counts.seconds else 0.0
     return text if f"{share:.1f}" == "0.0" else f"{text}; {share:.0%} of them waiting for data"
-
-
-def _without_name(status: Status) -> str:
-    """The message; the name that some begin with stands in the title."""
-    return status.message.removeprefix(f"{status.name}: ")
 
 
 def _gap(solution: Solution) -> str:
@@ -444,7 +438,7 @@ class Solutions(_Result[list[Status]]):
         if not self._judged:
             return None
         points = [(one.x, one.y) for one in self.each]
-        return judge_points(self.problem, points or [_of_start(i)((self.x, self.y)) for i in range(len(self))])
+        return judge_points(self.problem, points or [_of_start(i, (self.x, self.y)) for i in range(len(self))])
 
     @property
     def values(self) -> np.ndarray:
@@ -472,22 +466,15 @@ class Solutions(_Result[list[Status]]):
         if self.each:
             return self.each[i]
         assert self.state is not None
-        pick = _of_start(i)
-        state = self.state._replace(method=pick(self.state.method), run=pick(self.state.run))
         columns = {name: column[:, i] if column.ndim > 1 else column for name, column in self.history.items()}
-        return Solution(
-            x=pick(self.x),
-            y=pick(self.y),
-            multipliers=pick(self.multipliers),
-            status=self.status[i],
-            history=History(columns),
-            counts=self.counts,
-            state=state,
-            method=pick(self.method),
-            problem=self.problem,
-            several_processes=self.several_processes,
-            arguments={**self.arguments, "start of solve_many": i},
-        )
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(_Result)} | {
+            "status": self.status[i],
+            "history": History(columns),
+            "state": self.state._replace(**_of_start(i, {"method": self.state.method, "run": self.state.run})),
+            "arguments": {**self.arguments, "start of solve_many": i},
+        }
+        picked = ("x", "y", "multipliers", "method")
+        return Solution(**(fields | _of_start(i, {name: fields[name] for name in picked})))
 
     def _repr_html_(self) -> str:
         """A table of the starts as notebooks show it."""
@@ -505,37 +492,28 @@ class Solutions(_Result[list[Status]]):
         return f"Solutions({len(self)} starts: {', '.join(f'{count} {name}' for name, count in names.items())})"
 
 
-def _of_start(i: int) -> Callable[[PyTree], PyTree]:
+def _of_start(i: int, tree: PyTree) -> PyTree:
     """The part of start i of a tree of stacked arrays."""
-
-    def pick(tree: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, tree)
-
-    return pick
+    return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, tree)
 
 
 def stacked(each: list[Solution]) -> Solutions:
-    """All of them; a start without multipliers (it had no turn) has NaN there."""
-    counts = {field.name: _sum([getattr(one.counts, field.name) for one in each]) for field in fields(Counts)}
+    """Solutions that were found one after another; a start without multipliers (it had no turn) has NaN there."""
+    columns = zip(*(dataclasses.astuple(one.counts) for one in each), strict=True)
+    counts: list[Any] = [None if None in column else sum(column) for column in columns]  # None: one was not counted
     return Solutions(
         x=_together([one.x for one in each]),
         y=_together([one.y for one in each]),
         multipliers=_together(_alike([one.multipliers for one in each])),
         status=[one.status for one in each],
         history=_history([one.history for one in each]),
-        counts=Counts(**counts),
+        counts=Counts(*counts),
         state=None,
         method=each[0].method,
         problem=each[0].problem,
         log=tuple(f"start {i}: {line}" for i, one in enumerate(each) for line in one.log),
         each=tuple(each),
     )
-
-
-def _sum(counts: list[float | None]) -> Any:
-    """None where one of them was not counted."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
 
 
 def _together(trees: list[PyTree]) -> PyTree:

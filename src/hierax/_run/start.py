@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
 
 import equinox as eqx
 import jax
@@ -18,15 +18,14 @@ from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read
 from hierax._problem import samples
 from hierax._problem.problem import Problem
+from hierax._run.batches import MAX_DRAWN_NUMBERS
 from hierax._run.call import Call, Seed, State, start_keys
 from hierax._run.device import Output, Run, Spread, first_run, over_starts, restarted
 from hierax._run.feeding import PlannedRows
 from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Prepared, on_mesh
 
-Flags = Mapping[str, Array]
-
-MAX_UNOPTIMISED_ENTRIES = 10_000  # of all starts, up to which the program of the start is not optimised: it runs once
+MAX_UNOPTIMISED_ENTRIES = MAX_DRAWN_NUMBERS  # of all starts, up to which the program is not optimised: it runs once
 
 
 def started(prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread, form_only: bool = False) -> State:
@@ -36,7 +35,7 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, spread: Spre
     with prepared.processes.together():
         fed = _fed_by_streams(prepared, method, form_only) | _fed_by_files(prepared, method, call.seed)
     static = (call.output, spread, prepared.count)
-    program = ("start", _program(*static), method, prepared.x, prepared.y, call.seed, fed)
+    program = ("start", functools.partial(_program, static), method, prepared.x, prepared.y, call.seed, fed)
     if form_only:
         filled, run, _, _ = prepared.bound.shapes(*program, static=static)
     else:
@@ -51,24 +50,28 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, spread: Spre
 
 
 def _program(
-    output: Output, spread: Spread, count: int | None
-) -> Callable[..., tuple[AbstractMethod, Run, Flags, Flags]]:
-    """Unset values estimated and the lower level solved, at every start."""
+    static: tuple[Output, Spread, int | None],
+    problem: Problem,
+    method: AbstractMethod,
+    x: PyTree,
+    y: PyTree,
+    seed: Array,
+    fed: dict[str, PyTree],
+) -> PyTree:
+    """The method with unset values estimated, its run with the lower level solved, which values are finite, and doubts:
+    of every start.
+    """
+    output, spread, count = static
 
-    def program(
-        problem: Problem, method: AbstractMethod, x: PyTree, y: PyTree, seed: Array, fed: dict[str, PyTree]
-    ) -> tuple[AbstractMethod, Run, Flags, Flags]:
-        def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> tuple[AbstractMethod, Run, Flags, Flags]:
-            look = method.batches(problem).first_look(problem, key)._replace(**fed)
-            zeta = samples.fetch(problem.zeta, jax.tree.map(lambda a: a[0], look.zeta))
-            xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0], look.xi))
-            begun = method.begin(problem, x, y, key, look)
-            run = first_run(problem, begun.method, begun.state, output)
-            return begun.method, run, finite_values(problem, x, y, zeta, xi), begun.doubts
+    def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> PyTree:
+        look = method.batches(problem).first_look(problem, key)._replace(**fed)
+        zeta = samples.fetch(problem.zeta, jax.tree.map(lambda a: a[0], look.zeta))
+        xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0], look.xi))
+        begun = method.begin(problem, x, y, key, look)
+        run = first_run(problem, begun.method, begun.state, output)
+        return begun.method, run, finite_values(problem, x, y, zeta, xi), begun.doubts
 
-        return over_starts(one, spread)(x, y, start_keys(seed, count))
-
-    return program
+    return over_starts(one, spread)(x, y, start_keys(seed, count))
 
 
 def _fed_by_streams(prepared: Prepared, method: AbstractMethod, form_only: bool) -> dict[str, PyTree]:

@@ -90,6 +90,9 @@ class Open(enum.Enum):
 
 
 _BEST_SO_FAR = "the best of them is returned. What its certificate misses: {objection}"
+_NO_TURN = "before this start had its turn; it is returned as it was given."
+_NOTICED = "the point at which that was noticed is returned, and is no solution."
+_BOUND_Y = "Bound Y, or add a term that grows in every direction of y."
 _AFTER_STAGES = "F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}"
 
 
@@ -144,15 +147,13 @@ class Reason(enum.Enum):
     )
     NO_LOWER_POINT = (
         Kind.INFEASIBLE,
-        "infeasible at step {step}: the run has come to where no y in Y satisfies the lower level's constraints; the "
-        "point at which that was noticed is returned, and is no solution. Restrict X to where the lower level is "
-        "feasible, or shorten the x-step.",
+        f"infeasible at step {{step}}: the run has come to where no y in Y satisfies the lower level's constraints; "
+        f"{_NOTICED} Restrict X to where the lower level is feasible, or shorten the x-step.",
     )
     NO_LOWER_BOUND = (
         Kind.UNBOUNDED_LOWER,
-        "unbounded_lower at step {step}: the run has come to where the lower objective falls without limit; the point "
-        "at which that was noticed is returned, and is no solution. Bound Y, or add a term that grows in every "
-        "direction of y.",
+        "unbounded_lower at step {step}: the run has come to where the lower objective falls without limit; "
+        f"{_NOTICED} {_BOUND_Y}",
     )
     NO_MORE_BATCHES = (Kind.DATA_ERROR, "{what}: the last point is returned after step {step}. {cure}")
     # -- Auto -------------------------------------------------------------------------------------------------------
@@ -202,8 +203,8 @@ class Reason(enum.Enum):
     )
     LOWER_FALLS_FOR_EVER = (
         Kind.UNBOUNDED_LOWER,
-        "unbounded_lower: the lower objective falls without limit at some starts and has a minimum at none. Bound Y, "
-        "or add a term that grows in every direction of y.",
+        "unbounded_lower: the lower objective falls without limit at some starts and has a minimum at none. "
+        f"{_BOUND_Y}",
     )
     NOTHING_VALIDATED = (
         Kind.NOT_CERTIFIED,
@@ -218,14 +219,8 @@ class Reason(enum.Enum):
     STAGES_OUT_OF_TIME = (Kind.SECONDS, f"seconds: {_AFTER_STAGES}")
     STAGES_OUT_OF_SAMPLES = (Kind.SAMPLES, f"samples: {_AFTER_STAGES}")
     STAGES_OUT_OF_DATA = (Kind.DATA_ERROR, f"data_error: {{what}} {_AFTER_STAGES}")
-    NO_TURN_INTERRUPTED = (
-        Kind.INTERRUPTED,
-        "interrupted (Ctrl-C or SIGTERM) before this start had its turn; it is returned as it was given.",
-    )
-    NO_TURN_IN_TIME = (
-        Kind.SECONDS,
-        "seconds: the time was up before this start had its turn; it is returned as it was given.",
-    )
+    NO_TURN_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C or SIGTERM) {_NO_TURN}")
+    NO_TURN_IN_TIME = (Kind.SECONDS, f"seconds: the time was up {_NO_TURN}")
     STAGES_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C or SIGTERM): {_AFTER_STAGES}")
     EVERY_STAGE_FAILED = (
         Kind.DIVERGED,

@@ -20,7 +20,7 @@ from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
 from hierax._run.batches import MAX_DRAWN_NUMBERS
-from hierax._run.call import Call, Info, State, asks_to_stop
+from hierax._run.call import Call, Info, State
 from hierax._run.device import Chunk, Orders, Record, Run, Spread
 from hierax._run.feeding import Feeding
 from hierax._run.identity import described
@@ -199,16 +199,16 @@ class Host:
         """Ask the callback, where there is one, in the first process."""
         if self.call.callback is None:
             return False
-        point, answer = at_home(self.runs.state.point), None
+        point, stops = at_home(self.runs.state.point), False
         with self.processes.together():
             if self.processes.first:
                 x, y = self.prepared.whole(point.x, point.y)
                 x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
                 try:
-                    answer = self.call.callback(Info(self.step, x, y, self.records.last() or {}))
+                    stops = bool(self.call.callback(Info(self.step, x, y, self.records.last())))
                 except KeyboardInterrupt:
                     self.interrupt.ask()
-        return bool(self.processes.exchanged(asks_to_stop(answer))[0, 0])
+        return bool(self.processes.exchanged(stops)[0, 0])
 
     def _chunk(self, asked: int, wanted: int) -> int:
         """Compile (once) and run one chunk of at most `asked` steps; returns how many.
@@ -285,23 +285,14 @@ class Host:
         x, y, multipliers = at_home((x, y, multipliers))
         x, y = prepared.whole(x, y)
         counts = Counts(**spent._asdict(), **self._seconds)
-        told: dict[str, Any] = {
-            "x": x,
-            "y": y,
-            "multipliers": multipliers,
-            "history": self.records.history(self.spending, self.spread != "one"),
-            "counts": counts,
-            "state": self.before._replace(
-                run=self.runs, seconds=counts.seconds, spent=spent, waiting=counts.waiting_seconds
-            ),
-            "method": self.before.method,
-            "problem": prepared.problem,
-            "several_processes": self.processes.shared,
-        }
-        statuses = outcome.statuses()
-        if self.spread == "one":
-            return Solution(status=statuses[0], **told)
-        return Solutions(status=statuses, **told)
+        seconds, waiting = counts.seconds, counts.waiting_seconds
+        state = self.before._replace(run=self.runs, seconds=seconds, spent=spent, waiting=waiting)
+        history = self.records.history(self.spending, self.spread != "one")
+        result: type[Any] = Solution if self.spread == "one" else Solutions
+        status = outcome.statuses()[0] if self.spread == "one" else outcome.statuses()
+        told = (x, y, multipliers, status, history, counts, state, self.before.method, prepared.problem)
+        found: Solution | Solutions = result(*told, several_processes=self.processes.shared)
+        return found
 
 
 def _without_a_batch(error: Exception) -> Ending:
