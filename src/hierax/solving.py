@@ -81,7 +81,7 @@ def solve(
         checkpoint: a folder in which the run is kept (docs/guides/checkpoints.md). The same call with the same folder
             goes on where the run was, in another process too and whatever ended that one; a run that is done is
             returned at once.
-        checkpoint_every: seconds of work that a kill may cost: checkpoints are written a little more often.
+        checkpoint_every: seconds of work that a kill may cost: checkpoints are written twice as often.
         mesh: a `jax.sharding.Mesh` over whose axis "data" (else its first) samples are spread, and over whose axis
             "model", if it has one, y is; for named methods (docs/guides/cluster.md).
 

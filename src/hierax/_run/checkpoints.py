@@ -43,7 +43,6 @@ FUNCTION = "function "  # begins the name of what a function computes, whose tex
 NAME = re.compile(r"checkpoint-(\d{8})")
 ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
 CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
-ON_TIME_SHARE = 0.8  # share of it after which the records are taken: a busy machine may be slower than it was
 
 logger = logging.getLogger("hierax")
 
@@ -249,7 +248,7 @@ class Journal:
         if self._lock is None:
             return math.inf
         reserve = 2 * self._write_seconds  # the next one may take longer to be written than the last
-        between = max(ON_TIME_SHARE * self.every - reserve, self._write_seconds)
+        between = max(self.every / 2 - reserve, self._write_seconds)  # half: a busy machine may take twice as long
         return self._taken + between - time.monotonic()
 
     def put(self, name: str, value: object, progress: str) -> None:

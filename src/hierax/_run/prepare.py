@@ -31,7 +31,7 @@ from hierax._run.batches import Batches
 from hierax._run.method import AbstractMethod
 from hierax._run.processes import Processes
 from hierax._run.progress import Patience
-from hierax._run.streams import Exhausted, Feeder, Place, feeder_of, reopened
+from hierax._run.streams import Exhausted, Feeder, Place, feeder_of
 
 
 def _sources(problem: Problem) -> dict[str, Any]:
@@ -182,7 +182,9 @@ class Prepared:
     def move_streams_to(self, places: dict[str, Place]) -> None:
         """Open the streams anew at the places where an earlier run was."""
         for name, place in places.items():
-            self.feeders[name] = reopened(self.feeders[name], getattr(self.problem, name), place)
+            stream, old = getattr(self.problem, name), self.feeders[name]
+            old.close()
+            self.feeders[name] = stream._feeder = Feeder(name, stream, old.patience, place, old.restorable)
 
 
 def prepare(

@@ -233,14 +233,6 @@ def feeder_of(name: str, stream: Stream, patience: Patience | None = None, resto
     return feeder
 
 
-def reopened(feeder: Feeder, stream: Stream, place: Place) -> Feeder:
-    """Another feeder of the same stream that begins at a place; the old one is ended."""
-    feeder.close()
-    again = Feeder(feeder.name, stream, feeder.patience, place, feeder.restorable)
-    stream._feeder = again  # type: ignore[attr-defined]
-    return again
-
-
 def _form(batch: PyTree) -> Form:
     """What a compiled program knows of a batch: its structure, and shapes and types of its arrays."""
     leaves, structure = jax.tree.flatten(batch)
