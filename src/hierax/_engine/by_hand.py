@@ -76,15 +76,12 @@ class HandMadeInUnits(LargeFunctions):
         return self.hand.mixed(*self._raw(x, y, mu)) * self._x * self._per_below[:, None]
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, _, in_y = self.hand.upper(x * self._x, y * self._y)
-        return np.array([(value - self._upper.origin) / self._upper.unit]), (in_y * self._y / self._upper.unit)[None]
+        value, in_x, in_y = self.hand.upper(x * self._x, y * self._y)
+        slope = np.concatenate([in_x * self._x, in_y * self._y]) / self._upper.unit
+        return np.array([(value - self._upper.origin) / self._upper.unit]), slope[None]
 
-    def pulled(
-        self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, weights: np.ndarray, adjoints: np.ndarray
-    ) -> np.ndarray:
-        raw = self._raw(x, y, mu)
-        in_x = self.hand.upper(*raw[:2])[1] / self._upper.unit
-        return (weights * in_x - self.hand.pulled(*raw, adjoints * self._per_below)) * self._x
+    def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
+        return self.hand.pulled(*self._raw(x, y, mu), adjoints * self._per_below) * self._x
 
     def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
         """There is no other solver: what the follower does not reach is not solved."""
@@ -94,8 +91,6 @@ class HandMadeInUnits(LargeFunctions):
         return self.matrices(x, y, mu).least_curvature(free)
 
     def sizes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        none = np.zeros(self.layout.rows)
-        value, in_y = self.upper(x, y)
-        in_x = self.pulled(x, y, none, np.ones((1, 1)), np.zeros((1, y.size + none.size)))
+        none, (value, slope) = np.zeros(self.layout.rows), self.upper(x, y)
         (curved, rows), there = self.matrices(x, y, none).sizes(), self.slopes(x, y, none)
-        return np.array([value[0], there.value, curved]), np.sqrt(np.sum(in_x**2) + np.sum(in_y**2))[None], rows
+        return np.array([value[0], there.value, curved]), np.linalg.norm(slope, axis=1), rows

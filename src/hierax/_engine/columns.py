@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 sparse = lazy("scipy.sparse")
 
-MAX_MISSES = 3  # Jacobians at one point with entries at new places, after which there are too many of them
-BINS, THROWS = 128, 8  # by which entries are looked for; fewer tangents than bins make a sparse Jacobian
+PATIENCE = 3  # times that entries may be at new places; Jacobians that are formed whole before places are looked for
+THROWS = 8  # of columns into bins, by which entries are looked for
+BINS = THROWS * TANGENTS  # tangents of a sparse Jacobian are fewer
 
 Along = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """The derivatives at (x, y, mu) along directions of y, the last argument's lines: one line for each."""
@@ -46,7 +47,7 @@ class SparseColumns:
 
     def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> "csr_array | None":
         """The Jacobian at a point; None where it has too many entries, or they are at new places again and again."""
-        for _ in range(MAX_MISSES):
+        for _ in range(PATIENCE):
             if self._known.groups is None and not self._known.too_dense:
                 self._look(x, y, mu)
             groups = self._known.groups

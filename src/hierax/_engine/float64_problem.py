@@ -30,7 +30,6 @@ from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, is_
 
 ROUNDING = 1e-9  # relative to the sizes of what is added up or compared: what may be rounding
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
-SAME = 1e-14  # relative difference of two means that rounding alone explains
 
 
 class Data(NamedTuple):
@@ -265,7 +264,7 @@ def standard_error(groups: np.ndarray) -> np.ndarray:
 
 def _is_rounding(groups: np.ndarray) -> bool:
     """Whether means over groups (leading axis) differ by no more than adding up the same numbers in another order."""
-    return bool(np.all(np.ptp(groups, axis=0) <= SAME * np.max(np.abs(groups), axis=0)))
+    return bool(np.all(np.ptp(groups, axis=0) <= GROUPS**2 * np.finfo(float).eps * np.max(np.abs(groups), axis=0)))
 
 
 def refuse(problem: object, samples: object, seed: object) -> None:

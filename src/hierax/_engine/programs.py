@@ -18,14 +18,14 @@ from jaxtyping import PyTree
 from hierax._base.constants import LITTLE_DATA, LOWER_STARTS
 from hierax._base.trees import size
 from hierax._engine import traced
-from hierax._engine.columns import Places, SparseColumns
+from hierax._engine.columns import BINS, PATIENCE, Places, SparseColumns
 from hierax._engine.float64_problem import Data, Float64Problem, HostProgram, upper_faces
 from hierax._engine.traced import RowUnits, Scale, Traced, Trees, Units, Vector, in_units
 from hierax._lower import active_set
 from hierax._lower.active_set import Level, Slopes
 from hierax._lower.centred import centre
 from hierax._lower.exact import RUNNING, State
-from hierax._lower.linear import Matrices, OutOfTime, Products, SecondDerivatives, Stop
+from hierax._lower.linear import CONVERGED, Matrices, OutOfTime, Products, SecondDerivatives, Stop
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED, UNBOUNDED
 from hierax._problem import sets
@@ -40,9 +40,8 @@ SIDE_BY_SIDE_NUMBERS = 20_000
 take as many steps as the slowest: with 131,072 numbers one call took 44 s, and one start after another 2 s."""
 FEASIBLE = 1e-6  # violation, in units of the rows, up to which a solution of the lower level counts as feasible
 DIFFERENT_VALUES = 1e-4  # difference, in units of f, from which local solutions of the lower level count as different
-SOLVED_BY_PRODUCTS = 1e-8  # KKT residual, in units, that MINRES reaches
 STEPS_AT_ONCE = 5  # Newton steps from afar between two looks at the clock
-CENTRAL_PATH_ENDS = (1e-9, 1e-14)  # in units: until the active rows are clear from one of them
+CENTRAL_PATH_END = 1e-12  # in units: there the active rows are clear
 CLOSE = 1e-3  # residual from afar at which the active set method is tried
 
 
@@ -311,6 +310,11 @@ class Functions(abc.ABC):
 
     def __init__(self, programs: Programs, units: Units) -> None:
         self.programs, self.units, self.layout = programs, units, programs.layout
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what earlier points say of later ones."""
+        self._formed = 0  # matrices so far
 
     @abc.abstractmethod
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
@@ -330,13 +334,11 @@ class Functions(abc.ABC):
 
     @abc.abstractmethod
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The functions of the upper level, and their derivatives in y."""
+        """The functions of the upper level, and their derivatives in (x, y)."""
 
     @abc.abstractmethod
-    def pulled(
-        self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, weights: np.ndarray, adjoints: np.ndarray
-    ) -> np.ndarray:
-        """Derivatives in x of weighted functions of the upper level, less what adjoints (a, b) pull back from below."""
+    def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
+        """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
 
 
 class LargeFunctions(Functions):
@@ -399,14 +401,11 @@ class FromTable(Functions):
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         lines = self.lines(np.concatenate([x, y, np.zeros(self.layout.rows)]))[self._uppers]
-        return lines[:, 0], lines[:, 1 + x.size :]
+        return lines[:, 0], lines[:, 1:]
 
-    def pulled(
-        self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, weights: np.ndarray, adjoints: np.ndarray
-    ) -> np.ndarray:
-        upper = self.lines(np.concatenate([x, y, mu]))[self._uppers, 1 : 1 + x.size]
+    def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):  # slopes may be infinite: then nothing is known
-            return weights @ upper - adjoints @ self.mixed(x, y, mu)
+            return adjoints @ self.mixed(x, y, mu)
 
 
 class FromPrograms(Functions):
@@ -415,12 +414,16 @@ class FromPrograms(Functions):
     def __init__(self, programs: Programs, units: Units) -> None:
         super().__init__(programs, units)
         self._compiled: dict[str, HostProgram] = {}
+        self._sparse = SparseColumns(self._along, programs.setting.once("places of entries", Places))
 
     def _call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
         """A program of that name, compiled at its first call."""
         if name not in self._compiled:
             self._compiled[name] = self.programs.ready(self.units, name, program, *args)
         return self._compiled[name](*args)
+
+    def _along(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, directions: np.ndarray) -> np.ndarray:
+        return self._call(f"along {len(directions)}", traced.along, x, y, mu, directions)
 
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
         return self.layout.cut(self._call("functions", traced.values, x, y, mu))
@@ -431,8 +434,14 @@ class FromPrograms(Functions):
         return Slopes(float(numbers[0]), along_x, gradient, rows)
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
-        name, jacobian = ("matrices", jax.jacfwd) if self.programs.little_data else ("in blocks", traced.in_blocks)
-        both = self._call(name, functools.partial(traced.matrices, jacobian), x, y, mu)
+        """Where they keep changing and there are few entries, columns that share no row are computed together."""
+        self._formed += 1
+        few = self._sparse.at(x, y, mu) if y.size > 2 * BINS and self._formed > PATIENCE else None
+        if few is not None:
+            both = few.toarray()
+        else:
+            name, jacobian = ("matrices", jax.jacfwd) if self.programs.little_data else ("in blocks", traced.in_blocks)
+            both = self._call(name, functools.partial(traced.matrices, jacobian), x, y, mu)
         return Matrices(both[y.size :], both[: y.size])
 
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
@@ -442,24 +451,18 @@ class FromPrograms(Functions):
         table = self._call("upper", traced.upper_table, x, y)
         return table[:, 0], table[:, 1:]
 
-    def pulled(
-        self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, weights: np.ndarray, adjoints: np.ndarray
-    ) -> np.ndarray:
-        return self._call("pulled", traced.pulled_back, x, y, mu, weights, adjoints)
+    def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
+        return self._call("pulled", traced.pulled_back, x, y, mu, adjoints)
 
 
 class FromLarge(FromPrograms, LargeFunctions):
     """The same for matrices that do not fit as dense ones: sparse, where they have few entries, else by products."""
 
-    solved = SOLVED_BY_PRODUCTS
+    solved = CONVERGED
 
     def __init__(self, programs: Programs, units: Units, stop: Stop) -> None:
         super().__init__(programs, units)
         self._stop = stop
-        self._sparse = SparseColumns(self._along, programs.setting.once("places of entries", Places))
-
-    def _along(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, directions: np.ndarray) -> np.ndarray:
-        return self._call(f"along {len(directions)}", traced.along, x, y, mu, directions)
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
         if self._stop():
@@ -479,16 +482,12 @@ class FromLarge(FromPrograms, LargeFunctions):
         if isinstance(self.matrices(x, y, mu), Matrices):
             parts = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
             level = Level(self.layout.equal, *parts, lambda y: y, solved=self.solved)
-            at, weights = y, np.ones_like(mu)
-            for t in CENTRAL_PATH_ENDS:
-                try:
-                    found = centre(level, at, weights, t)
-                except RuntimeError:  # a singular system
-                    found = None
-                if found is None:
-                    break
-                at, weights = found.y, found.mu
-                yield Branches.one(self.layout, at, weights, found.slopes, SOLVED)
+            try:
+                found = centre(level, y, np.ones_like(mu), CENTRAL_PATH_END)
+            except RuntimeError:  # a singular system
+                found = None
+            if found is not None:
+                yield Branches.one(self.layout, found.y, found.mu, found.slopes, SOLVED)
         yield from self._by_loop(x, y, mu)
 
     def _by_loop(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:

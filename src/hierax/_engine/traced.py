@@ -27,7 +27,6 @@ from hierax._problem import sets
 from hierax._problem.problem import Problem
 
 TANGENTS = 16  # directions that are pushed through a program at a time: all at once may not fit into memory
-MAX_LOOP_STEPS = 200  # Newton steps of one solve of a large lower level from afar
 
 Vector = TypeVar("Vector", np.ndarray, Array)
 """NumPy's arrays on the host, JAX's inside a program."""
@@ -217,17 +216,13 @@ def mixed(traced: Traced, x: Array, y: Array, mu: Array) -> Array:
 
 
 def upper_table(traced: Traced, x: Array, y: Array) -> Array:
-    """One line per function of the upper level: its value, then its derivatives in y."""
-
-    def functions(y: Array) -> Array:
-        return traced.upper(x, y)
-
-    return jnp.concatenate([functions(y)[:, None], jax.jacrev(functions)(y)], axis=1)
+    """One line per function of the upper level: its value, then its derivatives in (x, y)."""
+    return jnp.concatenate([traced.upper(x, y)[:, None], *jax.jacrev(traced.upper, (0, 1))(x, y)], axis=1)
 
 
-def pulled_back(traced: Traced, x: Array, y: Array, mu: Array, weights: Array, adjoints: Array) -> Array:
-    """Derivatives in x of weighted functions of the upper level, less what the adjoints pull back from below."""
-    return jax.jacrev(lambda x: weights @ traced.upper(x, y) - adjoints @ traced.lower(x, y, mu))(x)
+def pulled_back(traced: Traced, x: Array, y: Array, mu: Array, adjoints: Array) -> Array:
+    """Each of the adjoints times the derivatives in x of `Traced.lower`."""
+    return jax.jacrev(lambda x: adjoints @ traced.lower(x, y, mu))(x)
 
 
 def product(traced: Traced, x: Array, y: Array, mu: Array, a: Array, b: Array) -> Array:
@@ -281,4 +276,4 @@ def advance(traced: Traced, x: Array, y: Array, state: State, tol: Array, until:
     y_set, trees = traced.problem.y_set, traced.trees
     level = level_at(traced.problem, trees.x_of(x), sets.project(y_set, trees.y_of(y)), traced.data.xi)
     level = continued_outside(level, y_set)
-    return continued(level, state, level.start, tol, MAX_LOOP_STEPS, conjugate_gradients, until)
+    return continued(level, state, level.start, tol, Exact().max_steps, conjugate_gradients, until)

@@ -42,7 +42,7 @@ from hierax._math.scatter import Cube, scattered, unit_cube
 BENT = 1e-7  # curvature down, in units, beyond rounding
 STIFF = 1e6  # in units: where y answers to a push by more than this, it is not unique
 FEW = 3  # looks where one is costly, starts where one should do, valleys of a line, and lines that need no scan
-MODERATE, FEWER_STARTS = 300, 8  # larger lower levels are solved once, or from this many starts if not convex
+MODERATE = 300  # entries of y and rows; larger lower levels are solved once, or from fewer starts if not convex
 SCAN_LOOKS = 200  # points of all grids of a scan: 10 to 20 ms
 FEWEST, MOST = 15, 41  # points of a line: with fewer a scan sees no valleys, more are not needed
 
@@ -103,12 +103,14 @@ def through(functions: Functions, point: Point, system: KKTSystem | System) -> t
     Not a number where a system is not solved.
     """
     x, y, mu = point
-    values, in_y = functions.upper(x, y)
+    values, direct = functions.upper(x, y)
+    in_y = direct[:, x.size :]
     pushed = np.flatnonzero(in_y.any(axis=1))
     adjoints = np.zeros((len(in_y), y.size + mu.size))
     if pushed.size:
         adjoints[pushed] = np.concatenate(system.solve(in_y[pushed].T.copy(), np.zeros((mu.size, pushed.size)))).T
-    slopes = functions.pulled(x, y, mu, np.eye(len(in_y)), adjoints)
+    with np.errstate(invalid="ignore"):  # slopes may be infinite
+        slopes = direct[:, : x.size] - functions.pulled(x, y, mu, adjoints)
     end = 1 + functions.layout.above
     total = Total(float(values[0]), slopes[0], values[1:end], slopes[1:end], values[end:], slopes[end:])
     return total, adjoints
@@ -130,6 +132,7 @@ class Follower:
     def forget(self) -> None:
         """Drop what earlier solves leave to later ones."""
         self._tracker = Tracker()
+        self.functions.forget()
 
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
@@ -171,7 +174,7 @@ class Follower:
 
     def determined(self, x: np.ndarray, found: Found) -> bool:
         """Whether the upper level sees only what is unique of y*, as total flows where the flows are not."""
-        _, in_y = self.functions.upper(x, found.y)
+        in_y = self.functions.upper(x, found.y)[1][:, x.size :]
         answers, _ = found.system.solve(in_y.T.copy(), np.zeros((found.mu.size, len(in_y))))
         return bool(np.max(np.abs(answers), initial=0.0) <= STIFF * max(1.0, np.max(np.abs(in_y), initial=0.0)))
 
@@ -193,8 +196,7 @@ class Follower:
         for first in range(0, which.size, count):
             part = adjoints[first : first + count]
             filled = np.concatenate([part, np.zeros((count - len(part), part.shape[1]))])
-            pulled = self.functions.pulled(x, found.y, found.mu, np.zeros((count, count)), filled)
-            slopes[first : first + count] = pulled[: len(part)]
+            slopes[first : first + count] = -self.functions.pulled(x, found.y, found.mu, filled)[: len(part)]
         return values, slopes
 
 
@@ -267,10 +269,8 @@ class InUnits:
 
     def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Derivatives in (x, y) of F, of the upper constraints and faces of X, and of the equalities of X."""
-        _, in_y = self.functions.upper(x, y)
-        none, rows = np.zeros((len(in_y), y.size + self.layout.rows)), np.zeros(self.layout.rows)
-        slopes = np.concatenate([self.functions.pulled(x, y, rows, np.eye(len(in_y)), none), in_y], axis=1)
-        return slopes[0], slopes[1 : 1 + self.layout.above], slopes[1 + self.layout.above :]
+        slopes, end = self.functions.upper(x, y)[1], 1 + self.layout.above
+        return slopes[0], slopes[1:end], slopes[end:]
 
     def lower_slope(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The gradient of G in (x, y), at the nearest point of X and Y."""
@@ -360,7 +360,7 @@ class VectorProblem(InUnits):
         if not self.programs.large and (self.programs.lanes > 1 or (self._moderate and self.bent is not None)):
             return LOWER_STARTS
         if self.bent is not None:
-            return FEWER_STARTS
+            return LOWER_STARTS // FEW
         return FEW if self._moderate and not self.programs.large else 1
 
     @functools.cached_property
