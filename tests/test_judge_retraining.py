@@ -45,7 +45,7 @@ def test_trainings_find_the_solution_and_keep_its_bound(training: Retraining):
 
 def test_slopes_by_differences_are_those_of_the_closed_form(setting: Float64Problem, training: Retraining):
     at = training.at(setting.x)
-    fields = trained_fields(training, setting.at(setting.x, at.answer()[0]), None, 0).numbers
+    fields = trained_fields(training, setting.at(setting.x, at.answer()[0]), None, 0, {})
     seen = fields["retrained"]
     step = 0.1 * 9.0
     changes = [phi(9.0 + step) - phi(9.0), phi(9.0 - step) - phi(9.0)]

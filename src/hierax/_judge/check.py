@@ -18,17 +18,11 @@ from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.text import entries, numbers_of, shown
 from hierax._compile.checked import finite_values, refused
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
+from hierax._engine import segments
 from hierax._engine.float64_problem import Data, Float64Problem, refuse
 from hierax._engine.programs import FEASIBLE
-from hierax._engine.segments import (
-    FLAT,
-    Finding,
-    Findings,
-    convexity,
-    finite_around,
-    segments_around,
-    strong_convexity,
-)
+from hierax._engine.segments import FLAT, Finding, Findings
+from hierax._engine.vectors import FEW
 from hierax._judge.measuring import SAME, listed
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
@@ -38,8 +32,6 @@ from hierax._math.scatter import normal_around
 from hierax._math.spectrum import constraint_scales
 from hierax._problem import sets
 from hierax._problem.problem import Problem
-
-ELSEWHERE = 3  # further points x at which a Slater point is looked for
 
 
 @in_own_configuration
@@ -123,10 +115,10 @@ def _findings(
     y, rng = found.y if solved else setting.y, np.random.default_rng(seed)
 
     def on_segments() -> list[Finding]:
-        segments = segments_around(setting, y, points, rng, away=1.0)
-        below, rows, equalities = convexity(segments)
-        bent, strong = strong_convexity(setting, segments)
-        return [finite_around(segments), below if bent is None else bent, strong, rows, equalities]
+        seen = segments.segments_around(setting, y, points, rng, away=1.0)
+        below, rows, equalities = segments.convexity(seen)
+        bent, strong = segments.strong_convexity(setting, seen)
+        return [segments.finite_around(seen), below if bent is None else bent, strong, rows, equalities]
 
     def in_turn(name: str, look: Callable[[], list[Finding]]) -> list[Finding]:
         return [Finding(name, None, "not looked at: interrupted")] if interrupt.asked else look()
@@ -170,8 +162,8 @@ def slater_point(setting: Float64Problem, lower: AbstractLowerSolver, y: PyTree,
     name = "Slater point"
     if not jax.tree.leaves(setting.shapes("constraints")):
         return Finding(name, True, "there are no constraints")
-    xs = normal_around(setting.x, np.array([0.0] + [0.1] * ELSEWHERE)[:, None], rng)
-    for i in range(1 + ELSEWHERE):
+    xs = normal_around(setting.x, np.array([0.0] + [0.1] * FEW)[:, None], rng)
+    for i in range(1 + FEW):
         x, found = setting.run("Slater", program, lower, jax.tree.map(lambda leaf, i=i: leaf[i], xs), y)
         where, (inside, largest), status = f"at x = {shown(x)}", found.y, int(found.status)
         if status != SOLVED:
@@ -181,7 +173,7 @@ def slater_point(setting: Float64Problem, lower: AbstractLowerSolver, y: PyTree,
             row = entries("constraints", weights)[int(np.argmax(numbers_of(weights)))]
             state = "is empty" if float(largest) > FEASIBLE else "has no interior"
             return Finding(name, False, f"the feasible set {state} {where}: {row} is in the way")
-    return Finding(name, True, f"at x0 and {ELSEWHERE} points around it")
+    return Finding(name, True, f"at x0 and {FEW} points around it")
 
 
 def at_the_solution(setting: Float64Problem, found: LowerSolution | None) -> list[Finding]:

@@ -145,9 +145,8 @@ class _Base:
         direction = np.where(free, direction, 0.0)
         if slopes is None:
             return direction
-        above = slice(self.vectors.layout.above)
-        active = (at.values.above[above] >= -FEASIBLE) & (np.count_nonzero(at.slopes.above[above], axis=1) > 1)
-        rows = np.where(free, np.concatenate([slopes.above[above][active], slopes.equal]), 0.0)
+        active = np.flatnonzero(at.values.above[: self.vectors.layout.above] >= -FEASIBLE)
+        rows = np.where(free, np.concatenate([slopes.above[active], slopes.equal]), 0.0)
         rows = rows[np.isfinite(rows).all(axis=1)]
         return direction - np.linalg.pinv(rows, rcond=FLAT) @ (rows @ direction)
 

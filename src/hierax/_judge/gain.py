@@ -154,11 +154,8 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
 
 
 def _upper_rows(at: Linearised, tol: float) -> np.ndarray:
-    """Which upper constraints and faces of X are active, apart from bounds, which limit dx by themselves."""
-    layout = at.vectors.layout
-    single = np.count_nonzero(at.slopes.above, axis=1) <= 1
-    single[: layout.own_above] = single[layout.above :] = False
-    return ~single & (at.values.above >= -KINK * tol)
+    """Which upper constraints and faces of X are active; bounds limit dx by themselves."""
+    return at.values.above >= -KINK * tol
 
 
 def _smooth_gain(at: Linearised, tol: float, slopes: Slopes | None) -> Gain:

@@ -1,7 +1,7 @@
 """A point in units: its lengths, its violations, the lower level's solutions at its x, and how far y is from one.
 
-What a move of x could gain is measured in `above.py`. All of it is handed over as fields of a `Certificate`, which says
-what they mean and judges them. The tolerances of the certificate stand here.
+What a move of x could gain is measured in `certifying.py`. All of it is handed over as fields of a `Certificate`, which
+says what they mean and judges them. The tolerances of the certificate stand here.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
 from hierax._problem.problem import Multipliers
 
-DEFAULT_TOLERANCE = 1e-3  # of a verdict that is asked for without one
 SHOWN_TOLERANCE = 1e-4  # of the verdict that `print` shows: that of `Auto`
 SAME = 1e-5  # lengths, and shares of a range, within which a point cannot be told from another one
 STEPS = (0.1, 0.01, 0.001)  # lengths by which a point is moved to see what changes
+DEFAULT_TOLERANCE = STEPS[-1]  # of a verdict that is asked for without one: what the shortest step shows
 FEW_ENTRIES = 6  # entries of x up to which each of them is moved by itself
 SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
 KINK = 3.0  # tolerances within which a kink of y*(x), a tie or an upper constraint counts as being at the point
@@ -39,12 +39,11 @@ KINKS = (SAME, SHOWN_TOLERANCE, DEFAULT_TOLERANCE, STEPS[1], KINK * STEPS[1])
 Stop = Callable[[], bool]
 """Whether the time is up, or Ctrl-C was pressed."""
 
+Numbers = dict[str, PyTree]
+"""Numbers of a certificate by their name there."""
 
-class Fields(NamedTuple):
-    """Numbers of a certificate by their name there, and notes on those that are missing or need a word."""
-
-    numbers: dict[str, PyTree]
-    notes: dict[str, str]
+Notes = dict[str, str]
+"""What to know about numbers of a certificate, or why they are missing, by their name."""
 
 
 class GapRange(NamedTuple):
@@ -113,7 +112,7 @@ class Inspection:
         self.at = self.x / self.vectors.x_unit, self.y / self.vectors.y_unit
         self.raw = programs.raw_values(x, y)
 
-    def units(self) -> Fields:
+    def units(self, notes: Notes) -> Numbers:
         """The lengths that everything is measured in, and which of them are only assumed."""
         names = [*entries("x", self.setting.x), *entries("y", self.setting.y)]
         foreign, texts = self._own_lengths != self.lengths, []
@@ -125,10 +124,11 @@ class Inspection:
             where = "as given, by lengths= or from Auto's start: the point alone says others"
             texts.append(f"{listed(list(compress(names, foreign)))} {where}{why}")
         of_x, of_y = np.split(self.lengths, [self.x.size])
-        lengths = unraveled(self.setting.x, of_x), unraveled(self.setting.y, of_y)
-        return Fields({"lengths": lengths}, {"lengths": "; ".join(texts)} if texts else {})
+        if texts:
+            notes["lengths"] = "; ".join(texts)
+        return {"lengths": (unraveled(self.setting.x, of_x), unraveled(self.setting.y, of_y))}
 
-    def feasibility(self, names: list[str]) -> Fields:
+    def feasibility(self, names: list[str]) -> Numbers:
         """The largest violation in the user's units and in units; `names` are those of the lower level's rows."""
         layout, vectors, setting = self.programs.layout, self.vectors, self.setting
         own = ~layout.face
@@ -144,8 +144,7 @@ class Inspection:
         above = entries("upper_constraints", setting.shapes("upper_constraints"))
         named = [*compress(names, own), *above, *entries("x in X", setting.x), *entries("y in Y", setting.y)]
         worst = int(np.argmax(np.where(np.isnan(units), np.inf, units)))
-        numbers = {"max_violation": float(np.max(user)), "violation": float(units[worst]), "worst": named[worst]}
-        return Fields(numbers, {})
+        return {"max_violation": float(np.max(user)), "violation": float(units[worst]), "worst": named[worst]}
 
     # -- the lower level -----------------------------------------------------------------------------------------------
 
@@ -201,7 +200,7 @@ class Inspection:
         scalars: list[Any] = [np.asarray(number) for number in (float(value), residual, status, 0)]
         return LowerSolution(unraveled(self.setting.y, y), own, faces, *scalars)
 
-    def below(self, at: Reference, value: float, given: Multipliers | None) -> Fields:
+    def below(self, at: Reference, value: float, given: Multipliers | None) -> Numbers:
         """Gap, distance and KKT residual of y; what the gap is judged by."""
         vectors, layout, point, unit = self.vectors, self.programs.layout, at.local, self.vectors.lower_unit
         multipliers = [point.mu, point.mu if given is None else self._in_units(point.mu, given)]
@@ -211,17 +210,15 @@ class Inspection:
         matrices = vectors.functions.matrices(*point)
         curvatures = abs(matrices.hessian) if isinstance(matrices, Matrices) else matrices.curvatures()
         lower = float(self.raw.lower)
-        numbers = {
+        second = 0.5 * float(curvatures.sum())
+        return {
             "lower_gap": lower - value,
             "distance": float(np.linalg.norm(self.y - point.y * vectors.y_unit)),
             "kkt_residual": min(residuals),
             "steepest": float(np.max(np.abs(point.mu), initial=0.0)),
             "branch_gap": float(vectors.values(*point).lower - vectors.values(*at.best).lower) * unit,
-            "gap_range": GapRange(
-                float(first) * unit, 0.5 * float(curvatures.sum()) * unit, tie * unit, FLAT * (abs(lower) + unit)
-            ),
+            "gap_range": GapRange(float(first) * unit, second * unit, tie * unit, FLAT * (abs(lower) + unit)),
         }
-        return Fields(numbers, {})
 
     def _in_units(self, mu: np.ndarray, given: Multipliers) -> np.ndarray:
         """Given multipliers in units, with the reference's `mu` for the faces of Y."""

@@ -14,7 +14,7 @@ from jaxtyping import Array, Int, PyTree, Scalar
 
 from hierax._compile.configuration import doubled_on_host
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
-from hierax._judge.measuring import Fields
+from hierax._judge.measuring import Notes, Numbers
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lagrangian import best_multiplier, eliminated_value
 from hierax._math.lower_level import MEANING, SOLVED
@@ -57,13 +57,15 @@ class RunState(abc.ABC):
         """What Psi was made of; None for methods without Psi."""
 
 
-def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState | None) -> Fields:
+def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState | None, notes: Notes) -> Numbers:
     """||u - Proj_U(u - grad Psi(u) / L)|| L at u = (x, y, z), z and nu those that the run ended with."""
     if state is None:
-        return Fields({}, {"stationarity": "belongs to a run: sol.certificate, or certify(..., state=sol.state)"})
+        notes["stationarity"] = "belongs to a run: sol.certificate, or certify(..., state=sol.state)"
+        return {}
     made_of = state.psi_penalty()
     if made_of is None:
-        return Fields({}, {"stationarity": f"Psi is SALVF's, not {state.method_name}'s"})
+        notes["stationarity"] = f"Psi is SALVF's, not {state.method_name}'s"
+        return {}
     penalty = doubled_on_host(made_of)
     exact = float(penalty.weights.gamma2) == 0.0
 
@@ -82,13 +84,13 @@ def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState
         return jax.flatten_util.ravel_pytree((gradient.x, gradient.y))[0]
 
     value, inner, status = setting.run("Psi", program, solver, setting.x, setting.y, penalty, static=exact)
-    numbers, notes = {"stationarity": float(value)}, {}
+    numbers = {"stationarity": float(value)}
     if int(status) != SOLVED:
         notes["stationarity"] = f"the inner problem of Psi: {MEANING[int(status)]}"
     if setting.sampled:
         gradients = setting.run_on_groups("groups of Psi", on_group, setting.x, setting.y, penalty, inner)
         numbers["stationarity_se"] = float(np.linalg.norm(standard_error(gradients)))
-    return Fields(numbers, notes)
+    return numbers
 
 
 def _inner(

@@ -31,7 +31,7 @@ from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._engine.lengths import lengths_of
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._engine.segments import not_convex
-from hierax._judge.measuring import FEW_ENTRIES, STEPS, Fields, GapRange
+from hierax._judge.measuring import FEW_ENTRIES, STEPS, GapRange, Notes, Numbers
 from hierax._judge.point import Judgement, judge_in, nearer, nearest_kept, point_values, relative_gap, violations
 from hierax._lower.exact import Exact
 from hierax._math.lagrangian import blockwise, nonnegative
@@ -43,8 +43,6 @@ from hierax._problem.problem import Multipliers, Problem, Rows
 LARGE = 200  # entries of y and of the rows up to which lower levels that are not convex are solved, from many starts
 COUNT = 8  # trainings under every x
 TRAINING_STEPS, BATCH, MOMENTUM = 2000, 32, 0.9
-RATE = 3.0  # the first training tries eta = (1 - beta) / L, and this many times more and less; L: the curvature there
-
 UNTRAINED = 0.3  # size of the starts, where only a y is known that has been trained already
 
 Bounds = tuple[np.ndarray, np.ndarray]
@@ -124,13 +122,14 @@ class Retraining:
         return None if self.rate is None else self._run(x, self.starts, np.full(COUNT, self.rate))
 
     def _best_rate(self, x: PyTree) -> float | None:
-        """Of several rates on the first start, the one that ends with the lowest G; None: out of time.
+        """Of (1 - beta) / L, a quarter and four times that, the eta that ends with the lowest G; None: out of time.
 
-        As many trainings at once as later on, so that one program does both.
+        L is the curvature at the first start, from which all are tried. As many trainings at once as later on, so that
+        one program does both.
         """
         first = jax.tree.map(lambda leaf: leaf[0], self.starts)
         curved = float(self.setting.run("curvature of the training", _curvature, x, first))
-        rates = np.array([1 / RATE, 1.0, RATE]) * (1 - MOMENTUM) / (curved if curved > 0 else 1.0)
+        rates = np.array([0.5, 1.0, 2.0]) ** 2 * (1 - MOMENTUM) / (curved if curved > 0 else 1.0)
         tried = np.resize(rates, COUNT)
         found = self._run(x, jax.tree.map(lambda leaf: np.repeat(leaf[None], COUNT, axis=0), first), tried)
         if found is None:
@@ -240,13 +239,16 @@ class Retrained(NamedTuple):
         return min(fine, key=lambda move: move.change, default=None)
 
 
-def trained_fields(retraining: Retraining, setting: Float64Problem, given: Multipliers | None, seed: int) -> Fields:
+def trained_fields(
+    retraining: Retraining, setting: Float64Problem, given: Multipliers | None, seed: int, notes: Notes
+) -> Numbers:
     """The fields of a certificate; where the time is up, as many as there are."""
-    at, best, value = retraining.at(setting.x), setting.y, float(judge_in(setting, setting.x, setting.y).lower)
-    if at is not None and at.answer()[1].lower < value:
-        best, value = at.answer()[0], float(at.answer()[1].lower)
-    found = _reference(setting, best, value)
-    beyond, gap, residual, slope, curvature = _compared(setting, found, given)
+    at, best = retraining.at(setting.x), setting.y
+    if at is not None and at.answer()[1].lower < judge_in(setting, setting.x, setting.y).lower:
+        best = at.answer()[0]
+    own = None if given is None else Rows(given.inequalities, given.equalities)
+    found, beyond, measured = setting.run("compare", _compared, setting.x, setting.y, best, own)
+    gap, residual, slope, curvature = map(float, measured)
     named = [name for block, tree in beyond.items() for name in entries(block, tree)]
     amounts = np.concatenate([numbers_of(tree) for tree in beyond.values()])
     worst = int(np.argmax(np.where(np.isnan(amounts), np.inf, amounts)))
@@ -256,13 +258,13 @@ def trained_fields(retraining: Retraining, setting: Float64Problem, given: Multi
     lengths = lengths_of(x, (low, high), np.zeros(x.size), np.zeros(0, int), np.full(x.size, np.inf)).values
     of_y = float(np.sqrt(np.mean(y**2))) or 1.0
     whole = of_y * y.size**0.5
-    numbers: dict[str, PyTree] = {
-        "reference": found,
+    numbers: Numbers = {
+        "reference": found._replace(status=np.asarray(INACCURATE)),
         "lengths": (unraveled(setting.x, lengths), unraveled(setting.y, np.full(y.size, of_y))),
         "not_convex": f"{retraining.why}: it is trained, not solved",
-        "gap_range": GapRange(float(slope) * whole, 0.5 * float(curvature) * whole**2),
-        "lower_gap": float(gap),
-        "kkt_residual": float(residual),
+        "gap_range": GapRange(slope * whole, 0.5 * curvature * whole**2),
+        "lower_gap": gap,
+        "kkt_residual": residual,
         "max_violation": float(amounts[worst]),
         "violation": float(amounts[worst]),
         "worst": named[worst],
@@ -271,55 +273,41 @@ def trained_fields(retraining: Retraining, setting: Float64Problem, given: Multi
     if at is not None:
         numbers["retrained"], numbers["upper_scale"] = _moved(retraining, setting, at, lengths, (low, high), seed)
         why = "by differences of retrained lower levels, see below"
-    notes = {"distance": "y*(x) is not known: the lower level is trained, not solved"}
-    return Fields(numbers, notes | dict.fromkeys(("hypergradient_norm", "gains"), why))
+    notes |= {"hypergradient_norm": why, "gains": why}
+    notes["distance"] = "y*(x) is not known: the lower level is trained, not solved"
+    return numbers
 
 
 def _compared(
-    setting: Float64Problem, found: LowerSolution, given: Multipliers | None
-) -> tuple[dict[str, PyTree], Scalar, Scalar, Scalar, Scalar]:
-    """Violations by block, G(x, y) - v(x), the relative KKT residual of y; sizes of G's slope and curvatures."""
+    problem: Problem, data: Data, x: PyTree, y: PyTree, best: PyTree, given: Rows | None
+) -> tuple[LowerSolution, dict[str, PyTree], Array]:
+    """The best training as a reference, violations of y by block, and four numbers of y.
 
-    def program(
-        problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, own: Rows
-    ) -> tuple[dict[str, PyTree], Scalar, Scalar, Scalar, Scalar]:
-        level, accurate = level_at(problem, x, y, data.xi), jnp.asarray(Exact().tol)
-        mu = multiplier_vector(found._replace(multipliers=own), level.start.dtype)
-        slope = jax.grad(level.objective)(level.start)
-        curvature = units_at(level, level.start, level.rows(level.start), slope, accurate).curvature
-        gap = problem.lower(x, y, data.xi) - problem.lower(x, found.y, data.xi)
-        residual = residual_at(level, level.start, mu, accurate)
-        return violations(problem, x, y), gap, residual, jnp.linalg.norm(slope), curvature
-
-    own = found.multipliers if given is None else Rows(given.inequalities, given.equalities)
-    return setting.run("compare", program, setting.x, setting.y, found, own)
-
-
-def _reference(setting: Float64Problem, y: PyTree, value: float) -> LowerSolution:
-    """The best training as a reference: its multipliers are the least-squares ones of the active rows.
-
-    Rows are active within FEASIBLE of zero, as a share of what they change over the size of y.
+    These are G(x, y) - v(x), the relative KKT residual, and the sizes of G's slope and curvatures. The reference's
+    multipliers are the least-squares ones of its active rows: within FEASIBLE of zero, as a share of what they change
+    over the size of y.
     """
+    over_y = jax.jvp(lambda at: problem.rows(x, at), (best,), (best,))[1]
 
-    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, value: Array) -> LowerSolution:
-        over_y = jax.jvp(lambda at: problem.rows(x, at), (y,), (y,))[1]
+    def active(at: PyTree) -> Rows:
+        def held(h: Array, change: Array) -> Array:
+            return jnp.where(h > -FEASIBLE * jnp.abs(change), h, 0.0)
 
-        def active(at: PyTree) -> Rows:
-            def held(h: Array, change: Array) -> Array:
-                return jnp.where(h > -FEASIBLE * jnp.abs(change), h, 0.0)
+        return blockwise(held, lambda e, _: e, problem.rows(x, at), over_y)
 
-            return blockwise(held, lambda e, _: e, problem.rows(x, at), over_y)
-
-        slope = jax.grad(lambda at: problem.lower(x, at, data.xi))(y)
-        _, pull_back = jax.vjp(active, y)
-        right = jax.tree.map(jnp.negative, jax.jvp(active, (y,), (slope,))[1])
-        rows = conjugate_gradients(lambda v: jax.jvp(active, (y,), (pull_back(v)[0],))[1], right)
-        faces = jax.tree.map(jnp.zeros_like, sets.faces(problem.y_set, y))
-        nothing = jnp.zeros((), jnp.int32)
-        return LowerSolution(y, nonnegative(rows), faces, value, jnp.full_like(value, jnp.nan), nothing, nothing)
-
-    found = setting.run("multipliers of a training", program, setting.x, y, np.asarray(value))
-    return found._replace(status=np.asarray(INACCURATE))
+    value, slope = jax.value_and_grad(lambda at: problem.lower(x, at, data.xi))(best)
+    _, pull_back = jax.vjp(active, best)
+    right = jax.tree.map(jnp.negative, jax.jvp(active, (best,), (slope,))[1])
+    rows = conjugate_gradients(lambda v: jax.jvp(active, (best,), (pull_back(v)[0],))[1], right)
+    faces = jax.tree.map(jnp.zeros_like, sets.faces(problem.y_set, best))
+    none = jnp.zeros((), jnp.int32)
+    found = LowerSolution(best, nonnegative(rows), faces, value, jnp.full_like(value, jnp.nan), none, none)
+    level, accurate = level_at(problem, x, y, data.xi), jnp.asarray(Exact().tol)
+    mu = multiplier_vector(found if given is None else found._replace(multipliers=given), level.start.dtype)
+    lower, slope = jax.value_and_grad(level.objective)(level.start)
+    curvature = units_at(level, level.start, level.rows(level.start), slope, accurate).curvature
+    residual = residual_at(level, level.start, mu, accurate)
+    return found, violations(problem, x, y), jnp.stack([lower - value, residual, jnp.linalg.norm(slope), curvature])
 
 
 def _moved(
