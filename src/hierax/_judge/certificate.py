@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number
 from hierax._base.text import notebook_table, numbers_of, shown, text_table
+from hierax._engine.float64_problem import ROUNDING
 from hierax._judge.descent import Around, Look
 from hierax._judge.measuring import DEFAULT_TOLERANCE, KINK, SHOWN_TOLERANCE, STEPS, SURE, GapRange
 from hierax._judge.retraining import Retrained
@@ -186,12 +187,8 @@ class Certificate:
         """The point that the descent test found to be lower, within the radius that the tolerance asks for."""
         allowed = tol * self.upper_scale + SURE * (self.gain_se or 0.0)  # samples tilt F by so much
         looks = [] if self.around is None else self.around.looks
-        lower = [
-            look
-            for look in looks
-            if look.step <= max(tol**0.5, STEPS[-1])
-            and -look.change > allowed * max(look.step, STEPS[-1]) + self.rounding
-        ]
+        near = [look for look in looks if look.step <= max(tol**0.5, STEPS[-1])]
+        lower = [look for look in near if -look.change > allowed * max(look.step, STEPS[-1]) + self.rounding]
         return min(lower, key=lambda look: look.change, default=None)
 
     def as_good(self) -> Look | None:
@@ -262,7 +259,7 @@ def _weighed(at: Certificate, text: str, value: float, error: float | None, most
         return []
     if value - SURE * error > most:
         return [Objection(f"{text}, by more than {SURE:g} standard errors ({error:.2g}).", True)]
-    times = (SURE * error / max(abs(most - value), 0.5 * most, math.ulp(0.0))) ** 2
+    times = (SURE * error / max(abs(most - value), 0.5 * most, ROUNDING * error)) ** 2
     wanted = f"about {at.samples * max(times, 1.0):.2g}" if at.samples else "more"
     against = f"{value:.3g} +- {error:.2g} against {most:.3g} ({text.split(':')[0]} or not)"
     return [Objection(f"not decided: {against}; {wanted} samples would tell with 95 % confidence.", False)]
@@ -295,15 +292,12 @@ def _above(at: Certificate, tol: float) -> list[Objection]:
         found = [Objection(f"stationarity above is not known: {why}.", False)]
     else:
         share = gain / at.upper_scale if at.upper_scale > 0 else math.inf
-        text = (
-            f"not stationary above: moving x by its length can lower F by {gain:.3g} to first order, "
-            f"{share:.2g} of what F changes over it"
-        )
+        most = f"{gain:.3g} to first order, {share:.2g} of what F changes over it"
+        text = f"not stationary above: moving x by its length can lower F by {most}"
         found = _weighed(at, text, gain, at.gain_se, tol * (at.upper_scale + at.rounding))
     if better is not None:
-        where = "another solution of the lower level"
-        if better.step > 0:
-            where = f"x = {_place(at, better)}, {better.step:g} lengths away,"
+        away = f"x = {_place(at, better)}, {better.step:g} lengths away,"
+        where = away if better.step > 0 else "another solution of the lower level"
         found.append(Objection(f"not a minimum above: at {where} F is lower by {-better.change:.3g}.", True))
     if at.around is not None and not at.around.complete:
         found.append(Objection("the time was up before the descent test was complete.", False))

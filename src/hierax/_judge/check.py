@@ -99,11 +99,8 @@ def _findings(
     setting: Float64Problem, points: int, lower: AbstractLowerSolver, seed: int, interrupt: Interrupt
 ) -> Iterator[Finding]:
     """One after the other; after Ctrl-C those that are left are not looked at."""
-
-    def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> dict[str, Array]:
-        return finite_values(problem, x, y, *data)
-
-    wrong = [name for name, fine in setting.run("finite", program, setting.x, setting.y).items() if not fine]
+    fine = setting.run("finite", lambda problem, data, x, y: finite_values(problem, x, y, *data), setting.x, setting.y)
+    wrong = [name for name in fine if not fine[name]]
     where = f"{', '.join(wrong)} not finite at x = {shown(setting.x)}, y = {shown(setting.y)}"
     yield _told("values and shapes", not wrong, "every function and gradient is finite at (x0, y0)", where)
     if wrong:

@@ -166,7 +166,9 @@ class _Base:
             return None
         equal = (found.status == SOLVED) & (found.value <= found.value[best] + NOISE)
         equal[best] = True
-        points = [Point(x, found.y[i], found.mu[i]) for i in np.flatnonzero(equal)]
+        places = np.flatnonzero(equal)
+        different = np.unique(np.round(found.y[places] / FEASIBLE), axis=0, return_index=True)[1]
+        points = [Point(x, found.y[i], found.mu[i]) for i in places[different]]
         return min(((self._merit(point), point) for point in points), key=lambda one: one[0])
 
     def other_solutions(self) -> list[tuple[float, Point]]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree, Scalar
+from jaxtyping import PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.constants import FRESH_SAMPLES
@@ -56,8 +56,8 @@ def violations(problem: Problem, x: PyTree, y: PyTree) -> dict[str, PyTree]:
         "constraints": beyond.inequalities,
         "equalities": beyond.equalities,
         "upper_constraints": beyond.upper,
-        "x in X": jax.tree.map(_apart, x, sets.project(problem.x_set, x)),
-        "y in Y": jax.tree.map(_apart, y, sets.project(problem.y_set, y)),
+        "x in X": jax.tree.map(lambda a, b: jnp.abs(a - b), x, sets.project(problem.x_set, x)),
+        "y in Y": jax.tree.map(lambda a, b: jnp.abs(a - b), y, sets.project(problem.y_set, y)),
     }
 
 
@@ -102,10 +102,6 @@ def judge_points(
     first = Float64Problem.of(problem, *points[0], samples, seed)
     settings = (first.at(x, y) for x, y in points)
     return [judge_in(setting, setting.x, setting.y) for setting in settings]
-
-
-def _apart(a: Array, b: Array) -> Array:
-    return jnp.abs(a - b)
 
 
 def excess(problem: Problem, x: PyTree, y: PyTree) -> Rows:

@@ -59,12 +59,10 @@ class RunState(abc.ABC):
 
 def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState | None, notes: Notes) -> Numbers:
     """||u - Proj_U(u - grad Psi(u) / L)|| L at u = (x, y, z), z and nu those that the run ended with."""
-    if state is None:
-        notes["stationarity"] = "belongs to a run: sol.certificate, or certify(..., state=sol.state)"
-        return {}
-    made_of = state.psi_penalty()
+    made_of = None if state is None else state.psi_penalty()
     if made_of is None:
-        notes["stationarity"] = f"Psi is SALVF's, not {state.method_name}'s"
+        alone = "belongs to a run: sol.certificate, or certify(..., state=sol.state)"
+        notes["stationarity"] = alone if state is None else f"Psi is SALVF's, not {state.method_name}'s"
         return {}
     penalty = doubled_on_host(made_of)
     exact = float(penalty.weights.gamma2) == 0.0
