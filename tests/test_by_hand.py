@@ -1,4 +1,4 @@
-"""Unit tests of hierax.estimators._by_hand, and through it of the engine's problems by hand and of blocks.
+"""Unit tests of hierax.estimators._linear, and through it of the engine's problems by hand and of blocks.
 
 Derivatives by hand are those of the stated problem, systems are solved, and the certificate is that of `hx.certify`.
 """
@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 import hierax as hx
 from hierax.estimators import BilevelSVC, HyperCleaner
-from hierax.estimators._by_hand import LinearByHand
+from hierax.estimators._linear import LinearByHand
 
 ROWS, FEATURES = 40, 3
 

@@ -12,15 +12,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
-from hierax._compile.configuration import in_own_configuration
-from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.certificate import Certificate
-from hierax._judge.certifying import certificate_in, certify
-from hierax.estimators._by_hand import LinearByHand
+from hierax._judge.certifying import certify
+from hierax.estimators._linear import Stated
 from hierax.estimators._parts import Parts, folds, held_out, kept
-from hierax.estimators._statement import Stated, stated
 
 
 class Given(NamedTuple):
@@ -52,25 +48,21 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
     def stated_(self) -> Stated:
         """The bilevel problem that `fit` has worked on, as a `hierax.Problem`, with the point (x, y) that it found."""
         check_is_fitted(self)
-        return stated(self._kept)
+        return self._stated()
+
+    def _stated(self) -> Stated:
+        raise NotImplementedError
 
     @property
     def certificate_(self) -> Certificate:
         """The certificate of the tuned point, at the estimator's `tol`: made when it is first asked for, then kept."""
         check_is_fitted(self)
         if "_certificate" not in self.__dict__:
-            self._certificate = self._certified()
+            self._certificate = dataclasses.replace(self._certified(), own_tol=self.tol)
         return self._certificate
 
-    @in_own_configuration
     def _certified(self) -> Certificate:
-        """The certificate; of linear classifiers by derivatives that are written by hand."""
-        if self._kept["kind"] == "linear":
-            setting = Float64Problem.of(*self.stated_, FRESH_SAMPLES, 0)
-            found = certificate_in(setting, hand=LinearByHand(self._kept))
-        else:
-            found = certify(*self.stated_)
-        return dataclasses.replace(found, own_tol=getattr(self, "tol", None))
+        return certify(*self.stated_)
 
     def _given(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Given:
         """What `fit` was given; sets `classes_` and forgets what an earlier `fit` has left."""
@@ -109,14 +101,11 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return validate_data(self, X, dtype=np.float64, reset=False)
 
-    def _warn(self, text: str) -> None:
-        """Say that the tuning has not ended as it should."""
-        warnings.warn(
-            f"{type(self).__name__}: {text} The certificate of the point, certificate_, tells how far it can be "
-            "trusted.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+    def _warn(self, text: str | None) -> None:
+        """Say that the tuning has not ended as it should; None: it has."""
+        if text is not None:
+            more = "The certificate of the point, certificate_, tells how far it can be trusted."
+            warnings.warn(f"{type(self).__name__}: {text} {more}", ConvergenceWarning, stacklevel=3)
 
 
 def whole_number(name: str, value: int, least: int) -> int:

@@ -12,9 +12,10 @@ from scipy import linalg
 from sklearn.metrics.pairwise import rbf_kernel
 
 from hierax._base.errors import InputError
+from hierax.estimators._base import whole_number
+from hierax.estimators._linear import ROUNDING
 
 Kernel = Literal["linear", "quadratic", "rbf"]
-ZERO_EIGENVALUE = 1e-10  # eigenvalues of the landmarks' kernel matrix, relative, that count as zero
 
 
 class FeatureMap(TypedDict):
@@ -34,13 +35,12 @@ def feature_map(
         return {"kernel": kernel}
     if kernel != "rbf":
         raise InputError(f'kernel={kernel!r} is not one of "linear", "quadratic", "rbf"')
-    if isinstance(landmarks, bool) or not isinstance(landmarks, int | np.integer) or landmarks < 1:
-        raise InputError(f"landmarks={landmarks!r}: needs a whole number >= 1.")
+    whole_number("landmarks", landmarks, 1)
     width = _gamma(gamma, features)
     few = features.shape[0] <= landmarks
     chosen = features if few else features[rng.choice(features.shape[0], landmarks, replace=False)]
     values, vectors = linalg.eigh(rbf_kernel(chosen, gamma=width))
-    good = values > ZERO_EIGENVALUE * values[-1]
+    good = values > ROUNDING * values[-1]
     return {
         "kernel": "rbf",
         "gamma": width,
@@ -57,23 +57,6 @@ def mapped(found: FeatureMap, features: Float[np.ndarray, "n d"]) -> Float[np.nd
         first, second = np.triu_indices(features.shape[1])
         return np.hstack([features, features[:, first] * features[:, second]])
     return rbf_kernel(features, found["landmarks"], gamma=found["gamma"]) @ found["whitening"]
-
-
-def with_one(features: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D+1"]:
-    """The rows with an entry of one for the offset."""
-    return np.hstack([features, np.ones((features.shape[0], 1))])
-
-
-def shortened(rows: Float[np.ndarray, "n D"]) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "D r"] | None]:
-    """Rows with at most as many entries as there are rows, and the map back; None: they are as they were.
-
-    Minimisers of a norm and of losses of a_i'u lie in the span of the rows, and so do all of their derivatives.
-    """
-    if rows.shape[1] <= rows.shape[0]:
-        return rows, None
-    left, sizes, right = linalg.svd(rows, full_matrices=False)
-    good = sizes > 1e-12 * sizes[0]
-    return left[:, good] * sizes[good], right[good].T
 
 
 def _gamma(gamma: float | str, features: np.ndarray) -> float:

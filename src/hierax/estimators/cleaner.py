@@ -1,5 +1,6 @@
 """`HyperCleaner`: a classifier for untrusted labels, which finds the rows that harm it on trusted ones."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,16 @@ from sklearn.utils import check_random_state
 
 from hierax._base.errors import InputError
 from hierax._base.threads import one_blas_thread
-from hierax.estimators._base import Given, TunedClassifier, number, whole_number
-from hierax.estimators._linear import Fit, predicted, spread_out, tuned_linear, unfinished
-from hierax.estimators._network import Adam, Networks, Plan, trained
+from hierax.estimators._base import Given, number, whole_number
+from hierax.estimators._linear import COST_DECADES, ROUNDING
+from hierax.estimators._network import Networks, Training, drawn_batches, shares_of
 from hierax.estimators._parts import Parts, Splits, kept
-from hierax.estimators._population import shares_of
-from hierax.estimators._tuning import COST_DECADES
+from hierax.estimators._tuning import TunedLinear
 
-TRAINING_ROUNDS = 2  # of the hidden layer's training, the second with the weights that the first has led to
-EPOCHS, BATCH_ROWS, LEARNING_RATE = 60, 32, 0.01  # of that training
-LEAST_WEIGHT = 1e-6  # in it, so that some rows always count
+EPOCHS, LEARNING_RATE = 60, 0.01  # of the hidden layer's training
 
 
-class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClassifier):
+class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinear):
     r"""Logistic classifier for labels that are not trusted: weights in [0, 1] per row, tuned on trusted rows.
 
         min over C, a of   (sum over trusted rows of log(1 + exp(-l (z'w + b))) + weight_penalty sum((1 - a)^2)) / rows
@@ -135,51 +133,34 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         given = self._given(X, y, sample_weight)
         rng = check_random_state(self.random_state)
         parts = self._parts(given, rng) if trusted is None else self._trusted(trusted, given)
-        found = self._tuned(given, parts, "sigmoid" if trusted is None else "logistic", rng)
-        self.coef_, self.intercept_ = found.planes[:, :-1], found.planes[:, -1]
-        self.weights_ = spread_out(found.weights, given.counted, np.nan)
+        self._tune(given, parts, "sigmoid" if trusted is None else "logistic", rng)
+        self.weights_: np.ndarray = self.hyperparams_["weights"]
         self.suspects_ = self.weights_ < self.threshold
-        self.hyperparams_ = {"C": found.cost, "weights": self.weights_}
-        self.history_, self.n_iter_, self._kept = found.tuned.history, max(found.tuned.iterations, 1), found.kept
         self._n_features_out = self.coef_.shape[0]
-        said = unfinished(found, self.max_iter, self.tol)
-        if said is not None:
-            self._warn(said)
+        self._warn(self._unfinished())
         return self
 
-    def _tuned(self, given: Given, parts: Parts, judge: str, rng: np.random.RandomState) -> Fit:
+    def _tune(self, given: Given, parts: Parts, judge: str, rng: np.random.RandomState) -> None:
         """The tuning; with a network, of its output layer, twice."""
+        above = 0 if judge == "sigmoid" else COST_DECADES
+        tuned = functools.partial(self._tuned_linear, given, parts, ("logistic", judge), "share", 1.0, above)
+        self._hidden_layer = None
         if self.model == "linear":
-            self._hidden_layer = None
-            return self._tuned_on(given, given.rows[None], parts, judge)
+            tuned(given.rows[None])
+            return
         network = Networks.drawn(rng, given.rows.shape[1], self.hidden, len(self.classes_))
-        plan = Plan.drawn(rng, given.codes.size, min(BATCH_ROWS, given.codes.size), EPOCHS, LEARNING_RATE)
-        weights = np.ones(given.codes.size)
-        for _ in range(TRAINING_ROUNDS):
-            layers = _trained_layers(given, parts, weights, network, plan)
-            self._hidden_layer = {"weight": layers.weight1[-1], "bias": layers.bias1[-1]}
-            found = self._tuned_on(given, layers.hidden(given.rows), parts, judge)
-            weights = found.weights
-        return found
-
-    def _tuned_on(self, given: Given, features: np.ndarray, parts: Parts, judge: str) -> Fit:
-        return tuned_linear(
-            given,
-            features,
-            parts,
-            "logistic",
-            judge,
-            "share",
-            len(self.classes_),
-            bound=1.0,
-            penalty=self.weight_penalty,
-            above=0 if judge == "sigmoid" else COST_DECADES,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
+        network = network.taken(np.zeros(len(parts.train) + 1, int))  # one per fold, and at last one on all rows
+        masks = np.concatenate([parts.train, np.ones((1, given.codes.size), bool)])
+        batches, weights = drawn_batches(rng, given.codes.size, EPOCHS), np.ones(given.codes.size)
+        for _ in range(2):  # the second time with the weights that the first has led to, of which some always count
+            shares = shares_of(given.counts * np.maximum(weights, ROUNDING), masks)
+            training = Training(network, given.rows, given.codes, batches, LEARNING_RATE)
+            with one_blas_thread:
+                layers = training.run(range(training.steps), shares, None)
+            weights = tuned(layers.hidden(given.rows))
+        self._hidden_layer = {"weight": layers.weight1[-1], "bias": layers.bias1[-1]}
 
     def _mapped(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
-        """The features that the linear model sees."""
         if self._hidden_layer is None:
             return rows
         return np.tanh(rows @ self._hidden_layer["weight"] + self._hidden_layer["bias"])
@@ -195,20 +176,6 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         if mask.all() or not mask.any():
             raise InputError("trusted: needs rows that are trusted and rows that are not.")
         return kept(Parts(~mask[None], mask[None]), given.counted)
-
-    def decision_function(self, X: ArrayLike) -> Float[np.ndarray, "..."]:
-        """z'w + b per row and class against the rest; of two classes, one number per row."""
-        scores = self._scores(X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    def _scores(self, X: ArrayLike) -> Float[np.ndarray, "n k"]:
-        features = self._features(X)
-        return self._mapped(features) @ self.coef_.T + self.intercept_
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """The labels."""
-        scores = self.decision_function(X)
-        return predicted(self.classes_, scores)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "n classes"]:
         """Probabilities of the classes; of more than two, those of each against the rest, scaled to add up to one."""
@@ -236,16 +203,6 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedClass
         """
         self._features(X)
         return _rows(X, ~self.suspects_, "X"), _rows(y, ~self.suspects_, "y")
-
-
-def _trained_layers(given: Given, parts: Parts, weights: np.ndarray, network: Networks, plan: Plan) -> Networks:
-    """Networks trained on the weighed rows of every fold, and at last one on all rows."""
-    masks = np.concatenate([parts.train, np.ones((1, given.codes.size), bool)])
-    shares = shares_of(given.counts * np.maximum(weights, LEAST_WEIGHT), masks)
-    networks = network.taken(np.zeros(len(masks), int))
-    with one_blas_thread:
-        every = range(len(plan.batches))
-        return trained(networks, Adam.of(networks), plan, every, given.rows, given.codes, shares, None)[0]
 
 
 def _rows(part: Any, keep: Bool[np.ndarray, " n"], name: str) -> Any:

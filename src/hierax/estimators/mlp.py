@@ -7,10 +7,9 @@ from sklearn.utils import check_random_state
 
 from hierax._base.threads import one_blas_thread
 from hierax.estimators._base import TunedClassifier, number, whole_number
-from hierax.estimators._network import Adam, Networks, Plan, trained
+from hierax.estimators._linear import ROUNDING, Stated
+from hierax.estimators._network import Networks, Training, drawn_batches, shares_of, stated_network, tuned_bounds
 from hierax.estimators._parts import Splits
-from hierax.estimators._population import Tuned, shares_of, tuned_bounds
-from hierax.estimators._statement import Kept
 
 
 class NormBoundedMLPClassifier(TunedClassifier):
@@ -104,25 +103,26 @@ class NormBoundedMLPClassifier(TunedClassifier):
         parts = self._parts(given, rng)
         rows, codes = given.rows, given.codes
         network = Networks.drawn(rng, rows.shape[1], hidden, len(self.classes_))
-        batch = int(np.clip(codes.size // 10, min(8, codes.size), 64))
-        plan = Plan.drawn(rng, codes.size, batch, epochs, rate)
-        found = tuned_bounds(rows, codes, given.counts, parts, network, plan, rng)
-        shares = shares_of(given.counts, np.ones((1, codes.size), bool))
+        batches = drawn_batches(rng, codes.size, epochs)
+        found = tuned_bounds(rows, codes, given.counts, parts, network, batches, rate, rng)
+        shares, bounds = shares_of(given.counts, np.ones((1, codes.size), bool)), found.bounds[None]
+        training = Training(network.within(bounds), rows, codes, batches, rate)
         with one_blas_thread:
-            start, every = network.within(found.bounds[None]), range(len(plan.batches))
-            last, _ = trained(start, Adam.of(start), plan, every, rows, codes, shares, found.bounds[None])
-        self.coefs_ = [last.weight1[0], last.weight2[0]]
-        self.intercepts_ = [last.bias1[0], last.bias2[0]]
-        self.bounds_, self.history_, self.n_iter_ = found.bounds, found.history, epochs
+            last = training.run(range(training.steps), shares, bounds).taken(np.array(0))
+        self.coefs_, self.intercepts_ = [last.weight1, last.weight2], [last.bias1, last.bias2]
+        self.bounds_, self.history_, self.n_iter_, self._kept = found.bounds, found.history, epochs, found.kept
         self.hyperparams_ = {"bounds": found.bounds}
-        counted, judged = (shares_of(given.counts, masks) for masks in parts)
-        self._kept = _kept(found, rows, codes, counted, judged)
-        if not found.falling <= tol:
+        before, after = found.history["upper"][-2:]
+        falling = float((before - after) / max(abs(after), ROUNDING))
+        if not falling <= tol:
             self._warn(
-                f"the validation loss still fell by {found.falling:.0%} over the last twentieth of the training "
+                f"the validation loss still fell by {falling:.0%} over the last twentieth of the training "
                 f"(tol={tol:g}): raise max_iter or learning_rate, or scale the features (StandardScaler)."
             )
         return self
+
+    def _stated(self) -> Stated:
+        return stated_network(self._kept)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "n classes"]:
         """Probabilities of the classes."""
@@ -135,18 +135,3 @@ class NormBoundedMLPClassifier(TunedClassifier):
         """The labels."""
         likely = self.predict_proba(X)
         return self.classes_[np.argmax(likely, axis=1)]
-
-
-def _kept(found: Tuned, rows: np.ndarray, codes: np.ndarray, counted: np.ndarray, judged: np.ndarray) -> Kept:
-    """What states the problem, as arrays and plain values."""
-    return {
-        "kind": "network",
-        "rows": rows,
-        "codes": codes,
-        "counted": counted,
-        "judged": judged,
-        "bounds": found.bounds,
-        "low": found.box[0],
-        "high": found.box[1],
-        **found.networks._asdict(),
-    }

@@ -5,14 +5,14 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from hierax.estimators._base import TunedClassifier, number, whole_number
+from hierax.estimators._base import number, whole_number
 from hierax.estimators._features import feature_map, mapped
-from hierax.estimators._linear import predicted, spread_out, tuned_linear, unfinished
+from hierax.estimators._linear import COST_DECADES
 from hierax.estimators._parts import Splits
-from hierax.estimators._tuning import COST_DECADES
+from hierax.estimators._tuning import TunedLinear
 
 
-class BilevelSVC(TunedClassifier):
+class BilevelSVC(TunedLinear):
     r"""Support vector machine with squared hinge loss whose cost and sample weights are tuned on validation rows.
 
         min over C, v of   (sum over validation rows of loss(u) + weight_penalty sum(v^2)) / (validation rows)
@@ -102,42 +102,18 @@ class BilevelSVC(TunedClassifier):
         Raises:
             InputError: where a setting or the data make no sense.
         """
-        max_iter, tol = whole_number("max_iter", self.max_iter, 1), number("tol", self.tol, 0.0)
-        bound = number("weight_bound", self.weight_bound, 0.0)
-        penalty = number("weight_penalty", self.weight_penalty, 0.0)
+        whole_number("max_iter", self.max_iter, 1)
+        number("tol", self.tol, 0.0)
+        number("weight_bound", self.weight_bound, 0.0)
+        number("weight_penalty", self.weight_penalty, 0.0)
         given = self._given(X, y, sample_weight)
         rng = check_random_state(self.random_state)
         parts = self._parts(given, rng)
         self._map = feature_map(self.kernel, given.rows, self.gamma, self.landmarks, rng)
-        found = tuned_linear(
-            given,
-            mapped(self._map, given.rows)[None],
-            parts,
-            "squared_hinge",
-            "squared_hinge",
-            "log",
-            len(self.classes_),
-            bound=bound,
-            penalty=penalty,
-            above=COST_DECADES,
-            max_iter=max_iter,
-            tol=tol,
-        )
-        self.coef_, self.intercept_ = found.planes[:, :-1], found.planes[:, -1]
-        self.hyperparams_ = {"C": found.cost, "weights": spread_out(found.weights, given.counted, np.nan)}
-        self.history_, self.n_iter_, self._kept = found.tuned.history, max(found.tuned.iterations, 1), found.kept
-        said = unfinished(found, max_iter, tol)
-        if said is not None:
-            self._warn(said)
+        losses = "squared_hinge", "squared_hinge"
+        self._tuned_linear(given, parts, losses, "log", self.weight_bound, COST_DECADES, self._mapped(given.rows)[None])
+        self._warn(self._unfinished())
         return self
 
-    def decision_function(self, X: ArrayLike) -> Float[np.ndarray, "..."]:
-        """z'w + b per row and class against the rest; of two classes, one number per row."""
-        features = self._features(X)
-        scores = mapped(self._map, features) @ self.coef_.T + self.intercept_
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """The labels."""
-        scores = self.decision_function(X)
-        return predicted(self.classes_, scores)
+    def _mapped(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
+        return mapped(self._map, rows)
