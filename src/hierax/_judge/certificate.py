@@ -333,8 +333,15 @@ def _of_trainings(at: Certificate, seen: Retrained, gap: float, stationarity: fl
 
 
 def _rows(at: Certificate) -> list[tuple[str, str, str]]:
-    """The table: what was looked at, what came out, and what that means."""
+    """The table: what was looked at, what came out, and what that means; then the verdict and its reasons."""
     tol = at.own_tol or SHOWN_TOLERANCE
+    first, *others = at.reasons(tol) or [""]
+    verdict = f"verdict at tol {tol:g}", at.verdict(tol), first
+    return [*measured_rows(at, tol), verdict, *(("", "", reason) for reason in others)]
+
+
+def measured_rows(at: Certificate, tol: float) -> list[tuple[str, str, str]]:
+    """What was looked at, what came out, and what that means."""
     gained, notes = at.gain(tol), at.notes
     numbers = {
         "max_violation": ("largest violation", f"of {at.worst}" if at.max_violation > 0 else "feasible"),
@@ -373,8 +380,7 @@ def _rows(at: Certificate) -> list[tuple[str, str, str]]:
     rows.append(("reference solver", "", f"{MEANING[int(at.reference.status)]}; {at.data}"))
     if "lengths" in notes:
         rows.append(("lengths", "", notes["lengths"]))
-    first, *others = at.reasons(tol) or [""]
-    return [*rows, (f"verdict at tol {tol:g}", at.verdict(tol), first), *(("", "", reason) for reason in others)]
+    return rows
 
 
 def _place(at: Certificate, look: Look) -> str:

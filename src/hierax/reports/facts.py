@@ -14,11 +14,10 @@ from jaxtyping import PyTree
 
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.files import Json
-from hierax._base.text import as_json, named_point, shown
+from hierax._base.text import as_json, named_point
 from hierax._base.trees import size
-from hierax._judge.certificate import Certificate
+from hierax._judge.certificate import Certificate, measured_rows
 from hierax._judge.measuring import SHOWN_TOLERANCE
-from hierax._math.lower_level import MEANING
 from hierax._problem.problem import is_streamed
 from hierax._problem.samples import Finite, Sampler
 from hierax._run.outcome import certificate_or_why
@@ -31,6 +30,18 @@ MAX_STARTS_LISTED = 200  # of `solve_many`
 
 Line = tuple[str, str, str]
 """What was looked at, what came out (empty: no number belongs to it), and what that means."""
+
+MEANINGS = {  # of the numbers of a certificate, by their titles in its table
+    "largest violation": "a constraint may be violated by {tol:g} of its size, in its own units",
+    "lower gap G(x, y) - v(x)": "zero is optimal, below zero is infeasible; v(x) is found anew, in double precision",
+    "distance ||y - y*(x)||": "how far y is from the answer that was found for the lower level at this x",
+    "KKT residual of y": "how far y is from the lower level's optimality conditions; zero is exact, {tol:g} passes",
+    "hyper-gradient, projected": "what X leaves of the slope of F(x, y*(x)); zero where no small move of x helps",
+    "stationarity of Psi": "how far the run came with its own penalty function; it says nothing about your problem",
+    "gain of moving x": "what a move of x by its own length could gain to first order; {tol:g} passes",
+    "descent test": "points that were solved to look for a lower F",
+    "active rows": "how far x may move, to first order, until a constraint below becomes active or ceases to be",
+}
 
 
 def facts_of(solution: Solution, settings: Mapping[str, object], certify: bool = False) -> dict[str, Json]:
@@ -161,8 +172,8 @@ def certificate_facts(solution: Solution, certify: bool) -> dict[str, Json]:
     found, tol = certificate_or_why(solution, certify), solution.tol
     if isinstance(found, str):
         return {"missing": f"Not made: {found}"}
-    lines = [(title, number, _sentence(text)) for title, number, text in _lines(found, tol)]
-    return {**certificate_fields(found, tol), "tests": as_json(_tests(found, tol)), "lines": as_json(lines)}
+    tests, lines = as_json(_tests(found, tol)), as_json([*_lines(found, tol)])
+    return {**certificate_fields(found, tol), "tests": tests, "lines": lines}
 
 
 def _tests(certificate: Certificate, tol: float) -> list[Line]:
@@ -181,96 +192,11 @@ def _tests(certificate: Certificate, tol: float) -> list[Line]:
 
 
 def _lines(certificate: Certificate, tol: float) -> Iterator[Line]:
-    """The table; numbers that could not be had say why."""
-    worst = (
-        f"the worst is {certificate.worst}: in its own units that is {certificate.violation:.2g} of its size, and "
-        f"{tol:g} would pass"
-    )
-    kept = "every constraint and every bound is kept"
-    yield "Largest violation", f"{certificate.max_violation:.3g}", worst if certificate.max_violation > 0 else kept
-    for name, (title, sentence) in _numbers(certificate, tol).items():
-        number, error = getattr(certificate, name), getattr(certificate, f"{name}_se", None)
-        note = certificate.notes.get(name, "")
-        if number is not None:
-            text = f"{_sentence(sentence)} {_sentence(note)}" if note else sentence
-            yield title, f"{number:.3g}" + ("" if error is None else f" ± {error:.1g}"), text
-        elif name != "stationarity":
-            yield title, "not known", note or "it was not computed"
-    yield _gain(certificate, tol)
-    yield from _around(certificate, tol)
-    if certificate.retrained is not None:
-        seen = certificate.retrained
-        mean, how = f"{seen.upper:.4g} ± {seen.upper_error:.1g}", "and its standard error"
-        yield "F of retrained lower levels", mean, f"mean of {seen.trainings} trainings at x, {how}"
-        for move in seen.moves:
-            yield "Change of F", f"{move.change:+.3g} ± {move.error:.1g}", f"with {move.text}"
-    if certificate.not_convex is not None:
-        yield "Convexity below", "", f"the lower level is {certificate.not_convex}"
-    solved = MEANING[int(certificate.reference.status)]
-    yield "Lower level at this x", "", f"by a solver of its own, in double precision: {solved}"
-    nothing = certificate.data == "zeta: none; xi: none"
-    told = "there are none: nothing is sampled" if nothing else f"what stood for them: {certificate.data}"
-    yield "Expectations", "", told
-    if "lengths" in certificate.notes:
-        yield "Lengths", "", certificate.notes["lengths"]
-
-
-def _numbers(certificate: Certificate, tol: float) -> dict[str, tuple[str, str]]:
-    most = certificate.gap_range.within(tol)
-    passes = f"; up to {most:.2g} passes" if math.isfinite(most) and most > 0 else ""
-    value, y = float(certificate.reference.value), shown(certificate.reference.y)
-    return {
-        "lower_gap": (
-            "Lower gap G(x, y) − v(x)",
-            f"G at y less the best value found for the lower level at this x, v(x) = {value:.6g}; zero is optimal, "
-            f"below zero is infeasible{passes}",
-        ),
-        "distance": ("Distance ‖y − y*(x)‖", f"how far y is from that answer, y*(x) = {y}"),
-        "kkt_residual": (
-            "KKT residual of y",
-            f"how far y is from satisfying the lower level's optimality conditions, in the problem's units; zero is "
-            f"exact, {tol:g} passes",
-        ),
-        "hypergradient_norm": (
-            "Slope of F(x, y*(x))",
-            "what the set X leaves of the gradient of F along the answers of the lower level; zero where no small move "
-            "of x helps",
-        ),
-        "stationarity": (
-            "Stationarity of Ψ",
-            "slope of the penalty function that the run minimised, at its last point; it says how far the run came, "
-            "and nothing about your problem",
-        ),
-    }
-
-
-def _gain(certificate: Certificate, tol: float) -> Line:
-    title, gained, scale = "Gain of moving x", certificate.gain(tol), certificate.upper_scale
-    if math.isnan(gained) or not scale:
-        return title, "not known", certificate.notes.get("gains", "it was not computed")
-    error = "" if certificate.gain_se is None else f" ± {certificate.gain_se / scale:.1g}"
-    text = (
-        f"what a move of x by its own length could gain to first order, as a share of what F changes over that length "
-        f"({scale:.3g}); {tol:g} passes"
-    )
-    return title, f"{gained / scale:.3g}{error}", text
-
-
-def _around(certificate: Certificate, tol: float) -> Iterator[Line]:
-    if certificate.around is None:
-        return
-    points, better = len(certificate.around.looks), certificate.better(tol)
-    outcome = "none of them is clearly lower" if better is None else f"one of them is lower by {-better.change:.3g}"
-    cut = "" if certificate.around.complete else ". The time was up before all directions were tried"
-    yield (
-        "Descent test",
-        str(points),
-        f"points around x, and other answers of the lower level at x, were solved: {outcome}{cut}",
-    )
-    if certificate.radius is not None:
-        far = "any" if math.isinf(certificate.radius) else f"{certificate.radius:.3g}"
-        how = "lengths that x may move, to first order, until a constraint below becomes active or ceases to be"
-        yield "Validity around x", far, how
+    """The certificate's own table, with a sentence for every number."""
+    for title, number, text in measured_rows(certificate, tol):
+        meaning = MEANINGS.get(title, "").format(tol=tol)
+        sentences = [_sentence(part) for part in (meaning, text) if part]
+        yield title[:1].upper() + title[1:], "not known" if number == "-" else number, " ".join(sentences)
 
 
 def _sentence(text: str) -> str:
