@@ -26,7 +26,6 @@ from hierax._base.trees import Number
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
 from hierax._lower.face_multipliers import CLEAR, with_faces
 from hierax._lower.newton import Newton, armijo, cholesky, conjugate_gradients, eigenvectors
-from hierax._lower.on_host import solved_on_host
 from hierax._math.lower_level import (
     INACCURATE,
     INFEASIBLE,
@@ -140,9 +139,6 @@ class Exact(AbstractLowerSolver):
     The first derivatives of G and the constraints must be continuous. Matrices of size dim(y) are formed while dim(y)
     plus the number of constraints is at most `dense_limit`; above it Newton steps come from conjugate gradients.
 
-    Where nothing around it is traced, an active set method on the host (`hierax._lower.on_host`) is tried first: a good
-    start then takes a linear system or two. It never says anything but SOLVED; everything else is the loop's to say.
-
     SOLVED is said only where the KKT residual at the returned point is at most `tol`. INFEASIBLE: the point minimises
     the squared violation and still violates (for convex constraints, proof that no feasible point is anywhere near).
     UNBOUNDED: feasible iterates of falling objective went 1e8 times further than the start (or than one).
@@ -168,8 +164,6 @@ class Exact(AbstractLowerSolver):
     References:
         Rockafellar: Augmented Lagrangians and applications of the proximal point algorithm in convex programming,
             Mathematics of Operations Research 1, 1976.
-        Hintermueller, Ito, Kunisch: The primal-dual active set strategy as a semismooth Newton method, SIAM Journal
-            on Optimization 13, 2003 (calls on the host).
         docs/methods/lower-solvers.md
     """
 
@@ -209,15 +203,6 @@ class Exact(AbstractLowerSolver):
             status=end.status,
             iterations=end.steps,
         )
-
-    def on_host(
-        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, multipliers: Rows | None
-    ) -> LowerSolution | None:
-        """The solution by an active set method on the host; None where it does not arrive, or with many starts."""
-        if self.starts > 1:
-            return None
-        limits = {"max_steps": self.max_steps, "dense_limit": self.dense_limit}
-        return solved_on_host(problem, x, y, xi, multipliers, tol=float(self.tol), **limits)
 
     def branches(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, points: Float[Array, "starts n"], mu: Array
