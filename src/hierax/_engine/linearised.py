@@ -17,7 +17,7 @@ from hierax._engine.float64_problem import ROUNDING
 from hierax._engine.programs import Branches, Values
 from hierax._engine.vectors import STIFF, Point, VectorProblem
 from hierax._lower.active_set import Found
-from hierax._lower.linear import KKTSystem, KrylovSystem, Matrices, SecondDerivatives, gradients, stiffness
+from hierax._lower.linear import KKTSystem, Matrices, Products, SecondDerivatives, gradients, stiffness
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 
@@ -198,7 +198,7 @@ class Linearised:
         system = self.matrices.system(active)
         if system.doubled:
             return None
-        if isinstance(system, KrylovSystem) and system.independent(MAX_ORDER, MAX_NUMBERS) is not True:
+        if isinstance(self.matrices, Products) and system.independent(MAX_ORDER, MAX_NUMBERS) is not True:
             return None
         return system if stiffness(system, push_rows=True) <= STIFF else None
 

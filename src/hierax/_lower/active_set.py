@@ -190,7 +190,6 @@ class Tracker:
             if self._constant or (self._quadratic and last_level is level):
                 return last
             matrices = level.matrices(y, mu)
-            matrices.expect(last)
             if "quadratic" not in self._never and matrices.same(last):
                 self._quadratic, matrices = True, last
                 self._constant = last_level is not level and "constant" not in self._never

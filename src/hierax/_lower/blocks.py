@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hierax._base.imports import lazy
-from hierax._lower.linear import Matrices
+from hierax._lower.linear import Matrices, Solve
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -73,15 +73,11 @@ class Blocks(Matrices):
     """The matrices of all blocks; as a whole they are formed only where somebody asks for them."""
 
     def __init__(self, stacks: list[Stack], entries: int, rows: int) -> None:
-        self.stacks, self._entries, self._rows, self._expected = stacks, entries, rows, None
+        self.stacks, self._entries, self._rows = stacks, entries, rows
 
     def scaled(self, of_y: np.ndarray, of_rows: np.ndarray, of_value: float) -> "Blocks":
         """The same with every entry of y, every row and G divided by its unit."""
         return Blocks([stack.scaled(of_y, of_rows, of_value) for stack in self.stacks], self._entries, self._rows)
-
-    def system(self, active: np.ndarray) -> "BlockSystem":  # type: ignore[override]  # solved block by block
-        """The KKT system on some rows."""
-        return BlockSystem(self, active)
 
     @functools.cached_property
     def jacobian(self) -> "csr_array":  # type: ignore[override]  # formed when it is asked for
@@ -97,21 +93,24 @@ class Blocks(Matrices):
         parts += [(stack.slacks, stack.slacks, stack.curvatures.ravel()) for stack in self.stacks]
         return _sparse(parts, (self._entries, self._entries))
 
+    @property
+    def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """None is taken out: blocks are solved as a whole."""
+        return np.full(self._rows, -1), np.zeros(self._rows)
+
     def along(self, dy: np.ndarray) -> np.ndarray:
         """J dy."""
         found = np.zeros((self._rows, *dy.shape[1:]))
         for stack in self.stacks:
-            moved = stack.slopes @ stack.of_entries(dy) + stack.own[:, :, None] * stack.of_slacks(dy)
-            found[stack.rows] = moved.reshape(found[stack.rows].shape)
+            stack.of_rows(found)[:] = stack.slopes @ stack.of_entries(dy) + stack.own[:, :, None] * stack.of_slacks(dy)
         return found
 
     def back(self, mu: np.ndarray) -> np.ndarray:
         """J' mu."""
         found = np.zeros((self._entries, *mu.shape[1:]))
         for stack in self.stacks:
-            pulls = stack.of_rows(mu)
-            found[stack.entries] = (stack.slopes.mT @ pulls).reshape(found[stack.entries].shape)
-            found[stack.slacks] = (stack.own[:, :, None] * pulls).reshape(found[stack.slacks].shape)
+            stack.of_entries(found)[:] = stack.slopes.mT @ stack.of_rows(mu)
+            stack.of_slacks(found)[:] = stack.own[:, :, None] * stack.of_rows(mu)
         return found
 
     def curvatures(self) -> np.ndarray:
@@ -153,49 +152,36 @@ class Blocks(Matrices):
             found += [float(np.linalg.eigvalsh(stack.hessian).min()), *stack.curvatures.ravel()[kept].tolist()]
         return min(found)
 
+    def factorised(self, free: np.ndarray, own: np.ndarray) -> Solve:
+        """The KKT system of all entries of y and some rows, solved block by block."""
+        del free
+        active = np.zeros(self._rows)
+        active[own] = 1.0
+        parts = []
+        for stack in self.stacks:
+            weights = stack.of_rows(active) * (stack.curvatures / stack.own**2)[:, :, None]
+            parts.append((stack, weights, stack.hessian + (stack.slopes * weights).mT @ stack.slopes))
 
-class BlockSystem:
-    """The KKT system on some rows, solved block by block."""
+        def solve(right: np.ndarray) -> np.ndarray:
+            of_y, of_rows, found = (
+                right[: self._entries],
+                np.zeros((self._rows, *right.shape[1:])),
+                np.zeros(right.shape),
+            )
+            of_rows[own] = right[self._entries :]
+            dy, dmu = found[: self._entries], np.zeros(of_rows.shape)
+            for stack, weights, matrix in parts:
+                curvatures, slope = stack.curvatures[:, :, None], stack.own[:, :, None]
+                slacks = stack.of_slacks(of_y) / curvatures
+                missing = slope * slacks - stack.of_rows(of_rows)
+                moved = np.linalg.solve(matrix, stack.of_entries(of_y) - stack.slopes.mT @ (weights * missing))
+                multipliers = weights * (stack.slopes @ moved + missing)
+                stack.of_entries(dy)[:], stack.of_rows(dmu)[:] = moved, multipliers
+                stack.of_slacks(dy)[:] = slacks - slope * multipliers / curvatures
+            found[self._entries :] = dmu[own]
+            return found
 
-    doubled = False
-
-    def __init__(self, matrices: Blocks, active: np.ndarray) -> None:
-        self.matrices, self.active, self.coupled = matrices, active, active
-        self.bounded = np.zeros(matrices.curvatures().size, bool)
-        self._parts = [_Part.of(stack, active) for stack in matrices.stacks]
-
-    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(dy, dmu) for right-hand sides, several in columns; dmu is zero for rows that are not active."""
-        dy, dmu = np.zeros_like(of_y), np.zeros_like(of_rows)
-        for stack, on, weights, matrix in self._parts:
-            free = stack.of_slacks(of_y) / stack.curvatures[:, :, None]
-            missing = on * (stack.own[:, :, None] * free - stack.of_rows(of_rows))
-            right = stack.of_entries(of_y) - stack.slopes.mT @ (weights * missing)
-            moved = np.linalg.solve(matrix, right)
-            multipliers = weights * (stack.slopes @ moved + missing)
-            slacks = free - stack.own[:, :, None] * multipliers / stack.curvatures[:, :, None]
-            for whole, place, part in (
-                (dy, stack.entries, moved),
-                (dy, stack.slacks, slacks),
-                (dmu, stack.rows, multipliers),
-            ):
-                whole[place] = part.reshape(whole[place].shape)
-        return dy, dmu
-
-
-class _Part(NamedTuple):
-    """A stack with its active rows: which they are, their weights, and the matrix that they leave for the entries."""
-
-    stack: Stack
-    active: np.ndarray
-    weights: np.ndarray
-    matrix: np.ndarray
-
-    @staticmethod
-    def of(stack: Stack, active: np.ndarray) -> "_Part":
-        on = active[stack.rows].reshape(*stack.own.shape, 1)
-        weights = on * (stack.curvatures / stack.own**2)[:, :, None]
-        return _Part(stack, on, weights, stack.hessian + (stack.slopes * weights).mT @ stack.slopes)
+        return solve
 
 
 def _sparse(parts: list[tuple[slice, slice, np.ndarray]], shape: tuple[int, int]) -> "csr_array":

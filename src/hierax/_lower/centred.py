@@ -9,16 +9,13 @@ eliminates ds and dmu; what is left is a system of the order of y and the equali
 matrix for derivatives through y_t, in the form that `hierax._lower.linear.System` has for those through y*.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hierax._base.imports import lazy
 from hierax._lower.active_set import Level, Slopes
-from hierax._lower.linear import Matrices, SecondDerivatives, Solve, dense_factors, sparse_factors
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+from hierax._lower.linear import Matrices, SecondDerivatives
 
 sparse = lazy("scipy.sparse")
 
@@ -28,7 +25,6 @@ INSIDE = 0.995  # share of the way to s = 0 or mu = 0 that a step may go
 GROWTH = 10.0  # by which a step may make the conditions worse
 CLOSER = 0.1  # share of the mean of mu_i s_i that a step aims at, as long as it is more than t
 SHORTEST = 1e-3  # share of a step that is tried, at least
-SHIFT = 1e-12  # keeps systems of lower levels without curvature regular
 
 
 class System:
@@ -38,15 +34,14 @@ class System:
         """`ratio`: mu / s of the inequalities, in the order of all rows; anything for equalities."""
         assert isinstance(matrices, Matrices)
         self.matrices, self.equal, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
-        held = matrices.jacobian[equal]
-        if not (matrices.finite and np.isfinite(self.ratio).all()):
-            self._solve: Solve = lambda right: np.full_like(right, np.nan)
-        elif isinstance(matrices.jacobian, np.ndarray):
-            pushed = matrices.hessian + (matrices.jacobian.T * self.ratio) @ matrices.jacobian
-            self._solve = dense_factors(pushed, held, _shift(pushed, len(held)))
-        else:
-            pushed = matrices.hessian + matrices.jacobian.T @ (sparse.diags_array(self.ratio) @ matrices.jacobian)
-            self._solve = sparse_factors(pushed, held, _shift(pushed, held.shape[0]))
+        jacobian, ny = matrices.jacobian, matrices.hessian.shape[0]
+        weighted = (
+            self.ratio[:, None] * jacobian
+            if isinstance(jacobian, np.ndarray)
+            else sparse.diags_array(self.ratio) @ jacobian
+        )
+        held = Matrices(jacobian[equal], matrices.hessian + jacobian.T @ weighted)
+        self._solve = held.factorised(np.arange(ny), np.arange(held.jacobian.shape[0]))
 
     def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(dy, dmu) for right-hand sides in the last axis's place."""
@@ -57,11 +52,6 @@ class System:
         dmu = ((jacobian @ dy).T * self.ratio).T - pushed
         dmu[self.equal] = solved[ny:]
         return dy, dmu
-
-
-def _shift(matrix: "np.ndarray | csr_array", held: int) -> np.ndarray:
-    """What keeps the system regular."""
-    return SHIFT * np.concatenate([1.0 + np.abs(matrix.diagonal()), -np.ones(held)])
 
 
 class Centre(NamedTuple):
