@@ -223,38 +223,3 @@ def test_sparse_factors_are_dense_ones(share, monkeypatch):
     assert np.max(np.abs(left)) <= 1e-6 * np.max(np.abs(hessian @ dy))
     off = jacobian @ dy - right[1]
     assert np.max(np.abs(off[active])) <= 1e-6 + 2 * linear.SHIFT * np.max(np.abs(dmu))  # the shift's
-
-
-def test_the_last_system_solves_the_next_level_where_it_still_fits():
-    """A smooth level that is no quadratic program: the same answers with fewer matrices."""
-    rng, n = np.random.default_rng(6), 6
-    features, asked = rng.normal(size=(40, n)), []
-
-    def level(x, by_last_system):
-        def parts(y):
-            weights = 1 / (1 + np.exp(-features @ y))
-            return features.T @ (weights - 0.5 + 0.2 * x) + 2 * y, weights
-
-        def slopes(y, mu):
-            gradient, _ = parts(y)
-            jacobian = np.ones((1, n))
-            return Slopes(0.0, np.zeros(1), gradient + mu @ jacobian, jacobian @ y + 1.0)
-
-        def matrices(y, mu):
-            asked.append(by_last_system)
-            _, weights = parts(y)
-            return Matrices(np.ones((1, n)), (features.T * (weights * (1 - weights))) @ features + 2 * np.eye(n))
-
-        return Level(np.zeros(1, bool), slopes, matrices, lambda y: y, by_last_system)
-
-    last, newton = Tracker(), Tracker()
-    y, mu = np.zeros(n), np.zeros(1)
-    for x in 0.3 + 0.05 * np.sin(np.arange(12.0)):
-        found, expected = last.solve(level(x, True), y, mu), newton.solve(level(x, False), y, mu)
-        assert found is not None and expected is not None
-        np.testing.assert_allclose(found.y, expected.y, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(found.mu, expected.mu, rtol=0, atol=1e-8)
-        np.testing.assert_array_equal(found.system.matrices.hessian, level(x, True).matrices(found.y, mu).hessian)
-        asked.pop()
-        y, mu = found.y, found.mu
-    assert asked.count(True) < 0.75 * asked.count(False)

@@ -1,6 +1,6 @@
 """The central path of a lower level on the host, and descents along it: conditions, derivatives, and where they end.
 
-Unit tests of hierax._lower.centred and hierax._auto.descents.
+Unit tests of hierax._lower.active_set and hierax._auto.descents.
 """
 
 import time
@@ -16,8 +16,7 @@ from hierax._auto.descents import central_descent, descent, solved_below
 from hierax._auto.hunt import Space
 from hierax._auto.session import Work
 from hierax._engine.float64_problem import Float64Problem
-from hierax._lower.active_set import Level, Slopes
-from hierax._lower.centred import centre
+from hierax._lower.active_set import Level, Slopes, centre
 from hierax._lower.linear import Matrices
 from hierax.extend import Interrupt
 

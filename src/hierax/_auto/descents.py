@@ -12,9 +12,10 @@ is a smooth problem on one piece of x-space. At its solution some of these const
 choices for them (`hierax._judge.gain`) names the next piece, or none. Where a quasi-Newton method zigzags across
 kinks, this follows them.
 
-The central descent minimises F(x, y_t(x)) instead, t falling: y_t(x) (`hierax._lower.centred`) is smooth in x, however
-many rows change sides on the way, and for large t it shows only the broad shape of phi. From whichever start, descents
-that end in different kinks often end at one point here, and at a lower one. The last word has a descent on phi itself.
+The central descent minimises F(x, y_t(x)) instead, t falling: y_t(x) (`hierax._lower.active_set`) is smooth in x,
+however many rows change sides on the way, and for large t it shows only the broad shape of phi. From whichever start,
+descents that end in different kinks often end at one point here, and at a lower one. The last word has a descent on phi
+itself.
 """
 
 import warnings
@@ -32,8 +33,7 @@ from hierax._base.threads import SharedContext
 from hierax._engine.linearised import Linearised
 from hierax._engine.vectors import Point, Total, VectorProblem
 from hierax._judge.gain import gain
-from hierax._lower.active_set import Found
-from hierax._lower.centred import Centre
+from hierax._lower.active_set import Centre, Found
 from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 

@@ -22,8 +22,7 @@ from hierax._engine.columns import BINS, PATIENCE, Places, SparseColumns
 from hierax._engine.float64_problem import Data, Float64Problem, HostProgram, upper_faces
 from hierax._engine.traced import RowUnits, Scale, Traced, Trees, Units, Vector, in_units
 from hierax._lower import active_set
-from hierax._lower.active_set import Level, Slopes
-from hierax._lower.centred import centre
+from hierax._lower.active_set import Level, Slopes, centre
 from hierax._lower.exact import RUNNING, State
 from hierax._lower.linear import CONVERGED, Matrices, OutOfTime, Products, SecondDerivatives, Stop
 from hierax._math.hypergradient import MOST as MAX_ORDER

@@ -33,8 +33,7 @@ from hierax._engine.programs import (
 )
 from hierax._engine.segments import not_convex
 from hierax._engine.traced import Units
-from hierax._lower.active_set import Found, Level, Tracker
-from hierax._lower.centred import Centre, System, centre
+from hierax._lower.active_set import CentralSystem, Centre, Found, Level, Tracker, centre
 from hierax._lower.linear import KKTSystem, Matrices, Stop, gradients, stiffness
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
@@ -97,7 +96,7 @@ class Total(NamedTuple):
         return all(bool(np.isfinite(part).all()) for part in (self.slope, self.above_slopes, self.equal_slopes))
 
 
-def through(functions: Functions, point: Point, system: KKTSystem | System) -> tuple[Total, np.ndarray]:
+def through(functions: Functions, point: Point, system: KKTSystem | CentralSystem) -> tuple[Total, np.ndarray]:
     """The upper level at a solution of the lower one, and the adjoints of its functions.
 
     Not a number where a system is not solved.
@@ -164,7 +163,6 @@ class Follower:
             functools.partial(self.functions.slopes, x),
             functools.partial(self.functions.matrices, x),
             self._landed,
-            by_last_system=not isinstance(self.functions, FromTable),
             solved=self.functions.solved,
         )
 

@@ -1,6 +1,6 @@
-r"""The lower level by a primal-dual active set method on the host: a few linear systems from a good start.
+r"""Convex lower levels on the host: an active set method for y*(x), and points of the central path.
 
-For convex lower levels. With the rows r, their multipliers mu and L = G + mu.r, a step solves
+**Active set method** (`Tracker`): with the rows r, their multipliers mu and L = G + mu.r, a step solves
 
     L_yy dy + r_A' dmu_A = -L_y (with mu_i = 0 for inactive rows),     r_A + r_A' dy = 0
 
@@ -8,6 +8,14 @@ for the rows A that the last point names active, mu_i + r_i > 0, and the equalit
 the KKT conditions (Hintermueller, Ito and Kunisch, 2003). Near a solution one or two steps are enough.
 Factorisations are kept as long as the active rows and the derivatives do. Nothing guarantees that it arrives from
 afar: whoever calls it has `Exact` for where it does not.
+
+**Central path** (`centre`), by a primal-dual interior point method: with slacks s > 0 and mu > 0, y_t(x) solves
+
+    L_y = 0,     r + s = 0,     mu_i s_i = t   (and r = 0 for equalities),
+
+so it lies inside, moves smoothly with x whichever rows are active, and tends to y*(x) as t falls. A Newton step
+eliminates ds and dmu; what is left is a system of the order of y and the equalities. `CentralSystem` solves with the
+same matrix for derivatives through y_t, in the form that `hierax._lower.linear.KKTSystem` has for those through y*.
 """
 
 from collections.abc import Callable
@@ -15,19 +23,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._lower.linear import KKTSystem, SecondDerivatives
+from hierax._base.imports import lazy
+from hierax._lower.linear import SAME, KKTSystem, Matrices, SecondDerivatives
 
-MAX_STEPS = 40
-MAX_HELD_STEPS = 12  # where the active rows are given
+sparse = lazy("scipy.sparse")
+
+MAX_STEPS = 60
 SOLVED = 1e-9  # KKT residual, in units
 SHARPER = 1e-2  # share of the residual that counts as solved, for which one step more is worth making
-QUADRATIC = 1e-6  # what a step with the right active rows leaves of the residual of a quadratic program, at most
-MAX_STALLED_STEPS, LESS = 8, 0.9  # steps in a row that leave more than this share of the least residual so far
-SHORTEST = 1e-2  # share of a step that is tried, at least
-STILL = 1e-9  # relative change of the residual by a step with the same active rows that leads nowhere
-MAX_RETURNS = 3  # times that an active set may come back: more will come back for ever
-CHORD = 0.1  # what a step by the last system must leave of the residual, at most, for another one
-HOPELESS = 1e6  # growth of the residual, in units, from which no step comes back
+MAX_STALLED_STEPS = 10  # steps in which the residual must fall to half
+SHORTEST = 1e-3  # share of a step that is tried, at least
+FACTOR = 10.0  # by which a step along the central path may make its conditions worse, and brings mu_i s_i closer to t
 
 
 class Slopes(NamedTuple):
@@ -54,7 +60,6 @@ class Level(NamedTuple):
         slopes: (y, mu) -> Slopes.
         matrices: (y, mu) -> second derivatives.
         landed: y -> the nearest point of Y, where functions are evaluated.
-        by_last_system: whether slopes are so much quicker than matrices that it pays to try the last system first.
         solved: KKT residual, in units, that counts as solved.
     """
 
@@ -62,7 +67,6 @@ class Level(NamedTuple):
     slopes: Callable[[np.ndarray, np.ndarray], Slopes]
     matrices: Callable[[np.ndarray, np.ndarray], SecondDerivatives]
     landed: Callable[[np.ndarray], np.ndarray]
-    by_last_system: bool = False
     solved: float = SOLVED
 
     @property
@@ -100,66 +104,41 @@ class Tracker:
 
     def __init__(self) -> None:
         self._system: KKTSystem | None = None
-        self._known: tuple[Level, SecondDerivatives] | None = (
-            None  # the derivatives of second order, and where they belong
-        )
-        self._quadratic = False  # whether they were the same at two points of one level ...
-        self._constant = False  # ... and of two levels
-        self._never: set[str] = set()  # which of these turned out to be a coincidence
+        self._known: tuple[Level, SecondDerivatives] | None = None  # the last derivatives, and where they belong
+        self._constant = False  # whether they were the same in two levels: then they are taken for those of the next
+        self._doubted = False  # whether that turned out to be a coincidence
 
     def solve(self, level: Level, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The solution from y and mu; None where the steps do not arrive."""
-        y = level.landed(y)
-        slopes = level.slopes(y, mu)
-        first = left = residual(slopes, mu, level.equal)
-        active = level.equal | (mu + slopes.rows > 0)
-        if level.by_last_system and not self._quadratic:
-            y, mu, slopes, left = self._by_last_system(level, _There(y, mu, slopes, left), active)
-        seen, again, sharpened = {active.tobytes()}, 0, False
-        least, stalled = left, 0
+        here = _at(level, level.landed(y), mu)
+        active = level.equal | (mu + here.slopes.rows > 0)
+        best, stalled, sharpened = here.left, 0, False
         for _ in range(MAX_STEPS):
-            hopeless = not np.isfinite(left) or left > HOPELESS * (1 + first)
-            if hopeless or again > MAX_RETURNS or stalled > MAX_STALLED_STEPS:
+            if not np.isfinite(here.left) or stalled > MAX_STALLED_STEPS:
                 return None
-            if left <= level.solved and (left <= level.sharper or sharpened):
-                return Found(y, mu, slopes, self._system_at(level, y, mu, active))
-            sharpened = left <= level.solved
-            step = _step(level, self._system_at(level, y, mu, active), mu, slopes)
-            if not np.isfinite(step.dy).all():
+            system = self._system_at(level, here.y, here.mu, active)
+            if here.left <= level.solved and (here.left <= level.sharper or sharpened):
+                return Found(here.y, here.mu, here.slopes, system)
+            sharpened = here.left <= level.solved
+            dy, dmu, ahead = _step(level, system, here)
+            if not np.isfinite(dy).all():
                 return None
-            there, before = _after(level, step, y, mu, 1.0), left
-            if np.array_equal(step.active, active):
-                there = _shortened(level, step, y, mu, there, before)
-                self._doubt(there.left <= max(QUADRATIC * before, level.sharper))
-                if abs(there.left - before) <= STILL * before:  # the next step would be the same one again
+            there = _after(level, here, dy, dmu, 1.0)
+            if np.array_equal(ahead, active):
+                there = _shortened(level, here, dy, dmu, there)
+                if self._constant and there.left > max(np.sqrt(SAME) * here.left, level.sharper):
+                    self._constant, self._doubted = False, True  # a quadratic program would be solved now
+                if abs(there.left - here.left) <= SAME * here.left:  # the next step would be the same one again
                     return None
-            else:
-                again += step.active.tobytes() in seen
-                seen.add(step.active.tobytes())
-            y, mu, slopes, left = there
-            active = step.active
-            stalled = 0 if left < LESS * least else stalled + 1
-            least = min(least, left)
+            here, active = there, ahead
+            best, stalled = (here.left, 0) if here.left < 0.5 * best else (best, stalled + 1)
         return None
-
-    def _by_last_system(self, level: Level, at: "_There", active: np.ndarray) -> "_There":
-        """Steps by the system of the last solution, as long as they take the residual down fast: no new matrices."""
-        system = self._system
-        if system is None or not np.array_equal(system.active, active):
-            return at
-        while level.sharper < at.left < np.inf:
-            step = _step(level, system, at.mu, at.slopes)
-            there = _after(level, step, at.y, at.mu, 1.0)
-            if not np.array_equal(step.active, active) or not there.left <= CHORD * at.left:
-                break
-            at = there
-        return at
 
     def held(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
         """The point at which the given rows are zero and L is stationary, without a look at signs."""
         mu = np.where(active, mu, 0.0)
         slopes, sharpened = level.slopes(y, mu), False
-        for _ in range(MAX_HELD_STEPS):
+        for _ in range(MAX_STEPS):
             left = max(np.max(np.abs(slopes.gradient)), np.max(np.abs(slopes.rows[active]), initial=0.0))
             if not np.isfinite(left):
                 return None
@@ -172,45 +151,23 @@ class Tracker:
             slopes = level.slopes(y, mu)
         return None
 
-    def _doubt(self, at_once: bool) -> None:
-        """A step with the right active rows solves a quadratic program at once; where it did not, there is none."""
-        if self._constant and not at_once:
-            self._constant = False
-            self._never.add("constant")
-        elif self._quadratic and not at_once:
-            self._quadratic = False
-            self._never.add("quadratic")
-
-    def _matrices_at(self, level: Level, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
-        """Derivatives of second order; the last ones where they are known to be the same."""
-        if self._known is None:
-            matrices = level.matrices(y, mu)
-        else:
-            last_level, last = self._known
-            if self._constant or (self._quadratic and last_level is level):
-                return last
-            matrices = level.matrices(y, mu)
-            if "quadratic" not in self._never and matrices.same(last):
-                self._quadratic, matrices = True, last
-                self._constant = last_level is not level and "constant" not in self._never
-        self._known = level, matrices
-        return matrices
-
     def _system_at(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> KKTSystem:
         """The KKT system on the active rows; the last one where nothing has changed."""
         matrices, last = self._matrices_at(level, y, mu), self._system
         if last is None or matrices is not last.matrices or not np.array_equal(active, last.active):
-            self._system = matrices.system(active)
-        assert self._system is not None
-        return self._system
+            self._system = last = matrices.system(active)
+        return last
 
-
-class _Step(NamedTuple):
-    """Changes of y and mu, and the rows that are active after all of them."""
-
-    dy: np.ndarray
-    dmu: np.ndarray
-    active: np.ndarray
+    def _matrices_at(self, level: Level, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
+        """Derivatives of second order; the last ones where they are the same."""
+        last_level, last = self._known or (level, None)
+        if last is not None and self._constant:
+            return last
+        matrices = level.matrices(y, mu)
+        if last is not None and matrices.same(last):
+            matrices, self._constant = last, last_level is not level and not self._doubted
+        self._known = level, matrices
+        return matrices
 
 
 class _There(NamedTuple):
@@ -222,28 +179,130 @@ class _There(NamedTuple):
     left: float
 
 
-def _step(level: Level, system: KKTSystem, mu: np.ndarray, slopes: Slopes) -> _Step:
-    active, matrices = system.active, system.matrices
+def _at(level: Level, y: np.ndarray, mu: np.ndarray) -> _There:
+    slopes = level.slopes(y, mu)
+    return _There(y, mu, slopes, residual(slopes, mu, level.equal))
+
+
+def _step(level: Level, system: KKTSystem, here: _There) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Changes of y and mu, and the rows that are active after all of them."""
+    active, matrices, mu, slopes = system.active, system.matrices, here.mu, here.slopes
     left_out = np.where(active, 0.0, mu)
     gradient = slopes.gradient - matrices.back(left_out) if left_out.any() else slopes.gradient
     dy, dmu = system.solve(-gradient, np.where(active, -slopes.rows, 0.0))
     dmu = np.where(active, dmu, -mu)
     ahead = slopes.rows + matrices.along(dy)
-    return _Step(dy, dmu, level.equal | (np.where(active, mu + dmu, ahead) > 0))
+    return dy, dmu, level.equal | (np.where(active, mu + dmu, ahead) > 0)
 
 
-def _after(level: Level, step: _Step, y: np.ndarray, mu: np.ndarray, share: float) -> _There:
+def _after(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, share: float) -> _There:
     """The point after a share of a step."""
-    y, mu = level.landed(y + share * step.dy), mu + share * step.dmu
-    mu = np.where(level.equal, mu, np.maximum(mu, 0.0))
-    slopes = level.slopes(y, mu)
-    return _There(y, mu, slopes, residual(slopes, mu, level.equal))
+    mu = here.mu + share * dmu
+    return _at(level, level.landed(here.y + share * dy), np.where(level.equal, mu, np.maximum(mu, 0.0)))
 
 
-def _shortened(level: Level, step: _Step, y: np.ndarray, mu: np.ndarray, there: _There, before: float) -> _There:
+def _shortened(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, there: _There) -> _There:
     """Where the active rows stay the same a step of Newton's method should not make things worse: halved until so."""
     best, share = there, 1.0
-    while not best.left < before and share > SHORTEST:
+    while not best.left < here.left and share > SHORTEST:
         share *= 0.5
-        best = _after(level, step, y, mu, share)
-    return best if best.left < before else there
+        best = _after(level, here, dy, dmu, share)
+    return best if best.left < here.left else there
+
+
+# -- the central path -------------------------------------------------------------------------------------------------
+
+
+class CentralSystem:
+    """[[L_yy, r_y'], [r_y, -s/mu]] (zero instead of s/mu for equalities), factorised after elimination of dmu."""
+
+    def __init__(self, matrices: SecondDerivatives, equal: np.ndarray, ratio: np.ndarray) -> None:
+        """`ratio`: mu / s of the inequalities, in the order of all rows; anything for equalities."""
+        assert isinstance(matrices, Matrices)
+        self.matrices, self.equal, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
+        jacobian, ny = matrices.jacobian, matrices.hessian.shape[0]
+        weighted = (
+            self.ratio[:, None] * jacobian
+            if isinstance(jacobian, np.ndarray)
+            else sparse.diags_array(self.ratio) @ jacobian
+        )
+        held = Matrices(jacobian[equal], matrices.hessian + jacobian.T @ weighted)
+        self._solve = held.factorised(np.arange(ny), np.arange(held.jacobian.shape[0]))
+
+    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(dy, dmu) for right-hand sides in the last axis's place."""
+        jacobian, ny = self.matrices.jacobian, self.matrices.hessian.shape[0]
+        pushed = (of_rows.T * self.ratio).T
+        solved = self._solve(np.concatenate([of_y + jacobian.T @ pushed, of_rows[self.equal]]))
+        dy = solved[:ny]
+        dmu = ((jacobian @ dy).T * self.ratio).T - pushed
+        dmu[self.equal] = solved[ny:]
+        return dy, dmu
+
+
+class Centre(NamedTuple):
+    """y_t(x), its multipliers, what is known there, and the system that its derivatives solve."""
+
+    y: np.ndarray
+    mu: np.ndarray
+    slopes: Slopes
+    system: CentralSystem
+
+
+class _Iterate(NamedTuple):
+    """A point on the way, with the largest entry of the conditions."""
+
+    y: np.ndarray
+    s: np.ndarray
+    mu: np.ndarray
+    slopes: Slopes
+    left: float
+
+
+def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | None:
+    """The point of the central path at t, from near y and mu; None where the steps do not arrive."""
+    slopes = level.slopes(y, mu)
+    s = np.where(level.equal, 1.0, np.maximum(-slopes.rows, np.sqrt(t) / FACTOR))
+    mu = np.where(level.equal, mu, np.maximum(mu, t / np.maximum(s, 1.0)))
+    here = _iterate(level, y, s, mu, t)
+    for _ in range(MAX_STEPS):
+        if not np.isfinite(here.left):
+            return None
+        system = CentralSystem(level.matrices(here.y, here.mu), level.equal, here.mu / here.s)
+        if here.left <= min(SOLVED * (1 + t), FACTOR * t):
+            return Centre(here.y, here.mu, here.slopes, system)
+        pairs = (here.mu * here.s)[~level.equal]
+        there = _after_step(level, here, system, t, max(t, float(np.mean(pairs)) / FACTOR if pairs.size else t))
+        if there is None:
+            return None
+        here = there
+    return None
+
+
+def _iterate(level: Level, y: np.ndarray, s: np.ndarray, mu: np.ndarray, t: float) -> _Iterate:
+    slopes = level.slopes(y, mu)
+    of_rows = np.where(level.equal, slopes.rows, slopes.rows + s)
+    of_pairs = np.where(level.equal, 0.0, mu * s - t)
+    left = float(np.max(np.abs(np.concatenate([slopes.gradient, of_rows, of_pairs])), initial=0.0))
+    return _Iterate(y, s, mu, slopes, left)
+
+
+def _after_step(level: Level, here: _Iterate, system: CentralSystem, t: float, aim: float) -> _Iterate | None:
+    """One Newton step towards mu_i s_i = aim that keeps s and mu positive and makes the conditions hardly worse."""
+    equal, (y, s, mu, slopes, left) = level.equal, here
+    of_rows = np.where(equal, -slopes.rows, -slopes.rows - aim / mu)  # s is eliminated: mu_i s_i = aim to first order
+    dy, dmu = system.solve(-slopes.gradient, of_rows)
+    ds = np.where(equal, 0.0, -(slopes.rows + s) - system.matrices.jacobian @ dy)
+    share = min(1.0, _longest(s, ds, equal), _longest(mu, dmu, equal))
+    while share >= SHORTEST:
+        there = _iterate(level, y + share * dy, s + share * ds, mu + share * dmu, t)
+        if there.left <= FACTOR * left:
+            return there
+        share *= 0.5
+    return None
+
+
+def _longest(values: np.ndarray, change: np.ndarray, equal: np.ndarray) -> float:
+    """The longest share of a change that keeps values positive, nearly all of the way to the first zero."""
+    falling = ~equal & (change < 0)
+    return float(np.min(-(1 - SHORTEST) * values[falling] / change[falling], initial=np.inf))
