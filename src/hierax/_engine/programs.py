@@ -23,10 +23,10 @@ from hierax._engine.float64_problem import Data, Float64Problem, HostProgram, up
 from hierax._engine.traced import RowUnits, Scale, Traced, Trees, Units, Vector, in_units
 from hierax._lower import active_set
 from hierax._lower.active_set import Level, Slopes, centre
-from hierax._lower.exact import RUNNING, State
+from hierax._lower.exact import State
 from hierax._lower.linear import CONVERGED, Matrices, OutOfTime, Products, SecondDerivatives, Stop
 from hierax._math.hypergradient import MOST as MAX_ORDER
-from hierax._math.lower_level import SOLVED, UNBOUNDED
+from hierax._math.lower_level import RUNNING, SOLVED, UNBOUNDED
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 

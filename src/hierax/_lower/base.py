@@ -12,8 +12,10 @@ from jaxtyping import Array, Bool, PyTree
 
 from hierax._compile.bound import Bound
 from hierax._compile.configuration import in_own_configuration
-from hierax._math.lower_level import LowerSolution
+from hierax._math.lower_level import Level, LowerSolution, RowVector
 from hierax._problem.problem import Problem, Rows
+
+CLEAR = 1e-6  # violations (in lengths) below this are never called infeasible, slacks below it are none
 
 
 class AbstractLowerSolver(eqx.Module):
@@ -90,3 +92,22 @@ def _bound_at(problem: Problem, *point: PyTree) -> Bound | None:
 
 def _is_traced(tree: PyTree) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def with_faces(level: Level, mu: RowVector) -> RowVector:
+    """Multipliers of the constraints, completed by those of the active faces that balance the Lagrangian's gradient.
+
+    The least-squares solution, by conjugate gradients: the faces of Y are orthogonal, or nearly, and take few steps.
+    """
+    if not level.face.any():
+        return mu
+    rows, push = jax.linearize(level.rows, level.start)
+    pull = jax.linear_transpose(push, level.start)
+    active = level.face & (level.equal | (rows >= -CLEAR))
+    gradient = jax.grad(level.objective)(level.start) + pull(mu)[0]
+
+    def normal(m: RowVector) -> RowVector:
+        return jnp.where(active, push(pull(jnp.where(active, m, 0.0))[0]), m)
+
+    faces, _ = jax.scipy.sparse.linalg.cg(normal, jnp.where(active, -push(gradient), 0.0))
+    return level.signed(mu + jnp.where(active, faces, 0.0))

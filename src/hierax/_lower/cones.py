@@ -9,6 +9,14 @@ where t = -(a + Qm)'d - (r - 1/2 m'Qm) is affine, and constant if the row is an 
 
 and the row's multiplier is (z_0 + z_1)/(sqrt 2 beta) with z the cone's dual variable: it is the factor of a in A'z.
 beta is the size of t, so that neither entry of s loses digits.
+
+Where the boundary is curved (a second-order cone), or a row is weakly active, a gap of 1e-9 leaves the interior-point
+method's point and multipliers off by its square root, 3e-5. By then the active rows are known, or nearly, and a
+semismooth Newton method (`polished`) on
+
+    Pd + q + sum_i mu_i (J_i + Q_i d) = 0,    max(row_i, -mu_i) = 0 (equalities: row_i = 0)
+
+gets the remaining digits in two or three steps.
 """
 
 import importlib
@@ -21,7 +29,7 @@ from jaxtyping import ArrayLike
 
 from hierax._base.errors import MissingExtra
 from hierax._base.imports import lazy
-from hierax._lower.conic_polish import Quadratics, polished
+from hierax._lower.linear import SMALL_ORDER
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
 if TYPE_CHECKING:
@@ -29,40 +37,72 @@ if TYPE_CHECKING:
 
 sparse = lazy("scipy.sparse")
 
-# Tolerances tried in turn when a solver gives up; beyond the last the result is inaccurate.
-LOOSER = (1e-10, 1e-9, 1e-8)
-SMALL = 300  # variables and rows up to which Newton steps cost next to nothing
-
+LOOSEST = 1e-8  # tolerance beyond which a result is inaccurate
 PIP_LINES = {"clarabel": "pip install 'hierax[conic]'", "ecos": "pip install ecos"}
+SHAPES = "(n,n),(n),(n,r),(r),(c,n,n),(r),(r),(),()->(n),(r),(),()"  # of one problem's arrays and answer
 
 
-class Affine(NamedTuple):
-    """Conditions s = b - A d in a cone; `rows` says which rows of the problem they came from."""
+class Quadratics(NamedTuple):
+    """1/2 d'Pd + q'd, and rows r_i + J_i d + 1/2 d'Q_i d, with Q_i = 0 but for the rows in `curved`.
+
+    Attributes:
+        hessian: P.
+        linear: q.
+        slopes: J.
+        values: r.
+        bends: Q of the curved rows.
+        curved: which rows they are.
+        equal: which rows are equalities.
+    """
+
+    hessian: np.ndarray
+    linear: np.ndarray
+    slopes: np.ndarray
+    values: np.ndarray
+    bends: np.ndarray
+    curved: np.ndarray
+    equal: np.ndarray
+
+    def at(self, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and their gradients."""
+        values, normals = self.values + self.slopes @ step, self.slopes.copy()
+        bent = self.bends @ step
+        values[self.curved] += 0.5 * bent @ step
+        normals[self.curved] += bent
+        return values, normals
+
+
+class Part(NamedTuple):
+    """Conditions s = b - A d in a cone.
+
+    Attributes:
+        matrix: A.
+        offset: b.
+        rows: which rows of the problem they came from.
+        beta: of a second-order cone.
+    """
 
     matrix: "csc_matrix"
     offset: np.ndarray
     rows: np.ndarray
+    beta: float = 1.0
 
 
 class Program(NamedTuple):
-    """The problem in the form that cone solvers take: equal: s = 0; below: s >= 0; curved: a cone and beta per row."""
+    """1/2 d'Pd + q'd in the form that cone solvers take; parts: equalities (s = 0), inequalities (s >= 0), cones."""
 
     hessian: np.ndarray
     linear: np.ndarray
-    equal: Affine
-    below: Affine
-    curved: list[tuple[Affine, float]]
+    parts: list[Part]
 
 
 class Answer(NamedTuple):
-    """What a solver says: the step d, its status, iterations, and dual variables for each part of the program."""
+    """What a solver says: the step d, its status, iterations, and dual variables of each part of the program."""
 
     step: np.ndarray
     status: int
     iterations: int
-    equal: np.ndarray
-    below: np.ndarray
-    curved: list[np.ndarray]
+    duals: list[np.ndarray]
 
 
 Solver = Callable[[Program, float, int, bool], Answer]
@@ -77,33 +117,15 @@ def package(name: str) -> ModuleType:
         raise MissingExtra(f"Conic(solver={name!r}) needs the package {name}: {PIP_LINES[name]}") from error
 
 
-def clarabel_batch(*arrays: ArrayLike) -> tuple[np.ndarray, ...]:
-    """Solve all problems of a batch with Clarabel (a function of its own, so that compiled programs can be reused)."""
-    return _batch(_clarabel, *arrays)
-
-
-def ecos_batch(*arrays: ArrayLike) -> tuple[np.ndarray, ...]:
-    """The same with ECOS."""
-    return _batch(_ecos, *arrays)
-
-
-def _batch(solver: Solver, *arrays: ArrayLike) -> tuple[np.ndarray, ...]:
-    """Loop over the leading axes that `vmap` put in front of P, q, J', r, Q, equal, curved, tol and max_steps."""
-    cores = (2, 1, 2, 1, 3, 1, 1, 0, 0)
+def solve_batch(name: str, *arrays: ArrayLike) -> tuple[np.ndarray, ...]:
+    """Steps, multipliers, statuses and iterations of all problems that the leading axes count, in arrays of P, q, J',
+    r, Q, equal, curved, tol and max_steps.
+    """
+    solver = _ecos if name == "ecos" else _clarabel
     parts = [np.asarray(array) for array in arrays]
-    dtype = parts[1].dtype
-    leading = np.broadcast_shapes(*(part.shape[: part.ndim - core] for part, core in zip(parts, cores, strict=True)))
-    wide = [
-        np.broadcast_to(part, leading + part.shape[part.ndim - core :]) for part, core in zip(parts, cores, strict=True)
-    ]
-    found = [_solve(solver, *(part[place] for part in wide)) for place in np.ndindex(*leading)]
-    step, mu, status, iterations = (np.array(column) for column in zip(*found, strict=True))
-    return (
-        step.reshape(leading + step.shape[1:]).astype(dtype),
-        mu.reshape(leading + mu.shape[1:]).astype(dtype),
-        status.reshape(leading).astype(np.int32),
-        iterations.reshape(leading).astype(np.int32),
-    )
+    found = np.vectorize(lambda *one: _solve(solver, *one), signature=SHAPES)(*parts)
+    dtypes = parts[1].dtype, parts[1].dtype, np.int32, np.int32
+    return tuple(part.astype(dtype) for part, dtype in zip(found, dtypes, strict=True))
 
 
 def _solve(solver: Solver, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
@@ -115,20 +137,20 @@ def _solve(solver: Solver, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     if not all(np.isfinite(part).all() for part in form[:5]):
         return np.zeros(linear.size), mu, INACCURATE, 0
     program = _program(form)
-    total = 0
-    hurried = [] if program.curved else [(tol, False)]
-    for attempt, careful in (*hurried, (tol, True), *((looser, True) for looser in LOOSER if looser > tol)):
-        answer = solver(program, attempt, max_steps, careful)
+    held, below, *cones = program.parts
+    answer = solver(program, tol, max_steps, bool(cones))
+    total, careful = answer.iterations, bool(cones)
+    while answer.status == INACCURATE and (tol < LOOSEST or not careful):
+        tol, careful = min(10 * tol, LOOSEST) if careful else tol, True
+        answer = solver(program, tol, max_steps, careful)
         total += answer.iterations
-        if answer.status != INACCURATE:
-            break
-    mu[program.equal.rows] = answer.equal
-    mu[program.below.rows] = np.maximum(answer.below, 0.0)
-    for (one, beta), dual in zip(program.curved, answer.curved, strict=True):
-        mu[one.rows] = max((dual[0] + dual[1]) / (np.sqrt(2.0) * beta), 0.0)
+    mu[held.rows], mu[below.rows] = answer.duals[0], np.maximum(answer.duals[1], 0.0)
+    for part, dual in zip(cones, answer.duals[2:], strict=True):
+        mu[part.rows] = max((dual[0] + dual[1]) / (np.sqrt(2.0) * part.beta), 0.0)
     step, mu = np.nan_to_num(answer.step), np.nan_to_num(mu)
-    if answer.status in (SOLVED, INACCURATE) and (solver is _ecos or program.curved or step.size + mu.size <= SMALL):
-        step, mu = polished(form, step, mu)
+    quick = step.size + mu.size <= 2 * SMALL_ORDER
+    if answer.status in (SOLVED, INACCURATE) and (solver is _ecos or cones or quick):
+        step, mu = polished(form, step, mu, max_steps)
     return step, mu, answer.status, total
 
 
@@ -138,18 +160,14 @@ def _program(form: Quadratics) -> Program:
     straight = np.ones(form.values.size, bool)
     straight[[row for row, _ in bent]] = False
     idle = (form.values <= 0) & ~form.slopes.any(axis=1)  # bounds at infinity
-    slopes = _sparse(form.slopes)
-
-    def affine(which: np.ndarray) -> Affine:
-        rows = np.flatnonzero(which)
-        return Affine(slopes if which.all() else slopes[rows], -form.values[rows], rows)
-
-    cones = [cone(bend, form.slopes[row], form.values[row], row) for row, bend in bent]
-    return Program(form.hessian, form.linear, affine(form.equal), affine(straight & ~form.equal & ~idle), cones)
+    affine = [np.flatnonzero(which) for which in (form.equal, straight & ~form.equal & ~idle)]
+    parts = [Part(sparse.csc_matrix(form.slopes[rows]), -form.values[rows], rows) for rows in affine]
+    parts += [cone(bend, form.slopes[row], form.values[row], row) for row, bend in bent]
+    return Program(form.hessian, form.linear, parts)
 
 
-def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> tuple[Affine, float]:
-    """value + slope'd + 1/2 d'Qd <= 0 as s = b - A d in the second-order cone, and beta."""
+def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> Part:
+    """value + slope'd + 1/2 d'Qd <= 0 as s = b - A d in the second-order cone."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     used = values > 1e-12 * values[-1]
     values, vectors = values[used], vectors[:, used]
@@ -161,32 +179,10 @@ def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> tuple
         outside = np.zeros_like(slope)
     level = value - 0.5 * np.sum(along**2 / values)  # t = -outside'd - level
     beta = abs(level) + float(np.linalg.norm(outside)) or 1.0
-    half = np.sqrt(0.5)
-    top = half * outside / beta
+    top, half = np.sqrt(0.5) * outside / beta, np.sqrt(0.5) * np.array([1, -1])
     stacked = np.vstack([top, top, -factor / np.sqrt(beta)])
-    offset = np.concatenate(
-        [[half * (1 - level / beta), half * (-1 - level / beta)], -(factor @ centre) / np.sqrt(beta)]
-    )
-    return Affine(_sparse(stacked), offset, np.array([row])), beta
-
-
-def _sparse(dense: np.ndarray, upper: bool = False) -> "csc_matrix":
-    """The nonzero entries (of the upper triangle), column by column; twice as fast as SciPy's own conversion."""
-    columns = np.ascontiguousarray(dense.T)
-    flat = np.flatnonzero(columns)
-    column, row = np.divmod(flat, dense.shape[0] or 1)
-    if upper:
-        kept = row <= column
-        flat, column, row = flat[kept], column[kept], row[kept]
-    starts = np.searchsorted(column, np.arange(dense.shape[1] + 1))
-    return sparse.csc_matrix((columns.ravel()[flat], row, starts), shape=dense.shape)
-
-
-def _stacked(parts: list[Affine]) -> "csc_matrix":
-    filled = [part.matrix for part in parts if part.offset.size]
-    if len(filled) < 2:
-        return filled[0] if filled else parts[0].matrix
-    return sparse.vstack(filled, format="csc")
+    offset = np.concatenate([half - np.sqrt(0.5) * level / beta, -(factor @ centre) / np.sqrt(beta)])
+    return Part(sparse.csc_matrix(stacked), offset, np.array([row]), beta)
 
 
 def _clarabel(program: Program, tol: float, max_steps: int, careful: bool) -> Answer:
@@ -197,47 +193,37 @@ def _clarabel(program: Program, tol: float, max_steps: int, careful: bool) -> An
     settings.max_iter = max_steps
     settings.iterative_refinement_enable = careful
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
-    parts = [program.equal, program.below, *(one for one, _ in program.curved)]
-    sizes = [part.offset.size for part in parts]
-    cones = [clarabel.ZeroConeT(sizes[0]), clarabel.NonnegativeConeT(sizes[1])]
-    cones += [clarabel.SecondOrderConeT(size) for size in sizes[2:]]
+    sizes = [part.offset.size for part in program.parts]
+    kinds = [clarabel.ZeroConeT, clarabel.NonnegativeConeT] + [clarabel.SecondOrderConeT] * len(sizes[2:])
     found = clarabel.DefaultSolver(
-        _sparse(program.hessian, upper=True),
+        sparse.csc_matrix(np.triu(program.hessian)),
         program.linear,
-        _stacked(parts),
-        np.concatenate([part.offset for part in parts]),
-        [one for one, size in zip(cones, sizes, strict=True) if size],
+        sparse.vstack([part.matrix for part in program.parts], format="csc"),
+        np.concatenate([part.offset for part in program.parts]),
+        [kind(size) for kind, size in zip(kinds, sizes, strict=True) if size],
         settings,
     ).solve()
     meaning = {"Solved": SOLVED, "PrimalInfeasible": INFEASIBLE, "DualInfeasible": UNBOUNDED}
     duals = np.split(np.array(found.z), np.cumsum(sizes)[:-1])
-    status = meaning.get(str(found.status), INACCURATE)
-    return Answer(np.array(found.x), status, found.iterations, duals[0], duals[1], duals[2:])
+    return Answer(np.array(found.x), meaning.get(str(found.status), INACCURATE), found.iterations, duals)
 
 
 def _ecos(program: Program, tol: float, max_steps: int, careful: bool) -> Answer:
     """ECOS has no quadratic objective: 1/2 d'Pd <= t is one more cone, with t one more variable."""
     del careful  # it has no such choice
-    ecos = package("ecos")
     n = program.linear.size
     epigraph = np.zeros((n + 1, n + 1))
     epigraph[:n, :n] = program.hessian
-    bound, _ = cone(epigraph, -np.eye(n + 1)[n], 0.0, 0)
-
-    def widened(part: Affine) -> Affine:
-        return part._replace(matrix=sparse.hstack([part.matrix, np.zeros((part.offset.size, 1))], format="csc"))
-
-    parts = [*map(widened, (program.below, *(one for one, _ in program.curved))), bound]
-    sizes = [part.offset.size for part in parts]
-    equalities = {}
-    if program.equal.rows.size:
-        equalities = {"A": widened(program.equal).matrix, "b": program.equal.offset}
-    found = ecos.solve(
+    bound = cone(epigraph, -np.eye(n + 1)[n], 0.0, 0)
+    wide = [sparse.hstack([part.matrix, np.zeros((part.offset.size, 1))], format="csc") for part in program.parts]
+    offsets = [*(part.offset for part in program.parts), bound.offset]
+    sizes = [offset.size for offset in offsets[1:]]
+    found = package("ecos").solve(
         np.append(program.linear, 1.0),
-        _stacked(parts),
-        np.concatenate([part.offset for part in parts]),
+        sparse.vstack([*wide[1:], bound.matrix], format="csc"),
+        np.concatenate(offsets[1:]),
         {"l": sizes[0], "q": sizes[1:]},
-        **equalities,
+        **({"A": wide[0], "b": offsets[0]} if offsets[0].size else {}),
         verbose=False,
         max_iters=max_steps,
         abstol=tol,
@@ -246,5 +232,40 @@ def _ecos(program: Program, tol: float, max_steps: int, careful: bool) -> Answer
     )
     status = {0: SOLVED, 1: INFEASIBLE, 2: UNBOUNDED}.get(found["info"]["exitFlag"], INACCURATE)
     duals = np.split(found["z"], np.cumsum(sizes)[:-1])
-    equal = found["y"] if equalities else np.zeros(0)
-    return Answer(found["x"][:n], status, found["info"]["iter"], equal, duals[0], duals[1:-1])
+    equal = found["y"] if offsets[0].size else np.zeros(0)
+    return Answer(found["x"][:n], status, found["info"]["iter"], [equal, *duals[:-1]])
+
+
+def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray, max_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best of (step, mu) and what Newton steps make of them, as long as each is better."""
+    n = step.size
+    curvature = abs(np.trace(form.hessian)) / n or 1.0
+    best, least = (step, mu), np.inf
+    for _ in range(max_steps):
+        values, normals = form.at(step)
+        sizes = np.maximum(np.linalg.norm(normals, axis=1), np.finfo(float).tiny)
+        distance, weight = values / sizes, mu * sizes / curvature  # both in lengths, so that they compare
+        gradient = form.hessian @ step + form.linear + normals.T @ mu
+        natural = np.where(form.equal, distance, np.maximum(distance, -weight))
+        error = max(np.abs(gradient).max() / curvature, np.abs(natural).max(initial=0.0))
+        if not error < least:  # also where it is not a number
+            break
+        best, least = (step, np.where(form.equal, mu, np.maximum(mu, 0.0))), error
+        active = np.flatnonzero(form.equal | (distance + weight > 0))
+        hessian = form.hessian + np.tensordot(mu[form.curved], form.bends, 1)
+        system = np.block([[hessian, normals[active].T], [normals[active], np.zeros((active.size, active.size))]])
+        found = _solution(system, -np.concatenate([form.hessian @ step + form.linear, values[active]]))
+        step, mu = step + found[:n], np.zeros_like(mu)
+        mu[active] = found[n:]
+    return best
+
+
+def _solution(system: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Of the linear system; in the sense of least squares where active rows depend on each other."""
+    try:
+        found = np.linalg.solve(system, right)
+        if np.abs(system @ found - right).max() <= 1e-9 * (1 + np.abs(right).max()):
+            return found
+    except np.linalg.LinAlgError:
+        pass
+    return np.linalg.lstsq(system, right)[0]

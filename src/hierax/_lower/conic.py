@@ -4,8 +4,9 @@ The solver's matrices are read off the user's functions by automatic differentia
 solve itself leaves JAX (`jax.pure_callback`), so that `Conic` compiles and maps like everything else.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -32,11 +33,11 @@ from hierax._math.lower_level import (
 )
 from hierax._problem.problem import Problem, Rows
 
-LARGEST = 5 * 10**7  # numbers in the Hessians of all curved rows together (400 MB)
+LARGEST = 5e7  # numbers in the Hessians of all curved rows together (400 MB)
 POINTS = 4  # at which second derivatives are compared
 ACCEPTED = 100.0  # times tol: the largest KKT residual of a point that is called solved
 
-BATCH = {"clarabel": _cones.clarabel_batch, "ecos": _cones.ecos_batch}
+BATCH = {name: functools.partial(_cones.solve_batch, name) for name in _cones.PIP_LINES}  # compiled programs keep them
 
 NOT_QUADRATIC = "Conic: lower(x, y, xi) is not quadratic in y (its Hessian changes between points); use hx.Exact()."
 NOT_CONVEX = (
@@ -68,8 +69,8 @@ class Conic(AbstractLowerSolver):
 
     Args:
         solver: "clarabel", or "ecos" where it is installed.
-        tol: tolerance handed to the solver (gap and feasibility). Where the solver gives up, 1e-10, 1e-9 and 1e-8 are
-            tried in turn. The status is SOLVED where the KKT residual is at most 100 tol.
+        tol: tolerance handed to the solver (gap and feasibility). Where the solver gives up, ten times as much is tried
+            in turn, up to 1e-8. The status is SOLVED where the KKT residual is at most 100 tol.
         max_steps: bound on its iterations.
 
     Examples:
@@ -117,18 +118,17 @@ class Conic(AbstractLowerSolver):
         return _doubts(level, _curved_rows(level))
 
     def _solve(self, level: Level, curved: np.ndarray) -> LowerSolution:
-        form = _quadratic_form(level, curved)
-        n, rows, dtype = level.start.size, level.equal.size, level.start.dtype
-        shapes = (
-            jax.ShapeDtypeStruct((n,), dtype),
-            jax.ShapeDtypeStruct((rows,), dtype),
-            jax.ShapeDtypeStruct((), np.int32),
-            jax.ShapeDtypeStruct((), np.int32),
-        )
+        dtype = level.start.dtype
+        number = jax.ShapeDtypeStruct((), np.int32)
         step, mu, status, iterations = jax.pure_callback(
             BATCH[self.solver],
-            shapes,
-            *form,
+            (
+                jax.ShapeDtypeStruct(level.start.shape, dtype),
+                jax.ShapeDtypeStruct(level.equal.shape, dtype),
+                number,
+                number,
+            ),
+            *_quadratic_form(level, curved),
             level.equal,
             curved,
             jnp.asarray(self.tol, dtype),
@@ -151,30 +151,15 @@ class Conic(AbstractLowerSolver):
         )
 
 
-class _QuadraticForm(NamedTuple):
-    """G and the rows around the start, as functions of the step: 1/2 d'Pd + q'd, and r + Jd + 1/2 d'Q_i d.
+def _quadratic_form(level: Level, curved: np.ndarray) -> tuple[Array, ...]:
+    """P, q, J', r and Q of G and the rows around the start: 1/2 d'Pd + q'd, and r + Jd + 1/2 d'Q_i d, of the step d.
 
-    `slopes` is J transposed: the host's sparse matrices are stored by columns.
+    J is transposed as the host's sparse matrices are stored by columns.
     """
-
-    hessian: Float[Array, "n n"]
-    linear: Vector
-    slopes: Float[Array, "n rows"]
-    values: RowVector
-    curved: Float[Array, "curved n n"]
-
-
-def _quadratic_form(level: Level, curved: np.ndarray) -> _QuadraticForm:
     v, rows = level.start, level.equal.size
-    basis = jnp.eye(v.size, dtype=v.dtype)
-    linear, bend = jax.linearize(jax.grad(level.objective), v)
-    if rows <= v.size:
-        values, pull = jax.vjp(level.rows, v)
-        slopes = jax.vmap(lambda unit: pull(unit)[0], out_axes=1)(jnp.eye(rows, dtype=v.dtype))
-    else:
-        values, push = jax.linearize(level.rows, v)
-        slopes = jax.vmap(push)(basis)
-    return _QuadraticForm(jax.vmap(bend)(basis), linear, slopes, values, _row_hessians(level, curved))
+    jacobian = jax.jacrev if 0 < rows <= v.size else jax.jacfwd
+    first, second = jax.grad(level.objective)(v), jax.hessian(level.objective)(v)
+    return second, first, jacobian(level.rows)(v).T, level.rows(v), _row_hessians(level, curved)
 
 
 def _row_hessians(level: Level, curved: np.ndarray) -> Float[Array, "curved n n"]:
@@ -251,10 +236,9 @@ def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
 
     equal = jnp.asarray(level.equal)
     allowed = _row_hessians(level, curved)[~level.equal[curved]]
-    hessian = jax.vmap(jax.linearize(jax.grad(level.objective), v)[1])(jnp.eye(v.size, dtype=v.dtype))
     return {
         NOT_QUADRATIC: ~steady(bend, jnp.max(jnp.abs(bend))),
-        NOT_CONVEX: ~_semidefinite(hessian, small),
+        NOT_CONVEX: ~_semidefinite(jax.hessian(level.objective)(v), small),
         ROWS_NOT_QUADRATIC: ~steady(jnp.where(equal[None], 0.0, second), rows),
         ROWS_NOT_CONVEX: ~jnp.all(jax.vmap(lambda one: _semidefinite(one, small))(allowed)),
         NOT_AFFINE: ~jnp.all(jnp.where(equal[None], jnp.abs(second), 0.0) <= small * rows[None]),

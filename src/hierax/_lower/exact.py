@@ -23,12 +23,12 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number
-from hierax._lower.base import AbstractLowerSolver, compiled_where_called
-from hierax._lower.face_multipliers import CLEAR, with_faces
+from hierax._lower.base import CLEAR, AbstractLowerSolver, compiled_where_called, with_faces
 from hierax._lower.newton import Newton, armijo, cholesky, conjugate_gradients, eigenvectors
 from hierax._math.lower_level import (
     INACCURATE,
     INFEASIBLE,
+    RUNNING,
     SOLVED,
     UNBOUNDED,
     Level,
@@ -48,12 +48,9 @@ from hierax._problem.problem import Problem, Rows
 
 FIRST_PENALTY = 30.0  # first penalty, in units of curvature of G per squared gradient of the row
 FIRST_PROXIMAL = 1e-4  # first proximal weight, in units of curvature of G
-GROWTH = 10.0  # factor of the penalty, and divisor of the proximal weight, after a slow outer step
-SLOW = 0.1  # an outer step is slow where what it changes does not fall to this share of the last change
+GROWTH = 10.0  # factor of the penalty, and divisor of the proximal weight, after an outer step that changes more than
+# the last change divided by it
 RUN_OFF = 1e8  # an iterate this many lengths away has run off
-ROUNDED_AWAY = 1e20  # distance beyond which rounding alone moves rows, ...
-ROUNDED_SHARE = 1e-2  # ... and share of it by which they may be violated there
-RUNNING = -1  # the status until the loop ends
 
 
 class _Phi(NamedTuple):
@@ -236,7 +233,7 @@ class Exact(AbstractLowerSolver):
         tol = reachable(self.tol, start.dtype)
         dense = start.size + int((~level.face).sum()) <= self.dense_limit
         newton = (cholesky if self.starts == 1 else eigenvectors) if dense else conjugate_gradients
-        return _minimise(level, start, mu, tol, self.max_steps, newton)
+        return continued(level, begun(start, mu), start, tol, self.max_steps, newton)
 
 
 def _best(ends: State) -> State:
@@ -245,11 +242,6 @@ def _best(ends: State) -> State:
     nearly = jnp.where(ends.status == INFEASIBLE, jnp.inf, ends.residual)
     order = jnp.lexsort((jnp.where(rank == 1, ends.value, nearly), rank))
     return jax.tree.map(lambda leaf: leaf[order[0]], ends)
-
-
-def _minimise(level: Level, start: Vector, mu: RowVector, tol: Scalar, max_steps: int, newton: Newton) -> State:
-    """The loop, from one start."""
-    return continued(level, begun(start, mu), start, tol, max_steps, newton)
 
 
 def begun(start: Vector, mu: RowVector) -> State:
@@ -318,8 +310,8 @@ def _outer_step(level: Level, state: State, start: Vector, tol: Scalar, max_step
     ready = state.stuck | (inner <= jnp.maximum(0.5 * jnp.maximum(moved_mu, moved_v), small))
 
     # What moved by less than the tolerance is not slow: a penalty raised for rounding errors only spoils the Hessian.
-    slow_mu = moved_mu > jnp.maximum(SLOW * state.moved_mu, 0.01 * tol * units.length)
-    slow_v = moved_v > SLOW * state.moved_v
+    slow_mu = moved_mu > jnp.maximum(state.moved_mu / GROWTH, 0.01 * tol * units.length)
+    slow_v = moved_v > state.moved_v / GROWTH
     # Beyond the largest penalty rounding in a row, times the penalty, exceeds the tolerance.
     largest = 0.2 * tol * units.slope / (units.curvature * eps * jnp.maximum(1.0, jnp.max(jnp.abs(v), initial=0.0)))
     grown = jnp.where(slow_mu, jnp.minimum(GROWTH * phi.penalty, largest), phi.penalty)
@@ -395,6 +387,4 @@ def _gone(v: Vector, start: Vector, violation: RowVector) -> Bool[Array, ""]:
     """Whether v has run off along feasible points."""
     distance = jnp.max(jnp.abs(v), initial=0.0)
     far = distance > RUN_OFF * jnp.maximum(1.0, jnp.max(jnp.abs(start), initial=0.0))
-    share = jnp.where(distance > ROUNDED_AWAY, ROUNDED_SHARE, CLEAR)
-    feasible = jnp.max(jnp.abs(violation), initial=0.0) <= share * distance
-    return far & feasible
+    return far & (jnp.max(jnp.abs(violation), initial=0.0) <= CLEAR * distance)

@@ -9,7 +9,6 @@ dense or by sparse factors (`Matrices`), or by MINRES where matrices are known b
 C. C. Paige and M. A. Saunders, Solution of sparse indefinite systems of linear equations, SIAM J. Numer. Anal. 1975.
 """
 
-import abc
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -45,43 +44,6 @@ class OutOfTime(Exception):
     """The time was up, or Ctrl-C was pressed, before an answer was there."""
 
 
-class SecondDerivatives(abc.ABC):
-    """The Jacobian J of the rows in y, and the Hessian H of L, at one point."""
-
-    @property
-    @abc.abstractmethod
-    def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """For every row the one entry of y that it depends on (-1: several, or none), and its slope in that entry."""
-
-    @abc.abstractmethod
-    def product(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(H a + J'b, J a), for vectors or for several in columns."""
-
-    @abc.abstractmethod
-    def along(self, dy: np.ndarray) -> np.ndarray:
-        """J dy."""
-
-    @abc.abstractmethod
-    def back(self, mu: np.ndarray) -> np.ndarray:
-        """J' mu."""
-
-    @abc.abstractmethod
-    def curvatures(self) -> np.ndarray:
-        """The sizes of the second derivatives of L in every entry of y."""
-
-    @abc.abstractmethod
-    def same(self, other: "SecondDerivatives") -> bool:
-        """Whether both are the same, up to rounding."""
-
-    @abc.abstractmethod
-    def factorised(self, free: np.ndarray, own: np.ndarray) -> Solve:
-        """The KKT system of some entries of y and some rows, slightly shifted where it may be singular."""
-
-    def system(self, active: np.ndarray) -> "KKTSystem":
-        """The KKT system on some rows."""
-        return KKTSystem(self, active)
-
-
 class KKTSystem:
     """The system at one point, for one active set.
 
@@ -93,7 +55,7 @@ class KKTSystem:
         doubled: whether several active rows hold the same entry of y.
     """
 
-    def __init__(self, matrices: SecondDerivatives, active: np.ndarray) -> None:
+    def __init__(self, matrices: "SecondDerivatives", active: np.ndarray) -> None:
         self.matrices, self.active = matrices, active
         place, slope = matrices.single_entries
         singles = np.flatnonzero(active & (place >= 0))
@@ -155,7 +117,7 @@ def stiffness(system: KKTSystem, push_rows: bool = False) -> float:
     return float(np.inf if np.isnan(sizes).any() else max(sizes))
 
 
-def gradients(matrices: SecondDerivatives, which: np.ndarray) -> np.ndarray:
+def gradients(matrices: "SecondDerivatives", which: np.ndarray) -> np.ndarray:
     """The gradients of some rows in y, one line each."""
     if isinstance(matrices, Matrices):
         return dense(matrices.jacobian[which])
@@ -167,11 +129,15 @@ def gradients(matrices: SecondDerivatives, which: np.ndarray) -> np.ndarray:
 # -- by matrices ------------------------------------------------------------------------------------------------------
 
 
-class Matrices(SecondDerivatives):
-    """Both matrices, dense or sparse."""
+class Matrices:
+    """The Jacobian J of the rows in y, and the Hessian H of L, at one point: dense or sparse."""
 
     def __init__(self, jacobian: "np.ndarray | csr_array", hessian: "np.ndarray | csr_array") -> None:
         self.jacobian, self.hessian = jacobian, hessian
+
+    def system(self, active: np.ndarray) -> KKTSystem:
+        """The KKT system on some rows."""
+        return KKTSystem(self, active)
 
     @functools.cached_property
     def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
@@ -181,7 +147,7 @@ class Matrices(SecondDerivatives):
         return place, self.jacobian.sum(axis=1)
 
     def product(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(H a + J'b, J a)."""
+        """(H a + J'b, J a), for vectors or for several in columns."""
         return self.hessian @ a + self.jacobian.T @ b, self.jacobian @ a
 
     def along(self, dy: np.ndarray) -> np.ndarray:
@@ -202,7 +168,7 @@ class Matrices(SecondDerivatives):
         both = (matrix if isinstance(matrix, np.ndarray) else matrix.data for matrix in (self.jacobian, self.hessian))
         return all(bool(np.isfinite(part).all()) for part in both)
 
-    def same(self, other: SecondDerivatives) -> bool:
+    def same(self, other: "SecondDerivatives") -> bool:
         """Whether both are the same, up to rounding."""
         assert isinstance(other, Matrices)
         diagonals = self.hessian.diagonal(), other.hessian.diagonal()  # first: where anything changes, they mostly do
@@ -279,8 +245,8 @@ Product = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """(a, b) -> (H a + J'b, J a), with all rows of the lower level."""
 
 
-class Products(SecondDerivatives):
-    """Both matrices by their products, in units in which their entries are of order one.
+class Products:
+    """Both matrices by their products, as far as `Matrices` says what is asked of them, in units in which their entries are of order one.
 
     Args:
         product: the products with vectors.
@@ -291,6 +257,10 @@ class Products(SecondDerivatives):
 
     def __init__(self, product: Product, entries: int, rows: int, stop: Stop) -> None:
         self._product, self._stop, self._entries, self._rows = product, stop, entries, rows
+
+    def system(self, active: np.ndarray) -> KKTSystem:
+        """The KKT system on some rows."""
+        return KKTSystem(self, active)
 
     @functools.cached_property
     def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
@@ -330,7 +300,7 @@ class Products(SecondDerivatives):
         """The sizes of the second derivatives in every entry: of order one, by the choice of units."""
         return np.ones(self._entries)
 
-    def same(self, other: SecondDerivatives) -> bool:
+    def same(self, other: "SecondDerivatives") -> bool:
         """Whether both are one."""
         return other is self
 
@@ -354,6 +324,9 @@ class Products(SecondDerivatives):
             return np.stack(columns, axis=-1).reshape(right.shape)
 
         return solve
+
+
+SecondDerivatives = Matrices | Products
 
 
 def _minres(times: Solve, right: np.ndarray) -> np.ndarray:

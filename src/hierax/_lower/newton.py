@@ -10,8 +10,6 @@ from hierax._base.constants import ARMIJO
 from hierax._math.lower_level import Units, Vector
 
 MAX_CG_STEPS = 500  # conjugate gradient steps per Newton step
-SHORTEST_STEP = 2.0**-44  # step below which the line search gives up: minimised as far as rounding allows
-LEAST_EIGENVALUE = 1e-13  # share of the largest that every eigenvalue is at least taken for
 LONGEST_STEP = 10.0  # step along one eigenvector, in sizes of y
 
 Newton = Callable[[Callable[[Vector], Vector], Vector, Scalar, Units, Vector], tuple[Vector, Bool[Array, ""]]]
@@ -46,7 +44,8 @@ def eigenvectors(
     failed = ~jnp.all(jnp.isfinite(hessian))
     hessian = jnp.where(failed, units.curvature * jnp.eye(slope.size, dtype=slope.dtype), hessian)
     values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
-    magnitudes = jnp.maximum(jnp.abs(values), LEAST_EIGENVALUE * jnp.max(jnp.abs(values)) + jnp.finfo(slope.dtype).tiny)
+    least = jnp.finfo(slope.dtype).eps * jnp.max(jnp.abs(values)) + jnp.finfo(slope.dtype).tiny
+    magnitudes = jnp.maximum(jnp.abs(values), least)
     longest = LONGEST_STEP * (units.length + jnp.max(jnp.abs(v)))
     along = jnp.clip(-(vectors.T @ slope) / magnitudes, -longest, longest)
     return vectors @ along, failed
@@ -81,13 +80,14 @@ def armijo(
     is not a number never passes. Where nothing is `wanted` no step is looked for: of many starts in one batch those
     that are done would take all of the halvings while others go on.
     """
+    shortest = jnp.finfo(float).eps  # below it the function is minimised as far as rounding allows
     noise = jnp.sqrt(jnp.finfo(v.dtype).eps) * here[1]
 
     def too_high(carry: tuple[Scalar, Scalar, Scalar]) -> Bool[Array, ""]:
         length, reached, after = carry
         lower = reached <= here[0] + ARMIJO * length * slope
         flatter = (reached <= here[0] + noise) & (after <= (2 * ARMIJO - 1) * slope)
-        return ~(lower | flatter) & (length > SHORTEST_STEP) & wanted
+        return ~(lower | flatter) & (length > shortest) & wanted
 
     def halve(carry: tuple[Scalar, Scalar, Scalar]) -> tuple[Scalar, Scalar, Scalar]:
         length = 0.5 * carry[0]
@@ -96,5 +96,5 @@ def armijo(
 
     high = jnp.full((), jnp.inf, v.dtype)
     length, _, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), high, high))
-    stuck = length <= SHORTEST_STEP
+    stuck = length <= shortest
     return jnp.where(stuck, v, v + length * direction), stuck

@@ -9,6 +9,7 @@ warm (measured: docs/methods/salvf.md); `rule="paper"` is Algorithm 1 to the let
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -36,7 +37,7 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Problem, Rows
 
 START_ROUNDS = 20  # the first lower solve: rounds of an ordinary inner loop, z <- lam after each
-LOOKED_AT = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1000.0, 100.0))  # (k, j) at which a step rule is tried out
+LOOKED_AT = tuple(itertools.product((0.0, 1.0, 1000.0), repeat=2))  # (k, j) at which a step rule is tried out
 MAX_RESIDUAL_GROWTH = 4.0  # residual, relative to the first one, at which a round of the first lower solve is undone
 
 

@@ -27,7 +27,7 @@ from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.sets import Faces
 
-SOLVED, INACCURATE, INFEASIBLE, UNBOUNDED = range(4)
+SOLVED, INACCURATE, INFEASIBLE, UNBOUNDED, RUNNING = range(5)  # the last: until a loop ends
 
 MEANING = {
     SOLVED: "solved",

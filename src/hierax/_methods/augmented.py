@@ -27,8 +27,7 @@ from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number, or_one
-from hierax._lower.base import AbstractLowerSolver, compiled_where_called
-from hierax._lower.face_multipliers import with_faces
+from hierax._lower.base import AbstractLowerSolver, compiled_where_called, with_faces
 from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, RowVector, Vector, level_at, reachable
 from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteration
 from hierax._problem import sets
