@@ -118,16 +118,11 @@ class Conic(AbstractLowerSolver):
         return _doubts(level, _curved_rows(level))
 
     def _solve(self, level: Level, curved: np.ndarray) -> LowerSolution:
-        dtype = level.start.dtype
-        number = jax.ShapeDtypeStruct((), np.int32)
+        dtype, number = level.start.dtype, jax.ShapeDtypeStruct((), np.int32)
+        vectors = [jax.ShapeDtypeStruct(like.shape, dtype) for like in (level.start, level.equal)]
         step, mu, status, iterations = jax.pure_callback(
             BATCH[self.solver],
-            (
-                jax.ShapeDtypeStruct(level.start.shape, dtype),
-                jax.ShapeDtypeStruct(level.equal.shape, dtype),
-                number,
-                number,
-            ),
+            (*vectors, number, number),
             *_quadratic_form(level, curved),
             level.equal,
             curved,

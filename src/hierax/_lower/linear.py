@@ -246,7 +246,7 @@ Product = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class Products:
-    """Both matrices by their products, as far as `Matrices` says what is asked of them, in units in which their entries are of order one.
+    """Both matrices by their products, in units in which their entries are of order one; methods as of `Matrices`.
 
     Args:
         product: the products with vectors.

@@ -80,7 +80,7 @@ def armijo(
     is not a number never passes. Where nothing is `wanted` no step is looked for: of many starts in one batch those
     that are done would take all of the halvings while others go on.
     """
-    shortest = jnp.finfo(float).eps  # below it the function is minimised as far as rounding allows
+    shortest = float(jnp.finfo(float).eps)  # below it the function is minimised as far as rounding allows
     noise = jnp.sqrt(jnp.finfo(v.dtype).eps) * here[1]
 
     def too_high(carry: tuple[Scalar, Scalar, Scalar]) -> Bool[Array, ""]:
