@@ -66,9 +66,7 @@ def compiled_where_called(solve: Solve) -> Solve:
         multipliers: Rows | None = None,
     ) -> LowerSolution:
         arguments = (self, x, y, xi, multipliers)
-        if _is_traced((arguments, problem, jnp.zeros(()))):
-            return solve(self, problem, x, y, xi, multipliers)
-        bound = _bound_at(problem, x, y, xi)
+        bound = None if _is_traced((arguments, problem, jnp.zeros(()))) else _bound_at(problem, x, y, xi)
         if bound is None:
             return solve(self, problem, x, y, xi, multipliers)
 

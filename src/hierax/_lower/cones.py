@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 sparse = lazy("scipy.sparse")
 
-LOOSEST = 1e-8  # tolerance beyond which a result is inaccurate
+ACCEPTED = 100.0  # times tol: the largest KKT residual of a point that is called solved
 PIP_LINES = {"clarabel": "pip install 'hierax[conic]'", "ecos": "pip install ecos"}
 SHAPES = "(n,n),(n),(n,r),(r),(c,n,n),(r),(r),(),()->(n),(r),(),()"  # of one problem's arrays and answer
 
@@ -85,19 +85,11 @@ class Part(NamedTuple):
     matrix: "csc_matrix"
     offset: np.ndarray
     rows: np.ndarray
-    beta: float = 1.0
-
-
-class Program(NamedTuple):
-    """1/2 d'Pd + q'd in the form that cone solvers take; parts: equalities (s = 0), inequalities (s >= 0), cones."""
-
-    hessian: np.ndarray
-    linear: np.ndarray
-    parts: list[Part]
+    beta: float
 
 
 class Answer(NamedTuple):
-    """What a solver says: the step d, its status, iterations, and dual variables of each part of the program."""
+    """What a solver says: the step d, its status, iterations, and dual variables of each part of the form."""
 
     step: np.ndarray
     status: int
@@ -105,8 +97,9 @@ class Answer(NamedTuple):
     duals: list[np.ndarray]
 
 
-Solver = Callable[[Program, float, int, bool], Answer]
-"""(program, tolerance, largest number of iterations, whether to take care rather than hurry) -> answer"""
+Solver = Callable[[Quadratics, list[Part], float, int, bool], Answer]
+"""(1/2 d'Pd + q'd, parts, tolerance, largest number of iterations, whether to take care rather than hurry) -> answer.
+The parts are the equalities (s = 0), the affine inequalities (s >= 0), and a second-order cone for each curved row."""
 
 
 def package(name: str) -> ModuleType:
@@ -128,22 +121,22 @@ def solve_batch(name: str, *arrays: ArrayLike) -> tuple[np.ndarray, ...]:
     return tuple(part.astype(dtype) for part, dtype in zip(found, dtypes, strict=True))
 
 
-def _solve(solver: Solver, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
+def _solve(solver: Solver, *arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
     """Step, multipliers, status and iterations of one problem."""
-    hessian, linear, columns, values, bends = (np.asarray(part, np.float64) for part in parts[:5])
-    equal, curved, tol, max_steps = parts[5], np.flatnonzero(parts[6]), float(parts[7]), int(parts[8])
+    hessian, linear, columns, values, bends = (np.asarray(part, np.float64) for part in arrays[:5])
+    equal, curved, tol, max_steps = arrays[5], np.flatnonzero(arrays[6]), float(arrays[7]), int(arrays[8])
     form = Quadratics(hessian, linear, columns.T, values, bends, curved, equal)
     mu = np.zeros(values.size)
     if not all(np.isfinite(part).all() for part in form[:5]):
         return np.zeros(linear.size), mu, INACCURATE, 0
-    program = _program(form)
-    held, below, *cones = program.parts
-    answer = solver(program, tol, max_steps, bool(cones))
-    total, careful = answer.iterations, bool(cones)
-    while answer.status == INACCURATE and (tol < LOOSEST or not careful):
-        tol, careful = min(10 * tol, LOOSEST) if careful else tol, True
-        answer = solver(program, tol, max_steps, careful)
+    held, below, *cones = parts = _parts(form)
+    tries = [(tol, False)] * (not cones) + [(tol, True), (np.sqrt(ACCEPTED) * tol, True), (ACCEPTED * tol, True)]
+    total = 0
+    for attempt, careful in tries:
+        answer = solver(form, parts, attempt, max_steps, careful)
         total += answer.iterations
+        if answer.status != INACCURATE:
+            break
     mu[held.rows], mu[below.rows] = answer.duals[0], np.maximum(answer.duals[1], 0.0)
     for part, dual in zip(cones, answer.duals[2:], strict=True):
         mu[part.rows] = max((dual[0] + dual[1]) / (np.sqrt(2.0) * part.beta), 0.0)
@@ -154,16 +147,15 @@ def _solve(solver: Solver, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     return step, mu, answer.status, total
 
 
-def _program(form: Quadratics) -> Program:
+def _parts(form: Quadratics) -> list[Part]:
     """Sort the rows by the cone they belong to."""
     bent = [(row, bend) for row, bend in zip(form.curved, form.bends, strict=True) if bend.any()]
     straight = np.ones(form.values.size, bool)
     straight[[row for row, _ in bent]] = False
     idle = (form.values <= 0) & ~form.slopes.any(axis=1)  # bounds at infinity
     affine = [np.flatnonzero(which) for which in (form.equal, straight & ~form.equal & ~idle)]
-    parts = [Part(sparse.csc_matrix(form.slopes[rows]), -form.values[rows], rows) for rows in affine]
-    parts += [cone(bend, form.slopes[row], form.values[row], row) for row, bend in bent]
-    return Program(form.hessian, form.linear, parts)
+    parts = [Part(sparse.csc_matrix(form.slopes[rows]), -form.values[rows], rows, 1.0) for rows in affine]
+    return parts + [cone(bend, form.slopes[row], form.values[row], row) for row, bend in bent]
 
 
 def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> Part:
@@ -185,7 +177,7 @@ def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> Part:
     return Part(sparse.csc_matrix(stacked), offset, np.array([row]), beta)
 
 
-def _clarabel(program: Program, tol: float, max_steps: int, careful: bool) -> Answer:
+def _clarabel(form: Quadratics, parts: list[Part], tol: float, max_steps: int, careful: bool) -> Answer:
     """Without refinement of its linear solves Clarabel is a third faster and, where all rows are affine, no worse."""
     clarabel = package("clarabel")
     settings = clarabel.DefaultSettings()
@@ -193,13 +185,13 @@ def _clarabel(program: Program, tol: float, max_steps: int, careful: bool) -> An
     settings.max_iter = max_steps
     settings.iterative_refinement_enable = careful
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
-    sizes = [part.offset.size for part in program.parts]
+    sizes = [part.offset.size for part in parts]
     kinds = [clarabel.ZeroConeT, clarabel.NonnegativeConeT] + [clarabel.SecondOrderConeT] * len(sizes[2:])
     found = clarabel.DefaultSolver(
-        sparse.csc_matrix(np.triu(program.hessian)),
-        program.linear,
-        sparse.vstack([part.matrix for part in program.parts], format="csc"),
-        np.concatenate([part.offset for part in program.parts]),
+        sparse.csc_matrix(np.triu(form.hessian)),
+        form.linear,
+        sparse.vstack([part.matrix for part in parts], format="csc"),
+        np.concatenate([part.offset for part in parts]),
         [kind(size) for kind, size in zip(kinds, sizes, strict=True) if size],
         settings,
     ).solve()
@@ -208,27 +200,25 @@ def _clarabel(program: Program, tol: float, max_steps: int, careful: bool) -> An
     return Answer(np.array(found.x), meaning.get(str(found.status), INACCURATE), found.iterations, duals)
 
 
-def _ecos(program: Program, tol: float, max_steps: int, careful: bool) -> Answer:
+def _ecos(form: Quadratics, parts: list[Part], tol: float, max_steps: int, careful: bool) -> Answer:
     """ECOS has no quadratic objective: 1/2 d'Pd <= t is one more cone, with t one more variable."""
     del careful  # it has no such choice
-    n = program.linear.size
+    n = form.linear.size
     epigraph = np.zeros((n + 1, n + 1))
-    epigraph[:n, :n] = program.hessian
+    epigraph[:n, :n] = form.hessian
     bound = cone(epigraph, -np.eye(n + 1)[n], 0.0, 0)
-    wide = [sparse.hstack([part.matrix, np.zeros((part.offset.size, 1))], format="csc") for part in program.parts]
-    offsets = [*(part.offset for part in program.parts), bound.offset]
+    wide = [sparse.hstack([part.matrix, np.zeros((part.offset.size, 1))], format="csc") for part in parts]
+    offsets = [*(part.offset for part in parts), bound.offset]
     sizes = [offset.size for offset in offsets[1:]]
     found = package("ecos").solve(
-        np.append(program.linear, 1.0),
+        np.append(form.linear, 1.0),
         sparse.vstack([*wide[1:], bound.matrix], format="csc"),
         np.concatenate(offsets[1:]),
         {"l": sizes[0], "q": sizes[1:]},
         **({"A": wide[0], "b": offsets[0]} if offsets[0].size else {}),
         verbose=False,
         max_iters=max_steps,
-        abstol=tol,
-        reltol=tol,
-        feastol=tol,
+        **dict.fromkeys(("abstol", "reltol", "feastol"), tol),
     )
     status = {0: SOLVED, 1: INFEASIBLE, 2: UNBOUNDED}.get(found["info"]["exitFlag"], INACCURATE)
     duals = np.split(found["z"], np.cumsum(sizes)[:-1])

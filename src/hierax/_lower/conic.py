@@ -35,7 +35,6 @@ from hierax._problem.problem import Problem, Rows
 
 LARGEST = 5e7  # numbers in the Hessians of all curved rows together (400 MB)
 POINTS = 4  # at which second derivatives are compared
-ACCEPTED = 100.0  # times tol: the largest KKT residual of a point that is called solved
 
 BATCH = {name: functools.partial(_cones.solve_batch, name) for name in _cones.PIP_LINES}  # compiled programs keep them
 
@@ -69,8 +68,8 @@ class Conic(AbstractLowerSolver):
 
     Args:
         solver: "clarabel", or "ecos" where it is installed.
-        tol: tolerance handed to the solver (gap and feasibility). Where the solver gives up, ten times as much is tried
-            in turn, up to 1e-8. The status is SOLVED where the KKT residual is at most 100 tol.
+        tol: tolerance handed to the solver (gap and feasibility). Where the solver gives up, 10 tol and 100 tol are
+            tried in turn. The status is SOLVED where the KKT residual is at most 100 tol.
         max_steps: bound on its iterations.
 
     Examples:
@@ -133,17 +132,9 @@ class Conic(AbstractLowerSolver):
         v = level.start + step
         left = residual_at(level, v, mu, reachable(self.tol, dtype))
         # Only the solver knows that there is no solution; that a point is one, its residual says.
-        judged = jnp.where(left <= reachable(ACCEPTED * self.tol, dtype), SOLVED, INACCURATE)
-        own, faces = level.split(mu)
-        return LowerSolution(
-            y=level.tree(v),
-            multipliers=own,
-            faces=faces,
-            value=level.objective(v),
-            residual=left,
-            status=jnp.where((status == SOLVED) | (status == INACCURATE), judged, status),
-            iterations=iterations,
-        )
+        judged = jnp.where(left <= reachable(_cones.ACCEPTED * self.tol, dtype), SOLVED, INACCURATE)
+        status = jnp.where((status == SOLVED) | (status == INACCURATE), judged, status)
+        return LowerSolution(level.tree(v), *level.split(mu), level.objective(v), left, status, iterations)
 
 
 def _quadratic_form(level: Level, curved: np.ndarray) -> tuple[Array, ...]:

@@ -13,6 +13,7 @@ Everything is one loop of Newton steps (an outer step is made within a Newton st
 enough), so that many problems can be mapped over at once without waiting for each other's inner loops.
 """
 
+import functools
 from typing import NamedTuple
 
 import equinox as eqx
@@ -190,16 +191,8 @@ class Exact(AbstractLowerSolver):
         else:
             cube = unit_cube(level.start.size, self.starts - 1)
             end = _best(self._many(level, cover(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
-        own, faces = level.split(end.mu)
-        return LowerSolution(
-            y=sets.project(problem.y_set, level.tree(end.v)),
-            multipliers=own,
-            faces=faces,
-            value=end.value,
-            residual=end.residual,
-            status=end.status,
-            iterations=end.steps,
-        )
+        at = sets.project(problem.y_set, level.tree(end.v))
+        return LowerSolution(at, *level.split(end.mu), end.value, end.residual, end.status, end.steps)
 
     def branches(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, points: Float[Array, "starts n"], mu: Array
@@ -344,9 +337,7 @@ def _outer_step(level: Level, state: State, start: Vector, tol: Scalar, max_step
 
 def _newton_step(level: Level, state: State, newton: Newton) -> State:
     """One step of the semismooth Newton method on phi."""
-
-    def value(v: Vector) -> tuple[Scalar, Scalar]:
-        return _phi(level, state.phi, v)
+    value = functools.partial(_phi, level, state.phi)
 
     def derivative(v: Vector) -> tuple[Vector, tuple[Scalar, Scalar]]:
         both, slope = jax.value_and_grad(value, has_aux=True)(v)

@@ -27,9 +27,8 @@ sparse_linalg = lazy("scipy.sparse.linalg")
 SHIFT = 1e-10  # keeps systems with dependent rows regular; later steps take its effect out again
 SMALL_ORDER = 150  # of systems that dense linear algebra solves in next to no time
 SAME = 1e-12  # relative difference that is rounding
-MAX_PRODUCTS = 3000  # of one solve by MINRES
+MAX_PRODUCTS = 3000  # of one solve by MINRES or conjugate gradients
 CONVERGED = 1e-8  # relative residual at which a solution by MINRES counts
-DEPENDENT = 1e-6  # relative singular value below which rows depend on each other
 
 Solve = Callable[[np.ndarray], np.ndarray]
 """The solution of a system for a right-hand side, or for several in columns; not a number where it is not solved."""
@@ -99,7 +98,7 @@ class KKTSystem:
             return True
         slopes = np.where(self.bounded, 0.0, gradients(self.matrices, self._own))
         squares = np.linalg.eigvalsh(slopes @ slopes.T)
-        return bool(squares[0] > DEPENDENT**2 * max(1.0, squares[-1]))
+        return bool(squares[0] > SAME * max(1.0, squares[-1]))
 
 
 def stiffness(system: KKTSystem, push_rows: bool = False) -> float:
@@ -120,7 +119,8 @@ def stiffness(system: KKTSystem, push_rows: bool = False) -> float:
 def gradients(matrices: "SecondDerivatives", which: np.ndarray) -> np.ndarray:
     """The gradients of some rows in y, one line each."""
     if isinstance(matrices, Matrices):
-        return dense(matrices.jacobian[which])
+        found = matrices.jacobian[which]
+        return found if isinstance(found, np.ndarray) else found.toarray()
     ones = np.zeros((matrices.single_entries[0].size, which.size))
     ones[which, np.arange(which.size)] = 1.0
     return matrices.back(ones).T
@@ -215,11 +215,6 @@ class Matrices:
         matrix[: free.size, free.size :] = matrix[free.size :, : free.size].T
         factors = scipy_linalg.lu_factor(matrix, check_finite=False)
         return lambda right: scipy_linalg.lu_solve(factors, right, check_finite=False)
-
-
-def dense(matrix: "np.ndarray | csr_array") -> np.ndarray:
-    """A matrix as a dense one."""
-    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 
 def _has_positive_pivots(matrix: "csr_array", shift: float) -> bool:

@@ -7,18 +7,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Scalar
 
 from hierax._base.constants import ARMIJO
+from hierax._lower.linear import MAX_PRODUCTS
 from hierax._math.lower_level import Units, Vector
 
-MAX_CG_STEPS = 500  # conjugate gradient steps per Newton step
 LONGEST_STEP = 10.0  # step along one eigenvector, in sizes of y
 
-Newton = Callable[[Callable[[Vector], Vector], Vector, Scalar, Units, Vector], tuple[Vector, Bool[Array, ""]]]
+Product = Callable[[Vector], Vector]
+Direction = tuple[Vector, Bool[Array, ""]]
+Newton = Callable[[Product, Vector, Scalar, Units, Vector], Direction]
 """(product with the Hessian, gradient, damping, units, point) -> (direction, whether the Hessian failed to give one)"""
 
 
-def cholesky(
-    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units, v: Vector
-) -> tuple[Vector, Bool[Array, ""]]:
+def cholesky(curved: Product, slope: Vector, damping: Scalar, units: Units, v: Vector) -> Direction:
     """Newton's direction from a factorisation; where the Hessian is not positive definite, a short way downhill."""
     del units, v
     n = slope.size
@@ -31,9 +31,7 @@ def cholesky(
     return jnp.where(failed, -slope / jnp.linalg.norm(hessian), direction), failed
 
 
-def eigenvectors(
-    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units, v: Vector
-) -> tuple[Vector, Bool[Array, ""]]:
+def eigenvectors(curved: Product, slope: Vector, damping: Scalar, units: Units, v: Vector) -> Direction:
     """Newton's direction with the magnitudes of the eigenvalues: downhill also where the Hessian is indefinite.
 
     Each component along an eigenvector is held back for itself. A bound on the whole step would let the huge component
@@ -51,14 +49,12 @@ def eigenvectors(
     return vectors @ along, failed
 
 
-def conjugate_gradients(
-    curved: Callable[[Vector], Vector], slope: Vector, damping: Scalar, units: Units, v: Vector
-) -> tuple[Vector, Bool[Array, ""]]:
+def conjugate_gradients(curved: Product, slope: Vector, damping: Scalar, units: Units, v: Vector) -> Direction:
     """Newton's direction as far as it matters: the closer to the minimum, the more exact."""
     del v
     enough = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope) / units.slope))
     direction, _ = jax.scipy.sparse.linalg.cg(
-        lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=MAX_CG_STEPS
+        lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=MAX_PRODUCTS
     )
     downhill = jnp.vdot(direction, slope) < 0
     return jnp.where(downhill, direction, -slope / units.curvature), ~downhill

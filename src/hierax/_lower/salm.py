@@ -18,18 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
-from hierax._base import trees
-from hierax._base.settings import (
-    POSITIVE,
-    SIZE,
-    SIZE_GIVEN,
-    Rule,
-    Staircase,
-    check_schedule,
-    check_settings,
-    one_of,
-    size_at,
-)
+from hierax._base import settings, trees
+from hierax._base.settings import POSITIVE, Rule, Staircase, check_settings, size_at
 from hierax._base.trees import Number, all_finite, move, select
 from hierax._math.lagrangian import best_multiplier, joint_gamma, nonnegative, saddle_gradient
 from hierax._math.psi import gradient_mapping
@@ -102,11 +92,12 @@ class SALM(eqx.Module):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         rules = dict.fromkeys(("eta", "rho"), INNER_STEP) | dict.fromkeys(("eta_max", "rho_max"), POSITIVE)
-        check_settings(self, rules | {"rule": one_of("capped", "paper"), "batch": SIZE, "steps": SIZE_GIVEN})
+        sizes = {"batch": settings.SIZE, "steps": settings.SIZE_GIVEN}
+        check_settings(self, rules | sizes | {"rule": settings.one_of("capped", "paper")})
         for name in ("eta", "rho"):
             rule = getattr(self, name)
             if callable(rule):
-                check_schedule(f"SALM({name})", rule, LOOKED_AT, where="(k, j) =")
+                settings.check_schedule(f"SALM({name})", rule, LOOKED_AT, where="(k, j) =")
 
     @property
     def offset(self) -> float:
