@@ -1,18 +1,17 @@
 """`Auto`: the solver without settings, and how a call finds its route."""
 
 import dataclasses
-from typing import Literal, get_args
+from typing import get_args
 
 import equinox as eqx
 import jax
 import jax.extend.core as jex
 
 from hierax._auto import constants as const
-from hierax._auto.averages import FIRST_AVERAGE, averaged, numbers_per_sample, run_averages
-from hierax._auto.deterministic import run_deterministic
+from hierax._auto.deterministic import FIRST_AVERAGE, averaged, numbers_per_sample, run_averages, run_deterministic
 from hierax._auto.large_route import run_large
 from hierax._auto.searches import NoRoute
-from hierax._auto.session import Session, finished, float64_problem, kept_answer, seen_as_a_whole
+from hierax._auto.session import Route, Session, finished, float64_problem, kept_answer, seen_as_a_whole
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_number
@@ -28,8 +27,6 @@ from hierax._run.call import Call, Guarded
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
 from hierax._run.solution import Solution
-
-Route = Literal["small", "penalty", "average", "implicit", "large"]
 
 
 class Auto(AbstractSolver):
@@ -122,7 +119,7 @@ class Auto(AbstractSolver):
                 line = f"{line} It has no answer ({why}): on by the route {route}."
 
     def _by(
-        self, route: "Route", first_line: str, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt
+        self, route: Route, first_line: str, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt
     ) -> Solution:
         """The solution by a route."""
         starts = {"small": const.STARTS, "penalty": const.STARTS, "implicit": 1}
@@ -141,7 +138,7 @@ class Auto(AbstractSolver):
             return run_averages(session, _by_size(prepared, seed)[0], interrupt, self.starts is None)
         return run_deterministic(session, self.starts is None)
 
-    def _refuse_route(self, prepared: Prepared, route: "Route") -> None:
+    def _refuse_route(self, prepared: Prepared, route: Route) -> None:
         """Refuse a route that does not fit the problem's samples."""
         if route == "average" and not averaged(prepared):
             raise InputError("Auto(route='average'): needs a hx.Sampler without `exact` as zeta or xi.")

@@ -58,8 +58,7 @@ of five starts lay within 0.0035 of each other, of a decrease of 0.21."""
 
 TURNS = 4
 """Times that the search goes on from a lower point which the certificate, or a look along the entries of x, has found;
-starts before the first such look; starts of value polishes where some start arrived nowhere; stages of the large route
-without progress before c1 grows. Not measured."""
+starts before the first such look; starts of value polishes where some start arrived nowhere. Not measured."""
 
 STRETCHES = tuple(STRETCH**power for power in range(1, TURNS))
 """How much further, one after another, F must fall on for a problem to count as unbounded."""
@@ -67,8 +66,9 @@ STRETCHES = tuple(STRETCH**power for power in range(1, TURNS))
 # -- how points are judged --------------------------------------------------------------------------------------------
 
 NEGLIGIBLE = 1e-5
-"""Relative gap, KKT residual, difference in F and distance to a kink, in units, that count for nothing. Accepting only
-smaller gaps would discard the only good point of problems without multipliers (Dempe1992b: gap 6e-6)."""
+"""Relative gap, KKT residual, difference in F and distance to a kink, in units, that count for nothing; a point is far
+away where a unit is less than this of its distance. Accepting only smaller gaps would discard the only good point of
+problems without multipliers (Dempe1992b: gap 6e-6)."""
 
 TIGHT = 1e-7
 """Violation and gap below which nothing of a point's F is owed to the tolerances, and difference in F, in units, of
@@ -80,7 +80,8 @@ ROUNDING = 1e-9
 NOTICEABLE = 1e-3
 """Violation, in units, beyond which constraints count as violated, and relative difference in F within which ends at
 one place agree, and that counts as progress of a stage: the tolerance of certificates, and the benchmark's own
-criterion. By F alone, 14 starts on SMD7 with eight different ends counted as one."""
+criterion. F is far below where a unit is less than this of it. By F alone, 14 starts on SMD7 with eight different ends
+counted as one."""
 
 NEAR = 1e-2
 """Distance, in units of the variables, within which points belong to one local optimum, one branch of the lower level,
@@ -92,9 +93,6 @@ MUCH_LESS = 0.1
 """Share that counts as much less: of a violation, of a relaxation t, of a gain; chance of ending somewhere new up to
 which no further starts are made. Not measured: of Dempe1992b (no Slater point) the violations beside each other differ
 by a factor of 1e4."""
-
-FAR_AWAY, FAR_FALL = 1 / NEGLIGIBLE, 1 / NOTICEABLE
-"""Distance and fall of F, in units, of a search on its way to infinity: where a unit, or a unit of F, is nothing."""
 
 LISTED = 4
 """Other optima, and rows that exclude each other, that are named in words."""
@@ -142,5 +140,6 @@ FIRST_STEPS, STEPS_GROWTH = 250, 1.5
 """Outer steps of the first runs, and their growth from stage to stage. Not measured."""
 
 FEW_X, LAST_RADIUS = 8, 0.02
-"""Entries of x up to which a search by training moves each of them, and its last radius as a share of the size of x,
-where the noise of eight trainings begins on the digits. The first is not measured."""
+"""Entries of x up to which a search by training moves each of them (else twice as many stages of SALVF show it a way),
+and its last radius as a share of the size of x, where the noise of eight trainings begins on the digits. The first is
+not measured."""

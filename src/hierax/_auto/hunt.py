@@ -199,7 +199,9 @@ Optimum = list[Candidate]
 
 def optima(candidates: list[Candidate]) -> list[Optimum]:
     """The ends of all starts with an accepted point, grouped, those with the lowest F first."""
-    ends = sorted(_ends(candidates).values(), key=lambda candidate: candidate.upper)
+    falling = sorted((c for c in candidates if c.accepted), key=lambda c: c.upper, reverse=True)
+    lowest = {candidate.start: candidate for candidate in falling}  # of every start: the last one is the lowest
+    ends = sorted(lowest.values(), key=lambda candidate: candidate.upper)
     return _grouped(ends, lambda end, optimum: any(_same(end, other) for other in optimum))
 
 
@@ -235,15 +237,6 @@ def most_left(found: list[Optimum]) -> float:
     starts agree says little.
     """
     return float(1 - 0.05 ** (1 / sum(map(len, found))))
-
-
-def _ends(candidates: list[Candidate]) -> dict[int, Candidate]:
-    """The accepted point with the lowest F of every start."""
-    ends: dict[int, Candidate] = {}
-    for candidate in candidates:
-        if candidate.accepted and (candidate.start not in ends or candidate.upper < ends[candidate.start].upper):
-            ends[candidate.start] = candidate
-    return ends
 
 
 def _same(one: Candidate, other: Candidate) -> bool:
@@ -340,11 +333,8 @@ class Hunt:
     def show(self, done: int) -> None:
         """Tell the progress bar how many starts are done, and the best candidate so far."""
         best = min(self.accepted, key=lambda c: c.upper, default=None)
-        if best is None:
-            self._show(done, None)
-        else:
-            upper = self.in_users_units(best.upper)
-            self._show(done, {"upper": upper, "violation": best.violation, "gap": best.gap})
+        numbers = best and {"upper": self.in_users_units(best.upper), "violation": best.violation, "gap": best.gap}
+        self._show(done, numbers)
 
     def piece(self, name: str, search: Callable[..., Result], *args: Any) -> Result:
         """A piece of the search, `search(*args)`, or what an earlier run of the same call has found by it.

@@ -7,7 +7,7 @@ is a limit beside that, and where it decides, status and log say so.
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hierax._auto.auto import Auto
 
 Result = TypeVar("Result")
+Route = Literal["small", "penalty", "average", "implicit", "large"]
 
 GOES_ON = (Kind.SECONDS, Kind.INTERRUPTED, Kind.STOPPED, Kind.MAX_STEPS, Kind.SAMPLES, Kind.DATA_ERROR)
 """Kinds of endings after which the same call goes on: with the time, the steps or the data that were missing."""
