@@ -11,7 +11,7 @@ import hierax as hx
 from hierax._auto.constants import MOST_SAMPLES
 from hierax._auto.deterministic import ends_of_starts
 from hierax._auto.hunt import Candidate, chance_of_more, most_left, optima
-from hierax._auto.runs import Reading, Referee
+from hierax._auto.runs import Referee, open_by_noise
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._engine.vectors import Point
 from hierax._run.prepare import prepare
@@ -50,11 +50,11 @@ def test_starts_of_the_large_route_are_finite():
 
 
 def test_an_open_certificate_asks_for_more_samples():
-    reading = Reading.of(hx.certify(noisy(30.0), 1 / 1.1, 1 / 1.1), 1e-3)
-    assert reading.verdict == "unknown"
-    assert reading.open_by_noise
-    far = Reading.of(hx.certify(noisy(0.1), 0.3, 0.3), 1e-3)
-    assert far.verdict == "no" and not far.open_by_noise
+    noise = hx.certify(noisy(30.0), 1 / 1.1, 1 / 1.1)
+    assert noise.verdict(1e-3) == "unknown"
+    assert open_by_noise(noise, 1e-3)
+    far = hx.certify(noisy(0.1), 0.3, 0.3)
+    assert far.verdict(1e-3) == "no" and not open_by_noise(far, 1e-3)
 
 
 def test_the_referee_sees_more_samples_up_to_a_bound():

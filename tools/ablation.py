@@ -68,11 +68,11 @@ def nothing(*_: Any, **__: Any) -> None:
 OTHER_SEARCHES: dict[str, dict[str, Any]] = {
     "descent on pieces": {"_auto.descents.along_kinks": lambda space, work, start: (start, False)},
     "polishes that share ends": {"_auto.polish._end_after": nothing},
-    "downhill after the certificate": {"_auto.constants.TURNS": 1},
+    "downhill after the certificate": {"_auto.deterministic.go_down_from": nothing},
     "search by training": {"_auto.large_route.search_by_training": nothing},
 }
 REACHED = {"downhill after the certificate": "_auto.deterministic._downhill"}
-LEAST = {"AVERAGE_GROWTH": 2, "STEPS_GROWTH": 1.1, "C1_GROWTH": 1.1, "STRETCH": 1.1}  # with less, no end
+LEAST = {"GROWTH": 2, "STEPS_GROWTH": 1.1, "STRETCH": 1.1}  # with less, no end
 CONSTANTS, READERS = "hierax._auto.constants", "hierax._auto"
 
 # -- the problems -----------------------------------------------------------------------------------------------------
@@ -394,8 +394,7 @@ def constants() -> dict[str, Variant]:
             values = []
             for name in names:
                 new = scaled(name, getattr(every, name), factor)
-                values += [(module, name, new) for module in modules if name in vars(module)]
-                values += with_default(modules, getattr(every, name), new)
+                values += [(every, name, new), *with_default(modules, getattr(every, name), new)]
             found[f"{', '.join(names)} {sign}{FACTOR}"] = Variant(functools.partial(put, values), codes)
     return found
 

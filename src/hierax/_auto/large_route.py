@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._auto import constants as const
-from hierax._auto.runs import Reading, Referee, Runner, RunSettings, Schedule, Stage
+from hierax._auto.runs import Referee, Runner, RunSettings, Schedule, Stage, in_words, open_by_noise
 from hierax._auto.session import Session, in_precision_of, seen_as_a_whole, zero_multipliers
 from hierax._base import trees
 from hierax._base.constants import LOWER_STARTS
@@ -34,7 +34,7 @@ from hierax._base.text import numbers_of, shown
 from hierax._base.trees import size
 from hierax._compile.configuration import as_answer, doubled_on_host, float64
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
-from hierax._judge.certificate import Certificate
+from hierax._judge.certificate import Certificate, Verdict
 from hierax._judge.measuring import SURE
 from hierax._judge.retraining import COUNT, LARGE, Retraining
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
@@ -72,8 +72,7 @@ class LargeRoute:
     Attributes:
         best: the best stage so far, where the next runs begin.
         least_violation: of the upper constraints, of all stages.
-        reading: what the certificate of the best stage says; None: it was not made.
-        certificate: the same, where this call has made it.
+        certificate: of the best stage; None: it was not made.
     """
 
     def __init__(self, session: Session, show: Show) -> None:
@@ -92,7 +91,6 @@ class LargeRoute:
             self.starts = session.auto.starts or (const.STARTS // 2 if several else 1)
         self.best: Stage | None = None
         self.least_violation = np.inf
-        self.reading: Reading | None = None
         self.certificate: Certificate | None = None
         self.ran_off = False
 
@@ -109,7 +107,6 @@ class LargeRoute:
         self.session.ended = self.session.work.ended
         if found is not None:
             self.best, self.certificate = found
-            self.reading = Reading.of(self.certificate, self.session.auto.tol)
         elif self.best is None:
             self.session.log.append("The time was up before the lower level was trained once: the start is returned.")
             x, y = self.prepared.x, self.prepared.y
@@ -129,7 +126,7 @@ class LargeRoute:
             schedule.learn(*self._race(schedule.next_race()))
             if schedule.stalled and not self._way_out(schedule):
                 break
-        if not self.session.work.interrupted:
+        if self.session.work.ended is not Kind.INTERRUPTED:
             self._certified()  # what is said of the best point in the end
 
     def _must_end(self) -> bool:
@@ -173,7 +170,7 @@ class LargeRoute:
         ahead, before = min(found, key=lambda stage: stage.merit, default=None), self.best
         if ahead is None or (before is not None and ahead.merit >= before.merit):
             return None if ahead is None else ahead.settings, False
-        self.best, self.reading, self.certificate = ahead, None, None
+        self.best, self.certificate = ahead, None
         clearly = before is None or ahead.merit < before.merit - const.NOTICEABLE * (1 + abs(before.merit))
         return ahead.settings, clearly
 
@@ -182,35 +179,34 @@ class LargeRoute:
         if self.least_violation > const.NOTICEABLE:
             return False
         self._certified()
-        reading, referee, best = self.reading, self.referee, self.best
-        if reading is not None and reading.open_by_noise:
+        certificate, referee, best = self.certificate, self.referee, self.best
+        if certificate is not None and open_by_noise(certificate, self.session.auto.tol):
             if referee is not None and best is not None and referee.see_more_samples():
                 self.session.compiles(referee.setting.bound)
-                self.best, self.reading, self.certificate = referee.again(best), None, None
+                self.best, self.certificate = referee.again(best), None
                 line = f"Noise leaves the certificate open: from here on {referee.samples} samples judge."
                 self.session.log.append(line)
             schedule.go_on()
             return True
-        if schedule.settings.c1_factor > 1 and not (reading is not None and reading.verdict == "no"):
+        if schedule.settings.c1_factor > 1 and self._verdict != "no":
             return False
         schedule.raise_c1()
         return True
 
+    @property
+    def _verdict(self) -> Verdict | None:
+        """What the certificate of the best point says; None: it was not made."""
+        return None if self.certificate is None else self.certificate.verdict(self.session.auto.tol)
+
     def _certified(self) -> bool:
         """Whether the certificate of the best point agrees; a new one is told to the log."""
-        if self.best is None or self.referee is None:
-            return False
-        if self.reading is None and not self.session.work.over:
-            name = f"certificate after {len(self.session.records)} stages, by {self.referee.samples} samples"
-            self.reading = self.session.piece(name, self._read, (Reading,))
-            if self.reading is not None:
-                self.session.log.append(f"Certificate of the best point: {self.reading.line}")
-        return self.reading is not None and self.reading.verdict == "yes"
-
-    def _read(self) -> Reading | None:
-        assert self.best is not None and self.referee is not None
-        self.certificate = self.referee.certificate(self.best)
-        return None if self.certificate is None else Reading.of(self.certificate, self.session.auto.tol)
+        missing = self.certificate is None and not self.session.work.over
+        if missing and self.best is not None and self.referee is not None:
+            self.certificate = self.referee.certificate(self.best)
+            if self.certificate is not None:
+                words = in_words(self.certificate, self.session.auto.tol)
+                self.session.log.append(f"Certificate of the best point: {words}")
+        return self._verdict == "yes"
 
     def _falls_for_ever(self) -> bool:
         """Whether F falls without an end: where the best point is far away, on along the ray from the start as well."""
@@ -263,7 +259,7 @@ class LargeRoute:
             end = referee.again(end, const.MATRIX_ORDER)
         if end.lower_status == SOLVED:
             log.append("y is the lower level's exact solution at the final x.")
-        elif referee.trained is not None and self.reading is not None:
+        elif referee.trained is not None and self.certificate is not None:
             log.append(f"y is the best of {COUNT} trainings at the final x.")
         elif end.violation > FEASIBLE:
             kept = referee.moved_onto_rows(end)
@@ -289,13 +285,14 @@ class LargeRoute:
             nearest = f"The least violation of any stage is {self.least_violation:.3g}."
             return Reason.NO_FEASIBLE_X.status(stages, nearest=nearest)
         reason, text = REASONS[self.session.ended], "`sol.certificate` says how good that is."
-        if self.reading is not None and self.reading.verdict == "yes":
+        if self._verdict == "yes":
             branches = self.referee is not None and self.referee.not_convex is not None
             reason = Reason.STAGES_DONE_AMONG_BRANCHES if branches else Reason.STAGES_DONE
             text = "The certificate agrees."
-        elif self.reading is not None:
-            said = "objects" if self.reading.verdict == "no" else "cannot decide"
-            text = f"The certificate {said}: {self.reading.objection} More seconds may help."
+        elif self.certificate is not None:
+            said = "objects" if self._verdict == "no" else "cannot decide"
+            objection = next(iter(self.certificate.reasons(self.session.auto.tol)), None)
+            text = f"The certificate {said}: {objection} More seconds may help."
         details = {"upper": best.upper, "violation": best.violation, "stages": stages}
         return reason.status(stages, **details, certificate=text, what=self.runner.known.no_more_data)
 

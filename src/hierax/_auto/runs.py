@@ -30,7 +30,7 @@ from hierax._compile.checked import finite_values
 from hierax._compile.configuration import doubled_on_host
 from hierax._engine.float64_problem import Data
 from hierax._engine.segments import not_convex
-from hierax._judge.certificate import Certificate, Verdict
+from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
 from hierax._judge.point import Judgement, nearest_kept, point_values, relative_gap
 from hierax._judge.retraining import LARGE, Retraining, is_trained
@@ -160,35 +160,21 @@ class Stage(NamedTuple):
         return Stage(*tree_of(kept[0], like), *kept[1])
 
 
-class Reading(NamedTuple):
-    """A certificate as the route reads it.
+def open_by_noise(certificate: Certificate, tol: float) -> bool:
+    """Whether noise alone keeps a certificate from saying yes or no."""
+    known = certificate.hypergradient_norm is not None and certificate.hypergradient_norm_se is not None
+    return known and certificate.verdict(tol) == "unknown"
 
-    Attributes:
-        verdict: yes, no or unknown (where it cannot decide, as at a kink or in noise).
-        open_by_noise: whether noise alone keeps it from saying yes or no.
-        objection: the first thing that it objects to, in a sentence; None: nothing.
-        line: the certificate for the log.
-    """
 
-    verdict: Verdict
-    open_by_noise: bool
-    objection: str | None
-    line: str
-
-    @classmethod
-    def of(cls, certificate: Certificate, tol: float) -> "Reading":
-        """A certificate, read at a tolerance."""
-        verdict, reasons = certificate.verdict(tol), certificate.reasons(tol)
-        norm, error = certificate.hypergradient_norm, certificate.hypergradient_norm_se
-        objection = reasons[0] if reasons else None
-        slope = "hyper-gradient unknown" if norm is None else f"hyper-gradient {norm:.2g}"
-        slope += "" if error is None else f" +- {error:.1g}"
-        gap = "unknown" if certificate.lower_gap is None else f"{certificate.lower_gap:.2g}"
-        line = (
-            f"violation {certificate.max_violation:.2g}, lower gap {gap}, {slope} (its terms: "
-            f"{certificate.hypergradient_scale:.2g}); {objection or 'ok'}"
-        )
-        return cls(verdict, verdict == "unknown" and norm is not None and error is not None, objection, line)
+def in_words(certificate: Certificate, tol: float) -> str:
+    """A certificate for the log."""
+    norm, error = certificate.hypergradient_norm, certificate.hypergradient_norm_se
+    slope = "hyper-gradient unknown" if norm is None else f"hyper-gradient {norm:.2g}"
+    slope += "" if error is None else f" +- {error:.1g}"
+    gap = "unknown" if certificate.lower_gap is None else f"{certificate.lower_gap:.2g}"
+    objection = next(iter(certificate.reasons(tol)), "ok")
+    scale = f"(its terms: {certificate.hypergradient_scale:.2g})"
+    return f"violation {certificate.max_violation:.2g}, lower gap {gap}, {slope} {scale}; {objection}"
 
 
 class Referee:
@@ -314,7 +300,6 @@ class Runner:
     def __init__(self, session: Session, referee: Referee | None) -> None:
         self.session, self.prepared, self.referee = session, session.prepared, referee
         self.known = Known()
-        self._asked = 0  # runs that were asked for
         self._places: dict[str, Place] = {}  # where the streams were after the latest run that was taken over
         self._cut_short = False  # whether time or the user ended the latest run
         self._damping = 1.0
@@ -331,9 +316,7 @@ class Runner:
 
     def run(self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None = None) -> Stage | None:
         """One run from (x, y), or one from each of several; the best end, or None where all failed."""
-        name = f"run {self._asked}"
-        self._asked += 1
-        self._cut_short = False
+        name, self._cut_short = f"run {self.known.runs}", False
         return self.session.piece(
             name,
             functools.partial(self._new_run, name, settings, x, y, starts),

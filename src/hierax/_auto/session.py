@@ -66,11 +66,6 @@ class Work:
         return time.perf_counter() - self._begin
 
     @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C was pressed."""
-        return self._interrupt.asked or self._stopped is Kind.INTERRUPTED
-
-    @property
     def over(self) -> bool:
         """Whether nothing more may be done, not even a certificate of what was found."""
         return self._interrupt.asked or self.elapsed > self.seconds
