@@ -21,8 +21,8 @@ from hierax._engine.segments import not_convex
 from hierax._judge.measuring import fits
 from hierax._judge.retraining import is_trained
 from hierax._math.lower_level import layout_of
-from hierax._methods.salvf import SALVF
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
+from hierax._run.batches import Batches, default_size
 from hierax._run.call import Call, Guarded
 from hierax._run.method import AbstractSolver
 from hierax._run.prepare import Prepared, check_batches_fit
@@ -102,7 +102,8 @@ class Auto(AbstractSolver):
         return finished(call.notes, solution, interrupt.asked or stopped)
 
     def _solved(self, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt) -> Solution:
-        check_batches_fit(prepared, SALVF().batches(prepared.bound.problem))
+        stated = prepared.bound.problem
+        check_batches_fit(prepared, Batches(default_size(stated.zeta, None), default_size(stated.xi, None)))
         seconds = call.seconds or self.seconds
         unlimited = self.samples is None and call.max_steps is None and (seconds or const.SECONDS) >= const.SECONDS / 2
         route, reason = choose_route(prepared, seed, unlimited)
