@@ -20,7 +20,7 @@ from hierax import Exact
 from hierax._compile.configuration import float64
 from hierax._math import spectrum as estimate
 from hierax._math.convexity import affine_rows
-from hierax._math.gap import best_multiplier, gap_gradient, proximal_gradient
+from hierax._math.gap import Centre, Saddle, best_multiplier, gap_gradient, inner_gradient
 from hierax._math.lower_level import level_at, residual_at
 from hierax._math.scatter import cover, unit_cube
 from hierax._math.spectrum import _ends, all_extreme_eigenvalues, extreme_eigenvalues
@@ -198,12 +198,12 @@ def _formula_and_autodiff(data, c, g1, g2):
         return problem.upper(x, y, zeta) / c + gap_value(problem, x, y, z, th, g1, g2, xi)
 
     lam = best_multiplier(problem.rows(x, y), z, g2)
-    formula = gap_gradient(problem, x, y, z, th, c, g1, g2, zeta, xi)
+    formula = gap_gradient(problem, Centre(x, y, z), th, c, g1, g2, zeta, xi)
     return {
         "outer": (formula[:3], jax.grad(total, (0, 1, 2))(x, y, z)),
         "values": ((formula.upper, formula.lower), (problem.upper(x, y, zeta), problem.lower(x, y, xi))),
         "inner": (
-            proximal_gradient(problem, x, y, z, th, g1, xi),
+            inner_gradient(problem, Centre(x, y, z), Saddle(th, z), g1, g2, xi).th,
             jax.grad(lambda th: proximal_lagrangian(problem, x, y, z, th, g1, xi))(th),
         ),
         "lam": (lam, jax.grad(inside)(lam), inside(lam), inside(data["lam"])),

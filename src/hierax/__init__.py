@@ -25,14 +25,12 @@ from hierax._methods.augmented import ALM
 from hierax._methods.barrier import Barrier
 from hierax._methods.blocc import BLOCC
 from hierax._methods.common import Decay, Steps
-from hierax._methods.first_order_penalty import FirstOrderPenalty
-from hierax._methods.gaffa import BiCGAFFA
+from hierax._methods.gap_penalties import FirstOrderPenalty, Moreau
 from hierax._methods.implicit_gradient import GAM, IGAL, SIGD
-from hierax._methods.lvhba import LVHBA
 from hierax._methods.maxmin import MaxMin
-from hierax._methods.moreau import Moreau
 from hierax._methods.salvf import SALVF, SALVF_VR
 from hierax._methods.salvf_settings import Plain, Storm
+from hierax._methods.single_loop import LVHBA, BiCGAFFA
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Finite, Sampler, Stream
 from hierax._problem.sets import AbstractSet, Ball, Box, Free, NonNegative, Simplex

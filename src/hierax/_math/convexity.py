@@ -1,9 +1,15 @@
-r"""Sampled tests of convexity: what random segments and curvatures say about G, the constraints and the joint set.
+"""Sampled tests of convexity: what random segments and curvatures say about G, the constraints and the joint set.
 
     excess of f on [a, b] = (f(m) - (f(a) + f(b)) / 2) / (|f(a)| + |f(b)| + |f(m)|),    m = (a + b) / 2
 
 is at most zero for a convex f, and zero for an affine one. Samples can refute convexity, never prove it. Pure functions
 of a problem; what they mean in words is said in `hierax._engine.segments` and by the methods that need convexity.
+
+The set C = {(x, y) in X x Y: h(x, y) <= 0, e(x, y) = 0} of both variables, and the projection on it.
+
+The projection of (x', y') is a lower level of its own, with (x', y') in the place of the upper variable:
+
+    Proj_C(x', y') = argmin over (x, y) in X x Y of 1/2 ||(x, y) - (x', y')||^2   s.t.   h(x, y) <= 0,  e(x, y) = 0.
 """
 
 from typing import NamedTuple
@@ -16,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.trees import all_finite, or_one, size
-from hierax._math.lower_level import rows_at
+from hierax._math.lower_level import raveled, rows_at
 from hierax._math.scatter import Cube, cover, normal_around, unit_cube
 from hierax._math.spectrum import GOLDEN, extreme_eigenvalues, hessian_product
 from hierax._problem import sets
@@ -195,3 +201,45 @@ def affine_rows(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Bo
 
 def _any(flags: PyTree) -> Bool[Array, ""]:
     return jnp.any(jnp.stack([jnp.array(False), *jax.tree.leaves(flags)]))
+
+
+def projection_problem(problem: Problem) -> Problem:
+    """The projection on C as a problem whose lower level has the pair (x, y) as its variable."""
+
+    def distance(target: Pair, pair: Pair, xi: None) -> Scalar:
+        return 0.5 * trees.norm_squared(trees.sub(pair, target))
+
+    return Problem(
+        upper=distance,  # never asked for
+        lower=distance,
+        constraints=lambda target, pair: problem.constraints(*pair),
+        equalities=lambda target, pair: problem.equalities(*pair),
+        y_set=(problem.x_set, problem.y_set),
+    )
+
+
+def is_linear_space(problem: Problem, x: PyTree, y: PyTree) -> bool:
+    """Whether C, if convex at all, is cut out by affine equations alone (a question about shapes only)."""
+
+    def inequalities(x: PyTree, y: PyTree) -> PyTree:
+        return problem.constraints(x, y), sets.faces(problem.x_set, x), sets.faces(problem.y_set, y)
+
+    return not jax.tree.leaves(jax.eval_shape(inequalities, x, y))
+
+
+def onto_linear_space(problem: Problem, pair: Pair) -> Pair:
+    """The projection on {e = 0}, e affine: v - J'(J J')^-1 e(v), twice for the last digits."""
+    flat, tree = jax.flatten_util.ravel_pytree(pair)
+    dtype = flat.dtype
+
+    def values(v: Array) -> Array:
+        return raveled(problem.equalities(*tree(v)), dtype)
+
+    jacobian = jax.jacrev(values)(flat)
+    gram = jacobian @ jacobian.T
+    # Equations that say the same twice are harmless with a touch of regularisation.
+    gram = gram + 10 * jnp.finfo(dtype).eps * jnp.trace(gram) * jnp.eye(gram.shape[0], dtype=dtype)
+    factor = jax.scipy.linalg.cho_factor(gram)
+    for _ in range(2):
+        flat = flat - jacobian.T @ jax.scipy.linalg.cho_solve(factor, values(flat))
+    return tree(flat)

@@ -31,72 +31,16 @@ and uses vector-Jacobian products of the constraints only; the tests compare the
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
-from hierax._math.lagrangian import blockwise
+from hierax._base import trees
+from hierax._base.trees import move
+from hierax._math.lagrangian import nonnegative
 from hierax._problem.problem import Problem, Rows
 
 
-class GapGradient(NamedTuple):
-    """Gradient of F/c + gap, and the values of F and G met on the way."""
-
-    x: PyTree
-    y: PyTree
-    z: Rows
-    upper: Scalar
-    lower: Scalar
-
-
-def best_multiplier(values: Rows, z: Rows, g2: Scalar) -> Rows:
-    """The lam of the maximum: [z + g2 H]_+ (equalities: z + g2 e)."""
-    return blockwise(lambda h, m: jnp.maximum(m + g2 * h, 0.0), lambda e, m: m + g2 * e, values, z)
-
-
-def proximal_gradient(problem: Problem, x: PyTree, y: PyTree, z: Rows, th: PyTree, g1: Scalar, xi: PyTree) -> PyTree:
-    """grad_y G(x, th) + J_y H(x, th)' z + (th - y)/g1: the gradient in th of what th minimises."""
-    _, pull_back = jax.vjp(lambda v: problem.rows(x, v), th)
-    (along,) = pull_back(z)
-    slope = jax.grad(problem.lower, 1)(x, th, xi)
-    return jax.tree.map(lambda a, b, t, u: a + b + (t - u) / g1, slope, along, th, y)
-
-
-def gap_gradient(
-    problem: Problem,
-    x: PyTree,
-    y: PyTree,
-    z: Rows,
-    th: PyTree,
-    c: Scalar,
-    g1: Scalar,
-    g2: Scalar,
-    zeta: PyTree,
-    xi: PyTree,
-) -> GapGradient:
-    """Gradient of F/c + gap; both G-terms share the batch xi. Costs one gradient of f and two of g."""
-
-    def above(x: PyTree, y: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
-        upper, lower = problem.upper(x, y, zeta), problem.lower(x, y, xi)
-        return upper / c + lower, (upper, lower)
-
-    (d_x, d_y), (upper, lower) = jax.grad(above, (0, 1), has_aux=True)(x, y)
-    values, pull_back = jax.vjp(problem.rows, x, y)
-    lam = best_multiplier(values, z, g2)
-    along_x, along_y = pull_back(lam)
-    reached, pull_back_x = jax.vjp(lambda v: problem.rows(v, th), x)
-    (below_h,) = pull_back_x(z)
-    below_g = jax.grad(problem.lower)(x, th, xi)
-    return GapGradient(
-        x=jax.tree.map(lambda a, b, g, h: a + b - g - h, d_x, along_x, below_g, below_h),
-        y=jax.tree.map(lambda a, b, v, t: a + b - (v - t) / g1, d_y, along_y, y, th),
-        z=jax.tree.map(lambda a, b, h: (a - b) / g2 - h, lam, z, reached),
-        upper=upper,
-        lower=lower,
-    )
-
-
 class Centre(NamedTuple):
-    """Where the value function is taken: x, and the centres y and z of its proximal terms."""
+    """Where a value function or a gap is taken: x, and the centres y and z of its proximal terms."""
 
     x: PyTree
     y: PyTree
@@ -111,7 +55,7 @@ class Saddle(NamedTuple):
 
 
 class OuterGradient(NamedTuple):
-    """Gradient of F/c + G - v, and the values of F and G met on the way."""
+    """Gradient of F/c + G - v, or of F/c + gap, and the values of F and G met on the way."""
 
     x: PyTree
     y: PyTree
@@ -142,23 +86,39 @@ def outer_gradient(
     g2: Scalar,
     zeta: PyTree,
     xi: PyTree,
+    above: Rows | None = None,
 ) -> OuterGradient:
-    """d_x, d_y, d_z of F/c + G - v; both G-terms share the batch xi."""
+    """d_x, d_y, d_z of F/c + G - v; both G-terms share xi. With `above`, of F/c + G + <above, H(x, y)> - v."""
     x, y, z = at
     th, lam = inner
 
-    def above(x: PyTree, y: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
+    def weighted(x: PyTree, y: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
         upper, lower = problem.upper(x, y, zeta), problem.lower(x, y, xi)
         return upper / c + lower, (upper, lower)
 
-    (above_x, above_y), (upper, lower) = jax.grad(above, (0, 1), has_aux=True)(x, y)
-    _, pull_back = jax.vjp(lambda v: problem.rows(v, th), x)
-    (along,) = pull_back(lam)
+    gradients, (upper, lower) = jax.grad(weighted, (0, 1), has_aux=True)(x, y)
+    if above is not None:
+        gradients = trees.add(gradients, jax.vjp(problem.rows, x, y)[1](above))
+    (along,) = jax.vjp(lambda v: problem.rows(v, th), x)[1](lam)
     below = jax.grad(problem.lower)(x, th, xi)
     return OuterGradient(
-        x=jax.tree.map(lambda a, b, d: a - b - d, above_x, below, along),
-        y=jax.tree.map(lambda a, b, d: a - (b - d) / g1, above_y, y, th),
+        x=jax.tree.map(lambda a, b, d: a - b - d, gradients[0], below, along),
+        y=jax.tree.map(lambda a, b, d: a - (b - d) / g1, gradients[1], y, th),
         z=jax.tree.map(lambda a, b: (a - b) / g2, z, lam),
         upper=upper,
         lower=lower,
     )
+
+
+def best_multiplier(values: Rows, z: Rows, g2: Scalar) -> Rows:
+    """The lam of the gap's maximum: [z + g2 H]_+ (equalities: z + g2 e)."""
+    return nonnegative(move(z, -g2, values))
+
+
+def gap_gradient(
+    problem: Problem, at: Centre, th: PyTree, c: Scalar, g1: Scalar, g2: Scalar, zeta: PyTree, xi: PyTree
+) -> OuterGradient:
+    """Gradient of F/c + gap; both G-terms share the batch xi. Costs one gradient of f and two of g."""
+    lam = best_multiplier(problem.rows(at.x, at.y), at.z, g2)
+    d = outer_gradient(problem, at, Saddle(th, at.z), c, g1, g2, zeta, xi, lam)
+    return d._replace(z=jax.tree.map(lambda a, b, h: (a - b) / g2 - h, lam, at.z, problem.rows(at.x, th)))

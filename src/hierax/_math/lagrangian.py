@@ -24,7 +24,7 @@ so the envelope of an augmented Lagrangian is an augmented Lagrangian with a sma
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,9 @@ from jaxtyping import PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.trees import Infinite
-from hierax._problem.problem import Problem, Rows
+from hierax._problem.problem import Multipliers, Problem, Rows
+
+R = TypeVar("R", Rows, Multipliers)
 
 
 def is_plain(gamma1: Scalar | float) -> bool:
@@ -40,22 +42,23 @@ def is_plain(gamma1: Scalar | float) -> bool:
     return isinstance(gamma1, Infinite)
 
 
-def blockwise(inequality: Callable[..., PyTree], equality: Callable[..., PyTree], *rows: Rows) -> Rows:
-    """Apply one function to every array of inequalities and another to every array of equalities."""
-    return Rows(
-        jax.tree.map(inequality, *(block.inequalities for block in rows)),
-        jax.tree.map(equality, *(block.equalities for block in rows)),
-    )
+def blockwise(inequality: Callable[..., PyTree], equality: Callable[..., PyTree], *rows: R) -> R:
+    """Apply one function to every array of inequalities (also the upper level's) and another to those of equalities."""
+    functions = (inequality, equality, inequality)
+    blocks = zip(functions, zip(*rows, strict=True), strict=False)
+    return type(rows[0])(*(jax.tree.map(function, *block) for function, block in blocks))
 
 
-def nonnegative(rows: Rows, top: Rows | None = None) -> Rows:
+def nonnegative(rows: Rows, top: Rows | Scalar | None = None) -> Rows:
     """Project multipliers on their cone: [.]_+ for inequalities, nothing for equalities; with `top`, on its part below.
 
-    The part is a box, the paper's Z: [0, top] for inequalities, [-top, top] for equalities.
+    The part is a box, the paper's Z: [0, top] for inequalities, [-top, top] for equalities; `top` is one number for
+    each row, or one for all of them.
     """
     if top is None:
         return blockwise(lambda a: jnp.maximum(a, 0.0), lambda a: a, rows)
-    return blockwise(lambda a, t: jnp.clip(a, 0.0, t), lambda a, t: jnp.clip(a, -t, t), rows, top)
+    tops: Rows = top if isinstance(top, Rows) else jax.tree.map(lambda _: top, rows)
+    return blockwise(lambda a, t: jnp.clip(a, 0.0, t), lambda a, t: jnp.clip(a, -t, t), rows, tops)
 
 
 def augmented_term(values: Rows, z: Rows, gamma1: Scalar | float) -> Scalar:

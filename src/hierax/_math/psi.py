@@ -20,7 +20,7 @@ from jaxtyping import PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.trees import move
-from hierax._math.lagrangian import nonnegative, saddle_gradient_xw
+from hierax._math.lagrangian import blockwise, nonnegative, saddle_gradient_xw
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 
@@ -86,18 +86,10 @@ def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
     return Multipliers(*problem.rows(x, y), problem.upper_constraints(x, y))
 
 
-def _each(inequality, equality, *blocks: Multipliers) -> Multipliers:  # type: ignore[no-untyped-def]
-    return Multipliers(
-        jax.tree.map(inequality, *(b.inequalities for b in blocks)),
-        jax.tree.map(equality, *(b.equalities for b in blocks)),
-        jax.tree.map(inequality, *(b.upper for b in blocks)),
-    )
-
-
 def outer_term(values: Multipliers, nu: Multipliers, c2: Scalar) -> Scalar:
     """The outer penalty term as a function of the constraints' values."""
     return trees.total(
-        _each(
+        blockwise(
             lambda h, m: (jnp.maximum(m + c2 * h, 0.0) ** 2 - m**2) / (2 * c2),
             lambda e, m: m * e + 0.5 * c2 * e**2,
             values,
@@ -108,12 +100,12 @@ def outer_term(values: Multipliers, nu: Multipliers, c2: Scalar) -> Scalar:
 
 def push(values: Multipliers, nu: Multipliers, c2: Scalar) -> Multipliers:
     """Derivative of the outer term with respect to the constraints: [nu + c2 H]_+ (equality: nu + c2 e)."""
-    return _each(lambda h, m: jnp.maximum(m + c2 * h, 0.0), lambda e, m: m + c2 * e, values, nu)
+    return blockwise(lambda h, m: jnp.maximum(m + c2 * h, 0.0), lambda e, m: m + c2 * e, values, nu)
 
 
 def updated_nu(values: Multipliers, nu: Multipliers, c2: Scalar, tau: Scalar) -> Multipliers:
     """nu <- [nu + tau c2 max(-nu/c2, H)]_+ (equality: nu + tau c2 e)."""
-    return _each(
+    return blockwise(
         lambda h, m: jnp.maximum(m + tau * jnp.maximum(-m, c2 * h), 0.0), lambda e, m: m + tau * c2 * e, values, nu
     )
 
@@ -139,7 +131,7 @@ def violation(values: Multipliers) -> Multipliers:
     References:
         docs/methods/salvf.md
     """
-    return _each(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
+    return blockwise(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
 
 
 def psi_gradient(

@@ -21,7 +21,7 @@ answer is INFEASIBLE. Equalities have no inside: callers refuse them.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.settings import POSITIVE, check_settings, in_interval
+from hierax._base.settings import POSITIVE, Rule
 from hierax._base.trees import Number, dtype_of, given, or_one, size
 from hierax._lower.newton import armijo, cholesky
 from hierax._math.hypergradient import MOST, upper_gradient_y
@@ -49,7 +49,8 @@ from hierax._math.lower_level import (
     reachable,
     units_at,
 )
-from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice, value_noise
+from hierax._methods.common import SHARE
+from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice, look_through
 from hierax._problem.problem import Problem
 from hierax._run.method import Advice
 
@@ -228,12 +229,7 @@ class Barrier(Smoothed):
     shrink: Number = 0.5
 
     advice: ClassVar[Advice] = eta_advice("Barrier", "a smaller t_last brings it closer")
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no problem could make right."""
-        super().__post_init__()
-        inside = in_interval(lambda share: 0 < share < 1, "(0, 1)")
-        check_settings(self, {"t": POSITIVE, "t_last": POSITIVE, "shrink": inside})
+    rules: ClassVar[Mapping[str, Rule]] = {"t": POSITIVE, "t_last": POSITIVE, "shrink": SHARE}
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """A Slater point at x0, and the unit of t there."""
@@ -265,17 +261,8 @@ class Barrier(Smoothed):
         t = self.weight(this)
         found = central_point(problem, x, inner, at.xi, t, jnp.maximum(t, self.t))
         slope = jax.flatten_util.ravel_pytree(jax.grad(problem.lower, 1)(x, found.y, at.xi))[0]
-        return Look(
-            value=problem.upper(x, found.y, at.zeta),
-            noise=value_noise(problem, x, found.y, at.zeta, found.residual),
-            y=found.y,
-            multipliers=found.multipliers,
-            inner=found.y,
-            lower=found.value,
-            distance=jnp.linalg.norm(_solved(problem, x, found.y, t, at, slope)),
-            residual=found.residual,
-            status=found.status,
-        )
+        distance = jnp.linalg.norm(_solved(problem, x, found.y, t, at, slope))
+        return look_through(problem, x, found, found.y, distance, at)
 
     def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
         """d, with one solve by B_yy; the mixed derivative is that of w'B_y in x, w = B_yy^-1 grad_y F."""

@@ -18,6 +18,7 @@ which is another problem.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -26,35 +27,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.settings import POSITIVE, check_settings, instance_of, is_transformation
+from hierax._base.settings import POSITIVE, Rule, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math import spectrum as estimate
-from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
+from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product, unit_scales
 from hierax._methods import common
-from hierax._methods.common import (
-    GAP_WEIGHT,
-    NEGLIGIBLE,
-    Decay,
-    FromLowerSolution,
-    Iterate,
-    PublishedMethod,
-    StartLook,
-    StepRule,
-    StepTaken,
-    WithSmoothness,
-    apply_rule,
-    as_arrays,
-    check_rule,
-    filled_rule,
-    init_rule,
-    rate,
-)
 from hierax._methods.maxmin import MaxMin, Place, norms_of, with_steps
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
-from hierax._run.batches import look_at
 from hierax._run.method import Advice, Begun, Metrics, Residual, RunCosts
 
 START_ROUNDS = 10  # the first lower solve by MaxMin is this many times longer
@@ -87,7 +68,7 @@ class Adaptive(eqx.Module):
 class BLOCCState(NamedTuple):
     """Everything that changes from step to step; the y of `point` is y_F at the x before the last step."""
 
-    point: Iterate
+    point: common.Iterate
     y_lower: PyTree
     mu_lower: Rows
     mu_penalised: Rows
@@ -96,7 +77,7 @@ class BLOCCState(NamedTuple):
     key: PRNGKeyArray
 
 
-class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
+class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothness):
     r"""Penalty method with two lower-level solves per step. Whatever is None is estimated from the problem.
 
         F_c(x) = max over mu >= 0 of min over y in Y of  F(x, y) + c (G(x, y) - v(x)) + <mu, H(x, y)>
@@ -135,7 +116,7 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
     c: Number = None
     lower: AbstractLowerSolver = MaxMin()
     penalised: AbstractLowerSolver = MaxMin()
-    eta: "StepRule | Adaptive" = None
+    eta: "common.StepRule | Adaptive" = None
 
     advice: ClassVar[Advice] = Advice(
         shorten_steps="Shorten the x-step (eta) or leave it unset, or take more steps in hx.MaxMin.",
@@ -143,23 +124,25 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
     )
     state_settings: ClassVar[dict[str, str]] = {"eta": "Adaptive()"}
 
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "c": POSITIVE,
+        **dict.fromkeys(("lower", "penalised"), instance_of(AbstractLowerSolver, "hx.MaxMin() or hx.Exact()")),
+    }
+
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        solver = instance_of(AbstractLowerSolver, "hx.MaxMin() or hx.Exact()")
-        check_settings(self, {"c": POSITIVE, "lower": solver, "penalised": solver})
         if not isinstance(self.eta, Adaptive):
-            check_rule("eta", self.eta)
+            common.check_rule("eta", self.eta)
 
     # -- before the first step --------------------------------------------------------------------------------------
 
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """Estimate what is unset where the lower level is solved at x0; begin there with y_F = y_g, mu_F = c mu_g."""
-        look = self.batches(problem).first_look(problem, key) if look is None else look
+        zeta, xi = common.first_batches(self, problem, key, look)
         scales = self.scales
         if scales is None and any(getattr(solver, "eta2", None) is not None for solver in self._solvers):
-            scales = estimate.unit_scales(problem, x0, y0)
-        zeta, xi = look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key)
+            scales = unit_scales(problem, x0, y0)
         seen = common.look_at_start(problem, x0, y0, key, zeta, self._first_solver, scales)
         products = {
             name: (hessian_product(lambda v: problem.lower(x0, v, xi), at), at)
@@ -170,9 +153,9 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
         y, mu = y0, common.no_multipliers(problem, x0, y0)
         if self.start == "solve":
             y, mu = seen.lower.y, seen.lower.multipliers
-        memory = method.eta.init(x0) if isinstance(method.eta, Adaptive) else init_rule(method.eta, x0)
+        memory = method.eta.init(x0) if isinstance(method.eta, Adaptive) else common.init_rule(method.eta, x0)
         weighted = jax.tree.map(lambda a: method.c * a, mu)
-        state = BLOCCState(Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
+        state = BLOCCState(common.Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
         return Begun(method, state, self._doubts(problem, x0, y0, zeta, xi, curvatures["given"]))
 
     def _doubts(
@@ -195,25 +178,29 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
         second = "BLOCC(penalised=...), on F + c G in the place of the lower objective, where a larger c may help"
         return doubts | {f"{second}: {text}": flag for text, flag in found.items()}
 
-    def _filled(self, problem: Problem, seen: StartLook, weakest: Scalar, dtype: jnp.dtype) -> "BLOCC":
+    def _filled(self, problem: Problem, seen: common.StartLook, weakest: Scalar, dtype: jnp.dtype) -> "BLOCC":
         """Every unset number from the norms at the start; `weakest` is the smallest curvature of G in y."""
         at, tiny = seen.curvature, jnp.finfo(dtype).tiny
-        mean = jnp.sqrt(jnp.maximum(at.lower_yy * jnp.clip(weakest, NEGLIGIBLE * at.lower_yy, at.lower_yy), tiny))
+        mean = jnp.sqrt(
+            jnp.maximum(at.lower_yy * jnp.clip(weakest, common.NEGLIGIBLE * at.lower_yy, at.lower_yy), tiny)
+        )
         curved_upper = common.upper_curvature(at)
-        c = given(self.c, jnp.where(curved_upper > tiny, GAP_WEIGHT * curved_upper / mean, GAP_WEIGHT), dtype)
+        c = given(
+            self.c, jnp.where(curved_upper > tiny, common.GAP_WEIGHT * curved_upper / mean, common.GAP_WEIGHT), dtype
+        )
         # y*(x) moves with G's mixed derivatives and with the constraints; its curvature is left out.
         speed = jnp.maximum(at.response / mean, (at.jacobian_x / or_one(at.jacobian_y)) ** 2)
         smoothness = or_one(given(self.smoothness, at.upper_xx + curved_upper * speed, dtype), tiny)
         sampled, sizes = problem.zeta is not None or problem.xi is not None, self.batches(problem)
-        default = Decay(1 / smoothness, a=2.0) if sampled else Adaptive(FIRST_X_STEP / smoothness)
+        default = common.Decay(1 / smoothness, a=2.0) if sampled else Adaptive(FIRST_X_STEP / smoothness)
         return dataclasses.replace(
             self,
             batch_zeta=sizes.zeta,
             batch_xi=sizes.xi,
             c=c,
-            lower=as_arrays(self.lower, dtype),  # MaxMin's unset steps stay unset, and follow x
-            penalised=as_arrays(self.penalised, dtype),
-            eta=filled_rule(self.eta, default, dtype),
+            lower=common.as_arrays(self.lower, dtype),  # MaxMin's unset steps stay unset, and follow x
+            penalised=common.as_arrays(self.penalised, dtype),
+            eta=common.filled_rule(self.eta, default, dtype),
             scales=seen.scales,
             smoothness=smoothness,
         )
@@ -231,16 +218,20 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
 
     # -- a step -----------------------------------------------------------------------------------------------------
 
+    def _places(self, problem: Problem, state: BLOCCState, zeta: PyTree, xi: PyTree) -> tuple[Place, Place]:
+        """The two lower problems at x_k, each where it was solved last."""
+        x, y, _ = state.point
+        penalised = penalised_problem(problem, self.c)
+        held = Place(penalised, x, y, (zeta, xi), state.mu_penalised)
+        return Place(problem, x, state.y_lower, xi, state.mu_lower), held
+
     def step(self, problem: Problem, state: BLOCCState, tickets: Tickets) -> tuple[BLOCCState, Metrics]:
         """One outer step."""
         problem = scaled(problem, self.scales)
         x, xi_all = state.point.x, samples.whole(problem.xi, state.key)
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
         # 1. The two lower problems at x_k.
-        places = (
-            Place(problem, x, state.y_lower, xi_all, state.mu_lower),
-            Place(penalised_problem(problem, self.c), x, state.point.y, (zeta, xi_all), state.mu_penalised),
-        )
+        places = self._places(problem, state, zeta, xi_all)
         low, high = (solver.solve(*at) for solver, at in zip(with_steps(self._solvers, places), places, strict=True))
 
         # 2. The gradient of F_c by the envelope theorem: both solutions are held fixed.
@@ -256,9 +247,9 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
             eta = self.eta.length(state.memory, x, d, state.step)
             moved, memory = sets.project(problem.x_set, move(x, eta, d)), (x, d, eta)
         else:
-            moved, memory = apply_rule(self.eta, state.memory, problem.x_set, x, d, state.step)
-        new = Iterate(moved, high.y)
-        taken = StepTaken(
+            moved, memory = common.apply_rule(self.eta, state.memory, problem.x_set, x, d, state.step)
+        new = common.Iterate(moved, high.y)
+        taken = common.StepTaken(
             old=state.point,
             new=new,
             d_x=d,
@@ -285,25 +276,21 @@ class BLOCC(PublishedMethod, FromLowerSolution, WithSmoothness):
 
     def moved_to(self, state: BLOCCState, x: PyTree, y: PyTree, multipliers: Multipliers) -> BLOCCState:
         """The state at another point of the run."""
-        return state._replace(point=Iterate(x, y), mu_lower=common.in_scaled_units(multipliers, self.scales))
+        return state._replace(point=common.Iterate(x, y), mu_lower=common.in_scaled_units(multipliers, self.scales))
 
     def step_limits(self, problem: Problem, state: BLOCCState) -> dict[str, tuple[Scalar, Scalar]]:
         """The steps of MaxMin that were set against 2/L, and the x-step against 2/L_x, where the state is."""
-        rescaled, xi = scaled(problem, self.scales), samples.whole(problem.xi, state.key)
-        zeta = look_at(problem.zeta, self.batches(problem).first_look(problem, state.key).zeta)
-        x = state.point.x
+        rescaled, x = scaled(problem, self.scales), state.point.x
+        zeta, xi = common.first_batches(self, problem, state.key, None)
         limits: dict[str, tuple[Scalar, Scalar]] = {}
-        places = (
-            Place(rescaled, x, state.y_lower, xi, state.mu_lower),
-            Place(penalised_problem(rescaled, self.c), x, state.point.y, (zeta, xi), state.mu_penalised),
-        )
-        for name, solver, norms in zip(("lower", "penalised"), self._solvers, norms_of(*places), strict=True):
+        all_norms = norms_of(*self._places(rescaled, state, zeta, xi))
+        for name, solver, norms in zip(("lower", "penalised"), self._solvers, all_norms, strict=True):
             if isinstance(solver, MaxMin):
                 limits |= {f"{name}.{step}": limit for step, limit in solver.step_limits(norms).items()}
         if not isinstance(self.eta, Adaptive) and not is_transformation(self.eta):
             free = dataclasses.replace(self, eta=None, smoothness=None)
             able = free.begin(problem, x, state.y_lower, state.key).method
-            limits["eta"] = (rate(self.eta, state.step, dtype_of(x)), 2 / able.smoothness)
+            limits["eta"] = (common.rate(self.eta, state.step, dtype_of(x)), 2 / able.smoothness)
         return limits
 
     def costs(self, problem: Problem) -> RunCosts:

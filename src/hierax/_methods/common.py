@@ -7,13 +7,16 @@ at the upper level.
 Step sizes of the blocks x, y and z: numbers, schedules or optax transformations, and how a block moves by one.
 """
 
-from typing import Any, Literal, NamedTuple
+import dataclasses
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.errors import InputError
@@ -25,18 +28,21 @@ from hierax._base.settings import (
     Rule,
     check_schedule,
     check_settings,
+    in_interval,
     is_transformation,
     one_of,
 )
 from hierax._base.trees import Number, dtype_of, largest, move, relaxed_promotion
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math.lagrangian import blockwise
+from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import LowerSolution
 from hierax._math.psi import all_constraints, gradient_mapping, violation
 from hierax._math.spectrum import POWER_STEPS, Curvature, constraint_scales, curvature
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
-from hierax._problem.sets import Free
+from hierax._problem.samples import Tickets
+from hierax._problem.sets import AbstractSet, Free
+from hierax._run.batches import look_at
 from hierax._run.method import AbstractMethod, Costs, Metrics, Residual
 
 optax = lazy("optax")
@@ -222,7 +228,22 @@ SCALES = Rule(
 )
 
 
-class PublishedMethod(AbstractMethod):
+SHARE = in_interval(lambda share: 0 < share < 1, "(0, 1)")
+
+
+class CheckedMethod(AbstractMethod):
+    """A method whose classes list what their settings must be, each class its own."""
+
+    rules: ClassVar[Mapping[str, Rule]] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no problem could make right."""
+        super().__post_init__()
+        for kind in reversed(type(self).__mro__):
+            check_settings(self, vars(kind).get("rules", {}))
+
+
+class PublishedMethod(CheckedMethod):
     """A method whose paper knows no constraints at the upper level: every one but SALVF."""
 
     def check(self, problem: Problem) -> None:
@@ -234,7 +255,7 @@ class PublishedMethod(AbstractMethod):
             )
 
 
-class FromLowerSolution(AbstractMethod):
+class FromLowerSolution(CheckedMethod):
     """Settings of methods that begin at the lower level's solution and scale its constraints.
 
     Args:
@@ -245,12 +266,10 @@ class FromLowerSolution(AbstractMethod):
     start: Literal["solve", "given"] = eqx.field(static=True, default="solve", kw_only=True)
     scales: PyTree = eqx.field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_settings(self, {"start": one_of("solve", "given"), "scales": SCALES})
+    rules: ClassVar[Mapping[str, Rule]] = {"start": one_of("solve", "given"), "scales": SCALES}
 
 
-class WithSmoothness(AbstractMethod):
+class WithSmoothness(CheckedMethod):
     """Setting of methods that measure stationarity with a smoothness constant of their own.
 
     Args:
@@ -259,35 +278,7 @@ class WithSmoothness(AbstractMethod):
 
     smoothness: Number = eqx.field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_settings(self, {"smoothness": POSITIVE})
-
-
-class GrowingWeight(PublishedMethod, FromLowerSolution):
-    """Settings of the single-loop methods LV-HBA and BiC-GAFFA, whose gap has the growing weight c_k = c (k+1)^q.
-
-    Args:
-        c: first weight of the gap relative to F; None: estimated.
-        q: exponent of its growth.
-        g1: proximal parameter of the inner variable; None: estimated.
-        g2: proximal parameter of the inner multiplier; None: estimated.
-        r: bound of the multipliers; None: estimated.
-    """
-
-    c: Number = None
-    q: Number = 0.3
-    g1: Number = None
-    g2: Number = None
-    r: Number = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_settings(self, dict.fromkeys(("c", "g1", "g2", "r"), POSITIVE))
-
-    def weight(self, step: Int[Array, ""]) -> Scalar:
-        """c_k."""
-        return self.c * (step.astype(self.c.dtype) + 1) ** self.q
+    rules: ClassVar[Mapping[str, Rule]] = {"smoothness": POSITIVE}
 
 
 class Iterate(NamedTuple):
@@ -321,6 +312,34 @@ class StartLook(NamedTuple):
     lower: LowerSolution
     scales: Multipliers
     curvature: Curvature
+
+
+def first_batches(
+    method: AbstractMethod, problem: Problem, key: PRNGKeyArray, look: Tickets | None
+) -> tuple[PyTree, PyTree]:
+    """What is looked at before the first step: the first batches of zeta, and all of xi."""
+    look = method.batches(problem).first_look(problem, key) if look is None else look
+    return look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key)
+
+
+def estimated_anew(method: AbstractMethod, problem: Problem, state: PyTree, unset: Mapping[str, PyTree]) -> PyTree:
+    """The method with the given settings, and its smoothness, estimated where the state is."""
+    known = {"smoothness": None} if isinstance(method, WithSmoothness) else {}
+    x, y = state.point[:2]
+    return dataclasses.replace(method, **unset, **known).begin(problem, x, y, state.key).method
+
+
+def limits_against(
+    method: AbstractMethod, able: AbstractMethod, state: PyTree, names: Sequence[str]
+) -> dict[str, tuple[Scalar, Scalar]]:
+    """Each of the named steps of a method, and twice that of `able`, the same with steps that were estimated."""
+    limits = {}
+    for name in names:
+        used, most = (operator.attrgetter(name)(one) for one in (method, able))
+        if not is_transformation(used):
+            longest = most.scale if isinstance(most, Decay) else most
+            limits[name] = (rate(used, state.step, dtype_of(*state.point[:2])), 2 * longest)
+    return limits
 
 
 def look_at_start(
@@ -368,9 +387,13 @@ def multiplier_bound(lam: Rows, dtype: jnp.dtype) -> Scalar:
     return ROOM * (1 + largest(jax.tree.map(jnp.abs, lam), dtype))
 
 
-def into_box(z: Rows, r: Scalar) -> Rows:
-    """Project multipliers on [0, r] (inequalities) and [-r, r] (equalities)."""
-    return blockwise(lambda a: jnp.clip(a, 0.0, r), lambda a: jnp.clip(a, -r, r), z)
+class MultiplierSet(AbstractSet):
+    """Where multipliers live: z >= 0 for inequalities, free for equalities; with `top` its part below that."""
+
+    top: Rows | Scalar | None = None
+
+    def project(self, tree: Rows) -> Rows:
+        return nonnegative(tree, self.top)
 
 
 def in_user_units(problem: Problem, x: PyTree, y: PyTree, lam: Rows, scales: Multipliers) -> Multipliers:
@@ -493,7 +516,9 @@ def raw_size(point: PyTree, direction: PyTree, step: Scalar) -> Scalar:
     return trees.norm(gradient_mapping(Free(), point, direction, step))
 
 
-def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smoothness: Scalar) -> Metrics:
+def step_metrics(
+    problem: Problem, scales: Multipliers, taken: StepTaken, smoothness: Scalar, values: Multipliers | None = None
+) -> Metrics:
     """The report of a step; `problem` has scaled constraints, `smoothness` is the 1/step of the gradient mappings.
 
         violation = max over i of scale_i [h_i]_+, scale_j |e_j|  at the new point,     step_x = ||x_new - x_old||_2
@@ -504,6 +529,7 @@ def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smooth
         scales: divisors of the constraints, so that violations are reported in the user's units.
         taken: the step.
         smoothness: one over the step of the gradient mappings that tell how stationary a point is.
+        values: of the constraints at the new point, where they are known.
 
     Examples:
         >>> import hierax as hx, jax.numpy as jnp
@@ -523,7 +549,7 @@ def step_metrics(problem: Problem, scales: Multipliers, taken: StepTaken, smooth
         docs/guides/own-method.md
     """
     old, new = taken.old, taken.new
-    beyond = violation(all_constraints(problem, new.x, new.y))
+    beyond = violation(all_constraints(problem, new.x, new.y) if values is None else values)
     dtype = dtype_of(new.x, new.y)
     own_y = bool(jax.tree.leaves(taken.d_y))
 

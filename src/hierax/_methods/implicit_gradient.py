@@ -63,7 +63,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.errors import InputError
-from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, check_settings, instance_of, is_transformation
+from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, Rule, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
@@ -75,17 +75,16 @@ from hierax._math.spectrum import hessian_product, power_iteration
 from hierax._methods.augmented import ALM
 from hierax._methods.common import NOT_CONVEX_SHARE, as_arrays, rate
 from hierax._methods.smoothed import (
-    Ahead,
+    Flag,
     Look,
     Prepared,
     Round,
     Samples,
     Smoothed,
     SmoothedState,
-    Trial,
     blank,
     eta_advice,
-    value_noise,
+    look_through,
 )
 from hierax._problem import sets
 from hierax._problem.problem import Problem
@@ -121,11 +120,9 @@ class ImplicitGradient(Smoothed):
     """Base of GAM, SIGD and IG-AL; `inner` of a look is the lower level's solution."""
 
     lower: eqx.AbstractVar[AbstractLowerSolver]
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no problem could make right."""
-        super().__post_init__()
-        check_settings(self, {"lower": instance_of(AbstractLowerSolver, "hx.Exact(), hx.ALM() or hx.Conic()")})
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "lower": instance_of(AbstractLowerSolver, "hx.Exact(), hx.ALM() or hx.Conic()")
+    }
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """Nothing is estimated; a system that is too large is refused."""
@@ -151,17 +148,7 @@ class ImplicitGradient(Smoothed):
     def look(self, problem: Problem, x: PyTree, inner: PyTree, this: Round, at: Samples) -> Look:
         """F at the solution of the lower level."""
         found = self.lower.solve(self.seen(problem, inner.y, this), x, inner.y, at.xi, inner.multipliers)
-        return Look(
-            value=problem.upper(x, found.y, at.zeta),
-            noise=value_noise(problem, x, found.y, at.zeta, found.residual),
-            y=found.y,
-            multipliers=found.multipliers,
-            inner=found,
-            lower=problem.lower(x, found.y, at.xi),
-            distance=self.offset(problem, x, found, this, at),
-            residual=found.residual,
-            status=found.status,
-        )
+        return look_through(problem, x, found, found, self.offset(problem, x, found, this, at), at)
 
     def offset(self, problem: Problem, x: PyTree, found: LowerSolution, this: Round, at: Samples) -> Scalar:
         """How far the method itself keeps y from the lower level's solution."""
@@ -275,11 +262,7 @@ class GAM(ImplicitGradient):
     advice: ClassVar[Advice] = eta_advice("GAM", "as near as the lower solver's tolerance brings it")
     changes: ClassVar[bool] = False
     measures_before: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no problem could make right."""
-        super().__post_init__()
-        check_settings(self, {"tol_active": POSITIVE_GIVEN, "candidates": COUNT_GIVEN})
+    rules: ClassVar[Mapping[str, Rule]] = {"tol_active": POSITIVE_GIVEN, "candidates": COUNT_GIVEN}
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """The first solve starts without multipliers; the memory is the tolerance of activity."""
@@ -288,7 +271,7 @@ class GAM(ImplicitGradient):
         found = super(GAM, dataclasses.replace(self, tol_active=tol)).prepared(problem, x, y, at, key)
         return found._replace(inner=found.inner._replace(multipliers=None), memory=tol)
 
-    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Samples) -> Ahead:
+    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Samples) -> tuple[PyTree, Hull]:
         """The least-norm point of the hull of the gradients that the possible active sets give."""
         tol, t = self._tolerance_and_length(problem, state)
         x, found = state.point.x, solution_of(here)
@@ -315,7 +298,7 @@ class GAM(ImplicitGradient):
 
         # Without a kink all rows are the same gradient, and any weights will do.
         weights = least_norm_weights(gradients, landed, t, jnp.where(count > 1, HULL_STEPS, 0))
-        return Ahead(tree(weights @ gradients), Hull(tree(gradients[0]), system.length, trees.norm(grad_y)))
+        return tree(weights @ gradients), Hull(tree(gradients[0]), system.length, trees.norm(grad_y))
 
     def _tolerance_and_length(self, problem: Problem, state: SmoothedState) -> tuple[Scalar, Scalar]:
         """The tolerance of activity, and the step that the least norm is measured with."""
@@ -327,19 +310,19 @@ class GAM(ImplicitGradient):
             share = rate(self.eta, state.step, share.dtype) / rate(self.eta, jnp.zeros_like(state.step), share.dtype)
         return share * self.tol_active, 1 / self.smoothness
 
-    def noise(self, here: Look, there: Look, ahead: Ahead) -> Scalar:
+    def noise(self, here: Look, there: Look, known: PyTree) -> Scalar:
         """What the solver's residual and rounding may make of the two values; without it the last digits never pass."""
         eps = jnp.finfo(here.value.dtype).eps
-        rough = ahead.known.steep * ahead.known.length * (here.residual + there.residual)
+        rough = known.steep * known.length * (here.residual + there.residual)
         return jnp.minimum(rough, jnp.sqrt(eps) * jnp.abs(here.value)) + 10 * eps * jnp.abs(here.value)
 
-    def remembered(self, problem: Problem, state: SmoothedState, ahead: Ahead, trial: Trial) -> PyTree:
+    def remembered(self, problem: Problem, state: SmoothedState, known: PyTree, there: Look, taken: Flag) -> PyTree:
         """The tolerance of activity: finer where the hull's point is short, or a failed step hardly moves y."""
-        x, tol, good = state.point.x, state.memory, trial.line.good
-        mapped = trees.norm(gradient_mapping(problem.x_set, x, ahead.d, good))
-        alone = trees.norm(gradient_mapping(problem.x_set, x, ahead.known.single, good))
-        changed = trees.norm(trees.sub(trial.look.y, state.point.y))
-        stuck = ~trial.taken & (changed <= REFINEMENT * tol * ahead.known.length)
+        x, tol, good = state.point.x, state.memory, state.line.good
+        mapped = trees.norm(gradient_mapping(problem.x_set, x, state.line.d, good))
+        alone = trees.norm(gradient_mapping(problem.x_set, x, known.single, good))
+        changed = trees.norm(trees.sub(there.y, state.point.y))
+        stuck = ~taken & (changed <= REFINEMENT * tol * known.length)
         finest = jnp.sqrt(jnp.finfo(tol.dtype).eps)
         finer = jnp.maximum(REFINEMENT * tol, jnp.minimum(finest, tol))
         return jnp.where((mapped <= tol * alone) | stuck, finer, tol)
@@ -426,11 +409,7 @@ class SIGD(LinearRows):
     lower: AbstractLowerSolver = Exact(tol=1e-10)
 
     advice: ClassVar[Advice] = eta_advice("SIGD", "a smaller sigma brings it closer")
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no problem could make right."""
-        super().__post_init__()
-        check_settings(self, {"sigma": POSITIVE})
+    rules: ClassVar[Mapping[str, Rule]] = {"sigma": POSITIVE}
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """sigma from the curvature of G and the size of y; the assumptions are looked at."""

@@ -4,7 +4,6 @@ With SALM the inner problem is the envelope's, at (x, z) with gamma2 > 0. With a
 gamma2 = 0: the envelope is the value function itself, it does not depend on z, and z stands for lam.
 """
 
-import abc
 import dataclasses
 from typing import NamedTuple
 
@@ -27,18 +26,6 @@ from hierax._problem.problem import Problem, Rows
 SETTLED_FROM = 10  # inner steps from which a warm loop is close enough to its solution for the control variate to pay
 
 
-class InnerCosts(NamedTuple):
-    """Batches of xi per step, samples in each, and batches of the first lower solve; a gradient each.
-
-    `asked` is the size that the user set, if any.
-    """
-
-    steps: int
-    size: int
-    start: int
-    asked: int | None = None
-
-
 class Gammas(NamedTuple):
     """The parameters of the envelope: gamma1 of the augmented Lagrangian (inf: the plain one), gamma2 of the proximal
     term.
@@ -48,96 +35,84 @@ class Gammas(NamedTuple):
     gamma2: Scalar
 
 
-class AbstractInner(eqx.Module):
-    """What SALVF asks of its inner solver."""
+class ExactInner(eqx.Module):
+    """A deterministic solver of the lower level, on all of xi; `state` is SALVF's. SALM has most of it otherwise."""
 
-    solver: eqx.AbstractVar[SALM | AbstractLowerSolver]
+    solver: PyTree
 
-    @abc.abstractmethod
     def check(self, gamma2: Number, repair: object) -> None:
-        """Refuse settings of SALVF that do not fit the solver."""
+        """Refuse settings of SALVF that do not fit: gamma2 is 0, and a repair by steps of SALM needs SALM."""
+        name = type(self.solver).__name__
+        if gamma2 is not None and not eqx.is_array(gamma2) and not (is_number(gamma2) and float(gamma2) == 0.0):
+            raise InputError(f"SALVF(gamma2={gamma2}): with inner={name}() gamma2 is 0; leave it unset.")
+        if isinstance(repair, int) and repair:
+            raise InputError(f"SALVF(repair={repair}): steps need inner=hx.SALM(); give repair=hx.{name}().")
 
-    @abc.abstractmethod
-    def costs(self, batch_xi: int) -> InnerCosts:
-        """The batches it takes; `batch_xi`: the size where none is set."""
+    def costs(self, batch_xi: int) -> tuple[int, int, int]:
+        """Batches of xi per step, samples in each, and batches of the first lower solve; a gradient each.
 
-    @abc.abstractmethod
+        `batch_xi`: the size where none is set.
+        """
+        return 0, batch_xi, 0
+
     def settles(self) -> bool:
         """Whether its answer is close to the solution by default, as the control variate needs."""
+        return True
 
-    @abc.abstractmethod
     def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> SALM | AbstractLowerSolver:
         """The solver with every unset number from the norms of the problem (docs/methods/salvf.md)."""
+        return self.solver
 
-    @abc.abstractmethod
     def first_solve(
         self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
     ) -> tuple[PyTree, Rows]:
         """The lower level at x before the first step, from y."""
+        found = self.solver.solve(problem, x, y, samples.whole(problem.xi, key))
+        return found.y, found.multipliers
 
-    @abc.abstractmethod
-    def solve(
-        self, problem: Problem, at: "InnerStart", plan: PyTree, key: PRNGKeyArray, gammas: Gammas
-    ) -> tuple[InnerSolution, Array | int]:
+    def solve(self, problem: Problem, state: PyTree, plan: PyTree, gammas: Gammas) -> tuple[InnerSolution, Array | int]:
         """(w, lam) at (x_k, z_k), warm from the last ones, and the status of an exact solve."""
+        found = self.solver.solve(problem, state.point.x, state.w, samples.whole(problem.xi, state.key), state.lam)
+        return InnerSolution(found.y, found.multipliers, found.residual), found.status
 
-    @abc.abstractmethod
     def control_step(self, smoothness: Scalar) -> Scalar:
         """The step t of the gradient mapping by which the control variate enters: SALM's longest, 1/L_w."""
+        return 1 / smoothness
 
-    @abc.abstractmethod
     def zero_residual(self, w: PyTree, smoothness: Scalar) -> PyTree:
-        """Zeros like the residual of `solve`."""
+        """Zeros like the residual of `solve`; that of an exact solver is a number."""
+        return jnp.zeros_like(smoothness)
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
         """Reasons why the solver does not fit the problem, each with a flag."""
-        return {}
+        return self.solver.doubts(problem, x, y, samples.whole(problem.xi, key))
 
     def stiffness(self, gammas: Gammas) -> Scalar | float:
         """The gamma of the augmented Lagrangian that the solver descends on."""
         return gammas.gamma1
 
-    def shortened(self, share: Scalar) -> "AbstractInner":
+    def shortened(self, share: Scalar) -> "ExactInner":
         """With steps of `share` times the estimated length, where it makes steps."""
         return self
-
-    def repaired(
-        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gammas: Gammas, state: PyTree
-    ) -> tuple[PyTree, Rows]:
-        """(y', z') after further steps with gamma2 = 0, the paper's eq. 15 (`check` refuses it for exact solvers)."""
-        return y, lam
 
     def unset(self) -> SALM | AbstractLowerSolver:
         """The solver with its estimated numbers unset again."""
         return self.solver
 
-    def step_limits(self, able: object) -> dict[str, tuple[Scalar, Scalar]]:
+    def step_limits(self, able: PyTree) -> dict[str, tuple[Scalar, Scalar]]:
         """Its steps against the longest stable ones, which `able`, the same solver filled anew, knows."""
         return {}
 
 
-class InnerStart(NamedTuple):
-    """Where an inner solve starts: the point (x, y, z) of the outer loop, the last (w, lam), and the outer step k."""
-
-    x: PyTree
-    y: PyTree
-    z: Rows
-    w: PyTree
-    lam: Rows
-    k: Array
-
-
-class SampledInner(AbstractInner):
+class SampledInner(ExactInner):
     """SALM."""
-
-    solver: SALM
 
     def check(self, gamma2: Number, repair: object) -> None:
         check_setting("SALVF", "gamma2", gamma2, POSITIVE)
 
-    def costs(self, batch_xi: int) -> InnerCosts:
-        steps, own = self.solver.count, size_at(self.solver.batch, 0)
-        return InnerCosts(steps, own or batch_xi, START_ROUNDS * steps, own)
+    def costs(self, batch_xi: int) -> tuple[int, int, int]:
+        steps = self.solver.count
+        return steps, size_at(self.solver.batch, 0) or batch_xi, START_ROUNDS * steps
 
     def settles(self) -> bool:
         return self.solver.warm and self.solver.count >= SETTLED_FROM
@@ -163,18 +138,10 @@ class SampledInner(AbstractInner):
         """A bounded number of SALM's rounds on the planned batches."""
         return self.solver.solve_in_rounds(problem, x, y, plan, *gammas)
 
-    def solve(
-        self, problem: Problem, at: InnerStart, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
-    ) -> tuple[InnerSolution, Array | int]:
-        begin = at.w if self.solver.warm else at.y
-        return self.solver.solve(problem, at.x, at.z, begin, at.lam, plan, *gammas, at.k), SOLVED
-
-    def stiffness(self, gammas: Gammas) -> Scalar | float:
-        return joint_gamma(gammas.gamma1, gammas.gamma2) if self.solver.dual_free else gammas.gamma1
-
-    def shortened(self, share: Scalar) -> "SampledInner":
-        salm = self.solver
-        return SampledInner(dataclasses.replace(salm, eta_max=share * salm.eta_max, rho_max=share * salm.rho_max))
+    def solve(self, problem: Problem, state: PyTree, plan: PyTree, gammas: Gammas) -> tuple[InnerSolution, Array | int]:
+        x, y, z, _ = state.point
+        begin = state.w if self.solver.warm else y
+        return self.solver.solve(problem, x, z, begin, state.lam, plan, *gammas, state.step), SOLVED
 
     def control_step(self, smoothness: Scalar) -> Scalar:
         return self.solver.eta_max
@@ -182,72 +149,35 @@ class SampledInner(AbstractInner):
     def zero_residual(self, w: PyTree, smoothness: Scalar) -> PyTree:
         return jax.tree.map(jnp.zeros_like, w)
 
-    def repaired(
-        self, problem: Problem, x: PyTree, y: PyTree, lam: Rows, steps: int, gammas: Gammas, state: PyTree
-    ) -> tuple[PyTree, Rows]:
-        solver = dataclasses.replace(self.solver, steps=steps, warm=True, dual_free=False)
+    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
+        return {}
+
+    def stiffness(self, gammas: Gammas) -> Scalar | float:
+        return joint_gamma(*gammas) if self.solver.dual_free else gammas.gamma1
+
+    def shortened(self, share: Scalar) -> "SampledInner":
+        salm = self.solver
+        return SampledInner(dataclasses.replace(salm, eta_max=share * salm.eta_max, rho_max=share * salm.rho_max))
+
+    def repaired(self, problem: Problem, state: PyTree, steps: int, gammas: Gammas) -> tuple[PyTree, Rows]:
+        """(y', z') after further steps with gamma2 = 0, the paper's eq. 15 (`check` refuses it for exact solvers)."""
+        solver, lam = dataclasses.replace(self.solver, steps=steps, warm=True, dual_free=False), state.lam
         size = size_at(solver.batch, 0) or 1
         plan = samples.plan(problem.xi, jax.random.fold_in(state.key, 2), state.step, steps, size)
         none = jnp.zeros_like(gammas.gamma2)
-        found = solver.solve(problem, x, lam, y, lam, plan, gammas.gamma1, none, state.step)
+        found = solver.solve(problem, state.point.x, lam, state.point.y, lam, plan, gammas.gamma1, none, state.step)
         return found.w, found.lam
 
     def unset(self) -> SALM:
         return dataclasses.replace(self.solver, eta=None, rho=None, eta_max=None, rho_max=None)
 
-    def step_limits(self, able: object) -> dict[str, tuple[Scalar, Scalar]]:
-        assert isinstance(able, SALM)
+    def step_limits(self, able: PyTree) -> dict[str, tuple[Scalar, Scalar]]:
         first, _ = self.solver.rates(0, jnp.zeros_like(able.eta_max))
         name = "eta(0, 0)" if callable(self.solver.eta) else f"eta/{1 + self.solver.offset:g}"
         return {f"first lower step {name}": (first, 2 * able.eta_max)}
 
 
-class ExactInner(AbstractInner):
-    """A deterministic solver of the lower level, on all of xi."""
-
-    solver: AbstractLowerSolver
-
-    def check(self, gamma2: Number, repair: object) -> None:
-        """gamma2 is 0, and a repair by steps of SALM needs SALM."""
-        name = type(self.solver).__name__
-        if gamma2 is not None and not eqx.is_array(gamma2) and not (is_number(gamma2) and float(gamma2) == 0.0):
-            raise InputError(f"SALVF(gamma2={gamma2}): with inner={name}() gamma2 is 0; leave it unset.")
-        if isinstance(repair, int) and repair:
-            raise InputError(f"SALVF(repair={repair}): steps need inner=hx.SALM(); give repair=hx.{name}().")
-
-    def costs(self, batch_xi: int) -> InnerCosts:
-        return InnerCosts(0, batch_xi, 0)
-
-    def settles(self) -> bool:
-        return True
-
-    def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> AbstractLowerSolver:
-        return self.solver
-
-    def first_solve(
-        self, problem: Problem, x: PyTree, y: PyTree, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
-    ) -> tuple[PyTree, Rows]:
-        found = self.solver.solve(problem, x, y, samples.whole(problem.xi, key))
-        return found.y, found.multipliers
-
-    def solve(
-        self, problem: Problem, at: InnerStart, plan: PyTree, key: PRNGKeyArray, gammas: Gammas
-    ) -> tuple[InnerSolution, Array | int]:
-        found = self.solver.solve(problem, at.x, at.w, samples.whole(problem.xi, key), at.lam)
-        return InnerSolution(found.y, found.multipliers, found.residual), found.status
-
-    def control_step(self, smoothness: Scalar) -> Scalar:
-        return 1 / smoothness
-
-    def zero_residual(self, w: PyTree, smoothness: Scalar) -> PyTree:
-        """An exact solver's residual is a number."""
-        return jnp.zeros_like(smoothness)
-
-    def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
-        return self.solver.doubts(problem, x, y, samples.whole(problem.xi, key))
-
-
-def inner_of(solver: object, step: int | None = None) -> AbstractInner:
+def inner_of(solver: object, step: int | None = None) -> ExactInner:
     """The inner solver behind SALVF's interface, with the sizes of an outer step (None: staircases stay)."""
     if isinstance(solver, SALM):
         return SampledInner(solver if step is None else solver.at(step))

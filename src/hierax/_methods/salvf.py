@@ -21,7 +21,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 from hierax._base import trees
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.settings import is_transformation, size_at, stage_of, values_of
-from hierax._base.trees import dtype_of, largest, select, size
+from hierax._base.trees import dtype_of, select, size
 from hierax._judge.psi import Penalty
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math import spectrum as estimate
@@ -33,22 +33,19 @@ from hierax._math.psi import (
     PsiGradient,
     Weights,
     all_constraints,
-    gradient_mapping,
     psi_gradient,
     push,
     updated_nu,
-    violation,
 )
 from hierax._math.spectrum import POWER_STEPS
-from hierax._methods.common import apply_rule, in_scaled_units, init_rules, no_multipliers, rate, raw_size
-from hierax._methods.inner import InnerStart, sizes_of
+from hierax._methods import common
+from hierax._methods.inner import SampledInner, sizes_of
 from hierax._methods.pace import BEGINNING, Below, Pace, Watch, first_watch, looked, paced, within_reach
 from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, scales_at, structured
 from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
-from hierax._problem.sets import AbstractSet
 from hierax._run.batches import Batches, default_size, look_at
 from hierax._run.method import Advice, Begun, Costs, Metrics, Residual, RunCosts
 
@@ -77,15 +74,6 @@ class SALVFState(NamedTuple):
     key: PRNGKeyArray
 
 
-class MultiplierSet(AbstractSet):
-    """Where z lives: z >= 0 for inequalities, free for equalities; with `top` the box Z of the paper's eq. 11."""
-
-    top: Rows | None = None
-
-    def project(self, tree: Rows) -> Rows:
-        return nonnegative(tree, self.top)
-
-
 def top_of_z(method: SALVFSettings) -> Rows | None:
     """The upper corner of Z = [0, B/sqrt(p)]^p in the units of the scaled constraints; None where B is not given."""
     if method.bound is None:
@@ -100,37 +88,11 @@ def paced_after(
 ) -> Pace:
     """The pace of the x-step after the step from `before` to x, `factor` times as long as estimated."""
     assert state.watch.pace is not None
-    length = factor * rate(method.steps.x, state.step, state.watch.share.dtype)
+    length = factor * common.rate(method.steps.x, state.step, state.watch.share.dtype)
     way = trees.sub(before.x, x)
     taken = jax.tree.map(lambda a: a / length.astype(a.dtype), way)
     forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
     return paced(state.watch.pace, taken, trees.norm(way), Below(before.y, forced), Below(*inner))
-
-
-def step_metrics(
-    method: SALVFSettings, problem: Problem, old: Point, new: Point, d: PsiGradient, values: Multipliers
-) -> Metrics:
-    """The report of a step, but for what the inner solver and the schedule know."""
-    dtype = dtype_of(new.x, new.y)
-    beyond = violation(values)
-    landed = nonnegative(jax.tree.map(lambda a, b: a - b / method.smoothness, old.z, d.z), top_of_z(method))
-    return Metrics(
-        upper=d.upper,
-        lower=d.lower,
-        violation=largest(jax.tree.map(jnp.multiply, beyond, method.scales), dtype),
-        step_x=trees.norm(trees.sub(new.x, old.x)),
-        step_y=trees.norm(trees.sub(new.y, old.y)),
-        residual=Residual(
-            gradient_mapping(problem.x_set, old.x, d.x, 1 / method.smoothness),
-            gradient_mapping(problem.y_set, old.y, d.y, 1 / method.smoothness),
-            jax.tree.map(lambda a, b: method.smoothness * (a - b), old.z, landed),
-        ),
-        raw_x=raw_size(old.x, d.x, 1 / method.smoothness),
-        raw_y=raw_size(old.y, d.y, 1 / method.smoothness),
-        push=method.c2 * largest(beyond, dtype),
-        distance=jnp.zeros((), dtype),
-        weight=jnp.ones((), dtype),
-    )
 
 
 def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: Inner) -> Point:
@@ -153,10 +115,10 @@ def alphas(
     """
     if is_transformation(method.steps.y):
         return jnp.ones((), dtype), jnp.ones((), dtype)
-    alpha = rate(method.steps.y, step, dtype) * factors[1]
+    alpha = common.rate(method.steps.y, step, dtype) * factors[1]
     if is_transformation(method.steps.x) or getattr(method.direction, "schedule", None) == "paper":
         return alpha, alpha
-    return alpha, jnp.maximum(alpha, rate(method.steps.x, step, dtype) * factors[0])
+    return alpha, jnp.maximum(alpha, common.rate(method.steps.x, step, dtype) * factors[0])
 
 
 class SALVF(SALVFSettings):
@@ -249,14 +211,14 @@ class SALVF(SALVFSettings):
     def batches(self, problem: Problem) -> Batches:
         """Those of the outer step and of the inner loop."""
         xi = default_size(problem.xi, size_at(self.batch_xi, self.stage))
-        inner = self.inner_solver.costs(xi)
+        steps, inner_size, first = self.inner_solver.costs(xi)
         asked = (("zeta", self.batch_zeta), ("xi", self.batch_xi), ("xi", getattr(self.inner, "batch", None)))
         return Batches(
             zeta=default_size(problem.zeta, size_at(self.batch_zeta, self.stage)),
             xi=xi,
-            inner=inner.steps,
-            inner_size=inner.size,
-            start=inner.start,
+            inner=steps,
+            inner_size=inner_size,
+            start=first,
             needs_all_xi=self.exact,
             asked=tuple((name, n) for name, size in asked for n in values_of(size)),
             stage=self.stage,
@@ -290,11 +252,11 @@ class SALVF(SALVFSettings):
             return (most, w, lam), None
 
         # Both points in one loop, so that the norms compile once.
-        begin = (estimate.nothing(dtype), y0, no_multipliers(problem, x0, y0))
+        begin = (estimate.nothing(dtype), y0, common.no_multipliers(problem, x0, y0))
         (most, w, lam), _ = jax.lax.scan(norms_at, begin, jnp.array([True, False]))
         method = filled(self, most, scales, dtype)
         if self.start == "given":
-            w, lam = y0, no_multipliers(problem, x0, y0)
+            w, lam = y0, common.no_multipliers(problem, x0, y0)
         state = first_state(method, problem, x0, w, lam, key, below_curvature(method, most))
         return Begun(method, state, doubts)
 
@@ -306,12 +268,11 @@ class SALVF(SALVFSettings):
         point, weights = state.point, Weights(self.c1, self.c2, self.gamma1, self.gamma2)
         # 1. The inner problem at (x_k, z_k), with steps for the curvature there; where the lower level is sampled, for
         #    that of the last point: the batch of the direction must not tell how the inner problem is solved.
-        at = InnerStart(point.x, point.y, point.z, state.w, state.lam, state.step)
         watch, adapt, stiffness = state.watch, self.adapt or (), self.inner_solver.stiffness(self.gammas)
         if problem.xi is None:
             watch = looked(watch, problem, point.x, Inner(state.w, state.lam), stiffness, None)
         solver = self.inner_solver.shortened(watch.share) if "inner" in adapt else self.inner_solver
-        solved, lower_status = solver.solve(problem, at, tickets.inner, state.key, self.gammas)
+        solved, lower_status = solver.solve(problem, state, tickets.inner, self.gammas)
         inner = Inner(solved.w, solved.lam)
         if self.follow:
             point = followed(self, problem, state, inner)
@@ -328,15 +289,17 @@ class SALVF(SALVFSettings):
         if watch.pace is not None:
             # How far the step goes along what no bound holds back: its beginning, after the projection, in proportion.
             short = factors[0] * BEGINNING
-            x, _ = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, short)
+            x, _ = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, short)
             far = trees.norm(trees.sub(x, point.x)) / BEGINNING
             factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
         # 3. One projected step per block; nu follows the constraints at the new point.
-        x, x_rule = apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
-        y, y_rule = apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factors[1])
+        x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
+        y, y_rule = common.apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factors[1])
         z, z_rule = solved.lam, state.rules[2]
         if not self.exact:
-            z, z_rule = apply_rule(self.steps.z, z_rule, MultiplierSet(top_of_z(self)), point.z, d.z, state.step)
+            z, z_rule = common.apply_rule(
+                self.steps.z, z_rule, common.MultiplierSet(top_of_z(self)), point.z, d.z, state.step
+            )
         values = all_constraints(problem, x, y)
         nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
         new = Point(x, y, z, nu)
@@ -346,10 +309,21 @@ class SALVF(SALVFSettings):
         if watch.pace is not None:
             watch = watch._replace(pace=paced_after(self, state, factors[0], point, x, inner))
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
-        metrics = step_metrics(self, problem, point, new, d, values)
-        residual = metrics.residual._replace(inner=solved.residual)
-        distance = trees.norm(trees.sub(y, solved.w))
-        return after, metrics._replace(residual=residual, distance=distance, weight=alpha, lower_status=lower_status)
+        free = nonnegative(jax.tree.map(lambda a, b: a - b / self.smoothness, point.z, d.z), top_of_z(self))
+        taken = common.StepTaken(
+            old=common.Iterate(*point[:3]),
+            new=common.Iterate(x, y, z),
+            d_x=d.x,
+            d_y=d.y,
+            upper=d.upper,
+            lower=d.lower,
+            distance=trees.norm(trees.sub(y, solved.w)),
+            inner=solved.residual,
+            z=jax.tree.map(lambda a, b: self.smoothness * (a - b), point.z, free),
+            status=lower_status,
+        )
+        metrics = common.step_metrics(problem, self.scales, taken, self.smoothness, values)
+        return after, metrics._replace(push=self.c2 * metrics.push, weight=alpha)
 
     # -- what the loop asks -----------------------------------------------------------------------------------------
 
@@ -369,7 +343,7 @@ class SALVF(SALVFSettings):
         """The state at another point of the run: the average, the best or the random iterate."""
         upper = jax.tree.map(jnp.multiply, multipliers.upper, self.scales.upper)
         point = state.point._replace(x=x, y=y, nu=state.point.nu._replace(upper=upper))
-        return state._replace(point=point, lam=in_scaled_units(multipliers, self.scales))
+        return state._replace(point=point, lam=common.in_scaled_units(multipliers, self.scales))
 
     def finish(self, problem: Problem, state: SALVFState) -> tuple[PyTree, PyTree, Multipliers]:
         """(x, y, multipliers in the user's units), after the repair of eq. 15 where it is asked for."""
@@ -380,24 +354,17 @@ class SALVF(SALVFSettings):
             solved = found.status == SOLVED
             y, lam = select(solved, (found.y, found.multipliers), (y, Rows(*kept[:2])))
             return x, y, kept._replace(**lam._asdict())
-        if self.repair:
-            rescaled = scaled(problem, self.scales)
-            y, lam = self.inner_solver.repaired(rescaled, x, y, state.lam, self.repair, self.gammas, state)
+        inner = self.inner_solver
+        if self.repair and isinstance(inner, SampledInner):
+            y, lam = inner.repaired(scaled(problem, self.scales), state, self.repair, self.gammas)
             kept = kept._replace(**jax.tree.map(jnp.divide, lam, Rows(*self.scales[:2]))._asdict())
         return x, y, kept
 
     def step_limits(self, problem: Problem, state: SALVFState) -> dict[str, tuple[Scalar, Scalar]]:
         """Each step length in use and the longest that is stable where the state is: what to blame for a failure."""
-        point = state.point
-        free = dataclasses.replace(self, steps=None, inner=self.inner_solver.unset(), smoothness=None)
-        able = free.begin(problem, point.x, point.y, state.key).method
+        able = common.estimated_anew(self, problem, state, {"steps": None, "inner": self.inner_solver.unset()})
         limits = self.inner_solver.step_limits(able.inner)
-        for name in ("x", "y"):
-            rule = getattr(self.steps, name)
-            if not is_transformation(rule):
-                used = rate(rule, state.step, dtype_of(point.x, point.y))
-                limits[f"steps.{name}"] = (used, 2 * getattr(able.steps, name).scale)
-        return limits
+        return limits | common.limits_against(self, able, state, ("steps.x", "steps.y"))
 
     def psi_penalty(self, state: SALVFState) -> Penalty:
         """What Psi was made of at a state, for the certificate of a run."""
@@ -477,7 +444,7 @@ def first_state(
     top = top_of_z(method)
     z = lam if top is None else nonnegative(lam, top)
     point = Point(x, y, z, Multipliers(weighted.inequalities, weighted.equalities, upper))
-    rules = init_rules(method.steps, x, y, lam)
+    rules = common.init_rules(method.steps, x, y, lam)
     watch = first_watch(method.adapt or (), curved, x, Below(y, lam))
     return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
 

@@ -15,7 +15,7 @@ always gets there; the default beta_{k+1} = min(1, kappa c1 alpha_k) does not.
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -56,7 +56,7 @@ from hierax._methods.common import (
     rate,
     upper_curvature,
 )
-from hierax._methods.inner import AbstractInner, Gammas, inner_of, with_batch
+from hierax._methods.inner import ExactInner, Gammas, inner_of, with_batch
 from hierax._problem.problem import Multipliers, Problem
 
 
@@ -215,14 +215,19 @@ class SALVFSettings(FromLowerSolution, WithSmoothness):
     stage: int = eqx.field(static=True, default=0, kw_only=True, repr=False)
 
     size_rule: ClassVar[Rule] = SIZE
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **dict.fromkeys(("c1", "c2", "tau", "bound"), POSITIVE),
+        "gamma1": GAMMA1,
+        "penalty": one_of("multiplier", "quadratic"),
+        "repair": REPAIR,
+        **dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET),
+        "adapt": ADAPT,
+    }
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        rules = dict.fromkeys(("c1", "c2", "tau", "bound"), POSITIVE)
-        check_settings(self, rules | {"gamma1": GAMMA1, "penalty": one_of("multiplier", "quadratic")})
-        check_settings(self, {"tau": AT_MOST_ONE, "repair": REPAIR})
-        check_settings(self, dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET) | {"adapt": ADAPT})
+        check_setting("SALVF", "tau", self.tau, AT_MOST_ONE)
         check_steps("SALVF", self.steps)
         inner_of(self.inner).check(self.gamma2, self.repair)
         check_direction(self)
@@ -230,7 +235,7 @@ class SALVFSettings(FromLowerSolution, WithSmoothness):
             self.gamma1 = INFINITE
 
     @property
-    def inner_solver(self) -> AbstractInner:
+    def inner_solver(self) -> ExactInner:
         """The inner solver at the current stage, as SALVF uses it."""
         return inner_of(self.inner, self.stage)
 

@@ -33,8 +33,9 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 from hierax._base import trees
 from hierax._base.constants import ARMIJO
 from hierax._base.trees import dtype_of, given, move, or_one, select
-from hierax._math import spectrum as estimate
+from hierax._math.convexity import lower_curvatures
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
+from hierax._math.spectrum import curvature, unit_scales
 from hierax._methods import common
 from hierax._methods.common import (
     Decay,
@@ -51,12 +52,14 @@ from hierax._methods.common import (
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.samples import Tickets
-from hierax._run.batches import look_at
 from hierax._run.method import Advice, Begun, Costs, Metrics, Residual, RunCosts
 
 FIRST_LENGTH = 1e-2  # length of the first trial step as a share of ||x||
 PROBE_LENGTH = 1e-3  # length of the step that the curvature of phi is estimated from, likewise
 MAX_FALL = 0.1  # of the trial length from one success to the next
+
+
+Flag = Bool[Array, ""]
 
 
 class LineSearch(NamedTuple):
@@ -75,12 +78,6 @@ class LineSearch(NamedTuple):
     d: PyTree
 
 
-def first_search(x: PyTree, dtype: jnp.dtype) -> LineSearch:
-    """Before the first step."""
-    zero = jnp.zeros((), dtype)
-    return LineSearch(zero, zero, x, jax.tree.map(jnp.zeros_like, x))
-
-
 def trial(search: LineSearch, x: PyTree, d: PyTree) -> LineSearch:
     """The search at x along d, with the length to try."""
     first = search.length == 0
@@ -89,12 +86,7 @@ def trial(search: LineSearch, x: PyTree, d: PyTree) -> LineSearch:
     return LineSearch(length, jnp.where(first, start, search.good), x, d)
 
 
-def falls_enough(value: Scalar, reached: Scalar, way: Scalar, length: Scalar, noise: Scalar) -> Bool[Array, ""]:
-    """Armijo's test for a step that moved x by `way`; `noise` is what rounding may make of the two values."""
-    return reached <= value - ARMIJO * way**2 / length + noise
-
-
-def tried(search: LineSearch, taken: Bool[Array, ""], way: Scalar) -> LineSearch:
+def tried(search: LineSearch, taken: Flag, way: Scalar) -> LineSearch:
     """After a trial: the length stays, or is halved; one too short to move x says nothing, and the last good one is
     tried again.
     """
@@ -106,7 +98,7 @@ def tried(search: LineSearch, taken: Bool[Array, ""], way: Scalar) -> LineSearch
     )
 
 
-def leads_nowhere(x: PyTree, way: Scalar) -> Bool[Array, ""]:
+def leads_nowhere(x: PyTree, way: Scalar) -> Flag:
     """Whether a step is too short to move x."""
     return way <= 10 * jnp.finfo(way.dtype).eps * size_of(x)
 
@@ -178,36 +170,12 @@ class SmoothedState(NamedTuple):
     key: PRNGKeyArray
 
 
-class Ahead(NamedTuple):
-    """The direction d of a step, which goes along -d, and what else the method found out about it."""
-
-    d: PyTree
-    known: PyTree = ()
-
-
-class Trial(NamedTuple):
-    """A trial point of Armijo's rule: the search when it was tried, the look there, and whether it was taken."""
-
-    line: LineSearch
-    look: Look
-    taken: Bool[Array, ""]
-
-
-class Reached(NamedTuple):
-    """Where a trial led: the point, what the next solve starts from, the round, and whether it was a success."""
-
-    x: PyTree
-    inner: PyTree
-    round: Int[Array, ""]
-    taken: Bool[Array, ""]
-
-
 class Prepared(NamedTuple):
     """The method with its own numbers filled in, what the first look starts from, reasons to refuse, and a memory."""
 
     method: "Smoothed"
     inner: PyTree
-    doubts: Mapping[str, Bool[Array, ""]]
+    doubts: Mapping[str, Flag]
     memory: PyTree = ()
 
 
@@ -258,20 +226,20 @@ class Smoothed(PublishedMethod, WithSmoothness):
 
     # -- what a method may write ------------------------------------------------------------------------------------
 
-    def doubts_at(self, problem: Problem, x: PyTree, look: Look, at: Samples) -> Mapping[str, Bool[Array, ""]]:
+    def doubts_at(self, problem: Problem, x: PyTree, look: Look, at: Samples) -> Mapping[str, Flag]:
         """Further reasons to refuse, from the first look."""
         return {}
 
-    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Samples) -> Ahead:
-        """The direction of a step from x, where `here` was taken."""
-        return Ahead(self.slope(problem, state.point.x, here, Round(state.round, state.key), at))
+    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Samples) -> tuple[PyTree, PyTree]:
+        """The direction d of a step from x, which goes along -d, and what else the method found out about it."""
+        return self.slope(problem, state.point.x, here, Round(state.round, state.key), at), ()
 
-    def noise(self, here: Look, there: Look, ahead: Ahead) -> Scalar:
+    def noise(self, here: Look, there: Look, known: PyTree) -> Scalar:
         """What rounding and the solvers' residuals may make of the difference of two values."""
         return here.noise + there.noise
 
-    def remembered(self, problem: Problem, state: SmoothedState, ahead: Ahead, trial: Trial) -> PyTree:
-        """The memory after a trial point."""
+    def remembered(self, problem: Problem, state: SmoothedState, known: PyTree, there: Look, taken: Flag) -> PyTree:
+        """The memory after a trial point of the line search `state.line`, from what `direction` found out."""
         return state.memory
 
     # -- before the first step --------------------------------------------------------------------------------------
@@ -279,8 +247,7 @@ class Smoothed(PublishedMethod, WithSmoothness):
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """The first look at x0; unless Armijo's rule does without, the step estimated there."""
         dtype, sizes = dtype_of(x0, y0), self.batches(problem)
-        look = sizes.first_look(problem, key) if look is None else look
-        at = Samples(look_at(problem.zeta, look.zeta), samples.whole(problem.xi, key))
+        at = Samples(*common.first_batches(self, problem, key, look))
         sized = dataclasses.replace(self, batch_zeta=sizes.zeta, batch_xi=sizes.xi)
         method, inner, doubts, memory = sized.prepared(problem, x0, y0, at, key)
         none = jnp.zeros((), jnp.int32)
@@ -294,7 +261,7 @@ class Smoothed(PublishedMethod, WithSmoothness):
                 smoothness=given(self.smoothness, curved, dtype),
             )
         doubts = {**doubts, **method.doubts_at(problem, x0, first, at)}
-        line = first_search(x0, dtype)
+        line = LineSearch(jnp.zeros((), dtype), jnp.zeros((), dtype), x0, jax.tree.map(jnp.zeros_like, x0))
         state = SmoothedState(Iterate(x0, first.y), first, line, init_rule(method.eta, x0), memory, none, none, key)
         return Begun(method, state, doubts)
 
@@ -307,18 +274,21 @@ class Smoothed(PublishedMethod, WithSmoothness):
     def step(self, problem: Problem, state: SmoothedState, tickets: Tickets) -> tuple[SmoothedState, Metrics]:
         """One trial point (Armijo's rule), or one step of the given rule."""
         at = Samples(samples.fetch(problem.zeta, tickets.zeta), samples.whole(problem.xi, state.key))
-        if self.searches(problem):
-            return _trial_step(self, problem, state, at)
-        x, this = state.point.x, Round(state.round, state.key)
-        here = self.look(problem, x, state.look.inner, this, at) if self.sees_zeta else state.look
-        d = self.direction(problem, state, here, at).d
-        moved, rule = apply_rule(self.eta, state.rule, problem.x_set, x, d, state.step)
-        following = this._replace(number=state.round + 1)
-        after = here if self.sees_zeta else self.look(problem, moved, here.inner, following, at)
-        new = state._replace(
-            point=Iterate(moved, after.y), look=after, rule=rule, round=following.number, step=state.step + 1
+        step = _trial_step if self.searches(problem) else _rule_step
+        new, here, d, smoothness, status = step(self, problem, state, at)
+        taken = StepTaken(
+            old=state.point,
+            new=new.point,
+            d_x=d,
+            d_y=(),
+            upper=problem.upper(state.point.x, here.y, at.zeta),
+            lower=here.lower,
+            distance=new.look.distance,
+            inner=new.look.residual,
+            status=status,
         )
-        return new, _metrics(self, problem, state, new, here, d, at, self.smoothness, after.status)
+        smoothness = smoothness if self.smoothness is None else self.smoothness
+        return new, common.step_metrics(problem, unit_scales(problem, *new.point[:2]), taken, smoothness)
 
     # -- what the loop asks -----------------------------------------------------------------------------------------
 
@@ -367,38 +337,54 @@ def _probed(
     return jax.tree.map(lambda a: a[0], both), curved
 
 
-def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Samples) -> tuple[SmoothedState, Metrics]:
+Taken = tuple[SmoothedState, Look, PyTree, Scalar, Int[Array, ""]]
+"""The state after a step, the look and the direction that it began with, 1/step of the stationarity, the status."""
+
+
+def _rule_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Samples) -> Taken:
+    """One step of the rule that was given."""
+    x, this = state.point.x, Round(state.round, state.key)
+    here = method.look(problem, x, state.look.inner, this, at) if method.sees_zeta else state.look
+    d, _ = method.direction(problem, state, here, at)
+    moved, rule = apply_rule(method.eta, state.rule, problem.x_set, x, d, state.step)
+    following = this._replace(number=state.round + 1)
+    after = here if method.sees_zeta else method.look(problem, moved, here.inner, following, at)
+    point = Iterate(moved, after.y)
+    new = state._replace(point=point, look=after, rule=rule, round=following.number, step=state.step + 1)
+    return new, here, d, method.smoothness, after.status
+
+
+def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Samples) -> Taken:
     """A trial point of Armijo's rule; after a success, or the last digit, phi_s is the next one."""
     x, here = state.point.x, state.look
-    ahead = method.direction(problem, state, here, at)
-    line = trial(state.line, x, ahead.d)
-    target = sets.project(problem.x_set, move(x, line.length, ahead.d))
+    d, known = method.direction(problem, state, here, at)
+    line = trial(state.line, x, d)
+    target = sets.project(problem.x_set, move(x, line.length, d))
     way = trees.norm(trees.sub(target, x))
 
-    def visit(reached: Reached, first: Bool[Array, ""]) -> tuple[Reached, Look]:
+    def visit(reached: tuple[PyTree, ...], first: Flag) -> tuple[tuple[PyTree, ...], Look]:
         """The look at the trial point, and what follows from it; then the next phi_s at the point reached."""
-        place, inner = select(first, (target, here.inner), (reached.x, reached.inner))
-        found = method.look(problem, place, inner, Round(reached.round, state.key), at)
+        place, inner = select(first, (target, here.inner), reached[:2])
+        found = method.look(problem, place, inner, Round(reached[2], state.key), at)
         sound = (found.status == SOLVED) | ((found.status == INACCURATE) & (here.status == INACCURATE))
-        noise = method.noise(here, found, ahead)
-        taken = sound & falls_enough(here.value, found.value, way, line.length, noise)
+        noise = method.noise(here, found, known)
+        taken = sound & (found.value <= here.value - ARMIJO * way**2 / line.length + noise)
         # Where nothing is left to gain from this phi_s but rounding errors, its line search is over too.
         over = taken | (way <= jnp.sqrt(jnp.finfo(way.dtype).eps) * size_of(x))
         landed, warm = select(taken, (target, found.inner), (x, here.inner))
-        after = Reached(landed, warm, state.round + over.astype(jnp.int32), taken)
-        return select(first, after, reached), found
+        return select(first, (landed, warm, state.round + over.astype(jnp.int32), taken), reached), found
 
-    begin = Reached(x, here.inner, state.round, jnp.array(False))
+    begin = (x, here.inner, state.round, jnp.array(False))
     # A loop, so that the solver compiles once.
-    end, looks = jax.lax.scan(visit, begin, jnp.arange(1 + method.changes) == 0)
+    (landed, _, number, taken), looks = jax.lax.scan(visit, begin, jnp.arange(1 + method.changes) == 0)
     there = jax.tree.map(lambda a: a[0], looks)
-    after = jax.tree.map(lambda a: a[1], looks) if method.changes else select(end.taken, there, here)
+    after = jax.tree.map(lambda a: a[1], looks) if method.changes else select(taken, there, here)
     new = state._replace(
-        point=Iterate(end.x, after.y),
+        point=Iterate(landed, after.y),
         look=after,
-        line=tried(line, end.taken, way),
-        memory=method.remembered(problem, state, ahead, Trial(line, there, end.taken)),
-        round=end.round,
+        line=tried(line, taken, way),
+        memory=method.remembered(problem, state._replace(line=line), known, there, taken),
+        round=number,
         step=state.step + 1,
     )
     # A trial x without a lower solution only shortens the step, unless no step is short enough.
@@ -406,33 +392,7 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Sa
     kept = jnp.where(here.status > INACCURATE, here.status, after.status)
     status = jnp.where(hopeless, there.status, kept)
     measured = line if method.measures_before else new.line
-    return new, _metrics(method, problem, state, new, here, ahead.d, at, 1 / measured.good, status)
-
-
-def _metrics(
-    method: Smoothed,
-    problem: Problem,
-    old: SmoothedState,
-    new: SmoothedState,
-    here: Look,
-    d: PyTree,
-    at: Samples,
-    smoothness: Scalar,
-    status: Int[Array, ""],
-) -> Metrics:
-    taken = StepTaken(
-        old=old.point,
-        new=new.point,
-        d_x=d,
-        d_y=(),
-        upper=problem.upper(old.point.x, here.y, at.zeta),
-        lower=here.lower,
-        distance=new.look.distance,
-        inner=new.look.residual,
-        status=status,
-    )
-    smoothness = smoothness if method.smoothness is None else method.smoothness
-    return common.step_metrics(problem, estimate.unit_scales(problem, *new.point[:2]), taken, smoothness)
+    return new, here, d, 1 / measured.good, status
 
 
 def blank(problem: Problem, x: PyTree, y: PyTree) -> LowerSolution:
@@ -442,13 +402,40 @@ def blank(problem: Problem, x: PyTree, y: PyTree) -> LowerSolution:
     return LowerSolution(y, own, faces, zero, zero, none, none)
 
 
-def value_noise(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, residual: Scalar) -> Scalar:
-    """What rounding, and a y that is off by `residual` of its size, make of F: without it the last digits never pass.
+def look_through(
+    problem: Problem, x: PyTree, found: LowerSolution, inner: PyTree, distance: Scalar, at: Samples
+) -> Look:
+    """The look where phi is F at a lower solution.
 
-    F may be a small sum of large terms, so its slope times the size of y counts as one of them.
+    The noise is what rounding, and a y that is off by the residual of its size, make of F: without it the last digits
+    never pass. F may be a small sum of large terms, so its slope times the size of y counts as one of them.
     """
-    value, slope = jax.value_and_grad(problem.upper, 1)(x, y, zeta)
-    length = or_one(trees.norm(y)) * trees.norm(slope)
+    value, slope = jax.value_and_grad(problem.upper, 1)(x, found.y, at.zeta)
+    length = or_one(trees.norm(found.y)) * trees.norm(slope)
     eps = jnp.finfo(value.dtype).eps
     terms = jnp.abs(value) + length
-    return jnp.minimum(length * residual, jnp.sqrt(eps) * terms) + 10 * eps * terms
+    return Look(
+        value=value,
+        noise=jnp.minimum(length * found.residual, jnp.sqrt(eps) * terms) + 10 * eps * terms,
+        y=found.y,
+        multipliers=found.multipliers,
+        inner=inner,
+        lower=problem.lower(x, found.y, at.xi),
+        distance=distance,
+        residual=found.residual,
+        status=found.status,
+    )
+
+
+def gap_unit(
+    problem: Problem, rescaled: Problem, x: PyTree, y: PyTree, at: Samples
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """The unit of a gap's weight, (curvature of F) / sqrt(L_G mu_G); mu_G with its sign, L_G, and mu_G in size.
+
+    All in y; the constraints of `rescaled` are divided by their scales.
+    """
+    seen = curvature(rescaled, x, y, common.no_multipliers(problem, x, y), at.zeta, at.xi)
+    bottom, top = lower_curvatures(problem, x, y, at.xi)
+    top = or_one(jnp.abs(top))
+    weakest = jnp.maximum(jnp.abs(bottom), common.NEGLIGIBLE * top)
+    return or_one(common.upper_curvature(seen)) / jnp.sqrt(top * weakest), bottom, top, weakest
