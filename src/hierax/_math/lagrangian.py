@@ -136,10 +136,7 @@ def best_multiplier(values: Rows, z: Rows, gamma1: Scalar | float, gamma2: Scala
     proximal one, so it has a single branch, lam = z + e/gamma2.
     """
     return blockwise(
-        lambda h, m: jnp.maximum(m + h / gamma2, gamma2 * m / (gamma1 + gamma2)),
-        lambda e, m: m + e / gamma2,
-        values,
-        z,
+        lambda h, m: jnp.maximum(m + h / gamma2, gamma2 * m / (gamma1 + gamma2)), lambda e, m: m + e / gamma2, values, z
     )
 
 

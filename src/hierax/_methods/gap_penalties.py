@@ -38,14 +38,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.settings import (
-    COUNT_GIVEN,
-    NOT_NEGATIVE,
-    POSITIVE,
-    POSITIVE_GIVEN,
-    Rule,
-    instance_of,
-)
+from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, POSITIVE, POSITIVE_GIVEN, Rule, instance_of
 from hierax._base.trees import Number, dtype_of, given, or_one, select
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact

@@ -137,11 +137,7 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
     """The next window, with its factor; after an alarm it is as long as the one that was broken off."""
     dtype = pace.factor.dtype
     mean = jax.tree.map(lambda a: a / or_one(pace.steps).astype(a.dtype), pace.total)
-    products = (
-        trees.vdot(mean, pace.before),
-        trees.vdot(mean, mean),
-        trees.vdot(pace.before, pace.before),
-    )
+    products = (trees.vdot(mean, pace.before), trees.vdot(mean, mean), trees.vdot(pace.before, pace.before))
     along, new, old = (product.astype(dtype) for product in products)
     steady = pace.turned[0] / or_one(pace.steps)  # mean square of the directions, without the noise of single steps
     # On: the same way, at least half as steep along it, and half of the squared directions, free of noise, kept.

@@ -27,16 +27,7 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._math import spectrum as estimate
 from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import (
-    Inner,
-    Point,
-    PsiGradient,
-    Weights,
-    all_constraints,
-    psi_gradient,
-    push,
-    updated_nu,
-)
+from hierax._math.psi import Inner, Point, PsiGradient, Weights, all_constraints, psi_gradient, push, updated_nu
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods import common
 from hierax._methods.inner import SampledInner, sizes_of
@@ -405,13 +396,7 @@ class SALVF(SALVFSettings):
 
 
 def first_state(
-    method: SALVF,
-    problem: Problem,
-    x: PyTree,
-    y: PyTree,
-    lam: Rows,
-    key: PRNGKeyArray,
-    curved: Scalar | None = None,
+    method: SALVF, problem: Problem, x: PyTree, y: PyTree, lam: Rows, key: PRNGKeyArray, curved: Scalar | None = None
 ) -> SALVFState:
     """SALVF's state before its first step from a given point: `begin` without estimates and without a lower solve.
 

@@ -93,8 +93,7 @@ def tried(search: LineSearch, taken: Flag, way: Scalar) -> LineSearch:
     nowhere = leads_nowhere(search.x, way)
     shorter = jnp.where(nowhere, search.good, 0.5 * search.length)
     return search._replace(
-        length=jnp.where(taken, search.length, shorter),
-        good=jnp.where(taken & ~nowhere, search.length, search.good),
+        length=jnp.where(taken, search.length, shorter), good=jnp.where(taken & ~nowhere, search.length, search.good)
     )
 
 

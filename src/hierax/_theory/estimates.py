@@ -3,13 +3,13 @@
 Gradients and rows at every point, curvatures at as many as the size allows (dense Hessians, eigenvalues on the host),
 lower solves at a few x for what the theory asks of y*(x), and single samples for the noise.
 
-Points around a start and within the sets, at which a problem is looked at; and whether the sets are bounded.
+The points lie around a start and within the sets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.flatten_util
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import trees
 from hierax._base.trees import size
 from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
@@ -26,9 +27,14 @@ from hierax._math.psi import violation
 from hierax._math.spectrum import extreme_eigenvalues, hessian_product, power_iteration
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows
+from hierax._theory.formulas import Constants
 
 FAR = 1e6  # lengths from the start at which a bounded set has been left in every direction
-NEAR = 0.1  # share of the reach within which a quarter of the points is drawn
+DENSE_WORK = 1e9  # variables cubed, over all points at which dense Hessians are looked at
+LOWER_SOLVES = 8
+FEW_POINTS = 3  # at which noise is looked at, and dense Hessians whatever the size
+NOISE_SAMPLES, HESSIAN_SAMPLES = 1024, 128  # single samples for a variance, and for an averaged Lipschitz constant
+TIGHT = 1e-6  # rows within this share of their scale of zero are active; Slater's points are its root away
 
 
 class Looks(NamedTuple):
@@ -40,6 +46,28 @@ class Looks(NamedTuple):
     y_bounded: bool
 
 
+class Seen(NamedTuple):
+    """What was seen beside the constants.
+
+    Attributes:
+        convexity: the least curvature of G in y, with its sign.
+        row_convexity: that of a row.
+        multiplier: the largest |lam*(x)|.
+        unsolved: at how many x the solver did not get there.
+        on_faces: at how many x a face of Y was active.
+        slater: at how many x a point was found at which every row is clearly negative.
+        looked: at how many x the lower level was solved.
+    """
+
+    convexity: float
+    row_convexity: float
+    multiplier: float
+    unsolved: int
+    on_faces: int
+    slater: int
+    looked: int
+
+
 def points_around(setting: Float64Problem, count: int, radius: float, rng: np.random.Generator) -> Looks:
     """`count` points of X x Y; a set without bounds is looked at as far as `radius` lengths of the start."""
     (x, y), bounded = zip(*(_block(setting, name, count, radius, rng) for name in ("x", "y")), strict=True)
@@ -49,131 +77,87 @@ def points_around(setting: Float64Problem, count: int, radius: float, rng: np.ra
 def _block(
     setting: Float64Problem, name: str, count: int, radius: float, rng: np.random.Generator
 ) -> tuple[PyTree, bool]:
+    def program(problem: Problem, data: Data, start: PyTree, rows: Array) -> tuple[PyTree, Array]:
+        """Points on the set, as trees and flat."""
+        _, tree = jax.flatten_util.ravel_pytree(start)
+        landed = jax.vmap(lambda row: sets.project(getattr(problem, f"{name}_set"), tree(row)))(rows)
+        return landed, jax.vmap(lambda point: jax.flatten_util.ravel_pytree(point)[0])(landed)
+
+    def onto(rows: np.ndarray) -> tuple[PyTree, np.ndarray]:
+        return setting.run(f"theory: into {name}", program, start, rows, quick=True)
+
     start = getattr(setting, name)
-    flat = _flat(start)
+    flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(start)])
     length = 1 + float(np.max(np.abs(flat)))
     away = rng.standard_normal((count, flat.size))
     away /= np.linalg.norm(away, axis=1, keepdims=True)
-    farthest = np.max(np.abs(_projected(setting, name, flat + FAR * length * away) - flat))
+    farthest = np.max(np.abs(onto(flat + FAR * length * away)[1] - flat))
     bounded = bool(farthest < 1e-2 * FAR * length / np.sqrt(flat.size))
     reach = float(farthest) * np.sqrt(flat.size) if bounded else radius * length
     far = reach * rng.uniform(size=count)
     kind = rng.integers(4, size=count)  # anew for x and y: one may be far out without the other
-    far[kind == 0] *= NEAR
+    near = kind == 0
+    far[near] *= rng.uniform(size=near.sum())
     if bounded:  # far points land on the boundary, in corners of a box; every fourth does so in x and y at once
         far[(kind == 1) | (np.arange(count) % 4 == 1)] = FAR * reach
     drawn = flat + far[:, None] * away
     drawn[0] = flat
-    return _trees(start, _projected(setting, name, drawn)), bounded
+    return onto(drawn)[0], bounded
 
 
-def _projected(setting: Float64Problem, name: str, rows: np.ndarray) -> np.ndarray:
-    """Flat points, projected on X or Y."""
-
-    def program(problem: Problem, data: Data, points: PyTree) -> PyTree:
-        return jax.vmap(lambda point: sets.project(getattr(problem, f"{name}_set"), point))(points)
-
-    landed = setting.run(f"theory: into {name}", program, _trees(getattr(setting, name), rows), quick=True)
-    leaves = [np.reshape(leaf, (len(rows), -1)) for leaf in jax.tree.leaves(landed)]
-    return np.concatenate(leaves, axis=1)
-
-
-def _flat(tree: PyTree) -> np.ndarray:
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
-
-
-def _trees(like: PyTree, rows: np.ndarray) -> PyTree:
-    """Flat points as one tree with a leading axis."""
-    leaves, form = jax.tree.flatten(like)
-    cuts = np.cumsum([np.size(leaf) for leaf in leaves])[:-1]
-    parts = zip(np.split(rows, cuts, axis=1), leaves, strict=True)
-    return jax.tree.unflatten(form, [np.reshape(part, (len(rows), *np.shape(leaf))) for part, leaf in parts])
-
-
-DENSE_WORK = 1e9  # variables cubed, over all points at which dense Hessians are looked at
-LEAST_POINTS = 3  # of them, whatever the size
-LOWER_SOLVES = 8
-NOISE_POINTS = 3
-NOISE_SAMPLES, HESSIAN_SAMPLES = 1024, 128  # single samples for a variance, and for an averaged Lipschitz constant
-TIGHT = 1e-6  # rows within this share of their scale of zero are active
-SLATER = 1e-4  # how far below zero every row must get, as a share of its scale
+def constants_at(setting: Float64Problem, looks: Looks, seed: int) -> tuple[Constants, Seen]:
+    """Suprema over the points, and what else was seen there."""
+    first, scale = slopes(setting, looks)
+    second = curvatures(setting, looks)
+    convexity, row_convexity = second.pop("convexity"), second.pop("row_convexity")
+    sigma_0, under = below(setting, looks, scale)
+    with float64():
+        keys = jax.random.split(jax.random.key(seed))
+    upper_noise, upper_mean = noise(setting, looks, "upper", keys[0])
+    lower_noise, lower_mean = noise(setting, looks, "lower", keys[1])
+    constants = Constants(
+        **first,
+        **second,
+        convexity=max(0.0, convexity),
+        sigma_0=sigma_0,
+        upper_noise=upper_noise,
+        lower_noise=lower_noise,
+        # Averaged constants are no smaller than those of the means; they are looked at in fewer points.
+        upper_mean=max(second["upper"], upper_mean),
+        lower_mean=max(second["lower"], lower_mean),
+        p=scale.size,
+    )
+    return constants, Seen(convexity, row_convexity, **under)
 
 
-class Slopes(NamedTuple):
-    """First-order quantities at a point."""
+def slopes(setting: Float64Problem, looks: Looks) -> tuple[dict[str, float], np.ndarray]:
+    """First-order constants, and the scale of every row."""
 
-    upper_y: Scalar
-    lower: Scalar
-    rows: Array
-    row_norms: Array
-    jacobian: Scalar
-    violation: Scalar
-
-
-class Curvatures(NamedTuple):
-    """Second-order quantities over all points looked at."""
-
-    upper: float
-    lower: float
-    convexity: float
-    rows: float
-    row_convexity: float
-
-
-class Below(NamedTuple):
-    """What was seen of the lower level's solutions.
-
-    Attributes:
-        sigma_0: smallest singular value of the active rows at y*(x); inf: no row was active anywhere.
-        multiplier: the largest |lam*(x)|.
-        unsolved: at how many x the solver did not get there.
-        on_faces: at how many x a face of Y was active.
-        slater: at how many x a point was found at which every row is clearly negative.
-        looked: at how many x.
-    """
-
-    sigma_0: float
-    multiplier: float
-    unsolved: int
-    on_faces: int
-    slater: int
-    looked: int
-
-
-class Noise(NamedTuple):
-    """Variance of one sample's gradient, and its averaged Lipschitz constant."""
-
-    variance: float
-    lipschitz: float
-
-
-def slopes(setting: Float64Problem, looks: Looks) -> Slopes:
-    """First-order quantities at every point, on a leading axis."""
-
-    def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> Slopes:
-        def one(at: tuple[PyTree, PyTree]) -> Slopes:
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> dict[str, Array]:
+        def one(at: tuple[PyTree, PyTree]) -> dict[str, Array]:
             rows = flat_rows(problem)
-            jacobian = rows_jacobian(rows, at)
-            h = rows(*at)
-            none = Multipliers(*problem.rows(*at), None)
-            return Slopes(
-                upper_y=_norm(jax.grad(problem.upper, 1)(*at, data.zeta)),
-                lower=_norm(jax.grad(problem.lower, (0, 1))(*at, data.xi)),
-                rows=h,
-                row_norms=jnp.linalg.norm(jacobian, axis=1),
-                jacobian=jnp.linalg.norm(jacobian, 2) if h.size else jnp.zeros(()),
-                violation=_total(violation(none)),
-            )
+            jacobian, h = rows_jacobian(rows, at), rows(*at)
+            beyond = violation(Multipliers(*problem.rows(*at), None))
+            return {
+                "lipschitz": trees.norm(jax.grad(problem.upper, 1)(*at, data.zeta)),
+                "gradient": trees.norm(jax.grad(problem.lower, (0, 1))(*at, data.xi)),
+                "value": jnp.abs(h),
+                "row": jnp.linalg.norm(jacobian, axis=1),
+                "jacobian": jnp.linalg.norm(jacobian, 2) if h.size else jnp.zeros(()),
+                "violation": jnp.asarray(trees.total(beyond)),
+            }
 
         return jax.lax.map(one, (x, y))
 
-    return setting.run("theory: slopes", program, looks.x, looks.y, quick=True)
+    found = setting.run("theory: slopes", program, looks.x, looks.y, quick=True)
+    scale = 1 + np.max(found["value"], axis=0, initial=0.0)
+    return {name: float(np.max(values, initial=0.0)) for name, values in found.items()}, scale
 
 
-def curvatures(setting: Float64Problem, looks: Looks) -> Curvatures:
+def curvatures(setting: Float64Problem, looks: Looks) -> dict[str, float]:
     """Extreme curvatures over as many points as dense Hessians are affordable at."""
     n, m = size(setting.x), size(setting.y)
-    count = int(max(LEAST_POINTS, min(len(jax.tree.leaves(looks.x)[0]), DENSE_WORK // (n + m) ** 3)))
+    count = int(max(FEW_POINTS, min(_count(looks), DENSE_WORK // (n + m) ** 3)))
     x, y = jax.tree.map(lambda a: a[:count], (looks.x, looks.y))
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[Array, Array, Array]:
@@ -189,13 +173,13 @@ def curvatures(setting: Float64Problem, looks: Looks) -> Curvatures:
 
     upper, lower, rows = setting.run("theory: curvatures", program, x, y, quick=True)
     own = np.linalg.eigvalsh(lower[:, n:, n:])
-    return Curvatures(
-        upper=float(np.max(np.abs(np.linalg.eigvalsh(upper)))),
-        lower=float(np.max(np.abs(np.linalg.eigvalsh(lower)))),
-        convexity=_clean(float(own.min()), float(np.max(np.abs(own)))),
-        rows=float(np.max(np.abs(rows[..., 1]), initial=0.0)),
-        row_convexity=float(np.min(rows[..., 0], initial=0.0)),
-    )
+    return {
+        "upper": float(np.max(np.abs(np.linalg.eigvalsh(upper)))),
+        "lower": float(np.max(np.abs(np.linalg.eigvalsh(lower)))),
+        "convexity": _clean(float(own.min()), float(np.max(np.abs(own)))),
+        "rows": float(np.max(np.abs(rows[..., 1]), initial=0.0)),
+        "row_convexity": float(np.min(rows[..., 0], initial=0.0)),
+    }
 
 
 def _row_curvatures(problem: Problem, at: tuple[PyTree, PyTree]) -> Array:
@@ -213,14 +197,17 @@ def _row_curvatures(problem: Problem, at: tuple[PyTree, PyTree]) -> Array:
     return jax.lax.map(one, jnp.eye(count)) if count else jnp.zeros((0, 2))
 
 
-def below(setting: Float64Problem, looks: Looks, scale: np.ndarray) -> Below:
-    """Lower solves at a few x, from the start's y; `scale` of every row."""
-    chosen = [jax.tree.map(lambda a, i=i: a[i], looks.x) for i in range(min(LOWER_SOLVES, _count(looks)))]
-    sigma, largest, unsolved, on_faces, slater = np.inf, 0.0, 0, 0, 0
-    for x in chosen:
+def below(setting: Float64Problem, looks: Looks, scale: np.ndarray) -> tuple[float, dict[str, Any]]:
+    """Lower solves at a few x, from the start's y; `scale` of every row.
+
+    The smallest singular value of the active rows at y*(x) (inf: no row was active anywhere), and counts.
+    """
+    looked = min(LOWER_SOLVES, _count(looks))
+    sigma, largest, counts = np.inf, 0.0, dict.fromkeys(("unsolved", "on_faces", "slater"), 0)
+    for x in (jax.tree.map(lambda a, i=i: a[i], looks.x) for i in range(looked)):
         found = setting.solve_lower(Exact(), x, setting.y)
         if int(found.status) != SOLVED:
-            unsolved += 1
+            counts["unsolved"] += 1
             continue
         h, jacobian = setting.run("theory: active rows", _rows_and_jacobian, x, found.y, quick=True)
         active = np.abs(h) <= TIGHT * scale
@@ -229,11 +216,9 @@ def below(setting: Float64Problem, looks: Looks, scale: np.ndarray) -> Below:
             deficient = active.sum() > jacobian.shape[1]
             sigma = min(sigma, 0.0 if deficient else _clean(float(values.min()), float(values.max())))
         largest = max(largest, float(np.sqrt(sum(np.sum(a**2) for a in jax.tree.leaves(found.multipliers)))))
-        on_faces += bool(
-            max((np.max(np.abs(a), initial=0.0) for a in jax.tree.leaves(found.faces)), default=0.0) > TIGHT
-        )
-        slater += _strictly_feasible(setting, x, found.y, scale)
-    return Below(float(sigma), largest, unsolved, on_faces, slater, len(chosen))
+        counts["on_faces"] += any(np.any(np.abs(a) > TIGHT) for a in jax.tree.leaves(found.faces))
+        counts["slater"] += _strictly_feasible(setting, x, found.y, scale)
+    return float(sigma), {"multiplier": largest, "looked": looked, **counts}
 
 
 def _rows_and_jacobian(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[Array, Array]:
@@ -254,18 +239,18 @@ def _strictly_feasible(setting: Float64Problem, x: PyTree, y: PyTree, scale: np.
 
     shapes = Rows(setting.shapes("constraints"), setting.shapes("equalities"))
     leaves, form = jax.tree.flatten(shapes)
-    parts = np.split(SLATER * scale, np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])[:-1])
+    parts = np.split(np.sqrt(TIGHT) * scale, np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])[:-1])
     room = jax.tree.unflatten(form, [np.reshape(p, leaf.shape) for p, leaf in zip(parts, leaves, strict=True)])
     status, _ = setting.run("theory: Slater", program, x, y, room)
     return int(status) == SOLVED
 
 
-def noise(setting: Float64Problem, looks: Looks, name: str, key: PRNGKeyArray) -> Noise | None:
-    """Of the samples of zeta ("upper") or xi ("lower"), one at a time; None where there is nothing to sample."""
+def noise(setting: Float64Problem, looks: Looks, name: str, key: PRNGKeyArray) -> tuple[float, float]:
+    """Variance of the gradient of one sample of zeta ("upper") or xi ("lower"), and its averaged Lipschitz constant."""
     source = "zeta" if name == "upper" else "xi"
     if getattr(setting.bound.problem, source) is None:
-        return None
-    at = jax.tree.map(lambda a: a[: min(NOISE_POINTS, len(a))], (looks.x, looks.y))
+        return 0.0, 0.0
+    at = jax.tree.map(lambda a: a[: min(FEW_POINTS, len(a))], (looks.x, looks.y))
 
     def program(problem: Problem, data: Data, points: tuple[PyTree, PyTree], key: PRNGKeyArray) -> tuple[Array, Array]:
         plan = samples.plan(getattr(problem, source), key, 0, NOISE_SAMPLES, 1)
@@ -295,7 +280,7 @@ def noise(setting: Float64Problem, looks: Looks, name: str, key: PRNGKeyArray) -
 
     with float64():
         variance, lipschitz = setting.run(f"theory: noise of {name}", program, at, key, static=name)
-    return Noise(float(np.max(variance)), float(np.max(lipschitz)))
+    return float(np.max(variance)), float(np.max(lipschitz))
 
 
 # -- small parts ------------------------------------------------------------------------------------------------------
@@ -319,14 +304,6 @@ def rows_jacobian(rows: Callable[..., Array], at: tuple[PyTree, ...]) -> Array:
 
 def _count(looks: Looks) -> int:
     return len(jax.tree.leaves(looks.x)[0])
-
-
-def _norm(tree: PyTree) -> Scalar:
-    return jnp.linalg.norm(jax.flatten_util.ravel_pytree(tree)[0])
-
-
-def _total(tree: PyTree) -> Scalar:
-    return jnp.sum(jax.flatten_util.ravel_pytree(tree)[0])
 
 
 def _clean(value: float, largest: float) -> float:

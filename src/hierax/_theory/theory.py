@@ -13,7 +13,6 @@ from jaxtyping import PyTree
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_setting
 from hierax._base.text import text_table
-from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.salm import SALM
 from hierax._methods.common import Decay, Steps
@@ -24,7 +23,7 @@ from hierax._problem.problem import Problem
 from hierax._run.call import DEFAULT_STEPS, Call
 from hierax._run.prepare import prepare
 from hierax._run.start import started
-from hierax._theory.estimates import Below, Curvatures, Looks, Noise, below, curvatures, noise, points_around, slopes
+from hierax._theory.estimates import Looks, Seen, constants_at, points_around
 from hierax._theory.formulas import Asked, Constants, Gammas, corrected, printed
 
 FRESH = 1024  # samples that stand for an expectation which is not known
@@ -132,11 +131,7 @@ class Theory:
         at = self.constants
         active = "no row was active" if math.isinf(at.sigma_0) else "of the active rows' gradients in y at y*(x)"
         return [
-            (
-                "L",
-                _text(at.lipschitz),
-                "sup |grad_y F|: the Lipschitz constant of F(x, .)",
-            ),
+            ("L", _text(at.lipschitz), "sup |grad_y F|: the Lipschitz constant of F(x, .)"),
             ("L_F, L_G", f"{_text(at.upper)}, {_text(at.lower)}", "Lipschitz constants of grad F and grad G"),
             ("mu_G", _text(at.convexity), "least curvature of G in y"),
             ("L_H", _text(at.rows), "Lipschitz constant of a row's gradient; 0: the rows are affine"),
@@ -247,7 +242,7 @@ def theory(
             )
     setting = Float64Problem.of(problem, x0, y0, FRESH, seed)
     looks = points_around(setting, points, float(radius), np.random.default_rng(seed))
-    constants, seen = _constants(setting, looks, seed)
+    constants, seen = constants_at(setting, looks, seed)
     natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
     gammas = Gammas(GAMMA_FACTOR * natural, GAMMA_FACTOR * natural)
     prepared = prepare(problem, x0, y0)
@@ -260,86 +255,34 @@ def theory(
         printed=printed(constants, gammas, float(eps)),
         corrected=corrected(constants, gammas, float(eps)),
         defaults=own,
-        assumptions=_assumptions(setting, looks, seen),
-        multiplier=seen.under.multiplier,
+        assumptions=_assumptions(setting, looks, constants, seen),
+        multiplier=seen.multiplier,
         sampled=(problem.zeta is not None, problem.xi is not None),
         points=points,
     )
 
 
-class _Seen(NamedTuple):
-    """What the estimates leave beside the constants."""
-
-    bent: Curvatures
-    under: Below
-    noises: tuple[Noise | None, Noise | None]
-
-
-def _constants(setting: Float64Problem, looks: Looks, seed: int) -> tuple[Constants, _Seen]:
-    """Suprema over the points, and what else was seen there."""
-    first, second = slopes(setting, looks), curvatures(setting, looks)
-    scale = 1 + np.max(np.abs(first.rows), axis=0, initial=0.0)
-    under = below(setting, looks, scale)
-    with float64():
-        keys = jax.random.split(jax.random.key(seed))
-    above, inner = noise(setting, looks, "upper", keys[0]), noise(setting, looks, "lower", keys[1])
-    constants = Constants(
-        lipschitz=float(np.max(first.upper_y)),
-        upper=second.upper,
-        lower=second.lower,
-        rows=second.rows,
-        convexity=max(0.0, second.convexity),
-        gradient=float(np.max(first.lower)),
-        value=float(np.max(np.abs(first.rows), initial=0.0)),
-        row=float(np.max(first.row_norms, initial=0.0)),
-        jacobian=float(np.max(first.jacobian)),
-        violation=float(np.max(first.violation)),
-        sigma_0=under.sigma_0,
-        upper_noise=0.0 if above is None else above.variance,
-        lower_noise=0.0 if inner is None else inner.variance,
-        # Averaged constants are no smaller than those of the means; they are looked at in fewer points.
-        upper_mean=max(second.upper, 0.0 if above is None else above.lipschitz),
-        lower_mean=max(second.lower, 0.0 if inner is None else inner.lipschitz),
-        p=first.rows.shape[1],
-    )
-    return constants, _Seen(second, under, (above, inner))
-
-
-def _assumptions(setting: Float64Problem, looks: Looks, seen: _Seen) -> tuple[Assumption, ...]:
+def _assumptions(setting: Float64Problem, looks: Looks, constants: Constants, seen: Seen) -> tuple[Assumption, ...]:
     """Each assumption of the theorems, with what was seen of it."""
-    bent, under, noises = seen
-    solved = under.looked - under.unsolved
+    looked, solved, sigma_0 = seen.looked, seen.looked - seen.unsolved, constants.sigma_0
     unbounded = " and ".join(name for name, ok in (("X", looks.x_bounded), ("Y", looks.y_bounded)) if not ok)
-    active = "no row was active" if math.isinf(under.sigma_0) else f"sigma_0 = {under.sigma_0:.3g}"
+    compact = f"no bound of {unbounded} was found" if unbounded else "both bounded"
+    active = "no row was active" if math.isinf(sigma_0) else f"sigma_0 = {sigma_0:.3g}"
+    faces = f"on a face at {seen.on_faces} of {solved} x; the proof of B forgets them"
     extra = [n for n in ("equalities", "upper_constraints") if jax.tree.leaves(setting.shapes(n))]
-    convex_rows = bent.row_convexity >= -BENT * max(1.0, bent.rows)
+    form = f"the paper has no {' and '.join(extra)}" if extra else "inequalities below"
+    convex_rows = seen.row_convexity >= -BENT * max(1.0, constants.rows)
+    finite = math.isfinite(constants.upper_noise + constants.lower_noise)
+    licq = solved == looked and sigma_0 > 0
     return (
-        Assumption("G strongly convex in y", bent.convexity > 0, f"least curvature {bent.convexity:.3g}"),
-        Assumption("H convex in y", convex_rows, f"least curvature of a row {bent.row_convexity:.3g}"),
-        Assumption(
-            "X and Y compact", not unbounded, f"no bound of {unbounded} was found" if unbounded else "both bounded"
-        ),
-        Assumption(
-            "Slater", under.slater == under.looked, f"a strictly feasible y at {under.slater} of {under.looked} x"
-        ),
-        Assumption(
-            "LICQ, sigma_0 > 0",
-            solved == under.looked and under.sigma_0 > 0,
-            f"{active}, at {solved} of {under.looked} x",
-        ),
-        Assumption(
-            "y*(x) inside Y",
-            not under.on_faces,
-            f"on a face at {under.on_faces} of {solved} x; the proof of B forgets them",
-        ),
-        Assumption(
-            "bounded variances", all(n is None or math.isfinite(n.variance) for n in noises), "of the samples drawn"
-        ),
-        Assumption(
-            "form of the problem",
-            not extra,
-            f"the paper has no {' and '.join(extra)}" if extra else "inequalities below",
-        ),
+        Assumption("G strongly convex in y", seen.convexity > 0, f"least curvature {seen.convexity:.3g}"),
+        Assumption("H convex in y", convex_rows, f"least curvature of a row {seen.row_convexity:.3g}"),
+        Assumption("X and Y compact", not unbounded, compact),
+        Assumption("Slater", seen.slater == looked, f"a strictly feasible y at {seen.slater} of {looked} x"),
+        Assumption("LICQ, sigma_0 > 0", licq, f"{active}, at {solved} of {looked} x"),
+        Assumption("y*(x) inside Y", not seen.on_faces, faces),
+        Assumption("bounded variances", finite, "of the samples drawn"),
+        Assumption("form of the problem", not extra, form),
     )
 
 
