@@ -13,3 +13,19 @@ LITTLE_DATA = 100_000
 
 ARMIJO = 1e-4
 """Share of the decrease that the slope promises which a step must reach: the textbook value."""
+
+MUCH = 10.0
+"""How many times larger counts as clearly larger, wherever nothing finer was measured."""
+
+LITTLE = 0.1
+"""The inverse of `MUCH`."""
+
+NEGLIGIBLE = 1e-3
+"""Share of a quantity, known to a digit or two, below which something may be left out."""
+
+FINE = 1e-6
+"""Share of a quantity below which a difference is none: far above rounding in double precision."""
+
+MANY = 1000
+"""Steps of a small loop that ends by a test of its own long before; rounding units that cancelling terms may cost;
+steps or dimensions that count as many."""

@@ -21,8 +21,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import FINE, LITTLE, NEGLIGIBLE
 from hierax._base.trees import all_finite, or_one, size
-from hierax._math.lower_level import raveled, rows_at
+from hierax._math.lower_level import PROBES, raveled, rows_at
 from hierax._math.scatter import Cube, cover, normal_around, unit_cube
 from hierax._math.spectrum import GOLDEN, extreme_eigenvalues, hessian_product
 from hierax._problem import sets
@@ -30,12 +31,7 @@ from hierax._problem.problem import Problem
 
 Pair = tuple[PyTree, PyTree]
 
-SHORT = 0.1  # half length of short segments, relative to one plus the size of an entry
-AT_ONCE = 2**22  # numbers in all sampled points together: a large y gets fewer of them
-PAIRS = 16  # pairs of points of X x Y between which every row is compared with its chord
-LOOKS = 8  # points at which the curvature of a random row, or of a random mixture of rows, is looked at
-BENT = 1e-6  # excess of a row over X x Y that counts: rounding is far below
-DOWN = 1e-3  # share of the largest curvature from which a negative one counts
+AT_ONCE = 4_000_000  # numbers in all sampled points together: a large y gets fewer of them
 
 
 def excess(a: Array, b: Array, middle: Array) -> Array:
@@ -98,7 +94,7 @@ def plan_segments(x: PyTree, y: PyTree, points: int, rng: np.random.Generator, a
     xs = normal_around(x, radius[:, None], rng)
     ends = normal_around(y, np.repeat(np.logspace(-2, 0.5, points), 2).reshape(points, 2, 1), rng)
     flat = np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(y)])
-    ways = SHORT * (1 + np.abs(flat)) * rng.standard_normal((more, flat.size)) / flat.size**0.5
+    ways = LITTLE * (1 + np.abs(flat)) * rng.standard_normal((more, flat.size)) / flat.size**0.5
     return SegmentPlan(xs, ends, unit_cube(flat.size, more, int(rng.integers(2**31))), ways)
 
 
@@ -139,24 +135,24 @@ def joint_convexity(
     """
     flat, tree = jax.flatten_util.ravel_pytree((x, y))
     # About as far from (x, y) as that is from zero; all in one draw, because generators are slow to compile.
-    away = 0.5 * (1 + jnp.abs(flat))[None] * jax.random.normal(key, (2 * PAIRS + LOOKS, flat.size), flat.dtype)
+    away = 0.5 * (1 + jnp.abs(flat))[None] * jax.random.normal(key, (2 * PROBES + (PROBES // 2), flat.size), flat.dtype)
     points = jax.vmap(lambda v: sets.project((problem.x_set, problem.y_set), tree(v)))(flat[None] + away)
     first, second, others = (
         jax.tree.map(lambda a, part=part: a[part], points)
-        for part in (slice(PAIRS), slice(PAIRS, 2 * PAIRS), slice(2 * PAIRS, None))
+        for part in (slice(PROBES), slice(PROBES, 2 * PROBES), slice(2 * PROBES, None))
     )
     above, off = jax.vmap(lambda a, b: _against_chord(problem, a, b))(first, second)
     if not jax.tree.leaves(jax.eval_shape(problem.constraints, x, y)):
         return jnp.array(True), ~jnp.any(off)
-    down = jax.vmap(lambda at, number: _bends_down(problem, at, number))(others, jnp.arange(LOOKS))
+    down = jax.vmap(lambda at, number: _bends_down(problem, at, number))(others, jnp.arange(PROBES // 2))
     return ~(jnp.any(above) | jnp.any(down)), ~jnp.any(off)
 
 
 def _against_chord(problem: Problem, first: Pair, second: Pair) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
     """Whether an inequality lies above its chord half-way between two points, and whether an equality is off it."""
     rows = jax.tree.map(excess, *(problem.rows(*pair) for pair in (first, second, _middle(first, second))))
-    above = jax.tree.map(lambda row: jnp.any(row > BENT), rows.inequalities)
-    off = jax.tree.map(lambda row: jnp.any(jnp.abs(row) > BENT), rows.equalities)
+    above = jax.tree.map(lambda row: jnp.any(row > FINE), rows.inequalities)
+    off = jax.tree.map(lambda row: jnp.any(jnp.abs(row) > FINE), rows.equalities)
     return _any(above), _any(off)
 
 
@@ -173,7 +169,7 @@ def _bends_down(problem: Problem, at: Pair, number: Int[Array, ""]) -> Bool[Arra
 
     bottom, top = extreme_eigenvalues(hessian_product(weighted, at), at)
     rounding = jnp.finfo(flat.dtype).eps ** 0.5 * trees.norm(jax.grad(weighted)(at))
-    return bottom < -(DOWN * jnp.abs(top) + rounding)
+    return bottom < -(NEGLIGIBLE * jnp.abs(top) + rounding)
 
 
 def affine_rows(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Bool[Array, ""]:
@@ -184,7 +180,7 @@ def affine_rows(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Bo
     """
     flat, tree = jax.flatten_util.ravel_pytree((x, y))
     sizes = (1 + jnp.abs(flat))[None]
-    draws = sizes * jax.random.normal(key, (2 * LOOKS, flat.size), flat.dtype)
+    draws = sizes * jax.random.normal(key, (2 * (PROBES // 2), flat.size), flat.dtype)
 
     def bent(away: Array, direction: Array) -> Bool[Array, ""]:
         at = jax.flatten_util.ravel_pytree(sets.project((problem.x_set, problem.y_set), tree(flat + 0.5 * away)))[0]
@@ -194,9 +190,9 @@ def affine_rows(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Bo
 
         zero, one = jnp.zeros((), flat.dtype), jnp.ones((), flat.dtype)
         first, second = jax.jvp(lambda s: jax.jvp(along, (s,), (one,))[1], (zero,), (one,))
-        return jnp.any(jnp.abs(second) > BENT * (jnp.abs(along(zero)) + jnp.abs(first) + jnp.abs(second)))
+        return jnp.any(jnp.abs(second) > FINE * (jnp.abs(along(zero)) + jnp.abs(first) + jnp.abs(second)))
 
-    return ~jnp.any(jax.vmap(bent)(draws[:LOOKS], draws[LOOKS:]))
+    return ~jnp.any(jax.vmap(bent)(draws[: (PROBES // 2)], draws[(PROBES // 2) :]))
 
 
 def _any(flags: PyTree) -> Bool[Array, ""]:

@@ -45,6 +45,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
+from hierax._base.constants import MUCH
 from hierax._base.trees import or_one, size
 from hierax._math.lower_level import LowerSolution, RowVector, Vector, level_at, multiplier_vector, rows_at
 from hierax._math.spectrum import probe
@@ -182,7 +183,6 @@ def shift_of(dtype: jnp.dtype) -> float:
 
 
 MOST = 2000  # order of the largest KKT matrix that is factorised densely
-SINGULAR = 10.0  # in units of the shift: where the smallest singular value is below, the matrix counts as singular
 
 
 class System(NamedTuple):
@@ -313,7 +313,7 @@ def adjoints(system: System, active: Bool[Array, " rows"], doubted: Int[Array, "
         y=found[:, :n],
         rows=base.by_row(found, rows) * (system.curvature / system.norms)[None],
         smallest=smallest,
-        singular=(smallest < SINGULAR * shift_of(grad_y.dtype)) | (base.counts > min(n, rows)),
+        singular=(smallest < MUCH * shift_of(grad_y.dtype)) | (base.counts > min(n, rows)),
         flat=jnp.linalg.norm(null[:, :n], axis=1) > jnp.linalg.norm(base.by_row(null, rows), axis=1),
     )
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from hierax._base.constants import FINE, MANY, MUCH
 from hierax._base.imports import lazy
 from hierax._problem import sets
 
@@ -20,16 +21,13 @@ Points = TypeVar("Points", np.ndarray, Array)
 special = lazy("scipy.special")
 qmc = lazy("scipy.stats.qmc")
 
-NEAR, FAR = 10**-0.5, 10.0  # distances of the points from the start, in units of 1 + |entry|, where there are no bounds
-MOST_SOBOL = 1000  # dimensions; beyond, plain random numbers (a sequence would be longer than its use)
-
 
 class Cube(NamedTuple):
     """Quasi-random numbers for points of n entries.
 
     Attributes:
         place: points of the open unit cube.
-        away: normal numbers, those of a point all multiplied by a distance between NEAR and FAR.
+        away: normal numbers, those of a point all multiplied by a distance between a third and ten.
     """
 
     place: Float[ArrayLike, "count n"]
@@ -38,12 +36,13 @@ class Cube(NamedTuple):
 
 def unit_cube(n: int, count: int, seed: int = 0) -> Cube:
     """Scrambled Sobol points."""
-    if n >= MOST_SOBOL:
-        points = np.random.default_rng(seed).uniform(1e-6, 1 - 1e-6, (count, n + 1))
+    if n >= MANY:
+        points = np.random.default_rng(seed).uniform(FINE, 1 - FINE, (count, n + 1))
     else:
         sobol = qmc.Sobol(n + 1, scramble=True, rng=np.random.default_rng(seed))
-        points = np.clip(sobol.random_base2(int(np.ceil(np.log2(max(count, 2)))))[:count], 1e-6, 1 - 1e-6)
-    distance = NEAR * (FAR / NEAR) ** points[:, :1]
+        points = np.clip(sobol.random_base2(int(np.ceil(np.log2(max(count, 2)))))[:count], FINE, 1 - FINE)
+    near = MUCH**-0.5
+    distance = near * (MUCH / near) ** points[:, :1]
     return Cube(points[:, 1:], distance * special.ndtri(points[:, 1:]))
 
 

@@ -19,14 +19,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import MUCH, NEGLIGIBLE
 from hierax._base.imports import lazy
 from hierax._base.trees import dtype_of, move, normalised, or_one, size
 from hierax._math.lagrangian import augmented_lagrangian
+from hierax._math.lower_level import PROBES
 from hierax._math.psi import all_constraints
 from hierax._problem.problem import Multipliers, Problem, Rows
 
-POWER_STEPS = 12  # products of a power iteration: two digits
-LANCZOS_STEPS = 24  # products of Lanczos; the smallest eigenvalue is found where it is 1/100 of the largest or so
+POWER_STEPS = 12  # products of a power iteration: two digits; Lanczos' twice as many find an eigenvalue of 1/100
 GOLDEN = 0.6180339887498949  # the golden ratio minus one: its multiples modulo one are spread evenly
 MARGIN = 1.05  # by which a power iteration may fall short of the largest eigenvalue
 
@@ -106,7 +107,7 @@ def all_extreme_eigenvalues(operators: Mapping[str, tuple[Product, PyTree]]) -> 
         return {name: after for name, (after, _) in moved.items()}, jnp.stack([row for _, row in moved.values()])
 
     start = {name: _Lanczos.first(like) for name, (_, like) in operators.items()}
-    _, rows = jax.lax.scan(step, start, None, length=LANCZOS_STEPS)
+    _, rows = jax.lax.scan(step, start, None, length=2 * POWER_STEPS)
     bottoms, tops = jax.vmap(_ends, 1)(rows)
     return {name: (bottoms[i], tops[i]) for i, name in enumerate(operators)}
 
@@ -194,10 +195,6 @@ def jacobian_norm(function: Callable[[PyTree], PyTree], at: PyTree) -> Scalar:
 
 optax = lazy("optax")
 
-EXACT_ROWS = 32  # up to here the norm of every constraint's gradient is computed row by row
-ROWS_WEIGHT = 10.0  # of the squared active rows, in units of L_G / ||J_y||^2: that of SALVF's outer term, c2 / c1
-PROBES = 32  # beyond it, from random directions: relative error sqrt(2 / PROBES) = 1/4
-
 
 class Curvature(NamedTuple):
     """Norms at one point: Hessian blocks of F and G, Jacobians of the constraints of the lower and the upper level.
@@ -224,7 +221,7 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
     """||grad H_i|| for every entry of the output, without the p x n Jacobian once p is large."""
     values, pull_back = jax.vjp(function, at)
     count = size(values)
-    if count <= EXACT_ROWS:
+    if count <= 2 * PROBES:
         flat, unravel = jax.flatten_util.ravel_pytree(values)
         rows = jax.vmap(lambda unit: trees.norm(pull_back(unravel(unit))))(jnp.eye(count, dtype=flat.dtype))
         return unravel(rows)
@@ -233,8 +230,8 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
         _, along = jax.jvp(function, (at,), (optax.tree.random_like(one, at),))
         return jax.tree.map(lambda a, b: a + b**2, total, along), None
 
-    squares, _ = jax.lax.scan(probe, jax.tree.map(jnp.zeros_like, values), jax.random.split(key, PROBES))
-    return jax.tree.map(lambda a: jnp.sqrt(a / PROBES), squares)
+    squares, _ = jax.lax.scan(probe, jax.tree.map(jnp.zeros_like, values), jax.random.split(key, 2 * PROBES))
+    return jax.tree.map(lambda a: jnp.sqrt(a / (2 * PROBES)), squares)
 
 
 def constraint_scales(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Multipliers:
@@ -277,9 +274,9 @@ def curvature(
     del norms["mixed"]
     needing = {"shifted": (shifted(at.lower_yy, top), y)}
     if with_ratio:
-        needing["ratio"] = (at.above_over_below(ROWS_WEIGHT * top / or_one(norms["jacobian_y"] ** 2)), y)
+        needing["ratio"] = (at.above_over_below(MUCH * top / or_one(norms["jacobian_y"] ** 2)), y)
     second = power_iterations(needing)
-    bottom = jnp.clip(MARGIN * top - second["shifted"][0], 1e-3 * top, top)
+    bottom = jnp.clip(MARGIN * top - second["shifted"][0], NEGLIGIBLE * top, top)
     return Curvature(
         **norms,
         upper_slope=trees.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(trees.norm(y)),

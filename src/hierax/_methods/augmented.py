@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
+from hierax._base.constants import LITTLE, MANY, MUCH
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number, or_one
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called, with_faces
@@ -32,10 +33,6 @@ from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, R
 from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteration
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
-
-# Rounding units of the values by which they may miss the bound. Near the minimum values differ by rounding alone, which
-# cancelling terms enlarge; a bound that fails by it doubles L again and again, and the steps die out.
-ROUNDING = 1000
 
 
 class Descent(NamedTuple):
@@ -68,7 +65,9 @@ def accelerated(
         gone = v - ahead
         square, reached = jnp.vdot(gone, gone), function(v)
         bound = here + jnp.vdot(slope, gone) + 0.5 * state.smooth * square
-        fits = reached <= bound + ROUNDING * eps * (jnp.abs(here) + jnp.abs(reached))
+        # Near the minimum values differ by rounding alone, which cancelling terms enlarge; a bound that fails by it
+        # doubles L again and again, and the steps die out.
+        fits = reached <= bound + MANY * eps * (jnp.abs(here) + jnp.abs(reached))
         uphill = jnp.vdot(gone, v - state.v) < 0
         return Descent(
             v=jnp.where(fits, v, state.v),
@@ -87,9 +86,7 @@ def accelerated(
     return jax.lax.while_loop(unfinished, body, begin)
 
 
-FIRST_PENALTY = 10.0  # first rho, in units of L_G / ||J||^2: L of the augmented Lagrangian is then 11 L_G
 SLOW = 0.25  # rho is divided by this where the change of mu fell by less than this factor
-INNER_SHARE = 0.1  # the minimisation ends where its gradient is this small against the last change of mu, as lengths
 
 
 class _State(NamedTuple):
@@ -181,7 +178,7 @@ class _Loop:
         curved = or_one(curved)
         steep = or_one(jacobian_norm(lambda v: self.level.rows(v)[self.own] / norms, start) ** 2)
         far = jnp.full((), jnp.inf, start.dtype)
-        begin = _State(start, mu * norms, FIRST_PENALTY * curved / steep, far, far, jnp.zeros((), jnp.int32))
+        begin = _State(start, mu * norms, MUCH * curved / steep, far, far, jnp.zeros((), jnp.int32))
 
         def body(state: _State) -> _State:
             return self._round(state, norms, curved, steep, max_steps)
@@ -205,7 +202,7 @@ class _Loop:
             return self.level.objective(v) + jnp.sum(shifted(v) ** 2) / (2 * state.rho)
 
         length = or_one(jnp.linalg.norm(state.v))
-        enough = jnp.maximum(INNER_SHARE * jnp.minimum(state.missed, length), 0.3 * self.tol * length)
+        enough = jnp.maximum(LITTLE * jnp.minimum(state.missed, length), 0.3 * self.tol * length)
         smooth = curved + state.rho * steep
         found = accelerated(value, self._project, state.v, smooth, enough * curved, max_steps)
         mu = shifted(found.v)

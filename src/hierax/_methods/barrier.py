@@ -29,6 +29,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base.constants import FINE, LITTLE, MANY
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, Rule
 from hierax._base.trees import Number, dtype_of, given, or_one, size
@@ -54,12 +55,9 @@ from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, e
 from hierax._problem.problem import Problem
 from hierax._run.method import Advice
 
-CENTRED = 1e-16  # squared Newton decrement, over t, at which y_t is found: its local distance is then 1e-8
-NEARLY = 1e-6  # the same, where no step lowers the function any more
-CLOSE = 0.1  # the same, at which the path goes on to the next t
-SHRINKAGE = 0.1  # t over the one before, on the path and in phase one
-MAX_NEWTON_STEPS = 300
-MAX_PHASES = 12  # values of t in phase one
+# Squared Newton decrement, over t, at which y_t is found: its local distance is then 1e-8. `FINE` will do where no step
+# lowers the function any more, and `LITTLE` for the next t of the path.
+CENTRED = 1e-16
 
 Function = Callable[[Vector], Scalar]
 Rows = Callable[[Vector], RowVector]
@@ -96,7 +94,7 @@ def central_point(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, t: Scalar,
     end = _centred(level.objective, level.rows, jnp.where(inside, start, level.start), t, most, inside)
     rows = level.rows(end.v)
     own, faces = level.split(jnp.where(rows < 0, t / jnp.where(rows < 0, -rows, 1.0), 0.0))
-    done = end.decrement <= jnp.where(end.stuck, NEARLY, CENTRED)
+    done = end.decrement <= jnp.where(end.stuck, FINE, CENTRED)
     return LowerSolution(
         y=level.tree(end.v),
         multipliers=own,
@@ -128,17 +126,19 @@ def interior_point(level: Level, true: Level) -> tuple[Vector, Bool[Array, ""]]:
     def outside(w: Vector) -> Bool[Array, ""]:
         return ~jnp.all(true.rows(w[:-1]) < 0)
 
-    def body(carry: tuple[Vector, Scalar, Int[Array, ""]]) -> tuple[Vector, Scalar, Int[Array, ""]]:
-        w, t, phase = carry
+    def body(carry: tuple[Vector, Scalar]) -> tuple[Vector, Scalar]:
+        w, t = carry
 
         def held(w: Vector) -> Scalar:
             away = (w[:-1] - start) / depth
             return w[-1] + 0.5 * t * jnp.vdot(away, away)
 
-        return _centred(held, relaxed, w, t, t, jnp.array(True)).v, SHRINKAGE * t, phase + 1
+        return _centred(held, relaxed, w, t, t, jnp.array(True)).v, LITTLE * t
 
-    first = jnp.append(start, depth), depth, jnp.zeros((), jnp.int32)
-    w, _, _ = jax.lax.while_loop(lambda carry: outside(carry[0]) & (carry[2] < MAX_PHASES), body, first)
+    def unfinished(carry: tuple[Vector, Scalar]) -> Bool[Array, ""]:
+        return outside(carry[0]) & (carry[1] > jnp.finfo(depth.dtype).eps * depth)
+
+    w, _ = jax.lax.while_loop(unfinished, body, (jnp.append(start, depth), depth))
     return w[:-1], ~outside(w)
 
 
@@ -164,24 +164,22 @@ def _centred(objective: Function, rows: Rows, start: Vector, t: Scalar, most: Sc
         # From a start so far from y_t the path is followed, beginning at the largest t.
         v, stuck = armijo(value, state.v, value(state.v), direction, -fall)
         # The decrement belongs to the point before the step, and the point after it is quadratically closer.
-        arrived = (now > t) & ((decrement <= CLOSE) | stuck)
+        arrived = (now > t) & ((decrement <= LITTLE) | stuck)
         return _Centre(
             v=jnp.where(astray, state.v, v),
             decrement=jnp.where(now > t, jnp.inf, decrement),
             stuck=stuck & ~failed & ~astray & ~(now > t),
             damping=jnp.where(failed, jnp.maximum(10 * state.damping, 1e-8), 0.1 * state.damping),
             steps=state.steps + 1,
-            t=jnp.where(astray, most, jnp.where(arrived, jnp.maximum(SHRINKAGE * now, t), now)),
+            t=jnp.where(astray, most, jnp.where(arrived, jnp.maximum(LITTLE * now, t), now)),
         )
 
     def unfinished(state: _Centre) -> Bool[Array, ""]:
-        return run & (state.decrement > CENTRED) & ~state.stuck & (state.steps < MAX_NEWTON_STEPS)
+        return run & (state.decrement > CENTRED) & ~state.stuck & (state.steps < MANY)
 
     begin = _Centre(start, jnp.inf * one, jnp.array(False), 0 * one, jnp.zeros((), jnp.int32), t)
     return jax.lax.while_loop(unfinished, body, begin)
 
-
-FIRST_SHARE = 0.1  # t of the first line search, in units of G: its curvature times the squared size of y
 
 NO_INTERIOR = (
     "Barrier: no point was found at which every constraint of the lower level, and every bound of Y, holds strictly at "
@@ -246,7 +244,7 @@ class Barrier(Smoothed):
         least = jnp.sqrt(jnp.finfo(dtype).eps)  # half of the digits for t, the other half for y_t
         method = dataclasses.replace(
             self,
-            t=given(self.t, FIRST_SHARE * unit, dtype),
+            t=given(self.t, LITTLE * unit, dtype),
             t_last=given(self.t_last, least * unit, dtype),
             shrink=jnp.asarray(self.shrink, dtype),
         )

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import LITTLE, MUCH, NEGLIGIBLE
 from hierax._base.settings import POSITIVE, Rule, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
@@ -38,8 +39,6 @@ from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._run.method import Advice, Begun, Metrics, Residual, RunCosts
 
-START_ROUNDS = 10  # the first lower solve by MaxMin is this many times longer
-FIRST_X_STEP = 0.1  # the first x-step of the adaptive rule, in units of 1/L_x
 X_STEP_GROWTH = 1.2  # the adaptive x-step grows at most by this factor per step
 
 
@@ -181,18 +180,14 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
     def _filled(self, problem: Problem, seen: common.StartLook, weakest: Scalar, dtype: jnp.dtype) -> "BLOCC":
         """Every unset number from the norms at the start; `weakest` is the smallest curvature of G in y."""
         at, tiny = seen.curvature, jnp.finfo(dtype).tiny
-        mean = jnp.sqrt(
-            jnp.maximum(at.lower_yy * jnp.clip(weakest, common.NEGLIGIBLE * at.lower_yy, at.lower_yy), tiny)
-        )
+        mean = jnp.sqrt(jnp.maximum(at.lower_yy * jnp.clip(weakest, NEGLIGIBLE * at.lower_yy, at.lower_yy), tiny))
         curved_upper = common.upper_curvature(at)
-        c = given(
-            self.c, jnp.where(curved_upper > tiny, common.GAP_WEIGHT * curved_upper / mean, common.GAP_WEIGHT), dtype
-        )
+        c = given(self.c, jnp.where(curved_upper > tiny, MUCH**2 * curved_upper / mean, MUCH**2), dtype)
         # y*(x) moves with G's mixed derivatives and with the constraints; its curvature is left out.
         speed = jnp.maximum(at.response / mean, (at.jacobian_x / or_one(at.jacobian_y)) ** 2)
         smoothness = or_one(given(self.smoothness, at.upper_xx + curved_upper * speed, dtype), tiny)
         sampled, sizes = problem.zeta is not None or problem.xi is not None, self.batches(problem)
-        default = common.Decay(1 / smoothness, a=2.0) if sampled else Adaptive(FIRST_X_STEP / smoothness)
+        default = common.Decay(1 / smoothness, a=2.0) if sampled else Adaptive(LITTLE / smoothness)
         return dataclasses.replace(
             self,
             batch_zeta=sizes.zeta,
@@ -213,7 +208,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
     def _first_solver(self) -> AbstractLowerSolver:
         """The lower solver; MaxMin needs more steps from a cold start."""
         if isinstance(self.lower, MaxMin):
-            return dataclasses.replace(self.lower, dual_steps=START_ROUNDS * self.lower.dual_steps)
+            return dataclasses.replace(self.lower, dual_steps=int(MUCH) * self.lower.dual_steps)
         return self.lower
 
     # -- a step -----------------------------------------------------------------------------------------------------

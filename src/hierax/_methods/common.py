@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import MANY, MUCH, NEGLIGIBLE
 from hierax._base.errors import InputError
 from hierax._base.imports import lazy
 from hierax._base.settings import (
@@ -47,7 +48,6 @@ from hierax._run.method import AbstractMethod, Costs, Metrics, Residual
 
 optax = lazy("optax")
 
-LOOKED_AT = (0, 1, 1000)  # steps at which a schedule is tried out
 
 StepRule = Any
 """A number, a schedule k -> number, an optax transformation, or None: to be estimated."""
@@ -129,7 +129,7 @@ def check_rule(name: str, rule: StepRule) -> None:
     if rule is None or is_transformation(rule) or isinstance(rule, Decay | jax.core.Tracer):
         return
     if callable(rule):
-        check_schedule(name, rule, ((step,) for step in LOOKED_AT))
+        check_schedule(name, rule, ((step,) for step in (0, 1, MANY)))
         return
     number = isinstance(rule, int | float | np.ndarray | np.generic | jax.Array) and not isinstance(rule, bool)
     if not number or not bool(np.all(np.asarray(rule) > 0)) or (np.ndim(rule) and not isinstance(rule, jax.Array)):
@@ -214,12 +214,8 @@ def apply_rule(
     return sets.project(convex_set, moved), state
 
 
-ROOM = 10.0  # the multiplier box reaches this many times beyond the largest multiplier at the start
-SLOPE = 5.0  # weight of F's slope where it stands in for curvature: y is then off by |y|/25 or so
-NEGLIGIBLE = 1e-3  # share of L_G that mu_G is at least taken for; of F's slope over |y| below which F is not curved
-NOT_CONVEX_SHARE = 1e-6  # share of L_G that mu_G must exceed for G to count as strongly convex
-GAP_WEIGHT = 100.0  # weight of a gap of G, in units of (curvature of F) / sqrt(L_G mu_G): y is then off by 1/100
-
+WEIGHT = 5.0  # of a gap, in units of (curvature of F) / (that of G); of F's slope where it stands in for curvature
+Z_STEP = 0.3  # step of z, in units of the one that would set z = lam
 
 SCALES = Rule(
     lambda value: value is None or isinstance(value, Multipliers),
@@ -363,7 +359,7 @@ def look_at_start(
 
 def upper_curvature(at: Curvature) -> Scalar:
     """The curvature of F in y; where F is not curved (a price times a quantity), its slope over the size of y."""
-    return jnp.where(at.upper_yy > NEGLIGIBLE * at.upper_slope, at.upper_yy, SLOPE * at.upper_slope)
+    return jnp.where(at.upper_yy > NEGLIGIBLE * at.upper_slope, at.upper_yy, WEIGHT * at.upper_slope)
 
 
 def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:
@@ -384,7 +380,7 @@ def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:
 
 def multiplier_bound(lam: Rows, dtype: jnp.dtype) -> Scalar:
     """r of the box for z: too small is silently wrong, too large costs nothing."""
-    return ROOM * (1 + largest(jax.tree.map(jnp.abs, lam), dtype))
+    return MUCH * (1 + largest(jax.tree.map(jnp.abs, lam), dtype))
 
 
 class MultiplierSet(AbstractSet):

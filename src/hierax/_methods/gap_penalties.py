@@ -38,6 +38,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import MUCH, NEGLIGIBLE
 from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, POSITIVE, POSITIVE_GIVEN, Rule, instance_of
 from hierax._base.trees import Number, dtype_of, given, or_one, select
 from hierax._lower.base import AbstractLowerSolver
@@ -46,15 +47,11 @@ from hierax._math.lagrangian import blockwise
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, Vector, reachable
 from hierax._math.spectrum import constraint_scales
 from hierax._methods.augmented import accelerated
-from hierax._methods.common import GAP_WEIGHT, NEGLIGIBLE, SCALES, SHARE, as_arrays
+from hierax._methods.common import SCALES, SHARE, as_arrays
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank, eta_advice, gap_unit
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows, scaled
 from hierax._run.method import Advice
-
-G_FACTOR = 10.0  # g in units of 1 / mu_G: a round then brings y ten times closer to the minimiser
-MAX_ROUNDS = 30  # of (th, y)
-SETTLED = 10.0  # times the solver's tolerance: rounds end where y moves by less
 
 
 class Pair(NamedTuple):
@@ -126,13 +123,13 @@ class Moreau(Smoothed):
         dtype = dtype_of(x, y)
         y = sets.project(problem.y_set, y)
         unit, bottom, top, weakest = gap_unit(problem, problem, x, y, at)
-        c = given(self.c, GAP_WEIGHT * unit, dtype)
+        c = given(self.c, MUCH**2 * unit, dtype)
         method = dataclasses.replace(
             self,
             c=c,
             c_last=given(self.c_last, jnp.maximum(c, unit / jnp.sqrt(self._tolerance(dtype))), dtype),
             p=jnp.asarray(self.p, dtype),
-            g=given(self.g, jnp.where(bottom < -NEGLIGIBLE * top, 0.5, G_FACTOR) / weakest, dtype),
+            g=given(self.g, jnp.where(bottom < -NEGLIGIBLE * top, 0.5, MUCH) / weakest, dtype),
             lower=as_arrays(self.lower, dtype),
         )
         first = blank(problem, x, y)
@@ -183,7 +180,7 @@ class Moreau(Smoothed):
 
     def _settled(self, problem: Problem, x: PyTree, start: Pair, c: Scalar, at: Samples) -> Pair:
         """Rounds of (th, y) from the last pair."""
-        tol = SETTLED * self._tolerance(dtype_of(x, start.penalised.y))
+        tol = MUCH * self._tolerance(dtype_of(x, start.penalised.y))
 
         def solved(pair: Pair, is_envelope: Bool[Array, ""]) -> tuple[Pair, None]:
             """One of the two problems, written as one so that the solver compiles once."""
@@ -208,14 +205,12 @@ class Moreau(Smoothed):
             return new, way / or_one(trees.norm(new.penalised.y)), count + 1
 
         def unsettled(carry: tuple[Pair, Scalar, Int[Array, ""]]) -> Bool[Array, ""]:
-            return (carry[1] > tol) & (carry[2] < MAX_ROUNDS)
+            return (carry[1] > tol) & (carry[2] < jnp.finfo(tol.dtype).nmant)
 
         first = start, jnp.full((), jnp.inf, tol.dtype), jnp.zeros((), jnp.int32)
         return jax.lax.while_loop(unsettled, body, first)[0]
 
 
-M_FACTOR = 1e-2  # m eps^2 in units of L_G
-LAST_EPS = 1e-3  # eps_last, if the precision allows: rounding enters d multiplied by r m, which grows like eps^-3
 FIRST_L = 3.0  # L of the first inner step, in units of m: that of one violated row, and of G (doubled where it is more)
 INNER_TOL = 1e-4  # gradients of the inner problems end at this part of the slope of F over r: d is then off by as much
 
@@ -294,11 +289,11 @@ class FirstOrderPenalty(Smoothed):
         method = dataclasses.replace(
             self,
             r=given(self.r, unit, dtype),
-            m=given(self.m, M_FACTOR * top, dtype),
+            m=given(self.m, 1 / MUCH**2 * top, dtype),
             scales=scales,
             eps=jnp.asarray(self.eps, dtype),
             tau=jnp.asarray(self.tau, dtype),
-            eps_last=given(self.eps_last, jnp.maximum(LAST_EPS, jnp.finfo(dtype).eps ** 0.25), dtype),
+            eps_last=given(self.eps_last, jnp.maximum(NEGLIGIBLE, jnp.finfo(dtype).eps ** 0.25), dtype),
         )
         return Prepared(method, Inner(y, y, jnp.zeros((), dtype)), {})
 

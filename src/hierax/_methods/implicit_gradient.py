@@ -62,6 +62,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import FINE, LITTLE, MANY, MUCH
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, Rule, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, or_one
@@ -73,7 +74,7 @@ from hierax._math.lower_level import SOLVED, LowerSolution, reachable
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import hessian_product, power_iteration
 from hierax._methods.augmented import ALM
-from hierax._methods.common import NOT_CONVEX_SHARE, as_arrays, rate
+from hierax._methods.common import as_arrays, rate
 from hierax._methods.smoothed import (
     Flag,
     Look,
@@ -167,7 +168,7 @@ class LinearRows(ImplicitGradient):
         name, (bottom, top) = type(self).__name__, lower_curvatures(problem, x, y, at.xi)
         doubts = {
             NOT_AFFINE.format(name): ~affine_rows(problem, x, y, jax.random.fold_in(key, 6)),
-            NOT_STRONGLY_CONVEX.format(name): ~(bottom > NOT_CONVEX_SHARE * jnp.abs(top)),
+            NOT_STRONGLY_CONVEX.format(name): ~(bottom > FINE * jnp.abs(top)),
         }
         return super().prepared(problem, x, y, at, key)._replace(doubts=doubts)
 
@@ -177,14 +178,11 @@ def solution_of(look: Look) -> LowerSolution:
     return look.inner._replace(y=look.y, multipliers=look.multipliers)
 
 
-HULL_STEPS = 1000  # of accelerated projected gradients for the weights
-
-
 def least_norm_weights(
     gradients: Float[Array, "m n"],
     landed: Callable[[Float[Array, " n"]], Float[Array, " n"]],
     t: Scalar,
-    steps: int | Int[Array, ""] = HULL_STEPS,
+    steps: int | Int[Array, ""] = MANY,
 ) -> Float[Array, " m"]:
     """The weights on the simplex that maximise q(w) = min over x' in X of <d, x' - x> + ||x' - x||^2/(2t), d = sum w d.
 
@@ -206,9 +204,6 @@ def least_norm_weights(
 
     start = jnp.full(m, 1 / m, gradients.dtype)
     return jax.lax.fori_loop(0, steps, body, (start, start, jnp.ones((), gradients.dtype)))[0]
-
-
-REFINEMENT = 0.1  # factor of the activity tolerance at a stall, and share of it that y must move by not to stall
 
 
 class Hull(NamedTuple):
@@ -297,7 +292,7 @@ class GAM(ImplicitGradient):
             return jax.flatten_util.ravel_pytree(sets.project(problem.x_set, tree(flat - t * d)))[0] - flat
 
         # Without a kink all rows are the same gradient, and any weights will do.
-        weights = least_norm_weights(gradients, landed, t, jnp.where(count > 1, HULL_STEPS, 0))
+        weights = least_norm_weights(gradients, landed, t, jnp.where(count > 1, MANY, 0))
         return tree(weights @ gradients), Hull(tree(gradients[0]), system.length, trees.norm(grad_y))
 
     def _tolerance_and_length(self, problem: Problem, state: SmoothedState) -> tuple[Scalar, Scalar]:
@@ -322,9 +317,9 @@ class GAM(ImplicitGradient):
         mapped = trees.norm(gradient_mapping(problem.x_set, x, state.line.d, good))
         alone = trees.norm(gradient_mapping(problem.x_set, x, known.single, good))
         changed = trees.norm(trees.sub(there.y, state.point.y))
-        stuck = ~taken & (changed <= REFINEMENT * tol * known.length)
+        stuck = ~taken & (changed <= LITTLE * tol * known.length)
         finest = jnp.sqrt(jnp.finfo(tol.dtype).eps)
-        finer = jnp.maximum(REFINEMENT * tol, jnp.minimum(finest, tol))
+        finer = jnp.maximum(LITTLE * tol, jnp.minimum(finest, tol))
         return jnp.where((mapped <= tol * alone) | stuck, finer, tol)
 
     def costs(self, problem: Problem) -> RunCosts:
@@ -371,7 +366,6 @@ class IGAL(LinearRows):
 
 
 SHARE = 1e-5  # sigma in units of what moves y by its own size: its bias is then of this order, far above the solver's
-ABOVE_TOL = 100.0  # ... and never less than this many times the tolerance of the solver
 
 
 class SIGD(LinearRows):
@@ -417,7 +411,7 @@ class SIGD(LinearRows):
         curved, _ = power_iteration(hessian_product(lambda v: problem.lower(x, v, at.xi), y), y)
         push = trees.norm(jax.grad(problem.lower, 1)(x, y, at.xi))
         unit = or_one(jnp.maximum(or_one(curved) * trees.norm(y), push))
-        share = jnp.maximum(SHARE, ABOVE_TOL * reachable(getattr(self.lower, "tol", 0.0), dtype))
+        share = jnp.maximum(SHARE, MUCH**2 * reachable(getattr(self.lower, "tol", 0.0), dtype))
         filled = dataclasses.replace(self, sigma=given(self.sigma, share * unit, dtype))
         return super(SIGD, filled).prepared(problem, x, y, at, key)
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base.constants import MUCH
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, Size, Staircase, check_setting, is_number, size_at
 from hierax._base.trees import Number, given
@@ -22,8 +23,6 @@ from hierax._math.lower_level import SOLVED
 from hierax._math.spectrum import Curvature
 from hierax._problem import samples
 from hierax._problem.problem import Problem, Rows
-
-SETTLED_FROM = 10  # inner steps from which a warm loop is close enough to its solution for the control variate to pay
 
 
 class Gammas(NamedTuple):
@@ -115,7 +114,7 @@ class SampledInner(ExactInner):
         return steps, size_at(self.solver.batch, 0) or batch_xi, START_ROUNDS * steps
 
     def settles(self) -> bool:
-        return self.solver.warm and self.solver.count >= SETTLED_FROM
+        return self.solver.warm and self.solver.count >= MUCH
 
     def filled(self, at: Curvature, gammas: Gammas, dtype: jnp.dtype) -> SALM:
         """eta = 1/mu_G, rho = 1/gamma2, capped by 1/L_w and L_w/||J||^2."""

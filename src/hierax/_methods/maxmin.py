@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import FINE
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, check_settings
 from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
@@ -29,14 +30,12 @@ from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import (
-    LANCZOS_STEPS,
     POWER_STEPS,
     all_extreme_eigenvalues,
     hessian_product,
     jacobian_square,
     power_iterations,
 )
-from hierax._methods.common import NOT_CONVEX_SHARE
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.sets import Faces
@@ -130,7 +129,7 @@ class MaxMin(AbstractLowerSolver):
 
     def doubted(self, bottom: Scalar, top: Scalar) -> dict[str, Bool[Array, ""]]:
         """`doubts` where the objective's smallest and largest curvature are known."""
-        flat = jnp.maximum(NOT_CONVEX_SHARE, 100 * jnp.finfo(top.dtype).eps)
+        flat = jnp.maximum(FINE, 100 * jnp.finfo(top.dtype).eps)
         return {NOT_STRONGLY_CONVEX: ~(bottom > flat * jnp.abs(top))} if self.estimates else {}
 
     def filled(self, norms: Norms) -> "MaxMin":
@@ -163,7 +162,7 @@ class MaxMin(AbstractLowerSolver):
         steps = self.dual_steps * self.primal_steps + 1
         if not self.estimates:
             return steps, steps + 1
-        return steps + 2 * LANCZOS_STEPS, steps + 1 + 4 * POWER_STEPS
+        return steps + 4 * POWER_STEPS, steps + 1 + 4 * POWER_STEPS
 
     def step_limits(self, norms: Norms) -> dict[str, tuple[Scalar, Scalar]]:
         """The steps that were set, and the longest that are stable at these norms."""

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import FINE
 from hierax._base.trees import dtype_of, normalised, or_one, select
 from hierax._math.lagrangian import saddle_gradient_xw
 from hierax._math.psi import Inner
@@ -36,16 +37,12 @@ from hierax._problem.problem import Problem, Rows
 
 FIRST_WINDOW = 8.0  # steps of the first window
 WINDOW_GROWTH = 1.07  # of the windows, so that each is about a fifteenth of the run so far
-SHORTEN = 4.0  # factor by which a step that was too long is divided
+SHORTEN = 4.0  # factor by which a step that was too long is divided; its inverse is the share of the squared directions
+# that their mean must keep, or x goes round in a circle, and minus the mean cosine at which steps undo each other
 SAME_WAY = 0.7  # cosine of two mean directions from which on they point the same way
-CIRCLING = 0.25  # part of the squared directions that their mean has kept, below which x goes round in a circle
-TURNING = -0.25  # mean cosine of consecutive directions, below which they undo each other
 FAST = 0.05  # part of the distance between y and w by which w may move per step
 REACH = 3.0  # a lengthened step is at most this many times as long as those of the window before
-BEGINNING = 1e-3  # part of a step whose length after the projection tells how far x would go without meeting a bound
-STILL = 1e-6  # a window whose steps were this much shorter than the estimated one moved by rounding alone
 FORGOTTEN = 1.1  # growth per window of the largest factor that is tried, after one that was too long
-MAX_FACTOR = 1e12  # of the x-step; finite, as every number of a state has to be
 SLACK = 1.25  # by which curvature may exceed the estimate: the steps are half the longest stable ones
 
 
@@ -91,7 +88,7 @@ def first_pace(x: PyTree, below: Below) -> Pace:
     dtype = dtype_of(x, below.y)
     zero = jax.tree.map(jnp.zeros_like, x)
     one, none = jnp.ones((), dtype), jnp.zeros((2,), dtype)
-    return Pace(one, MAX_FACTOR * one, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
+    return Pace(one, one / jnp.finfo(dtype).eps, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
 
 
 def within_reach(pace: Pace, length: Scalar) -> Scalar:
@@ -102,7 +99,7 @@ def within_reach(pace: Pace, length: Scalar) -> Scalar:
     """
     limit = REACH * pace.moved[1]
     bound = (pace.factor > 1) & (length > limit)
-    stood_still = limit < STILL * length / pace.factor
+    stood_still = limit < FINE * length / pace.factor
     part = jnp.where(stood_still, 1 / pace.factor, limit / or_one(length))
     return jnp.where(bound, part, 1.0).astype(pace.factor.dtype)
 
@@ -130,7 +127,7 @@ def _distances(first: Below, second: Below, dtype: jnp.dtype) -> Float[Array, "2
 
 
 def _turning(pace: Pace) -> Bool[Array, ""]:
-    return pace.turned[0] < TURNING * pace.turned[1]
+    return pace.turned[0] < -1 / SHORTEN * pace.turned[1]
 
 
 def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> Pace:
@@ -142,12 +139,12 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
     steady = pace.turned[0] / or_one(pace.steps)  # mean square of the directions, without the noise of single steps
     # On: the same way, at least half as steep along it, and half of the squared directions, free of noise, kept.
     onward = (along > SAME_WAY * jnp.sqrt(new * old)) & (along > 0.5 * old) & (new > 0.5 * steady)
-    circling = (new < CIRCLING * steady) & (pace.turned[0] > 0.5 * pace.turned[1])  # directions hardly change
+    circling = (new < 1 / SHORTEN * steady) & (pace.turned[0] > 0.5 * pace.turned[1])  # directions hardly change
     back = _turning(pace) | (along < 0) | circling
     change = jnp.where(back, 1 / SHORTEN, jnp.where(onward, 2.0, 1.0))
     change = jnp.where(speed > 0, jnp.clip(FAST / or_one(speed), 1 / SHORTEN, change), change)
     longest = jnp.where(back, 0.5 * jnp.minimum(pace.factor, pace.longest), FORGOTTEN * pace.longest)
-    longest = jnp.clip(longest, 1.0, MAX_FACTOR)
+    longest = jnp.clip(longest, 1.0, 1 / jnp.finfo(dtype).eps)  # finite, as every number of a state has to be
     zero = jax.tree.map(jnp.zeros_like, pace.total)
     return Pace(
         factor=jnp.clip(pace.factor * change, 1.0, longest).astype(dtype),

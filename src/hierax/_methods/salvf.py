@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import NEGLIGIBLE
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.settings import is_transformation, size_at, stage_of, values_of
 from hierax._base.trees import dtype_of, select, size
@@ -31,7 +32,7 @@ from hierax._math.psi import Inner, Point, PsiGradient, Weights, all_constraints
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods import common
 from hierax._methods.inner import SampledInner, sizes_of
-from hierax._methods.pace import BEGINNING, Below, Pace, Watch, first_watch, looked, paced, within_reach
+from hierax._methods.pace import Below, Pace, Watch, first_watch, looked, paced, within_reach
 from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, scales_at, structured
 from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
@@ -279,9 +280,9 @@ class SALVF(SALVFSettings):
         d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
         if watch.pace is not None:
             # How far the step goes along what no bound holds back: its beginning, after the projection, in proportion.
-            short = factors[0] * BEGINNING
+            short = factors[0] * NEGLIGIBLE
             x, _ = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, short)
-            far = trees.norm(trees.sub(x, point.x)) / BEGINNING
+            far = trees.norm(trees.sub(x, point.x)) / NEGLIGIBLE
             factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
         # 3. One projected step per block; nu follows the constraints at the new point.
         x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base.constants import LITTLE, MUCH
 from hierax._base.errors import InputError
 from hierax._base.settings import (
     AT_MOST_ONE,
@@ -46,6 +47,8 @@ from hierax._math.lagrangian import is_plain
 from hierax._math.psi import Point, PsiGradient, Weights
 from hierax._math.spectrum import Curvature
 from hierax._methods.common import (
+    WEIGHT,
+    Z_STEP,
     Decay,
     FromLowerSolution,
     Steps,
@@ -167,12 +170,8 @@ class Storm(eqx.Module):
         return new._replace(**dict(zip("xyz", corrected, strict=False))), StormMemory(point, corrected, beta)
 
 
-C1_FACTOR = 5.0  # c1 in units of (curvature of F) / sqrt(L_G mu_G), both in y
 C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
-C2_FACTOR = {"multiplier": 10.0, "quadratic": 100.0}  # c2 in units of c1 L_G / ||J||^2
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
-TAU = 0.1  # step of the outer multiplier nu
-Z_STEP = {False: 0.3, True: 1.0}  # in units of 1/(c1 gamma2); z is lam where that has no noise and y follows it
 KAPPA_CURVATURE = 9.0  # curvature in x of the lower level on which Storm's kappa was measured: the toy with gamma = 1
 
 
@@ -315,7 +314,7 @@ def filled(method: S, at: Curvature, scales: Multipliers, dtype: jnp.dtype) -> S
     return dataclasses.replace(
         method,
         **weights._asdict(),
-        tau=given(method.tau, TAU, dtype),
+        tau=given(method.tau, LITTLE, dtype),
         steps=steps,
         inner=inner_of(method.inner).filled(at, gammas, dtype),
         direction=_direction(method, at, weights.gamma1, steps, dtype),
@@ -346,7 +345,7 @@ def _weights(method: SALVFSettings, at: Curvature, dtype: jnp.dtype) -> Weights:
     gamma1 = method.gamma1 if is_plain(method.gamma1) else given(method.gamma1, GAMMA_FACTOR * natural, dtype)
     gamma2 = jnp.zeros((), dtype) if method.exact else given(method.gamma2, GAMMA_FACTOR * natural, dtype)
     c1 = given(method.c1, _gap_weight(at, lower, weakest, bool(method.follow)), dtype)
-    c2 = given(method.c2, C2_FACTOR[method.penalty] * c1 / natural, dtype)
+    c2 = given(method.c2, (MUCH if method.penalty == "multiplier" else MUCH**2) * c1 / natural, dtype)
     return Weights(c1, c2, gamma1, gamma2)
 
 
@@ -359,8 +358,8 @@ def _gap_weight(at: Curvature, lower: Scalar, weakest: Scalar, without_noise: bo
     above = upper_curvature(at)
     most, least = _ratio(above, jnp.sqrt(lower * weakest)), _ratio(above, lower)
     if not without_noise:
-        return C1_FACTOR * most
-    return jnp.clip(C1_FACTOR * at.above_over_below, C1_LEAST * least, C1_FACTOR * most)
+        return WEIGHT * most
+    return jnp.clip(WEIGHT * at.above_over_below, C1_LEAST * least, WEIGHT * most)
 
 
 def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scalar, Scalar]:
@@ -379,7 +378,7 @@ def _steps(method: SALVFSettings, weights: Weights, smooth_x: Scalar, smooth_y: 
     return Steps(
         x=filled_rule(asked.x, Decay(1 / smooth_x, a=2.0), dtype),
         y=filled_rule(asked.y, Decay(1 / smooth_y), dtype),
-        z=filled_rule(asked.z, Z_STEP[bool(method.follow)] / (weights.c1 * gamma), dtype),
+        z=filled_rule(asked.z, (1.0 if method.follow else Z_STEP) / (weights.c1 * gamma), dtype),
     )
 
 

@@ -36,6 +36,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import MUCH
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, Rule, in_interval, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
@@ -53,9 +54,6 @@ from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._run.method import Advice, Begun, Metrics, Residual, RunCosts
 
-C_FACTOR = 5.0  # c of LV-HBA in units of (curvature of F) / L_G, both in y; that of BiC-GAFFA is twice as large
-Z_STEP = 0.3  # beta in units of g2, which would set z = lam
-G1_FACTOR = 10.0  # g1 of BiC-GAFFA in units of 1 / L_G
 G2_FACTOR = 3.0  # its g2 in units of L_G / ||J_y H||^2
 
 NOT_CONVEX = (
@@ -277,7 +275,7 @@ class LVHBA(GrowingWeight):
         """Every unset number from the norms at the start; `mixed` is ||G_xy||."""
         at, tiny = seen.curvature, jnp.finfo(dtype).tiny
         lower, steep = or_one(at.lower_yy, tiny), or_one(at.jacobian_y**2, tiny)
-        c = given(self.c, or_one(C_FACTOR * common.upper_curvature(at) / lower, tiny), dtype)
+        c = given(self.c, or_one(common.WEIGHT * common.upper_curvature(at) / lower, tiny), dtype)
         g1, g2 = given(self.g1, 2 / lower, dtype), given(self.g2, lower / steep, dtype)
         least, most = at.lower_yy_min + 1 / g1, lower + at.constraint_yy + 1 / g1
         stable = _longest_inner_step(least, most, 1 / g1, at.jacobian_y**2 * g2 / g1)
@@ -286,7 +284,7 @@ class LVHBA(GrowingWeight):
         smooth = (at.upper_xx + at.upper_yy) / c + lower + mixed**2 / least + g2 * at.jacobian_x**2
         alpha = jnp.minimum(eta, 1 / smooth)
         alpha = common.filled_rule(self.alpha, common.Decay(alpha) if is_sampled(problem) else alpha, dtype)
-        beta, rho = given(self.beta, Z_STEP * g2, dtype), given(self.rho, rho, dtype)
+        beta, rho = given(self.beta, common.Z_STEP * g2, dtype), given(self.rho, rho, dtype)
         return self.with_numbers(problem, seen, dtype, c=c, g1=g1, g2=g2, alpha=alpha, beta=beta, eta=eta, rho=rho)
 
     def step(self, problem: Problem, state: SingleLoopState, tickets: Tickets) -> tuple[SingleLoopState, Metrics]:
@@ -448,9 +446,9 @@ class BiCGAFFA(GrowingWeight, common.WithSmoothness):
         lower, bent, steep = or_one(at.lower_yy, tiny), at.constraint_yy, or_one(at.jacobian_y**2, tiny)
         sampled = is_sampled(problem)
         weight = common.upper_curvature(at) / lower
-        weight = weight if sampled else 2 * C_FACTOR * weight  # the noise of g in x is c_k times that of F
+        weight = weight if sampled else 2 * common.WEIGHT * weight  # the noise of g in x is c_k times that of F
         c = given(self.c, or_one(weight, tiny), dtype)
-        g1, g2 = given(self.g1, G1_FACTOR / lower, dtype), given(self.g2, G2_FACTOR * lower / steep, dtype)
+        g1, g2 = given(self.g1, MUCH / lower, dtype), given(self.g2, G2_FACTOR * lower / steep, dtype)
         held = at.lower_yy_min + 1 / g1  # strong convexity of what th minimises
         smooth_x = at.upper_xx / c + 2 * g2 * at.jacobian_x**2 + 2 * mixed**2 / held
         smooth_y = at.upper_yy / c + lower + bent + g2 * at.jacobian_y**2 + 1 / g1

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.constants import ARMIJO
+from hierax._base.constants import ARMIJO, LITTLE, MUCH, NEGLIGIBLE
 from hierax._base.trees import dtype_of, given, move, or_one, select
 from hierax._math.convexity import lower_curvatures
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
@@ -53,11 +53,6 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.samples import Tickets
 from hierax._run.method import Advice, Begun, Costs, Metrics, Residual, RunCosts
-
-FIRST_LENGTH = 1e-2  # length of the first trial step as a share of ||x||
-PROBE_LENGTH = 1e-3  # length of the step that the curvature of phi is estimated from, likewise
-MAX_FALL = 0.1  # of the trial length from one success to the next
-
 
 Flag = Bool[Array, ""]
 
@@ -81,7 +76,7 @@ class LineSearch(NamedTuple):
 def trial(search: LineSearch, x: PyTree, d: PyTree) -> LineSearch:
     """The search at x along d, with the length to try."""
     first = search.length == 0
-    start = FIRST_LENGTH * size_of(x) / or_one(trees.norm(d))
+    start = 1 / MUCH**2 * size_of(x) / or_one(trees.norm(d))
     length = jnp.where(first, start, _next_length(search, x, d))
     return LineSearch(length, jnp.where(first, start, search.good), x, d)
 
@@ -113,7 +108,7 @@ def _next_length(search: LineSearch, x: PyTree, d: PyTree) -> Scalar:
     square, product = trees.norm_squared(s), trees.vdot(s, turned)
     curved = product > 0
     length = jnp.where(curved, square / jnp.where(curved, product, 1.0), jnp.inf)
-    return jnp.where(square > 0, jnp.clip(length, MAX_FALL * search.length, 2 * search.length), search.length)
+    return jnp.where(square > 0, jnp.clip(length, LITTLE * search.length, 2 * search.length), search.length)
 
 
 class Round(NamedTuple):
@@ -326,7 +321,7 @@ def _probed(
     def visit(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, Look]]:
         found = method.look(problem, x, inner, this, at)
         d = method.slope(problem, x, found, this, at)
-        step = PROBE_LENGTH * size / or_one(trees.norm(d))
+        step = NEGLIGIBLE * size / or_one(trees.norm(d))
         return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
 
     _, (xs, ds, both) = jax.lax.scan(visit, x0, None, length=2)  # a loop, so that the solver compiles once
@@ -436,5 +431,5 @@ def gap_unit(
     seen = curvature(rescaled, x, y, common.no_multipliers(problem, x, y), at.zeta, at.xi)
     bottom, top = lower_curvatures(problem, x, y, at.xi)
     top = or_one(jnp.abs(top))
-    weakest = jnp.maximum(jnp.abs(bottom), common.NEGLIGIBLE * top)
+    weakest = jnp.maximum(jnp.abs(bottom), NEGLIGIBLE * top)
     return or_one(common.upper_curvature(seen)) / jnp.sqrt(top * weakest), bottom, top, weakest

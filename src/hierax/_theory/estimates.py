@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import FINE, MUCH
 from hierax._base.trees import size
 from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
@@ -29,12 +30,9 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._theory.formulas import Constants
 
-FAR = 1e6  # lengths from the start at which a bounded set has been left in every direction
+SAMPLES = 1024  # that stand for an expectation which is not known, or, one by one, for a variance
+PLACES = 8  # at which the lower level is solved, noise is looked at, and dense Hessians whatever the size
 DENSE_WORK = 1e9  # variables cubed, over all points at which dense Hessians are looked at
-LOWER_SOLVES = 8
-FEW_POINTS = 3  # at which noise is looked at, and dense Hessians whatever the size
-NOISE_SAMPLES, HESSIAN_SAMPLES = 1024, 128  # single samples for a variance, and for an averaged Lipschitz constant
-TIGHT = 1e-6  # rows within this share of their scale of zero are active; Slater's points are its root away
 
 
 class Looks(NamedTuple):
@@ -91,15 +89,16 @@ def _block(
     length = 1 + float(np.max(np.abs(flat)))
     away = rng.standard_normal((count, flat.size))
     away /= np.linalg.norm(away, axis=1, keepdims=True)
-    farthest = np.max(np.abs(onto(flat + FAR * length * away)[1] - flat))
-    bounded = bool(farthest < 1e-2 * FAR * length / np.sqrt(flat.size))
+    far_off = length / FINE  # where a bounded set has been left in every direction
+    farthest = np.max(np.abs(onto(flat + far_off * away)[1] - flat))
+    bounded = bool(farthest < far_off / (MUCH**2 * np.sqrt(flat.size)))
     reach = float(farthest) * np.sqrt(flat.size) if bounded else radius * length
     far = reach * rng.uniform(size=count)
     kind = rng.integers(4, size=count)  # anew for x and y: one may be far out without the other
     near = kind == 0
     far[near] *= rng.uniform(size=near.sum())
     if bounded:  # far points land on the boundary, in corners of a box; every fourth does so in x and y at once
-        far[(kind == 1) | (np.arange(count) % 4 == 1)] = FAR * reach
+        far[(kind == 1) | (np.arange(count) % 4 == 1)] = reach / FINE
     drawn = flat + far[:, None] * away
     drawn[0] = flat
     return onto(drawn)[0], bounded
@@ -157,7 +156,7 @@ def slopes(setting: Float64Problem, looks: Looks) -> tuple[dict[str, float], np.
 def curvatures(setting: Float64Problem, looks: Looks) -> dict[str, float]:
     """Extreme curvatures over as many points as dense Hessians are affordable at."""
     n, m = size(setting.x), size(setting.y)
-    count = int(max(FEW_POINTS, min(_count(looks), DENSE_WORK // (n + m) ** 3)))
+    count = int(max(PLACES, min(_count(looks), DENSE_WORK // (n + m) ** 3)))
     x, y = jax.tree.map(lambda a: a[:count], (looks.x, looks.y))
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[Array, Array, Array]:
@@ -178,7 +177,7 @@ def curvatures(setting: Float64Problem, looks: Looks) -> dict[str, float]:
         "lower": float(np.max(np.abs(np.linalg.eigvalsh(lower)))),
         "convexity": _clean(float(own.min()), float(np.max(np.abs(own)))),
         "rows": float(np.max(np.abs(rows[..., 1]), initial=0.0)),
-        "row_convexity": float(np.min(rows[..., 0], initial=0.0)),
+        "row_convexity": _clean(float(np.min(rows[..., 0], initial=0.0)), float(np.max(np.abs(rows), initial=0.0))),
     }
 
 
@@ -202,7 +201,7 @@ def below(setting: Float64Problem, looks: Looks, scale: np.ndarray) -> tuple[flo
 
     The smallest singular value of the active rows at y*(x) (inf: no row was active anywhere), and counts.
     """
-    looked = min(LOWER_SOLVES, _count(looks))
+    looked = min(PLACES, _count(looks))
     sigma, largest, counts = np.inf, 0.0, dict.fromkeys(("unsolved", "on_faces", "slater"), 0)
     for x in (jax.tree.map(lambda a, i=i: a[i], looks.x) for i in range(looked)):
         found = setting.solve_lower(Exact(), x, setting.y)
@@ -210,13 +209,13 @@ def below(setting: Float64Problem, looks: Looks, scale: np.ndarray) -> tuple[flo
             counts["unsolved"] += 1
             continue
         h, jacobian = setting.run("theory: active rows", _rows_and_jacobian, x, found.y, quick=True)
-        active = np.abs(h) <= TIGHT * scale
+        active = np.abs(h) <= FINE * scale
         if np.any(active):
             values = np.linalg.svd(jacobian[active], compute_uv=False)
             deficient = active.sum() > jacobian.shape[1]
             sigma = min(sigma, 0.0 if deficient else _clean(float(values.min()), float(values.max())))
         largest = max(largest, float(np.sqrt(sum(np.sum(a**2) for a in jax.tree.leaves(found.multipliers)))))
-        counts["on_faces"] += any(np.any(np.abs(a) > TIGHT) for a in jax.tree.leaves(found.faces))
+        counts["on_faces"] += any(np.any(np.abs(a) > FINE) for a in jax.tree.leaves(found.faces))
         counts["slater"] += _strictly_feasible(setting, x, found.y, scale)
     return float(sigma), {"multiplier": largest, "looked": looked, **counts}
 
@@ -239,7 +238,7 @@ def _strictly_feasible(setting: Float64Problem, x: PyTree, y: PyTree, scale: np.
 
     shapes = Rows(setting.shapes("constraints"), setting.shapes("equalities"))
     leaves, form = jax.tree.flatten(shapes)
-    parts = np.split(np.sqrt(TIGHT) * scale, np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])[:-1])
+    parts = np.split(np.sqrt(FINE) * scale, np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])[:-1])
     room = jax.tree.unflatten(form, [np.reshape(p, leaf.shape) for p, leaf in zip(parts, leaves, strict=True)])
     status, _ = setting.run("theory: Slater", program, x, y, room)
     return int(status) == SOLVED
@@ -250,11 +249,11 @@ def noise(setting: Float64Problem, looks: Looks, name: str, key: PRNGKeyArray) -
     source = "zeta" if name == "upper" else "xi"
     if getattr(setting.bound.problem, source) is None:
         return 0.0, 0.0
-    at = jax.tree.map(lambda a: a[: min(FEW_POINTS, len(a))], (looks.x, looks.y))
+    at = jax.tree.map(lambda a: a[: min(PLACES, len(a))], (looks.x, looks.y))
 
     def program(problem: Problem, data: Data, points: tuple[PyTree, PyTree], key: PRNGKeyArray) -> tuple[Array, Array]:
-        plan = samples.plan(getattr(problem, source), key, 0, NOISE_SAMPLES, 1)
-        few = jax.tree.map(lambda a: a[:HESSIAN_SAMPLES], plan)
+        plan = samples.plan(getattr(problem, source), key, 0, SAMPLES, 1)
+        few = jax.tree.map(lambda a: a[: SAMPLES // PLACES], plan)
         function: Callable[..., Scalar] = getattr(problem, name)
 
         def of_sample(point: tuple[PyTree, PyTree], planned: PyTree) -> tuple[PyTree, PyTree]:

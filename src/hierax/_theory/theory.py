@@ -23,11 +23,9 @@ from hierax._problem.problem import Problem
 from hierax._run.call import DEFAULT_STEPS, Call
 from hierax._run.prepare import prepare
 from hierax._run.start import started
-from hierax._theory.estimates import Looks, Seen, constants_at, points_around
+from hierax._theory.estimates import SAMPLES, Looks, Seen, constants_at, points_around
 from hierax._theory.formulas import Asked, Constants, Gammas, corrected, printed
 
-FRESH = 1024  # samples that stand for an expectation which is not known
-BENT = 1e-8  # curvature of a row, relative to its largest, below which it counts as not convex
 MOST_SAMPLES = 1e6  # per outer step that `Theory.method` is willing to ask for
 
 Column = Literal["printed", "corrected"]
@@ -240,7 +238,7 @@ def theory(
                 f"Problem({name}): theory draws samples of its own, which files do not give. Load some rows: "
                 f"dataclasses.replace(problem, {name}=hx.Finite(arrays))."
             )
-    setting = Float64Problem.of(problem, x0, y0, FRESH, seed)
+    setting = Float64Problem.of(problem, x0, y0, SAMPLES, seed)
     looks = points_around(setting, points, float(radius), np.random.default_rng(seed))
     constants, seen = constants_at(setting, looks, seed)
     natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
@@ -271,12 +269,11 @@ def _assumptions(setting: Float64Problem, looks: Looks, constants: Constants, se
     faces = f"on a face at {seen.on_faces} of {solved} x; the proof of B forgets them"
     extra = [n for n in ("equalities", "upper_constraints") if jax.tree.leaves(setting.shapes(n))]
     form = f"the paper has no {' and '.join(extra)}" if extra else "inequalities below"
-    convex_rows = seen.row_convexity >= -BENT * max(1.0, constants.rows)
     finite = math.isfinite(constants.upper_noise + constants.lower_noise)
     licq = solved == looked and sigma_0 > 0
     return (
         Assumption("G strongly convex in y", seen.convexity > 0, f"least curvature {seen.convexity:.3g}"),
-        Assumption("H convex in y", convex_rows, f"least curvature of a row {seen.row_convexity:.3g}"),
+        Assumption("H convex in y", seen.row_convexity >= 0, f"least curvature of a row {seen.row_convexity:.3g}"),
         Assumption("X and Y compact", not unbounded, compact),
         Assumption("Slater", seen.slater == looked, f"a strictly feasible y at {seen.slater} of {looked} x"),
         Assumption("LICQ, sigma_0 > 0", licq, f"{active}, at {solved} of {looked} x"),
