@@ -1,6 +1,6 @@
 """Identities of the envelope on random strongly convex QPs, with Clarabel and SciPy as the reference solvers.
 
-Unit tests of hierax._math.lagrangian.
+Unit tests of hierax._math.psi.
 """
 
 import clarabel
@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 from scipy import optimize, sparse
 
 import hierax as hx
-from hierax._math.lagrangian import best_multiplier, eliminated_value, joint_gamma, saddle_gradient
-from hierax._math.psi import Inner, Point, Weights, psi_gradient
+from hierax._math.psi import (
+    Inner,
+    Point,
+    Weights,
+    best_multiplier,
+    eliminated_value,
+    joint_gamma,
+    psi_gradient,
+    saddle_gradient,
+)
 from hierax.extend import Rows
 from hierax.problems import toy, toy_inner_solution
 

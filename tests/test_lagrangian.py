@@ -1,6 +1,6 @@
 """Augmented Lagrangian and saddle function: formulas against autodiff, finite differences and hand-made numbers.
 
-Unit tests of hierax._math.lagrangian.
+Unit tests of hierax._math.psi.
 """
 
 import functools
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
 import hierax as hx
-from hierax._math.lagrangian import (
+from hierax._math.psi import (
     augmented_lagrangian,
     augmented_term,
     nonnegative,

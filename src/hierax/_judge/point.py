@@ -24,8 +24,7 @@ from hierax._base.trees import Number, dtype_of, largest, select
 from hierax._compile.configuration import in_own_configuration
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._judge.measuring import NOISE
-from hierax._math.lagrangian import blockwise
-from hierax._math.psi import all_constraints, violation
+from hierax._math.psi import all_constraints, blockwise, violation
 from hierax._math.spectrum import conjugate_gradients
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows

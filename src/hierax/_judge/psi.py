@@ -16,9 +16,8 @@ from hierax._compile.configuration import doubled_on_host
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._judge.measuring import Notes, Numbers
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math.lagrangian import best_multiplier, eliminated_value
 from hierax._math.lower_level import MEANING, SOLVED
-from hierax._math.psi import Inner, Point, Weights, psi_gradient, stationarity
+from hierax._math.psi import Inner, Point, Weights, best_multiplier, eliminated_value, psi_gradient, stationarity
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 
 

@@ -34,8 +34,8 @@ from hierax._engine.segments import not_convex
 from hierax._judge.measuring import FEW_ENTRIES, STEPS, GapRange, Notes, Numbers
 from hierax._judge.point import Judgement, judge_in, nearer, nearest_kept, point_values, relative_gap, violations
 from hierax._lower.exact import Exact
-from hierax._math.lagrangian import blockwise, nonnegative
 from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector, residual_at, units_at
+from hierax._math.psi import blockwise, nonnegative
 from hierax._math.spectrum import conjugate_gradients, hessian_product, power_iteration
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows

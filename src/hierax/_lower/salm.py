@@ -21,8 +21,7 @@ from jaxtyping import Array, PyTree, Scalar
 from hierax._base import settings, trees
 from hierax._base.settings import POSITIVE, Rule, Staircase, check_settings, size_at
 from hierax._base.trees import Number, all_finite, move, select
-from hierax._math.lagrangian import best_multiplier, joint_gamma, nonnegative, saddle_gradient
-from hierax._math.psi import gradient_mapping
+from hierax._math.psi import best_multiplier, gradient_mapping, joint_gamma, nonnegative, saddle_gradient
 from hierax._problem import samples, sets
 from hierax._problem.problem import Problem, Rows
 

@@ -35,7 +35,7 @@ from jaxtyping import PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.trees import move
-from hierax._math.lagrangian import nonnegative
+from hierax._math.psi import nonnegative
 from hierax._problem.problem import Problem, Rows
 
 

@@ -22,9 +22,8 @@ from hierax._base import trees
 from hierax._base.constants import MUCH, NEGLIGIBLE
 from hierax._base.imports import lazy
 from hierax._base.trees import dtype_of, move, normalised, or_one, size
-from hierax._math.lagrangian import augmented_lagrangian
 from hierax._math.lower_level import PROBES
-from hierax._math.psi import all_constraints
+from hierax._math.psi import all_constraints, augmented_lagrangian
 from hierax._problem.problem import Multipliers, Problem, Rows
 
 POWER_STEPS = 12  # products of a power iteration: two digits; Lanczos' twice as many find an eigenvalue of 1/100

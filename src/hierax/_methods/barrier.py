@@ -34,22 +34,8 @@ from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, Rule
 from hierax._base.trees import Number, dtype_of, given, or_one, size
 from hierax._lower.newton import armijo, cholesky
+from hierax._math import lower_level
 from hierax._math.hypergradient import MOST, upper_gradient_y
-from hierax._math.lower_level import (
-    INACCURATE,
-    INFEASIBLE,
-    SOLVED,
-    Level,
-    LowerSolution,
-    RowVector,
-    Units,
-    Vector,
-    continued_outside,
-    layout_of,
-    level_at,
-    reachable,
-    units_at,
-)
 from hierax._methods.common import SHARE
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice, look_through
 from hierax._problem.problem import Problem
@@ -59,8 +45,8 @@ from hierax._run.method import Advice
 # lowers the function any more, and `LITTLE` for the next t of the path.
 CENTRED = 1e-16
 
-Function = Callable[[Vector], Scalar]
-Rows = Callable[[Vector], RowVector]
+Function = Callable[[lower_level.Vector], Scalar]
+Rows = Callable[[lower_level.Vector], lower_level.RowVector]
 
 
 class _Centre(NamedTuple):
@@ -75,7 +61,7 @@ class _Centre(NamedTuple):
         t: the weight on the way to the one asked for.
     """
 
-    v: Vector
+    v: lower_level.Vector
     decrement: Scalar
     stuck: Bool[Array, ""]
     damping: Scalar
@@ -83,74 +69,80 @@ class _Centre(NamedTuple):
     t: Scalar
 
 
-def central_point(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, t: Scalar, most: Scalar) -> LowerSolution:
+def central_point(
+    problem: Problem, x: PyTree, y: PyTree, xi: PyTree, t: Scalar, most: Scalar
+) -> lower_level.LowerSolution:
     """y_t(x) from y, with its multipliers t / (-r_i); strictly inside, or INFEASIBLE.
 
     From a y far from y_t the path is followed from the weight `most`: Newton's method alone takes a number of steps
     that grows like 1/t there.
     """
-    level = level_at(problem, x, y, xi)
-    start, inside = interior_point(continued_outside(level, problem.y_set), level)
+    level = lower_level.level_at(problem, x, y, xi)
+    start, inside = interior_point(lower_level.continued_outside(level, problem.y_set), level)
     end = _centred(level.objective, level.rows, jnp.where(inside, start, level.start), t, most, inside)
     rows = level.rows(end.v)
     own, faces = level.split(jnp.where(rows < 0, t / jnp.where(rows < 0, -rows, 1.0), 0.0))
     done = end.decrement <= jnp.where(end.stuck, FINE, CENTRED)
-    return LowerSolution(
+    return lower_level.LowerSolution(
         y=level.tree(end.v),
         multipliers=own,
         faces=faces,
         value=level.objective(end.v),
         residual=jnp.sqrt(end.decrement),
-        status=jnp.where(inside, jnp.where(done, SOLVED, INACCURATE), INFEASIBLE).astype(jnp.int32),
+        status=jnp.where(
+            inside, jnp.where(done, lower_level.SOLVED, lower_level.INACCURATE), lower_level.INFEASIBLE
+        ).astype(jnp.int32),
         iterations=end.steps,
     )
 
 
 def barrier(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, t: Scalar) -> Scalar:
     """G(x, y) - t sum_i log(-r_i(x, y))."""
-    level = level_at(problem, x, y, xi)
+    level = lower_level.level_at(problem, x, y, xi)
     return level.objective(level.start) - t * jnp.sum(jnp.log(-level.rows(level.start)))
 
 
-def interior_point(level: Level, true: Level) -> tuple[Vector, Bool[Array, ""]]:
+def interior_point(level: lower_level.Level, true: lower_level.Level) -> tuple[lower_level.Vector, Bool[Array, ""]]:
     """A point where all rows of `true` are negative, and whether one was found; `level` continues it outside Y."""
     start = level.start
     rows = level.rows(start)
-    units = units_at(level, start, rows, jnp.zeros_like(start), reachable(0.0, start.dtype))
+    units = lower_level.units_at(level, start, rows, jnp.zeros_like(start), lower_level.reachable(0.0, start.dtype))
     most = jnp.max(rows / units.row, initial=-jnp.inf)
     depth = jnp.where(most > -jnp.inf, jnp.maximum(most, 0.0) + units.length, 1.0)
 
-    def relaxed(w: Vector) -> RowVector:
+    def relaxed(w: lower_level.Vector) -> lower_level.RowVector:
         return level.rows(w[:-1]) / units.row - w[-1]
 
-    def outside(w: Vector) -> Bool[Array, ""]:
+    def outside(w: lower_level.Vector) -> Bool[Array, ""]:
         return ~jnp.all(true.rows(w[:-1]) < 0)
 
-    def body(carry: tuple[Vector, Scalar]) -> tuple[Vector, Scalar]:
+    def body(carry: tuple[lower_level.Vector, Scalar]) -> tuple[lower_level.Vector, Scalar]:
         w, t = carry
 
-        def held(w: Vector) -> Scalar:
+        def held(w: lower_level.Vector) -> Scalar:
             away = (w[:-1] - start) / depth
             return w[-1] + 0.5 * t * jnp.vdot(away, away)
 
         return _centred(held, relaxed, w, t, t, jnp.array(True)).v, LITTLE * t
 
-    def unfinished(carry: tuple[Vector, Scalar]) -> Bool[Array, ""]:
+    def unfinished(carry: tuple[lower_level.Vector, Scalar]) -> Bool[Array, ""]:
         return outside(carry[0]) & (carry[1] > jnp.finfo(depth.dtype).eps * depth)
 
     w, _ = jax.lax.while_loop(unfinished, body, (jnp.append(start, depth), depth))
     return w[:-1], ~outside(w)
 
 
-def _centred(objective: Function, rows: Rows, start: Vector, t: Scalar, most: Scalar, run: Bool[Array, ""]) -> _Centre:
+def _centred(
+    objective: Function, rows: Rows, start: lower_level.Vector, t: Scalar, most: Scalar, run: Bool[Array, ""]
+) -> _Centre:
     """Newton's method on the barrier function, from a point inside; where that is far from y_t, along the path."""
     one = jnp.ones((), start.dtype)
-    unused = Units(one[None], one, one, one)  # what the other directions of `newton` are measured in
+    unused = lower_level.Units(one[None], one, one, one)  # what the other directions of `newton` are measured in
 
     def body(state: _Centre) -> _Centre:
         now = state.t
 
-        def value(v: Vector) -> tuple[Scalar, Scalar]:
+        def value(v: lower_level.Vector) -> tuple[Scalar, Scalar]:
             slack = -rows(v)
             logs, at = jnp.log(slack), objective(v)
             inside = jnp.all(slack > 0)
@@ -238,8 +230,8 @@ class Barrier(Smoothed):
                 "Use hx.SALVF()."
             )
         dtype = dtype_of(x, y)
-        level = level_at(problem, x, y, at.xi)
-        start, inside = interior_point(continued_outside(level, problem.y_set), level)
+        level = lower_level.level_at(problem, x, y, at.xi)
+        start, inside = interior_point(lower_level.continued_outside(level, problem.y_set), level)
         unit = _unit(jax.grad(level.objective)(start), jnp.diagonal(jax.hessian(level.objective)(start)), start)
         least = jnp.sqrt(jnp.finfo(dtype).eps)  # half of the digits for t, the other half for y_t
         method = dataclasses.replace(
@@ -275,14 +267,16 @@ class Barrier(Smoothed):
         return jax.grad(combined)(x)
 
 
-def _solved(problem: Problem, x: PyTree, y: PyTree, t: Scalar, at: Samples, right: Vector) -> Vector:
+def _solved(
+    problem: Problem, x: PyTree, y: PyTree, t: Scalar, at: Samples, right: lower_level.Vector
+) -> lower_level.Vector:
     """B_yy^-1 times a vector."""
     flat, tree = jax.flatten_util.ravel_pytree(y)
     hessian = jax.hessian(lambda v: barrier(problem, x, tree(v), at.xi, t))(flat)
     return jnp.linalg.solve(hessian, right)
 
 
-def _unit(slope: Vector, curvatures: Vector, y: Vector) -> Scalar:
+def _unit(slope: lower_level.Vector, curvatures: lower_level.Vector, y: lower_level.Vector) -> Scalar:
     """A typical difference of G: curvature times squared size of y, or of what the gradient pushes y if that is more;
     for a G without curvature its slope times the size of y.
     """
@@ -293,7 +287,7 @@ def _unit(slope: Vector, curvatures: Vector, y: Vector) -> Scalar:
 
 def _refuse_equalities(problem: Problem, x: PyTree, y: PyTree) -> None:
     """Equalities, of the problem or of Y (a simplex), leave no interior."""
-    layout = layout_of(problem, x, y)
+    layout = lower_level.layout_of(problem, x, y)
     if layout.equal.any():
         whose = "Y (a simplex, for example)" if (layout.equal & layout.face).any() else "the lower level"
         raise InputError(

@@ -35,9 +35,8 @@ from hierax._base.settings import (
 )
 from hierax._base.trees import Number, dtype_of, largest, move, relaxed_promotion
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import LowerSolution
-from hierax._math.psi import all_constraints, gradient_mapping, violation
+from hierax._math.psi import all_constraints, gradient_mapping, nonnegative, violation
 from hierax._math.spectrum import POWER_STEPS, Curvature, constraint_scales, curvature
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled

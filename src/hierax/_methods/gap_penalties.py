@@ -43,8 +43,8 @@ from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, POSITIVE, POSITIVE_
 from hierax._base.trees import Number, dtype_of, given, or_one, select
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
-from hierax._math.lagrangian import blockwise
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, Vector, reachable
+from hierax._math.psi import blockwise
 from hierax._math.spectrum import constraint_scales
 from hierax._methods.augmented import accelerated
 from hierax._methods.common import SCALES, SHARE, as_arrays

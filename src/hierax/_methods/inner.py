@@ -18,8 +18,8 @@ from hierax._base.settings import POSITIVE, Size, Staircase, check_setting, is_n
 from hierax._base.trees import Number, given
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM, START_ROUNDS, InnerSolution
-from hierax._math.lagrangian import joint_gamma
 from hierax._math.lower_level import SOLVED
+from hierax._math.psi import joint_gamma
 from hierax._math.spectrum import Curvature
 from hierax._problem import samples
 from hierax._problem.problem import Problem, Rows

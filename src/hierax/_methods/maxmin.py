@@ -25,17 +25,10 @@ from hierax._base.constants import FINE
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, check_settings
 from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
+from hierax._math import spectrum
 from hierax._math.convexity import lower_curvatures
-from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
-from hierax._math.psi import gradient_mapping
-from hierax._math.spectrum import (
-    POWER_STEPS,
-    all_extreme_eigenvalues,
-    hessian_product,
-    jacobian_square,
-    power_iterations,
-)
+from hierax._math.psi import gradient_mapping, nonnegative
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.sets import Faces
@@ -162,7 +155,7 @@ class MaxMin(AbstractLowerSolver):
         steps = self.dual_steps * self.primal_steps + 1
         if not self.estimates:
             return steps, steps + 1
-        return steps + 4 * POWER_STEPS, steps + 1 + 4 * POWER_STEPS
+        return steps + 4 * spectrum.POWER_STEPS, steps + 1 + 4 * spectrum.POWER_STEPS
 
     def step_limits(self, norms: Norms) -> dict[str, tuple[Scalar, Scalar]]:
         """The steps that were set, and the longest that are stable at these norms."""
@@ -269,15 +262,15 @@ def norms_of(*places: Place) -> list[Norms]:
     """
     curved, steep = {}, {}
     for name, (problem, x, y, xi, mu) in enumerate(places):
-        curved[f"{name}"] = (hessian_product(functools.partial(_objective, problem, x, xi), y), y)
+        curved[f"{name}"] = (spectrum.hessian_product(functools.partial(_objective, problem, x, xi), y), y)
         rows = functools.partial(problem.rows, x)
-        product = jacobian_square(rows, y)
+        product = spectrum.jacobian_square(rows, y)
         if product is not None:
             most = largest(jax.tree.map(jnp.abs, mu), dtype_of(y))
             weights = jax.tree.map(lambda a, most=most: jnp.where(most > 0, a / or_one(most), 1.0), mu)
             steep[f"jacobian {name}"] = (product, y)
-            steep[f"bend {name}"] = (hessian_product(functools.partial(_weighted, weights, rows), y), y)
-    ends, found = all_extreme_eigenvalues(curved), power_iterations(steep)
+            steep[f"bend {name}"] = (spectrum.hessian_product(functools.partial(_weighted, weights, rows), y), y)
+    ends, found = spectrum.all_extreme_eigenvalues(curved), spectrum.power_iterations(steep)
 
     def one(name: int) -> Norms:
         bottom, top = ends[f"{name}"]

@@ -30,8 +30,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Scalar
 from hierax._base import trees
 from hierax._base.constants import FINE
 from hierax._base.trees import dtype_of, normalised, or_one, select
-from hierax._math.lagrangian import saddle_gradient_xw
-from hierax._math.psi import Inner
+from hierax._math.psi import Inner, saddle_gradient_xw
 from hierax._math.spectrum import probe
 from hierax._problem.problem import Problem, Rows
 

@@ -26,9 +26,18 @@ from hierax._base.trees import dtype_of, select, size
 from hierax._judge.psi import Penalty
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math import spectrum as estimate
-from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import Inner, Point, PsiGradient, Weights, all_constraints, psi_gradient, push, updated_nu
+from hierax._math.psi import (
+    Inner,
+    Point,
+    PsiGradient,
+    Weights,
+    all_constraints,
+    nonnegative,
+    psi_gradient,
+    push,
+    updated_nu,
+)
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods import common
 from hierax._methods.inner import SampledInner, sizes_of

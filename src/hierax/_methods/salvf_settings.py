@@ -23,42 +23,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base import settings
 from hierax._base.constants import LITTLE, MUCH
 from hierax._base.errors import InputError
-from hierax._base.settings import (
-    AT_MOST_ONE,
-    POSITIVE,
-    SIZE,
-    TRUE_FALSE_OR_UNSET,
-    TRUE_OR_FALSE,
-    Rule,
-    check_setting,
-    check_settings,
-    instance_of,
-    is_transformation,
-    is_whole,
-    one_of,
-)
 from hierax._base.trees import INFINITE, Number, given
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM
 from hierax._math import spectrum as estimate
-from hierax._math.lagrangian import is_plain
-from hierax._math.psi import Point, PsiGradient, Weights
+from hierax._math.psi import Point, PsiGradient, Weights, is_plain
 from hierax._math.spectrum import Curvature
-from hierax._methods.common import (
-    WEIGHT,
-    Z_STEP,
-    Decay,
-    FromLowerSolution,
-    Steps,
-    WithSmoothness,
-    as_arrays,
-    check_steps,
-    filled_rule,
-    rate,
-    upper_curvature,
-)
+from hierax._methods import common
 from hierax._methods.inner import ExactInner, Gammas, inner_of, with_batch
 from hierax._problem.problem import Multipliers, Problem
 
@@ -175,25 +149,25 @@ GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the
 KAPPA_CURVATURE = 9.0  # curvature in x of the lower level on which Storm's kappa was measured: the toy with gamma = 1
 
 
-REPAIR = Rule(
-    lambda value: isinstance(value, AbstractLowerSolver) or (is_whole(value) and value >= 0),
+REPAIR = settings.Rule(
+    lambda value: isinstance(value, AbstractLowerSolver) or (settings.is_whole(value) and value >= 0),
     "needs a number of steps, which cannot be negative, or a solver, hx.Exact() or hx.Conic()",
 )
 
 
-ADAPT = Rule(
+ADAPT = settings.Rule(
     lambda value: value is None or (isinstance(value, tuple) and set(value) <= {"x", "y", "inner"}),
     'needs a tuple of names out of "x", "y" and "inner", or None for all steps that are not given',
 )
 
 
-GAMMA1 = Rule(
-    lambda value: POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
+GAMMA1 = settings.Rule(
+    lambda value: settings.POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
     "needs a positive number, inf for the plain Lagrangian, or None to have it estimated",
 )
 
 
-class SALVFSettings(FromLowerSolution, WithSmoothness):
+class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
     """The settings of SALVF, which documents them, and what they must be."""
 
     c1: Number = None
@@ -213,21 +187,21 @@ class SALVFSettings(FromLowerSolution, WithSmoothness):
     # The outer step whose sizes are in use, where some size is a `Staircase`: set by the run (`staged`).
     stage: int = eqx.field(static=True, default=0, kw_only=True, repr=False)
 
-    size_rule: ClassVar[Rule] = SIZE
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **dict.fromkeys(("c1", "c2", "tau", "bound"), POSITIVE),
+    size_rule: ClassVar[settings.Rule] = settings.SIZE
+    rules: ClassVar[Mapping[str, settings.Rule]] = {
+        **dict.fromkeys(("c1", "c2", "tau", "bound"), settings.POSITIVE),
         "gamma1": GAMMA1,
-        "penalty": one_of("multiplier", "quadratic"),
+        "penalty": settings.one_of("multiplier", "quadratic"),
         "repair": REPAIR,
-        **dict.fromkeys(("control_variate", "follow"), TRUE_FALSE_OR_UNSET),
+        **dict.fromkeys(("control_variate", "follow"), settings.TRUE_FALSE_OR_UNSET),
         "adapt": ADAPT,
     }
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        check_setting("SALVF", "tau", self.tau, AT_MOST_ONE)
-        check_steps("SALVF", self.steps)
+        settings.check_setting("SALVF", "tau", self.tau, settings.AT_MOST_ONE)
+        common.check_steps("SALVF", self.steps)
         inner_of(self.inner).check(self.gamma2, self.repair)
         check_direction(self)
         if isinstance(self.gamma1, float) and self.gamma1 == math.inf:
@@ -254,14 +228,14 @@ S = TypeVar("S", bound=SALVFSettings)
 
 def check_direction(method: SALVFSettings) -> None:
     """Refuse a direction that does not fit the steps."""
-    check_settings(method, {"direction": instance_of((Plain, Storm), "hx.Plain() or hx.Storm()")})
+    settings.check_settings(method, {"direction": settings.instance_of((Plain, Storm), "hx.Plain() or hx.Storm()")})
     direction = method.direction
     if isinstance(direction, Plain):
         return
-    check_settings(direction, {"schedule": one_of(None, "paper"), "z": TRUE_OR_FALSE})
-    check_settings(direction, {"kappa": POSITIVE, "beta": POSITIVE})
-    check_setting("Storm", "beta", None if direction.schedule else direction.beta, AT_MOST_ONE)
-    hidden = method.steps is not None and is_transformation(method.steps.y)
+    settings.check_settings(direction, {"schedule": settings.one_of(None, "paper"), "z": settings.TRUE_OR_FALSE})
+    settings.check_settings(direction, {"kappa": settings.POSITIVE, "beta": settings.POSITIVE})
+    settings.check_setting("Storm", "beta", None if direction.schedule else direction.beta, settings.AT_MOST_ONE)
+    hidden = method.steps is not None and settings.is_transformation(method.steps.y)
     if hidden and (direction.beta is None or direction.schedule == "paper"):
         raise InputError(
             "Storm with an optax transformation as steps.y: alpha_k is hidden inside it, so beta_k cannot be "
@@ -290,7 +264,7 @@ def structured(method: S, problem: Problem) -> S:
 
 def _unset(method: SALVFSettings) -> tuple[str, ...]:
     """The steps that are estimated."""
-    steps = method.steps or Steps()
+    steps = method.steps or common.Steps()
     inner = isinstance(method.inner, SALM) and method.inner.eta_max is None and method.inner.rule == "capped"
     return tuple(n for n, free in (("x", steps.x is None), ("y", steps.y is None), ("inner", inner)) if free)
 
@@ -318,7 +292,7 @@ def filled(method: S, at: Curvature, scales: Multipliers, dtype: jnp.dtype) -> S
         steps=steps,
         inner=inner_of(method.inner).filled(at, gammas, dtype),
         direction=_direction(method, at, weights.gamma1, steps, dtype),
-        scales=as_arrays(scales, dtype),
+        scales=common.as_arrays(scales, dtype),
         smoothness=given(method.smoothness, jnp.maximum(smooth_x, smooth_y), dtype),
         bound=None if method.bound is None else given(method.bound, 0.0, dtype),
     )
@@ -355,11 +329,11 @@ def _gap_weight(at: Curvature, lower: Scalar, weakest: Scalar, without_noise: bo
     Rows count as curvature below only where the lower level has no noise: c2 goes with c1, and a small c2 lets noise
     move y across the constraints.
     """
-    above = upper_curvature(at)
+    above = common.upper_curvature(at)
     most, least = _ratio(above, jnp.sqrt(lower * weakest)), _ratio(above, lower)
     if not without_noise:
-        return WEIGHT * most
-    return jnp.clip(WEIGHT * at.above_over_below, C1_LEAST * least, WEIGHT * most)
+        return common.WEIGHT * most
+    return jnp.clip(common.WEIGHT * at.above_over_below, C1_LEAST * least, common.WEIGHT * most)
 
 
 def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scalar, Scalar]:
@@ -372,18 +346,20 @@ def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scal
     return jnp.where(smooth_x > tiny, smooth_x, smooth_y), smooth_y
 
 
-def _steps(method: SALVFSettings, weights: Weights, smooth_x: Scalar, smooth_y: Scalar, dtype: jnp.dtype) -> Steps:
-    asked = method.steps or Steps()
+def _steps(
+    method: SALVFSettings, weights: Weights, smooth_x: Scalar, smooth_y: Scalar, dtype: jnp.dtype
+) -> common.Steps:
+    asked = method.steps or common.Steps()
     gamma = jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
-    return Steps(
-        x=filled_rule(asked.x, Decay(1 / smooth_x, a=2.0), dtype),
-        y=filled_rule(asked.y, Decay(1 / smooth_y), dtype),
-        z=filled_rule(asked.z, (1.0 if method.follow else Z_STEP) / (weights.c1 * gamma), dtype),
+    return common.Steps(
+        x=common.filled_rule(asked.x, common.Decay(1 / smooth_x, a=2.0), dtype),
+        y=common.filled_rule(asked.y, common.Decay(1 / smooth_y), dtype),
+        z=common.filled_rule(asked.z, (1.0 if method.follow else common.Z_STEP) / (weights.c1 * gamma), dtype),
     )
 
 
 def _direction(
-    method: SALVFSettings, at: Curvature, gamma1: Scalar | float, steps: Steps, dtype: jnp.dtype
+    method: SALVFSettings, at: Curvature, gamma1: Scalar | float, steps: common.Steps, dtype: jnp.dtype
 ) -> Plain | Storm:
     """Storm with its numbers filled in; `Plain` has none."""
     direction = method.direction
@@ -394,8 +370,8 @@ def _direction(
     moving = at.response + at.jacobian_x**2 / gamma1
     beta = direction.beta
     if direction.schedule == "paper" and beta is None:
-        uncapped = isinstance(steps.y, Decay)
-        first = steps.y.scale * steps.y.a if uncapped else rate(steps.y, jnp.zeros((), int), dtype)
+        uncapped = isinstance(steps.y, common.Decay)
+        first = steps.y.scale * steps.y.a if uncapped else common.rate(steps.y, jnp.zeros((), int), dtype)
         beta = 1 / first**2
     return dataclasses.replace(
         direction,

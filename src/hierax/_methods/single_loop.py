@@ -44,9 +44,8 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math.convexity import is_linear_space, joint_convexity, onto_linear_space, projection_problem
 from hierax._math.gap import Centre, Saddle, gap_gradient, inner_gradient, outer_gradient
-from hierax._math.lagrangian import nonnegative
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import gradient_mapping
+from hierax._math.psi import gradient_mapping, nonnegative
 from hierax._math.spectrum import constraint_scales, curvature, jacobian_norm, unit_scales
 from hierax._methods import common
 from hierax._problem import samples, sets

@@ -37,18 +37,6 @@ from hierax._math.convexity import lower_curvatures
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
 from hierax._math.spectrum import curvature, unit_scales
 from hierax._methods import common
-from hierax._methods.common import (
-    Decay,
-    Iterate,
-    PublishedMethod,
-    StepRule,
-    StepTaken,
-    WithSmoothness,
-    apply_rule,
-    check_rule,
-    filled_rule,
-    init_rule,
-)
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.samples import Tickets
@@ -154,7 +142,7 @@ class Look(NamedTuple):
 class SmoothedState(NamedTuple):
     """Everything that changes from step to step; `look` belongs to the point, `memory` is the method's own."""
 
-    point: Iterate
+    point: common.Iterate
     look: Look
     line: LineSearch
     rule: PyTree
@@ -182,7 +170,7 @@ def eta_advice(name: str, bring_y_closer: str) -> Advice:
     )
 
 
-class Smoothed(PublishedMethod, WithSmoothness):
+class Smoothed(common.PublishedMethod, common.WithSmoothness):
     """Base of the methods above. A subclass writes `prepared`, `look` and `slope`.
 
     Args:
@@ -191,7 +179,7 @@ class Smoothed(PublishedMethod, WithSmoothness):
             at the start (at least ||d||/||x||).
     """
 
-    eta: StepRule = dataclasses.field(default=None, kw_only=True)
+    eta: common.StepRule = dataclasses.field(default=None, kw_only=True)
 
     solves: ClassVar[int] = 1  # lower solves of a look
     changes: ClassVar[bool] = True  # whether phi differs from line search to line search
@@ -202,7 +190,7 @@ class Smoothed(PublishedMethod, WithSmoothness):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        check_rule("eta", self.eta)
+        common.check_rule("eta", self.eta)
 
     # -- what a method writes ---------------------------------------------------------------------------------------
 
@@ -251,12 +239,14 @@ class Smoothed(PublishedMethod, WithSmoothness):
             first, curved = _probed(method, problem, x0, inner, Round(none, key), at)
             method = dataclasses.replace(
                 method,
-                eta=filled_rule(self.eta, Decay(1 / curved), dtype),
+                eta=common.filled_rule(self.eta, common.Decay(1 / curved), dtype),
                 smoothness=given(self.smoothness, curved, dtype),
             )
         doubts = {**doubts, **method.doubts_at(problem, x0, first, at)}
         line = LineSearch(jnp.zeros((), dtype), jnp.zeros((), dtype), x0, jax.tree.map(jnp.zeros_like, x0))
-        state = SmoothedState(Iterate(x0, first.y), first, line, init_rule(method.eta, x0), memory, none, none, key)
+        state = SmoothedState(
+            common.Iterate(x0, first.y), first, line, common.init_rule(method.eta, x0), memory, none, none, key
+        )
         return Begun(method, state, doubts)
 
     def searches(self, problem: Problem) -> bool:
@@ -270,7 +260,7 @@ class Smoothed(PublishedMethod, WithSmoothness):
         at = Samples(samples.fetch(problem.zeta, tickets.zeta), samples.whole(problem.xi, state.key))
         step = _trial_step if self.searches(problem) else _rule_step
         new, here, d, smoothness, status = step(self, problem, state, at)
-        taken = StepTaken(
+        taken = common.StepTaken(
             old=state.point,
             new=new.point,
             d_x=d,
@@ -298,7 +288,7 @@ class Smoothed(PublishedMethod, WithSmoothness):
     def moved_to(self, state: SmoothedState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SmoothedState:
         """The state at another point of the run."""
         own = Rows(multipliers.inequalities, multipliers.equalities)
-        return state._replace(point=Iterate(x, y), look=state.look._replace(y=y, multipliers=own))
+        return state._replace(point=common.Iterate(x, y), look=state.look._replace(y=y, multipliers=own))
 
     def costs(self, problem: Problem) -> RunCosts:
         """In lower solves, which are nearly all of it; second derivatives are not counted."""
@@ -340,10 +330,10 @@ def _rule_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Sam
     x, this = state.point.x, Round(state.round, state.key)
     here = method.look(problem, x, state.look.inner, this, at) if method.sees_zeta else state.look
     d, _ = method.direction(problem, state, here, at)
-    moved, rule = apply_rule(method.eta, state.rule, problem.x_set, x, d, state.step)
+    moved, rule = common.apply_rule(method.eta, state.rule, problem.x_set, x, d, state.step)
     following = this._replace(number=state.round + 1)
     after = here if method.sees_zeta else method.look(problem, moved, here.inner, following, at)
-    point = Iterate(moved, after.y)
+    point = common.Iterate(moved, after.y)
     new = state._replace(point=point, look=after, rule=rule, round=following.number, step=state.step + 1)
     return new, here, d, method.smoothness, after.status
 
@@ -374,7 +364,7 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Sa
     there = jax.tree.map(lambda a: a[0], looks)
     after = jax.tree.map(lambda a: a[1], looks) if method.changes else select(taken, there, here)
     new = state._replace(
-        point=Iterate(landed, after.y),
+        point=common.Iterate(landed, after.y),
         look=after,
         line=tried(line, taken, way),
         memory=method.remembered(problem, state._replace(line=line), known, there, taken),
