@@ -94,7 +94,7 @@ def with_control(data, step):
     weights = Weights(2.0, 3.0, 0.7, 1.3)
     problem = random_problem(data, y_set=Y_SET)
     args = (problem, point, inner, weights, data["zeta"], data["xi"])
-    return psi_gradient(*args, control_step=step), psi_gradient(*args)
+    return psi_gradient(*args, control=step), psi_gradient(*args)
 
 
 def test_control_variate_touches_y_only_and_has_the_inner_gradients_noise():

@@ -140,12 +140,7 @@ class Family(NamedTuple):
         return jnp.concatenate([upper, jnp.where(changes, self.borders.T @ z, -w)])
 
 
-def factorised(
-    hessian: Float[Array, "n n"],
-    jacobian: Float[Array, "rows n"],
-    active: Bool[Array, " rows"],
-    doubted: Int[Array, " doubted"],
-) -> Family:
+def factorised(hessian: Array, jacobian: Array, active: Bool[Array, " rows"], doubted: Int[Array, " d"]) -> Family:
     """All sets that differ from `active` in doubted rows; the binary digits of a set's number say which changed."""
     n, rows, d, dtype = hessian.shape[0], active.size, doubted.size, hessian.dtype
     most = min(n, rows)

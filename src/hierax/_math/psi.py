@@ -277,11 +277,11 @@ def psi_gradient(
     weights: Weights,
     zeta: PyTree,
     xi: PyTree,
-    control_step: Scalar | None = None,
+    control: Scalar | None = None,
 ) -> PsiGradient:
     """Gradient of Psi, eq. 12; both g-terms share the batch xi. Costs one gradient of f and two of g.
 
-    With `control_step` the free control variate is subtracted from the y-gradient: c1 d_w ell(x, w; xi), which has
+    With `control` the free control variate is subtracted from the y-gradient: c1 d_w ell(x, w; xi), which has
     mean zero at the inner solution and the same noise as c1 grad_y g(x, y; xi). On the boundary of Y only its
     tangential part has mean zero, so it enters as the gradient mapping (w - Proj_Y(w - t d_w ell)) / t, t the step.
     """
@@ -295,8 +295,8 @@ def psi_gradient(
     (d_x, d_y), (upper, lower) = jax.grad(above, (0, 1), has_aux=True)(x, y)
     below_x, below_w = saddle_gradient_xw(problem, x, inner.w, inner.lam, gamma1, xi)
     d_x = move(d_x, c1, below_x)
-    if control_step is not None:
-        d_y = move(d_y, c1, gradient_mapping(problem.y_set, inner.w, below_w, control_step))
+    if control is not None:
+        d_y = move(d_y, c1, gradient_mapping(problem.y_set, inner.w, below_w, control))
     d_z = jax.tree.map(lambda a, b: c1 * gamma2 * (a - b), z, inner.lam)
     return PsiGradient(d_x, d_y, d_z, upper, lower)
 

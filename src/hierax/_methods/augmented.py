@@ -34,6 +34,8 @@ from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteratio
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
 
+Map = Callable[[Vector], Array]
+
 
 class Descent(NamedTuple):
     """The iterate and the one before, the momentum, L, the last gradient mapping's norm, and the number of steps."""
@@ -46,14 +48,7 @@ class Descent(NamedTuple):
     steps: Int[Array, ""]
 
 
-def accelerated(
-    function: Callable[[Vector], Scalar],
-    project: Callable[[Vector], Vector],
-    start: Vector,
-    smooth: Scalar,
-    enough: Scalar,
-    max_steps: int,
-) -> Descent:
+def accelerated(function: Map, project: Map, start: Vector, smooth: Scalar, enough: Scalar, max_steps: int) -> Descent:
     """Minimise the function over the set from `start`, with L = `smooth` at first."""
     eps = jnp.finfo(start.dtype).eps
 

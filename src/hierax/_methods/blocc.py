@@ -31,7 +31,7 @@ from hierax._base.constants import LITTLE, MUCH, NEGLIGIBLE
 from hierax._base.settings import POSITIVE, Rule, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
-from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product, unit_scales
+from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
 from hierax._methods import common
 from hierax._methods.maxmin import MaxMin, Place, norms_of, with_steps
 from hierax._problem import samples, sets
@@ -139,10 +139,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """Estimate what is unset where the lower level is solved at x0; begin there with y_F = y_g, mu_F = c mu_g."""
         zeta, xi = common.first_batches(self, problem, key, look)
-        scales = self.scales
-        if scales is None and any(getattr(solver, "eta2", None) is not None for solver in self._solvers):
-            scales = unit_scales(problem, x0, y0)
-        seen = common.look_at_start(problem, x0, y0, key, zeta, self._first_solver, scales)
+        seen = self.look_at_start(problem, x0, y0, key, zeta, self._first_solver)
         products = {
             name: (hessian_product(lambda v: problem.lower(x0, v, xi), at), at)
             for name, at in (("given", y0), ("solved", seen.lower.y))
@@ -199,6 +196,10 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
             scales=seen.scales,
             smoothness=smoothness,
         )
+
+    def has_units(self) -> bool:
+        """Whether a dual step is given."""
+        return any(getattr(solver, "eta2", None) is not None for solver in self._solvers)
 
     @property
     def _solvers(self) -> tuple[AbstractLowerSolver, AbstractLowerSolver]:

@@ -7,6 +7,7 @@ at the upper level.
 Step sizes of the blocks x, y and z: numbers, schedules or optax transformations, and how a block moves by one.
 """
 
+import abc
 import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ from hierax._base.trees import Number, dtype_of, largest, move, relaxed_promotio
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import LowerSolution
 from hierax._math.psi import all_constraints, gradient_mapping, nonnegative, violation
-from hierax._math.spectrum import POWER_STEPS, Curvature, constraint_scales, curvature
+from hierax._math.spectrum import POWER_STEPS, Curvature, constraint_scales, curvature, unit_scales
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
@@ -178,7 +179,7 @@ def apply_rule(
     tree: PyTree,
     direction: PyTree,
     step: Array,
-    factor: Array | float = 1.0,
+    factor: Number = 1.0,
 ) -> tuple[PyTree, PyTree]:
     """One projected step of a block: the new block and the rule's new state.
 
@@ -250,6 +251,20 @@ class PublishedMethod(CheckedMethod):
             )
 
 
+class StartLook(NamedTuple):
+    """What a method knows before its first step.
+
+    Attributes:
+        lower: the lower level's solution at x0, in the units of the scaled constraints.
+        scales: divisors of the constraints.
+        curvature: norms of the scaled problem at that solution.
+    """
+
+    lower: LowerSolution
+    scales: Multipliers
+    curvature: Curvature
+
+
 class FromLowerSolution(CheckedMethod):
     """Settings of methods that begin at the lower level's solution and scale its constraints.
 
@@ -262,6 +277,28 @@ class FromLowerSolution(CheckedMethod):
     scales: PyTree = eqx.field(default=None, kw_only=True)
 
     rules: ClassVar[Mapping[str, Rule]] = {"start": one_of("solve", "given"), "scales": SCALES}
+
+    @abc.abstractmethod
+    def has_units(self) -> bool:
+        """Whether a setting is given that carries the constraints' units: they are then left as they are."""
+
+    def scales_at(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Multipliers:
+        """Divisors of the constraints: those given, ones, or the norms of their gradients in y."""
+        scales = self.scales
+        if scales is None and self.has_units():
+            scales = unit_scales(problem, x, y)
+        elif scales is None:
+            scales = constraint_scales(problem, x, y, jax.random.fold_in(key, 1))
+        return as_arrays(scales, dtype_of(x, y))
+
+    def look_at_start(
+        self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray, zeta: PyTree, solver: AbstractLowerSolver
+    ) -> StartLook:
+        """Solve the lower level at x (on all of xi) with the scales at y, and take curvatures where it ends."""
+        scales, xi = self.scales_at(problem, x, y, key), samples.whole(problem.xi, key)
+        rescaled = scaled(problem, scales)
+        found = solver.solve(rescaled, x, y, xi)
+        return StartLook(found, scales, curvature(rescaled, x, found.y, found.multipliers, zeta, xi))
 
 
 class WithSmoothness(CheckedMethod):
@@ -295,20 +332,6 @@ class Iterate(NamedTuple):
     z: Rows | None = None
 
 
-class StartLook(NamedTuple):
-    """What a method knows before its first step.
-
-    Attributes:
-        lower: the lower level's solution at x0, in the units of the scaled constraints.
-        scales: divisors of the constraints.
-        curvature: norms of the scaled problem at that solution.
-    """
-
-    lower: LowerSolution
-    scales: Multipliers
-    curvature: Curvature
-
-
 def first_batches(
     method: AbstractMethod, problem: Problem, key: PRNGKeyArray, look: Tickets | None
 ) -> tuple[PyTree, PyTree]:
@@ -335,25 +358,6 @@ def limits_against(
             longest = most.scale if isinstance(most, Decay) else most
             limits[name] = (rate(used, state.step, dtype_of(*state.point[:2])), 2 * longest)
     return limits
-
-
-def look_at_start(
-    problem: Problem,
-    x0: PyTree,
-    y0: PyTree,
-    key: PRNGKeyArray,
-    zeta: PyTree,
-    solver: AbstractLowerSolver,
-    scales: Multipliers | None,
-) -> StartLook:
-    """Solve the lower level at x0 (on all of xi), and take scales and curvatures where it ends."""
-    xi = samples.whole(problem.xi, key)
-    if scales is None:
-        scales = constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
-    scales = as_arrays(scales, dtype_of(x0, y0))
-    rescaled = scaled(problem, scales)
-    found = solver.solve(rescaled, x0, y0, xi)
-    return StartLook(found, scales, curvature(rescaled, x0, found.y, found.multipliers, zeta, xi))
 
 
 def upper_curvature(at: Curvature) -> Scalar:

@@ -59,7 +59,7 @@ import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.constants import FINE, LITTLE, MANY, MUCH
@@ -179,10 +179,7 @@ def solution_of(look: Look) -> LowerSolution:
 
 
 def least_norm_weights(
-    gradients: Float[Array, "m n"],
-    landed: Callable[[Float[Array, " n"]], Float[Array, " n"]],
-    t: Scalar,
-    steps: int | Int[Array, ""] = MANY,
+    gradients: Float[Array, "m n"], landed: Callable[[Array], Array], t: Scalar, steps: Array | int = MANY
 ) -> Float[Array, " m"]:
     """The weights on the simplex that maximise q(w) = min over x' in X of <d, x' - x> + ||x' - x||^2/(2t), d = sum w d.
 

@@ -42,7 +42,7 @@ from hierax._math.spectrum import POWER_STEPS
 from hierax._methods import common
 from hierax._methods.inner import SampledInner, sizes_of
 from hierax._methods.pace import Below, Pace, Watch, first_watch, looked, paced, within_reach
-from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, scales_at, structured
+from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, structured
 from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
@@ -235,12 +235,10 @@ class SALVF(SALVFSettings):
         dtype = dtype_of(x0, y0)
         look = self.batches(problem).first_look(problem, key) if look is None else look
         zeta, xi = look_at(problem.zeta, look.zeta), look_at(problem.xi, look.xi)
-        scales = scales_at(self, problem, x0, y0, key)
+        scales = self.scales_at(problem, x0, y0, key)
         rescaled = scaled(problem, scales)
 
-        def norms_at(
-            carry: tuple[estimate.Curvature, PyTree, Rows], first: Array
-        ) -> tuple[tuple[estimate.Curvature, PyTree, Rows], None]:
+        def norms_at(carry: tuple[PyTree, ...], first: Array) -> tuple[tuple[PyTree, ...], None]:
             """Norms at a point; after those at y0, on to the lower level's solution as these norms find it."""
             most, w, lam = carry
             most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi, bool(self.follow)))

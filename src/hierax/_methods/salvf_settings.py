@@ -21,7 +21,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base import settings
 from hierax._base.constants import LITTLE, MUCH
@@ -29,12 +29,13 @@ from hierax._base.errors import InputError
 from hierax._base.trees import INFINITE, Number, given
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM
-from hierax._math import spectrum as estimate
 from hierax._math.psi import Point, PsiGradient, Weights, is_plain
 from hierax._math.spectrum import Curvature
 from hierax._methods import common
 from hierax._methods.inner import ExactInner, Gammas, inner_of, with_batch
 from hierax._problem.problem import Multipliers, Problem
+
+Gradient = Callable[[Point], PyTree]
 
 
 class Plain(eqx.Module):
@@ -59,7 +60,7 @@ class Plain(eqx.Module):
         """No memory."""
 
     def direction(
-        self, gradient: Callable[[Point], PyTree], point: Point, memory: None, alpha: Array, c1: Scalar
+        self, gradient: Gradient, point: Point, memory: None, alpha: Array, c1: Scalar
     ) -> tuple[PyTree, None]:
         """`gradient(point)`."""
         return gradient(point), None
@@ -129,7 +130,7 @@ class Storm(eqx.Module):
         return jnp.minimum(1.0, self.kappa * self.unit * c1 * alpha)
 
     def direction(
-        self, gradient: Callable[[Point], PyTree], point: Point, memory: StormMemory, alpha: Array, c1: Scalar
+        self, gradient: Gradient, point: Point, memory: StormMemory, alpha: Array, c1: Scalar
     ) -> tuple[PyTree, StormMemory]:
         """Replace the x and y parts of the gradient by their corrected versions; z keeps its own unless asked for."""
         new, old = gradient(point), gradient(memory.point)
@@ -212,6 +213,11 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
         """The inner solver at the current stage, as SALVF uses it."""
         return inner_of(self.inner, self.stage)
 
+    def has_units(self) -> bool:
+        """Whether a number is given that carries the constraints' units."""
+        gamma2 = None if self.exact else self.gamma2  # an explicit 0 has no units
+        return any(value is not None for value in (self.c2, self.gamma1, gamma2, self.bound))
+
     @property
     def exact(self) -> bool:
         """Whether the inner solver gives the lower level's solution itself: gamma2 = 0, and z is lam."""
@@ -269,16 +275,6 @@ def _unset(method: SALVFSettings) -> tuple[str, ...]:
     return tuple(n for n, free in (("x", steps.x is None), ("y", steps.y is None), ("inner", inner)) if free)
 
 
-def scales_at(method: SALVFSettings, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray) -> Multipliers:
-    """Divisors of the constraints; c2, gamma1 and gamma2 carry the constraints' units and leave them as they are."""
-    if method.scales is not None:
-        return method.scales
-    gamma2 = None if method.exact else method.gamma2  # an explicit 0 has no units
-    if any(value is not None for value in (method.c2, method.gamma1, gamma2, method.bound)):
-        return estimate.unit_scales(problem, x0, y0)
-    return estimate.constraint_scales(problem, x0, y0, jax.random.fold_in(key, 1))
-
-
 def filled(method: S, at: Curvature, scales: Multipliers, dtype: jnp.dtype) -> S:
     """SALVF with every unset number from the norms of the problem."""
     weights = _weights(method, at, dtype)
@@ -292,7 +288,7 @@ def filled(method: S, at: Curvature, scales: Multipliers, dtype: jnp.dtype) -> S
         steps=steps,
         inner=inner_of(method.inner).filled(at, gammas, dtype),
         direction=_direction(method, at, weights.gamma1, steps, dtype),
-        scales=common.as_arrays(scales, dtype),
+        scales=scales,
         smoothness=given(method.smoothness, jnp.maximum(smooth_x, smooth_y), dtype),
         bound=None if method.bound is None else given(method.bound, 0.0, dtype),
     )

@@ -46,7 +46,7 @@ from hierax._math.convexity import is_linear_space, joint_convexity, onto_linear
 from hierax._math.gap import Centre, Saddle, gap_gradient, inner_gradient, outer_gradient
 from hierax._math.lower_level import SOLVED
 from hierax._math.psi import gradient_mapping, nonnegative
-from hierax._math.spectrum import constraint_scales, curvature, jacobian_norm, unit_scales
+from hierax._math.spectrum import curvature, jacobian_norm
 from hierax._methods import common
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
@@ -246,12 +246,7 @@ class LVHBA(GrowingWeight):
         """The lower level at x0, and the scales of the constraints where they hold (y0 may be a centre)."""
         xi = samples.whole(problem.xi, key)
         found = self.projection.solve(problem, x0, y0, xi)
-        scales = self.scales
-        if scales is None and self.has_units():
-            scales = unit_scales(problem, x0, found.y)
-        elif scales is None:
-            scales = constraint_scales(problem, x0, found.y, jax.random.fold_in(key, 1))
-        scales = common.as_arrays(scales, dtype_of(x0, y0))
+        scales = self.scales_at(problem, x0, found.y, key)
         lam = jax.tree.map(jnp.multiply, found.multipliers, Rows(*scales[:2]))
         at = curvature(scaled(problem, scales), x0, found.y, lam, zeta, xi)
         return common.StartLook(found._replace(multipliers=lam), scales, at)
@@ -431,9 +426,7 @@ class BiCGAFFA(GrowingWeight, common.WithSmoothness):
 
     def seen(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, zeta: PyTree) -> common.StartLook:
         """The lower level at x0, solved with the scales at y0."""
-        has_units = self.scales is None and self.has_units()
-        scales = unit_scales(problem, x0, y0) if has_units else self.scales
-        return common.look_at_start(problem, x0, y0, key, zeta, Exact(), scales)
+        return self.look_at_start(problem, x0, y0, key, zeta, Exact())
 
     def first(self, problem: Problem, x: PyTree, y: PyTree, z: Rows) -> tuple[PyTree, PyTree]:
         """th before the first step, and the states of the step rules."""
