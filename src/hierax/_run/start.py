@@ -33,7 +33,7 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, spread: Spre
     for that.
     """
     with prepared.processes.together():
-        fed = _fed_by_streams(prepared, method, form_only) | _fed_by_files(prepared, method, call.seed)
+        fed = _fed(prepared, method, call.seed, form_only)
     static = (call.output, spread, prepared.count)
     program = ("start", functools.partial(_program, static), method, prepared.x, prepared.y, call.seed, fed)
     if form_only:
@@ -74,31 +74,25 @@ def _program(
     return over_starts(one, spread)(x, y, start_keys(seed, count))
 
 
-def _fed_by_streams(prepared: Prepared, method: AbstractMethod, form_only: bool) -> dict[str, PyTree]:
-    """What the streams give before the first step: batches for a lower solve, and a look at the next zeta.
+def _fed(prepared: Prepared, method: AbstractMethod, seed: Seed, form_only: bool) -> dict[str, PyTree]:
+    """What streams and files give before the first step: batches for a lower solve, and a look at the next zeta.
 
-    With `form_only` no batch is taken: what comes is of the same form.
+    With `form_only` no batch of a stream is taken: what comes is of the same form. Rows of files are the same whenever
+    they are asked for.
     """
+    batches, starts = method.batches(prepared.bound.problem), prepared.count
     fed: dict[str, PyTree] = {}
-    for name, count in (("zeta", 1), ("xi", method.batches(prepared.bound.problem).start)):
-        if name in prepared.feeders:
-            feeder = prepared.feeders[name]
-            if form_only or name == "zeta":
-                taken = jax.tree.map(lambda a, count=count: np.broadcast_to(a, (count, *a.shape)), feeder.peek())
-            else:
-                taken = feeder.take(count)
-            fed[name] = on_mesh(taken, 1, prepared.placement, prepared.processes)
-    return {**fed, "inner": fed["xi"]} if "xi" in fed else fed
-
-
-def _fed_by_files(prepared: Prepared, method: AbstractMethod, seed: Seed) -> dict[str, PyTree]:
-    """Likewise the rows of files, which are the same whenever they are asked for."""
-    if not prepared.files:
-        return {}
-    batches, count = method.batches(prepared.bound.problem), prepared.count
-    keys = prepared.bound.run("keys", lambda _, seed: start_keys(seed, count), seed, static=count, quick=True)
-    look = PlannedRows(prepared.files, prepared.bound, batches, keys).first_look()
-    return on_mesh(look, 1, prepared.placement, prepared.processes)
+    if prepared.files:
+        keys = prepared.bound.run("keys", lambda _, seed: start_keys(seed, starts), seed, static=starts, quick=True)
+        fed = PlannedRows(prepared.files, prepared.bound, batches, keys).first_look()
+    for name, feeder in prepared.feeders.items():
+        count = 1 if name == "zeta" else batches.start
+        if form_only or name == "zeta":
+            taken = jax.tree.map(lambda a, count=count: np.broadcast_to(a, (count, *a.shape)), feeder.peek())
+        else:
+            taken = feeder.take(count)
+        fed |= {"zeta": taken} if name == "zeta" else {"xi": taken, "inner": taken}
+    return on_mesh(fed, 1, prepared.placement, prepared.processes)
 
 
 # -- going on ---------------------------------------------------------------------------------------------------------
