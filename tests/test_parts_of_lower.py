@@ -1,4 +1,4 @@
-"""Unit tests of hierax._lower.central, .accelerated, .cones, .conic, and of the branches of .exact."""
+"""Unit tests of hierax._lower.cones, .conic, of the branches of .exact, and of lower solvers in hierax._methods."""
 
 import dataclasses
 

@@ -221,11 +221,7 @@ class CentralSystem:
         assert isinstance(matrices, Matrices)
         self.matrices, self.equal, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
         jacobian, ny = matrices.jacobian, matrices.hessian.shape[0]
-        weighted = (
-            self.ratio[:, None] * jacobian
-            if isinstance(jacobian, np.ndarray)
-            else sparse.diags_array(self.ratio) @ jacobian
-        )
+        weighted = sparse.diags_array(self.ratio) @ jacobian
         held = Matrices(jacobian[equal], matrices.hessian + jacobian.T @ weighted)
         self._solve = held.factorised(np.arange(ny), np.arange(held.jacobian.shape[0]))
 

@@ -258,13 +258,7 @@ def begun(start: Vector, mu: RowVector) -> State:
 
 
 def continued(
-    level: Level,
-    state: State,
-    start: Vector,
-    tol: Scalar,
-    max_steps: int,
-    newton: Newton,
-    until: Int[Array, ""] | None = None,
+    level: Level, state: State, start: Vector, tol: Scalar, max_steps: int, newton: Newton, until: Array | None = None
 ) -> State:
     """The loop from where it stands, to its end, or at most to the Newton step `until`."""
 
