@@ -259,14 +259,12 @@ class Finished(NamedTuple):
         candidates: what it added to them.
         passed: where its polishes went.
         nonconvex_reason: why the lower level is not convex, as far as was known afterwards.
-        convex_program: which of two programs solves the lower level; None: neither was needed yet.
     """
 
     result: Any
     candidates: list[Candidate]
     passed: list[Passed]
     nonconvex_reason: str | None
-    convex_program: bool | None
 
 
 class Hunt:
@@ -347,10 +345,10 @@ class Hunt:
             self.vectors.forget()
             result = search(*args)
             added = self.candidates[candidates:], self.space.passed[passed:]
-            return Finished(result, *added, *self.vectors.remembered())
+            return Finished(result, *added, self.vectors.bent)
 
         found = self.session.piece(name, do, (Finished, Candidate, Point, Passed))
         self.candidates[candidates:], self.space.passed[passed:] = found.candidates, found.passed
-        self.vectors.remember(found.nonconvex_reason, found.convex_program)
+        self.vectors.bent = found.nonconvex_reason
         result: Result = found.result
         return result

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hierax._base.imports import lazy
-from hierax._engine.float64_problem import ROUNDING
+from hierax._engine.float64_problem import FEW, ROUNDING
 from hierax._engine.traced import TANGENTS
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 sparse = lazy("scipy.sparse")
 
-PATIENCE = 3  # times that entries may be at new places; Jacobians that are formed whole before places are looked for
 THROWS = 8  # of columns into bins, by which entries are looked for
 BINS = THROWS * TANGENTS  # tangents of a sparse Jacobian are fewer
 
@@ -47,7 +46,7 @@ class SparseColumns:
 
     def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> "csr_array | None":
         """The Jacobian at a point; None where it has too many entries, or they are at new places again and again."""
-        for _ in range(PATIENCE):
+        for _ in range(FEW):
             if self._known.groups is None and not self._known.too_dense:
                 self._look(x, y, mu)
             groups = self._known.groups

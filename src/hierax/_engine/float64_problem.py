@@ -29,6 +29,7 @@ from hierax._problem.problem import Problem, Rows
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, is_spread_over_processes
 
 ROUNDING = 1e-9  # relative to the sizes of what is added up or compared: what may be rounding
+FEW = 3  # looks, starts, patterns or tries, where one should do or each is costly
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._engine.float64_problem import ROUNDING
+from hierax._engine.float64_problem import FEW, ROUNDING
 from hierax._engine.programs import LargeFunctions, Programs, Values, unraveled
 from hierax._engine.traced import RowUnits, Scale, Units
 
@@ -19,7 +19,6 @@ WIDE = 1e4  # a box this many times wider than its entry is large is not its len
 CANCELLED = 1e-6  # a function this small against its terms is zero: single precision leaves no more
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
 NEARBY = 1e-4  # step for curvatures
-FEW = 3  # patterns of signs for curvatures, and points from which the units of larger problems come
 
 Most = tuple[np.ndarray, np.ndarray]
 """Upper bounds of the lengths of x and of y."""

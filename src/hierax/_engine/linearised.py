@@ -95,10 +95,8 @@ class Linearised:
     def row_slopes(self, which: np.ndarray) -> np.ndarray:
         """The Jacobian in (x, y) of some rows (a mask)."""
         from_y = gradients(self.matrices, np.flatnonzero(which))
-        of_x = (
-            np.zeros((len(from_y), self.point.x.size)) if self.mixed is None else self.mixed[self.point.y.size :][which]
-        )
-        return np.concatenate([of_x, from_y], axis=1)
+        of_x = np.zeros((which.size, self.point.x.size)) if self.mixed is None else self.mixed[self.point.y.size :]
+        return np.concatenate([of_x[which], from_y], axis=1)
 
     @functools.cached_property
     def stationarity_slopes(self) -> np.ndarray:
@@ -170,24 +168,18 @@ class Linearised:
         return self._by_singular_values(active, self.mixed) if self.dense and self.mixed is not None else unknown
 
     def _by_singular_values(self, active: np.ndarray, mixed: np.ndarray) -> Response:
-        nx, ny, hessian, mixed = self.point.x.size, self.point.y.size, self.hessian, mixed[: self.point.y.size]
-        rows = self.row_slopes(active)
-        rows_x, rows_y = rows[:, :nx], rows[:, nx:]
-        if len(rows):
-            left, sizes, right = np.linalg.svd(rows_y, full_matrices=True)
-            rank = _rank(rows_y)
-            inverse = (right[:rank].T / sizes[:rank]) @ left[:, :rank].T
-            free = right[rank:].T
-        else:
-            rank, inverse, free = 0, np.zeros((ny, 0)), np.eye(ny)
-        dependent = rank < len(rows) and rank < _rank(rows)  # else a row follows from the others, whatever x does
-        moved = -inverse @ rows_x
+        nx, ny, hessian, rows = self.point.x.size, self.point.y.size, self.hessian, self.row_slopes(active)
+        mixed, rows_y = mixed[:ny], rows[:, nx:]
+        rank, inverse = np.linalg.matrix_rank(rows_y, rtol=ROUNDING), np.linalg.pinv(rows_y, rcond=ROUNDING)
+        free = np.linalg.svd(rows_y, full_matrices=True)[2][rank:].T
+        # Else a row follows from the others, whatever x does.
+        dependent = bool(rank < len(rows) and rank < np.linalg.matrix_rank(rows, rtol=ROUNDING))
+        moved = -inverse @ rows[:, :nx]
         reduced = free.T @ hessian @ free
-        curvatures = np.abs(np.linalg.eigvalsh(0.5 * (reduced + reduced.T))) if reduced.size else np.ones(1)
-        if curvatures.min() <= ROUNDING * max(1.0, np.abs(hessian).max()):
+        curvatures = np.abs(np.linalg.eigvalsh(0.5 * (reduced + reduced.T)))
+        if np.min(curvatures, initial=np.inf) <= ROUNDING * max(1.0, np.abs(hessian).max()):
             return Response(None, np.zeros((len(rows), nx)), dependent)
-        along = free @ np.linalg.solve(reduced, -free.T @ (mixed + hessian @ moved)) if reduced.size else 0.0
-        dy = moved + along
+        dy = moved + free @ np.linalg.solve(reduced, -free.T @ (mixed + hessian @ moved))
         dmu = -inverse.T @ (mixed + hessian @ dy)
         return Response(dy, dmu, dependent)
 
@@ -208,14 +200,10 @@ class Linearised:
         Where x moves so that such a solution becomes better, y stops being one.
         """
         value = float(self.values.lower)
-        others = [
-            j
-            for j in np.flatnonzero((branches.status == SOLVED) & (np.abs(branches.value - value) <= CUT))
-            if np.max(np.abs(branches.y[j] - self.point.y), initial=0.0) > APART
-        ]
         kept: list[int] = []
-        for j in others:
-            if all(np.max(np.abs(branches.y[j] - branches.y[k])) > APART for k in kept):
+        for j in np.flatnonzero((branches.status == SOLVED) & (np.abs(branches.value - value) <= CUT)):
+            known = np.concatenate([self.point.y[None], branches.y[kept]])
+            if np.all(np.max(np.abs(branches.y[j] - known), axis=1, initial=0.0) > APART):
                 kept.append(int(j))
         if not kept:
             return self
@@ -226,8 +214,3 @@ class Linearised:
             values=self.values._replace(above=np.concatenate([self.values.above, value - branches.value[kept]])),
             slopes=self.slopes._replace(above=np.concatenate([self.slopes.above, slopes])),
         )
-
-
-def _rank(rows: np.ndarray) -> int:
-    sizes = np.linalg.svd(rows, compute_uv=False)
-    return int(np.sum(sizes > ROUNDING * max(1.0, np.max(sizes, initial=0.0))))

@@ -18,8 +18,8 @@ from jaxtyping import PyTree
 from hierax._base.constants import LITTLE_DATA, LOWER_STARTS
 from hierax._base.trees import size
 from hierax._engine import traced
-from hierax._engine.columns import BINS, PATIENCE, Places, SparseColumns
-from hierax._engine.float64_problem import Data, Float64Problem, HostProgram, upper_faces
+from hierax._engine.columns import BINS, Places, SparseColumns
+from hierax._engine.float64_problem import FEW, Data, Float64Problem, HostProgram, upper_faces
 from hierax._engine.traced import RowUnits, Scale, Traced, Trees, Units, Vector, in_units
 from hierax._lower import active_set
 from hierax._lower.active_set import Level, Slopes, centre
@@ -189,6 +189,7 @@ class Programs:
         found = setting.once("boxes", lambda: setting.run("boxes", traced.boxes, self.trees, quick=True))
         self.x_limits, self.y_limits = (Limits(*box) for box in found)
         self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
+        self._land: HostProgram | None = None
 
     @functools.cached_property
     def large(self) -> bool:
@@ -200,11 +201,6 @@ class Programs:
     def by_table(self) -> bool:
         """Whether the problem is so small that nothing less than the table is worth a program of its own."""
         return self.hand is None and self.little_data and self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
-
-    @property
-    def start(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """x and y of the setting, and no multipliers: what programs are compiled for."""
-        return raveled(self.setting.x), raveled(self.setting.y), np.zeros(self.layout.rows)
 
     def ready(self, units: Units, name: str, program: Callable[..., PyTree], *args: PyTree) -> HostProgram:
         """`program(traced, *args)` in units, as a function of arrays shaped like `args`."""
@@ -240,14 +236,11 @@ class Programs:
         """All functions in the user's units, without multipliers."""
         return self.raw_functions.values(x, y, np.zeros(self.layout.rows))
 
-    @functools.cached_property
-    def _land(self) -> HostProgram:
-        return self.ready(self.raw, "land", traced.land, *self.start[:2])
-
     def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The nearest points of X and Y, in the user's units."""
         x, y = np.clip(x, *self.x_limits), np.clip(y, *self.y_limits)
         if not self.entrywise:
+            self._land = self._land or self.ready(self.raw, "land", traced.land, x, y)
             x, y = np.split(self._land(x, y), [x.size])
         return x, y
 
@@ -363,16 +356,15 @@ class FromTable(Functions):
         super().__init__(programs, units)
         above, above_equal, rows, stationarity = self.layout.parts
         self._uppers, self._below = np.r_[0, above, above_equal], np.r_[stationarity, rows]
+        self._program: HostProgram | None = None
         self._last: tuple[bytes, np.ndarray] | None = None
-
-    @functools.cached_property
-    def _program(self) -> HostProgram:
-        name, jacobian = ("values", jax.jacfwd) if self.programs.little_data else ("values in blocks", traced.in_blocks)
-        program = functools.partial(traced.table, jacobian)
-        return self.programs.ready(self.units, name, program, np.concatenate(self.programs.start))
 
     def lines(self, point: np.ndarray) -> np.ndarray:
         """One line per function: its value, then its derivatives in (x, y), at x, y and mu one after another."""
+        if self._program is None:
+            little = self.programs.little_data
+            name, jacobian = ("values", jax.jacfwd) if little else ("values in blocks", traced.in_blocks)
+            self._program = self.programs.ready(self.units, name, functools.partial(traced.table, jacobian), point)
         key = point.tobytes()
         if self._last is None or self._last[0] != key:
             self._last = key, self._program(point)
@@ -435,7 +427,7 @@ class FromPrograms(Functions):
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
         """Where they keep changing and there are few entries, columns that share no row are computed together."""
         self._formed += 1
-        few = self._sparse.at(x, y, mu) if y.size > 2 * BINS and self._formed > PATIENCE else None
+        few = self._sparse.at(x, y, mu) if y.size > 2 * BINS and self._formed > FEW else None
         if few is not None:
             both = few.toarray()
         else:

@@ -18,7 +18,7 @@ import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
 from hierax._engine import traced
-from hierax._engine.float64_problem import HostProgram
+from hierax._engine.float64_problem import FEW, HostProgram
 from hierax._engine.programs import (
     FEASIBLE,
     Branches,
@@ -40,7 +40,6 @@ from hierax._math.scatter import Cube, scattered, unit_cube
 
 BENT = 1e-7  # curvature down, in units, beyond rounding
 STIFF = 1e6  # in units: where y answers to a push by more than this, it is not unique
-FEW = 3  # looks where one is costly, starts where one should do, valleys of a line, and lines that need no scan
 MODERATE = 300  # entries of y and rows; larger lower levels are solved once, or from fewer starts if not convex
 SCAN_LOOKS = 200  # points of all grids of a scan: 10 to 20 ms
 FEWEST, MOST = 15, 41  # points of a line: with fewer a scan sees no valleys, more are not needed
@@ -403,9 +402,6 @@ class VectorProblem(InUnits):
         matrices = found.system.matrices
         if isinstance(matrices, Matrices) and not matrices.convex(0.5 * BENT):
             self.bent = "not convex: the lower level has a negative curvature at a solution"
-            if isinstance(matrices.hessian, np.ndarray):
-                curvature = np.linalg.eigvalsh(0.5 * (matrices.hessian + matrices.hessian.T))[0]
-                self.bent = f"not convex: the lower level has a negative curvature ({curvature:.2g} in units)"
         return self.bent is None
 
     def _scanned(self, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
@@ -486,14 +482,6 @@ class VectorProblem(InUnits):
             above=(of_above > 1) | (above < layout.own_above),
         )
 
-    def remembered(self) -> tuple[str | None, bool | None]:
-        """What was learnt of the lower level."""
-        return self.bent, None
-
-    def remember(self, bent: str | None, _: bool | None) -> None:
-        """Take over what another run has `remembered`."""
-        self.bent = bent
-
 
 def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str | None:
     """Why the lower level at x is not convex, as far as some points of Y show; None where nothing was found."""
@@ -515,11 +503,6 @@ def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str 
         if wrong.any():
             return f"not convex: row {int(np.flatnonzero(wrong)[0])} of the lower level lies above its chord"
     return None
-
-
-def beyond(values: Values[np.ndarray], layout: Layout) -> np.ndarray:
-    """By how much every row of the lower level is violated."""
-    return layout.beyond(values.rows)
 
 
 def kkt_residual(values: Values[np.ndarray], mu: np.ndarray, layout: Layout) -> float:

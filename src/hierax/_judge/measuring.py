@@ -17,7 +17,7 @@ from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import ROUNDING, Float64Problem
 from hierax._engine.lengths import Most, lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
-from hierax._engine.vectors import Point, VectorProblem, beyond, kkt_residual
+from hierax._engine.vectors import Point, VectorProblem, kkt_residual
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import Matrices, OutOfTime
 from hierax._math.hypergradient import MOST as MAX_ORDER
@@ -136,7 +136,7 @@ class Inspection:
 
         def amounts(values: Values[np.ndarray], of_x: np.ndarray, of_y: np.ndarray) -> np.ndarray:
             above = np.maximum(values.above[: layout.own_above], 0.0)
-            return np.concatenate([beyond(values, layout)[own], above, of_x, of_y])
+            return np.concatenate([layout.beyond(values.rows)[own], above, of_x, of_y])
 
         user = amounts(self.raw, of_x, of_y)
         here = vectors.values(*self.at, np.zeros(layout.rows))
@@ -187,7 +187,7 @@ class Inspection:
         x, y = self.at[0], raveled(one.y) / self.vectors.y_unit
         mu = raveled(in_blocks(one.multipliers, one.faces)) * self.vectors.row_units(x, y) / self.vectors.lower_unit
         values = self.vectors.values(x, y, mu)
-        most = np.max(beyond(values, self.programs.layout), initial=0.0)
+        most = np.max(self.programs.layout.beyond(values.rows), initial=0.0)
         value, violation, status = np.array([[float(values.lower)], [most], [int(one.status)]])
         return Branches(y[None], mu[None], value, violation, status, np.zeros((1, x.size)))
 
