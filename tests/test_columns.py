@@ -10,7 +10,7 @@ import pytest
 from test_active_set import follower_of
 
 import hierax as hx
-from hierax._engine.columns import THROWS, Places, SparseColumns, grouped
+from hierax._engine.columns import THROWS, Places, grouped
 from hierax._engine.lengths import _medians
 
 N = 200
@@ -63,10 +63,10 @@ def slacks(x, y, mu):
 
 def test_the_same_as_one_column_at_a_time():
     function, rng = Recorded(slacks), np.random.default_rng(1)
-    together = SparseColumns(function.along, Places())
+    together = Places()
     for _ in range(20):
         point = rng.normal(size=2), rng.normal(size=N), rng.normal(size=N - 20)
-        found = together.at(*point)
+        found = together.at(function.along, *point)
         np.testing.assert_allclose(found.toarray(), function.jacobian(*point), rtol=1e-12, atol=1e-14)
     assert function.calls == THROWS + 20
 
@@ -80,21 +80,21 @@ def late(x, y, mu):
 @pytest.mark.parametrize("levels", [(0, 0, 0, 0, 0, 0, 0, 30, 30, 120, 120, 120, 5, 120), tuple(range(0, 200, 8))])
 def test_entries_at_new_places_are_noticed(levels):
     function, rng = Recorded(late), np.random.default_rng(2)
-    together = SparseColumns(function.along, Places())
+    together = Places()
     for number, level in enumerate(levels):
         point = np.array([float(level), float(number % 2)]), rng.normal(size=N), rng.normal(size=3)
-        found = together.at(*point)
+        found = together.at(function.along, *point)
         np.testing.assert_allclose(found.toarray(), function.jacobian(*point), rtol=1e-12, atol=1e-14)
     assert function.calls > THROWS + len(levels)  # some were missed at first
 
 
 def test_no_sparse_matrix_of_what_is_dense_or_not_finite():
     function = Recorded(lambda x, y, mu: y * jnp.sqrt(x[0]) + 0 * mu[0])
-    together = SparseColumns(function.along, Places())
-    assert together.at(np.ones(1), np.ones(N), np.ones(1)).nnz == N
-    assert together.at(np.array([-1.0]), np.ones(N), np.ones(1)) is None
+    together = Places()
+    assert together.at(function.along, np.ones(1), np.ones(N), np.ones(1)).nnz == N
+    assert together.at(function.along, np.array([-1.0]), np.ones(N), np.ones(1)) is None
     full = Recorded(lambda x, y, mu: y * jnp.sum(y) + 0 * mu[0])
-    assert SparseColumns(full.along, Places()).at(np.ones(1), np.ones(N), np.ones(1)) is None
+    assert Places().at(full.along, np.ones(1), np.ones(N), np.ones(1)) is None
 
 
 def test_a_follower_forgets_what_it_has_seen():

@@ -19,7 +19,7 @@ from hierax._auto.session import Result, Session
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import FEASIBLE, Branches, Programs, raveled, unraveled
-from hierax._engine.vectors import Point, Structure, Total, VectorProblem, kkt_residual
+from hierax._engine.vectors import Point, Structure, Total, VectorProblem
 from hierax._judge.point import relative_gap
 from hierax._lower.linear import OutOfTime, Stop
 from hierax._math.lower_level import SOLVED
@@ -159,7 +159,7 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
     return unsolved._replace(
         gap=relative_gap(lower, value),
         better=better,
-        residual=kkt_residual(vectors.values(point.x, point.y, better.mu), better.mu, vectors.layout),
+        residual=vectors.layout.kkt_residual(vectors.values(point.x, point.y, better.mu), better.mu),
         confirmed=confirmed,
         branches=found.different_values(),
     )

@@ -30,37 +30,32 @@ Along = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 class Places:
-    """Where the entries of a large Jacobian are, once that is known; `too_dense`: it is not worth knowing."""
+    """Where the entries of a Jacobian are, once that is known, by which it is made as a sparse matrix.
+
+    Nothing of its whole size is formed. `too_dense`: it is not worth knowing.
+    """
 
     def __init__(self) -> None:
         self.groups: _Groups | None = None
         self.too_dense = False
 
-
-class SparseColumns:
-    """The Jacobian of a function of many entries as a sparse matrix; nothing of its whole size is formed."""
-
-    def __init__(self, along: Along, known: Places) -> None:
-        """`known`: where the entries are, shared."""
-        self._along, self._known = along, known
-
-    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> "csr_array | None":
+    def at(self, along: Along, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> "csr_array | None":
         """The Jacobian at a point; None where it has too many entries, or they are at new places again and again."""
         for _ in range(FEW):
-            if self._known.groups is None and not self._known.too_dense:
-                self._look(x, y, mu)
-            groups = self._known.groups
-            if self._known.too_dense or groups is None:
+            if self.groups is None and not self.too_dense:
+                self._look(along, x, y, mu)
+            groups = self.groups
+            if self.too_dense or groups is None:
                 return None
-            values = groups.values(self._along(x, y, mu, groups.directions))
+            values = groups.values(along(x, y, mu, groups.directions))
             if values is not None:
                 ends = np.concatenate([[0], np.cumsum(np.bincount(groups.rows, minlength=groups.shape[0]))])
                 return sparse.csr_array((values, groups.columns, ends), shape=groups.shape)
-            self._known.groups = None
-        self._known.too_dense = True
+            self.groups = None
+        self.too_dense = True
         return None
 
-    def _look(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> None:
+    def _look(self, along: Along, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> None:
         """Find the entries at a point beside y where few of them vanish by accident.
 
         Columns are thrown at random into a few bins, several times, and the columns of a bin are added up with weights.
@@ -72,9 +67,9 @@ class SparseColumns:
         for _ in range(THROWS):
             bins, directions = rng.integers(0, BINS, y.size), np.zeros((BINS, y.size))
             directions[bins, np.arange(y.size)] = rng.uniform(0.5, 1.5, y.size)
-            filled = self._along(x, beside, weights, directions) != 0
+            filled = along(x, beside, weights, directions) != 0
             if filled.all(axis=0).any():  # a row with entries everywhere
-                self._known.too_dense = True
+                self.too_dense = True
                 return
             throws.append((bins, filled))
         (first, filled), *others = throws
@@ -88,8 +83,8 @@ class SparseColumns:
             places.append(np.stack([rows[where], columns[which]]))
         rows, columns = np.concatenate(places, axis=1)
         order = np.lexsort((columns, rows))
-        self._known.groups = _Groups.of(rows[order], columns[order], (filled.shape[1], y.size))
-        self._known.too_dense = self._known.groups is None
+        self.groups = _Groups.of(rows[order], columns[order], (filled.shape[1], y.size))
+        self.too_dense = self.groups is None
 
 
 class _Groups(NamedTuple):

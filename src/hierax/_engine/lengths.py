@@ -18,7 +18,6 @@ from hierax._engine.traced import RowUnits, Scale, Units
 WIDE = 1e4  # a box this many times wider than its entry is large is not its length; or its square, no box at all
 CANCELLED = 1e-6  # a function this small against its terms is zero: single precision leaves no more
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
-NEARBY = 1e-4  # step for curvatures
 
 Most = tuple[np.ndarray, np.ndarray]
 """Upper bounds of the lengths of x and of y."""
@@ -176,7 +175,7 @@ class _Seen:
         """
         x, y, programs = self._x, self._y, self._programs
         own, size = ~programs.layout.face & ~programs.layout.equal, np.maximum(np.abs(y), of_y)
-        step, a = NEARBY * np.where(size > 0, size, 1.0), self._slopes.rows[own, x.size :]
+        step, a = np.where(size > 0, size, 1.0) / WIDE, self._slopes.rows[own, x.size :]
         least = np.full(a.shape, np.inf)
         for seed in range(FEW):
             signs = np.random.default_rng(seed).choice([-1.0, 1.0], y.size)

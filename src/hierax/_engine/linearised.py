@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._engine.float64_problem import ROUNDING
-from hierax._engine.programs import Branches, Values
+from hierax._engine.programs import CLOSE, Branches, Values
 from hierax._engine.vectors import STIFF, Point, VectorProblem
 from hierax._lower.active_set import Found
 from hierax._lower.linear import KKTSystem, Matrices, Products, SecondDerivatives, gradients, stiffness
@@ -23,7 +23,6 @@ from hierax._math.lower_level import SOLVED
 
 MAX_DENSE = 600  # entries of y, up to which singular values of its matrices are computed
 CUT = 0.05  # difference in G, in units, up to which other local solutions of the lower level are in the way
-APART = 1e-3  # distance, in lengths, of different solutions
 MAX_SYSTEMS = 50  # systems by products for the response to x: entries of x, or rows, whichever are fewer
 MAX_NUMBERS = 4_000_000  # of a matrix that is formed where they are large: 16 million took 15 of a certificate's 19 s
 
@@ -203,7 +202,7 @@ class Linearised:
         kept: list[int] = []
         for j in np.flatnonzero((branches.status == SOLVED) & (np.abs(branches.value - value) <= CUT)):
             known = np.concatenate([self.point.y[None], branches.y[kept]])
-            if np.all(np.max(np.abs(branches.y[j] - known), axis=1, initial=0.0) > APART):
+            if np.all(np.max(np.abs(branches.y[j] - known), axis=1, initial=0.0) > CLOSE):
                 kept.append(int(j))
         if not kept:
             return self

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 from hierax._base.constants import LITTLE_DATA, LOWER_STARTS
 from hierax._base.trees import size
 from hierax._engine import traced
-from hierax._engine.columns import BINS, Places, SparseColumns
+from hierax._engine.columns import BINS, Places
 from hierax._engine.float64_problem import FEW, Data, Float64Problem, HostProgram, upper_faces
 from hierax._engine.traced import RowUnits, Scale, Traced, Trees, Units, Vector, in_units
 from hierax._lower import active_set
@@ -39,9 +39,8 @@ SIDE_BY_SIDE_NUMBERS = 20_000
 take as many steps as the slowest: with 131,072 numbers one call took 44 s, and one start after another 2 s."""
 FEASIBLE = 1e-6  # violation, in units of the rows, up to which a solution of the lower level counts as feasible
 DIFFERENT_VALUES = 1e-4  # difference, in units of f, from which local solutions of the lower level count as different
-STEPS_AT_ONCE = 5  # Newton steps from afar between two looks at the clock
 CENTRAL_PATH_END = 1e-12  # in units: there the active rows are clear
-CLOSE = 1e-3  # residual from afar at which the active set method is tried
+CLOSE = 1e-3  # in units: points nearer than this are one, and a residual below it is near a solution
 
 
 class Values(NamedTuple, Generic[Vector]):
@@ -69,6 +68,10 @@ class Limits(NamedTuple):
 
     low: np.ndarray
     high: np.ndarray
+
+    def over(self, unit: np.ndarray) -> "Limits":
+        """The same in units."""
+        return Limits(self.low / unit, self.high / unit)
 
 
 class Layout(NamedTuple):
@@ -110,6 +113,12 @@ class Layout(NamedTuple):
         """By how much every row of the lower level is violated."""
         return np.where(self.equal, np.abs(rows), np.maximum(rows, 0.0))
 
+    def kkt_residual(self, values: Values[np.ndarray], mu: np.ndarray) -> float:
+        """Largest entry of the lower level's KKT system, in units: slope, violation, complementarity, sign of mu."""
+        of_pairs = np.where(self.equal, 0.0, np.maximum(np.abs(mu * values.rows), -mu))
+        parts = np.abs(values.stationarity), self.beyond(values.rows), of_pairs
+        return float(np.max(np.concatenate(parts), initial=0.0))
+
 
 class Branches(NamedTuple):
     """Local solutions of the lower level at one x, from each of many starts (leading axis).
@@ -145,10 +154,8 @@ class Branches(NamedTuple):
     @staticmethod
     def none(entries: int, rows: int, parameters: int) -> "Branches":
         """Those of no start."""
-        nothing = np.zeros(0)
-        return Branches(
-            np.zeros((0, entries)), np.zeros((0, rows)), nothing, nothing, nothing, np.zeros((0, parameters))
-        )
+        shapes = (entries,), (rows,), (), (), (), (parameters,)
+        return Branches(*(np.zeros((0, *shape)) for shape in shapes))
 
     @property
     def unbounded(self) -> bool:
@@ -405,7 +412,7 @@ class FromPrograms(Functions):
     def __init__(self, programs: Programs, units: Units) -> None:
         super().__init__(programs, units)
         self._compiled: dict[str, HostProgram] = {}
-        self._sparse = SparseColumns(self._along, programs.setting.once("places of entries", Places))
+        self._places = programs.setting.once("places of entries", Places)
 
     def _call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
         """A program of that name, compiled at its first call."""
@@ -427,7 +434,7 @@ class FromPrograms(Functions):
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
         """Where they keep changing and there are few entries, columns that share no row are computed together."""
         self._formed += 1
-        few = self._sparse.at(x, y, mu) if y.size > 2 * BINS and self._formed > FEW else None
+        few = self._places.at(self._along, x, y, mu) if y.size > 2 * BINS and self._formed > FEW else None
         if few is not None:
             both = few.toarray()
         else:
@@ -458,7 +465,7 @@ class FromLarge(FromPrograms, LargeFunctions):
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
         if self._stop():
             raise OutOfTime
-        both = self._sparse.at(x, y, mu)
+        both = self._places.at(self._along, x, y, mu)
         if both is not None:
             return Matrices(both[y.size :], both[: y.size])
 
@@ -488,7 +495,7 @@ class FromLarge(FromPrograms, LargeFunctions):
         while int(state.status) == RUNNING:
             if self._stop():
                 raise OutOfTime
-            until = np.asarray(int(state.steps) + STEPS_AT_ONCE, np.int32)
+            until = np.asarray(int(state.steps) + FEW, np.int32)
             state = self._call("steps from afar", traced.advance, x, y, state, tol, until)
             if not shown and float(state.residual) <= CLOSE:
                 shown = True

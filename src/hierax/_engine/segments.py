@@ -16,7 +16,7 @@ from hierax._math.convexity import SegmentPlan, Segments, along_segments, lower_
 from hierax._problem.problem import Problem
 
 SEGMENTS = 32  # random segments around y on which the convexity of a lower level is sampled
-FLAT = 1e-8  # eigenvalues and singular values below this part of the largest count as zero
+FLAT = 1e-7  # eigenvalues and singular values below this part of the largest count as zero
 
 
 class Finding(NamedTuple):
@@ -68,12 +68,8 @@ def segments_around(
 
 def not_convex(setting: Float64Problem, y: PyTree, seed: int | np.random.Generator) -> str | None:
     """Why the lower level at the setting's x is not convex, from samples around y; None where nothing was found."""
-    return why_not_convex(segments_around(setting, y, SEGMENTS, np.random.default_rng(seed)))
-
-
-def why_not_convex(segments: Segments) -> str | None:
-    """What is not convex, and where; None where nothing was found."""
-    failed = [finding.text for finding in convexity(segments) if not finding.holds]
+    findings = convexity(segments_around(setting, y, SEGMENTS, np.random.default_rng(seed)))
+    failed = [finding.text for finding in findings if not finding.holds]
     return f"not convex: {failed[0]}" if failed else None
 
 

@@ -19,30 +19,18 @@ import numpy as np
 from hierax._base.constants import LOWER_STARTS
 from hierax._engine import traced
 from hierax._engine.float64_problem import FEW, HostProgram
-from hierax._engine.programs import (
-    FEASIBLE,
-    Branches,
-    FromTable,
-    Functions,
-    LargeFunctions,
-    Layout,
-    Limits,
-    Programs,
-    Values,
-    raveled,
-)
-from hierax._engine.segments import not_convex
+from hierax._engine.programs import FEASIBLE, Branches, FromTable, Functions, LargeFunctions, Programs, Values, raveled
+from hierax._engine.segments import FLAT, not_convex
 from hierax._engine.traced import Units
 from hierax._lower.active_set import CentralSystem, Centre, Found, Level, Tracker, centre
 from hierax._lower.linear import KKTSystem, Matrices, Stop, gradients, stiffness
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
 
-BENT = 1e-7  # curvature down, in units, beyond rounding
 STIFF = 1e6  # in units: where y answers to a push by more than this, it is not unique
 MODERATE = 300  # entries of y and rows; larger lower levels are solved once, or from fewer starts if not convex
 SCAN_LOOKS = 200  # points of all grids of a scan: 10 to 20 ms
-FEWEST, MOST = 15, 41  # points of a line: with fewer a scan sees no valleys, more are not needed
+FEWEST = 15  # points of a line: with fewer a scan sees no valleys, many more are not needed
 
 
 class Point(NamedTuple):
@@ -121,7 +109,7 @@ class Follower:
         self,
         functions: Functions,
         landed: Callable[[np.ndarray], np.ndarray],
-        from_afar: Callable[[np.ndarray, np.ndarray, np.ndarray], Iterator[Branches]],
+        from_afar: Callable[..., Iterator[Branches]],
     ) -> None:
         """`landed`: the nearest point of Y; `from_afar`: the lower level from anywhere, the last one is the end."""
         self.functions, self.layout, self._landed, self._from_afar = functions, functions.layout, landed, from_afar
@@ -207,8 +195,7 @@ class InUnits:
         self.programs, self.units, self.layout, self._stop = programs, units, programs.layout, stop
         self.x_unit, self.y_unit = raveled(units.x), raveled(units.y)
         self.upper_unit, self.lower_unit = float(units.upper.unit), float(units.lower.unit)
-        self.x_limits = Limits(*(bound / self.x_unit for bound in programs.x_limits))
-        self.y_limits = Limits(*(bound / self.y_unit for bound in programs.y_limits))
+        self.x_limits, self.y_limits = programs.x_limits.over(self.x_unit), programs.y_limits.over(self.y_unit)
         self._centre = raveled(programs.setting.x) / self.x_unit, y / self.y_unit
 
     @functools.cached_property
@@ -400,7 +387,7 @@ class VectorProblem(InUnits):
     def _convex_at(self, found: Found) -> bool:
         """Whether L is convex in y at a solution; where it is not, the lower level never counts as convex again."""
         matrices = found.system.matrices
-        if isinstance(matrices, Matrices) and not matrices.convex(0.5 * BENT):
+        if isinstance(matrices, Matrices) and not matrices.convex(0.5 * FLAT):
             self.bent = "not convex: the lower level has a negative curvature at a solution"
         return self.bent is None
 
@@ -489,32 +476,20 @@ def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str 
     tables = [vectors.at(x, y, none) for y in looks]
     for _, slopes in tables:
         hessian = slopes.stationarity[:, nx:]
-        if not np.isfinite(hessian).all() or Matrices(hessian[:0], hessian).convex(0.5 * BENT):
+        if not np.isfinite(hessian).all() or Matrices(hessian[:0], hessian).convex(0.5 * FLAT):
             continue
         curvatures = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
-        if curvatures[0] < -BENT * max(np.abs(curvatures).max(), 1.0):
+        if curvatures[0] < -FLAT * max(np.abs(curvatures).max(), 1.0):
             return f"not convex: the lower objective has a negative curvature ({curvatures[0]:.2g} in units)"
     own = ~vectors.layout.face
     for (first, y), (second, z) in itertools.pairwise(zip((values.rows for values, _ in tables), looks, strict=True)):
         middle = vectors.values(x, 0.5 * (y + z), none).rows
         excess = middle - 0.5 * (first + second)
-        size = BENT * (1 + np.abs(first) + np.abs(second))
+        size = FLAT * (1 + np.abs(first) + np.abs(second))
         wrong = own & np.where(vectors.layout.equal, np.abs(excess) > size, excess > size)
         if wrong.any():
             return f"not convex: row {int(np.flatnonzero(wrong)[0])} of the lower level lies above its chord"
     return None
-
-
-def kkt_residual(values: Values[np.ndarray], mu: np.ndarray, layout: Layout) -> float:
-    """Largest entry of the lower level's KKT system, in units: slope, violation, complementarity, sign of mu."""
-    free = layout.equal
-    parts = (
-        np.abs(values.stationarity),
-        layout.beyond(values.rows),
-        np.where(free, 0.0, np.abs(mu * values.rows)),
-        np.where(free, 0.0, np.maximum(-mu, 0.0)),
-    )
-    return float(max(np.max(part, initial=0.0) for part in parts))
 
 
 # -- scans ------------------------------------------------------------------------------------------------------------
@@ -522,7 +497,7 @@ def kkt_residual(values: Values[np.ndarray], mu: np.ndarray, layout: Layout) -> 
 
 def scan_points(coordinates: int) -> int:
     """How many points of each line a scan looks at; none where there are too few or too many lines."""
-    points = min(SCAN_LOOKS // max(coordinates, 1), MOST)
+    points = min(SCAN_LOOKS // max(coordinates, 1), FEW * FEWEST)
     return points if points >= FEWEST and coordinates >= FEW else 0
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from hierax._engine.float64_problem import ROUNDING
 from hierax._engine.linearised import MAX_DENSE, Linearised
 from hierax._engine.programs import FEASIBLE
-from hierax._engine.vectors import Point, VectorProblem, kkt_residual
+from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.gain import Slopes, total_slopes
 from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS, Stop
 from hierax._lower.linear import Matrices, OutOfTime, gradients
@@ -257,7 +257,7 @@ def settled(vectors: VectorProblem, point: Point) -> Point:
     best, least, layout = point, np.inf, vectors.layout
     for _ in range(ITERATIONS):
         values = vectors.values(*point)
-        residual = kkt_residual(values, point.mu, layout)
+        residual = layout.kkt_residual(values, point.mu)
         if residual < least:
             best, least = point, residual
         active = layout.equal | (np.abs(point.mu) > np.abs(values.rows))

@@ -17,7 +17,7 @@ from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import ROUNDING, Float64Problem
 from hierax._engine.lengths import Most, lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
-from hierax._engine.vectors import Point, VectorProblem, kkt_residual
+from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import Matrices, OutOfTime
 from hierax._math.hypergradient import MOST as MAX_ORDER
@@ -176,7 +176,7 @@ class Inspection:
         gap = abs(float(values.lower) - found.value[best])
         range_ = np.abs(slope[x.size :]).sum() + _tie(slope, found.slope[best])
         elsewhere = np.max(np.abs(y - found.y[near]), initial=0.0) > STEPS[-1]
-        solves = kkt_residual(values, found.mu[near], self.programs.layout) <= SHOWN_TOLERANCE
+        solves = self.programs.layout.kkt_residual(values, found.mu[near]) <= SHOWN_TOLERANCE
         if elsewhere and solves and gap <= max(SAME * range_, ROUNDING):
             return Point(x, y, found.mu[near])
         return Point(x, found.y[near], found.mu[near])
@@ -196,7 +196,7 @@ class Inspection:
         vectors, y = self.vectors, point.y * self.vectors.y_unit
         own, faces = self.setting.layout().split(point.mu * vectors.lower_unit / vectors.row_units(point.x, point.y))
         value = self.programs.raw_values(*self.programs.landed(self.x, y)).lower
-        residual = kkt_residual(vectors.values(*point), point.mu, self.programs.layout)
+        residual = self.programs.layout.kkt_residual(vectors.values(*point), point.mu)
         scalars: list[Any] = [np.asarray(number) for number in (float(value), residual, status, 0)]
         return LowerSolution(unraveled(self.setting.y, y), own, faces, *scalars)
 
@@ -204,7 +204,7 @@ class Inspection:
         """Gap, distance and KKT residual of y; what the gap is judged by."""
         vectors, layout, point, unit = self.vectors, self.programs.layout, at.local, self.vectors.lower_unit
         multipliers = [point.mu, point.mu if given is None else self._in_units(point.mu, given)]
-        residuals = [kkt_residual(vectors.values(*self.at, mu), mu, layout) for mu in multipliers]
+        residuals = [layout.kkt_residual(vectors.values(*self.at, mu), mu) for mu in multipliers]
         tie = _tie(vectors.lower_slope(*self.at), at.branches.slope[at.branches.best() or 0])
         first = np.abs(vectors.lower_slope(point.x, point.y)[self.x.size :]).sum()
         matrices = vectors.functions.matrices(*point)
