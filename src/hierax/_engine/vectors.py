@@ -18,7 +18,7 @@ import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
 from hierax._engine import traced
-from hierax._engine.float64_problem import FEW, HostProgram
+from hierax._engine.float64_problem import FEW, ROUNDING, HostProgram
 from hierax._engine.programs import FEASIBLE, Branches, FromTable, Functions, LargeFunctions, Programs, Values, raveled
 from hierax._engine.segments import FLAT, not_convex
 from hierax._engine.traced import Units
@@ -275,15 +275,16 @@ class InUnits:
     def row_units(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The unit of every row of the lower level.
 
-        Those of faces of Y are seen at two points in both units; 1 where both are zero.
+        Those of faces of Y are seen at two points in both units; 1 where they are zero, up to rounding, at both.
         """
-        found, own, equal = np.ones(self.layout.rows), ~self.layout.face, self.layout.equal
+        found, largest = np.ones(self.layout.rows), np.full(self.layout.rows, ROUNDING)
+        own, equal = ~self.layout.face, self.layout.equal
         for aside in (1.0, -1.0):
             at = self.landed(x, y + aside)
             ours = self.values(*at, np.zeros(found.size)).rows
             theirs = self.programs.raw_values(at[0] * self.x_unit, at[1] * self.y_unit).rows
-            seen = np.isfinite(ours) & np.isfinite(theirs) & (ours != 0)
-            found[seen] = theirs[seen] / ours[seen]
+            clearer = np.isfinite(ours) & np.isfinite(theirs) & (np.abs(ours) > largest)
+            found[clearer], largest[clearer] = theirs[clearer] / ours[clearer], np.abs(ours[clearer])
         found[own & ~equal] = raveled(self.units.rows.constraints)
         found[own & equal] = raveled(self.units.rows.equalities)
         return found
