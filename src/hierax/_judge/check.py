@@ -19,10 +19,9 @@ from hierax._base.text import entries, numbers_of, shown
 from hierax._compile.checked import finite_values, refused
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
 from hierax._engine import segments
-from hierax._engine.float64_problem import Data, Float64Problem, refuse
+from hierax._engine.float64_problem import FEW, Data, Float64Problem, refuse
 from hierax._engine.programs import FEASIBLE
 from hierax._engine.segments import FLAT, Finding, Findings
-from hierax._engine.vectors import FEW
 from hierax._judge.measuring import SAME, listed
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
