@@ -161,7 +161,8 @@ class CvxpyLevel:
         parts = [jnp.reshape(y[name], (-1,), order="F") for name in self.variables]
         parts += [y[AUXILIARY]] if AUXILIARY in y else []
         own, program = jnp.concatenate(parts), self.program
-        v = jnp.zeros(program.size, own.dtype).at[_order(program)].set(own)
+        places = np.concatenate([*program.columns.values(), program.others])
+        v = jnp.zeros(program.size, own.dtype).at[places].set(own)
         if not program.defined.size:
             return v
         left = program.definitions.times(self._theta(x), jnp.concatenate([v, jnp.ones(1, v.dtype)]))
@@ -264,13 +265,15 @@ def from_cvxpy(
     for one in problem.parameters():
         if one.value is None:
             raise InputError(f"problem: its parameter {one.name()} has no value; set it, or list it in parameters.")
-    program = compiled(problem, chosen, named)
+    program, dtype = compiled(problem, chosen, named), jnp.result_type(float)
+    start = {name: program.start[at].reshape(named[name].shape, order="F") for name, at in program.columns.items()}
+    start |= {AUXILIARY: program.start[program.others]} if program.others.size else {}
     return CvxpyLevel(
         cvxpy_problem=problem,
         parameters=chosen,
         variables=named,
-        x0={name: on_device(one.value, jnp.result_type(float)) for name, one in chosen.items()},
-        y0=_named(program, named),
+        x0={name: on_device(one.value, dtype) for name, one in chosen.items()},
+        y0={name: on_device(values, dtype) for name, values in start.items()},
         x_set={name: _set_of(name, one) for name, one in chosen.items()},
         program=program,
     )
@@ -280,19 +283,14 @@ def _by_name(
     what: str, given: Iterable[Leaf] | Mapping[str, Leaf], kind: type[Leaf], known: list[Leaf]
 ) -> dict[str, Leaf]:
     """Parameters or variables by name; what is none of the problem's, or has the name of another, is refused."""
-    listed = isinstance(given, Iterable) and not isinstance(given, kind)
-    if not listed:
+    if not isinstance(given, Iterable) or isinstance(given, kind):
         raise InputError(f"{what}: needs a list of cvxpy.{kind.__name__}s, or a dictionary of them by name.")
-    pairs: list[tuple[str | None, Leaf]] = (
-        list(given.items()) if isinstance(given, Mapping) else [(None, one) for one in given]
-    )
-    if not pairs:
-        raise InputError(f"{what}: is empty; name at least one cvxpy.{kind.__name__}.")
     found: dict[str, Leaf] = {}
-    for name, one in pairs:
+    for key in given:
+        one = given[key] if isinstance(given, Mapping) else key
         if not isinstance(one, kind):
             raise InputError(f"{what}: needs cvxpy.{kind.__name__}s, got {type(one).__name__}.")
-        name = one.name() if name is None else str(name)
+        name = str(key) if isinstance(given, Mapping) else one.name()
         if one.id not in {other.id for other in known}:
             raise InputError(f"{what}: {name} is not in the problem.")
         if name in found:
@@ -300,6 +298,8 @@ def _by_name(
         if one.id in {other.id for other in found.values()}:
             raise InputError(f"{what}: {name} is there twice.")
         found[name] = one
+    if not found:
+        raise InputError(f"{what}: is empty; name at least one cvxpy.{kind.__name__}.")
     return found
 
 
@@ -323,23 +323,6 @@ def _set_of(name: str, parameter: Any) -> sets.AbstractSet:
     if attributes["nonpos"] or attributes["neg"]:
         high = np.minimum(high, 0.0)
     return sets.Box(low, high) if np.isfinite(low).any() or np.isfinite(high).any() else sets.Free()
-
-
-def _order(program: Program) -> np.ndarray:
-    """The places in v of y's entries: those of the named variables, then all others that are not defined by them."""
-    named = np.concatenate(list(program.columns.values()))
-    return np.concatenate([named, np.setdiff1d(program.kept, named)])
-
-
-def _named(program: Program, variables: dict[str, Variable]) -> Named:
-    """CVXPY's solution by names."""
-    dtype, v = jnp.result_type(float), program.start
-    found = {
-        name: on_device(v[columns].reshape(variables[name].shape, order="F"), dtype)
-        for name, columns in program.columns.items()
-    }
-    others = _order(program)[sum(columns.size for columns in program.columns.values()) :]
-    return found | ({AUXILIARY: on_device(v[others], dtype)} if others.size else {})
 
 
 def _status_below(solution: Solution) -> str:

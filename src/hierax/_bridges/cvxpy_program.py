@@ -47,7 +47,6 @@ class Program(NamedTuple):
     Attributes:
         size: entries of v.
         defined: entries of v, of CVXPY's own making, that rows of s = 0 give from the others.
-        kept: the other entries of v.
         definitions: the rows of s that give them, and
         pivots: their coefficients there.
         quadratic: P, or None where the objective is linear.
@@ -58,12 +57,12 @@ class Program(NamedTuple):
         cones: the second-order cones.
         raised: for cones whose bound is defined by an inequality, which that is.
         columns: for every named variable the places of its entries in v, column by column as in Fortran.
+        others: the places of all entries that are neither named nor defined.
         start: v that CVXPY found at the parameters' values.
     """
 
     size: int
     defined: np.ndarray
-    kept: np.ndarray
     definitions: AffineMap
     pivots: np.ndarray
     quadratic: AffineMap | None
@@ -74,6 +73,7 @@ class Program(NamedTuple):
     cones: list[Cone]
     raised: list[Raised]
     columns: dict[str, np.ndarray]
+    others: np.ndarray
     start: np.ndarray
 
 
@@ -103,13 +103,14 @@ def compiled(problem: CvxpyProblem, parameters: Mapping[str, Parameter], variabl
     ends = np.cumsum([dims.zero + dims.nonneg, *dims.soc])
     cones = [cone_of(slack, np.arange(low, high)) for low, high in itertools.pairwise(ends)]
     definitions = _definitions(slack, equal, set(of_user.tolist()))
-    cones, bounds = _raised_bounds(slack, cones, below, definitions, _columns_used(linear, quadratic))
+    used = set(linear.row.tolist()) | set(() if quadratic is None else quadratic.column.tolist())
+    cones, bounds = _raised_bounds(slack, cones, below, definitions, used)
     by = np.array([*definitions.rows, *(one.row for one in bounds)], int)
     defined = np.array([*definitions.columns, *(one.column for one in bounds)], int)
+    columns = _columns_of_variables(program, chain, inverse, variables)
     found = Program(
         size=n,
         defined=defined,
-        kept=np.setdiff1d(np.arange(n), defined),
         definitions=slack.of_rows(by),
         pivots=np.array([*definitions.pivots, *(one.pivot for one in bounds)], float),
         quadratic=quadratic,
@@ -119,7 +120,8 @@ def compiled(problem: CvxpyProblem, parameters: Mapping[str, Parameter], variabl
         below=np.setdiff1d(below, by),
         cones=cones,
         raised=bounds,
-        columns=_columns_of_variables(program, chain, inverse, variables),
+        columns=columns,
+        others=np.setdiff1d(np.arange(n), np.concatenate([defined, *columns.values()])),
         start=_solved(problem, data, chain),
     )
     _compare(found, data, theta_of(parameters))
@@ -158,11 +160,8 @@ def _columns_of_parameters(program: Any, parameters: Mapping[str, Parameter]) ->
     """The column of the constant, values of what stays, and the places in theta of what changes."""
     fixed = np.full(program.total_param_size + 1, np.nan)
     free = np.full(program.total_param_size + 1, CONSTANT)
-    place = {}
-    begin = 0
-    for one in parameters.values():
-        place[one.id] = begin
-        begin += one.size
+    ends = itertools.accumulate((one.size for one in parameters.values()), initial=0)
+    place = {one.id: begin for one, begin in zip(parameters.values(), ends, strict=False)}
     constant = program.total_param_size
     for identity, column in program.param_id_to_col.items():
         if identity not in program.id_to_param:
@@ -236,14 +235,6 @@ def _raised_bounds(
             (entries,) = slack.by_row(np.array([one.row]))
             taken |= {column for column, _ in entries} - {one.column}
     return after, found
-
-
-def _columns_used(linear: AffineMap, quadratic: AffineMap | None) -> set[int]:
-    """The entries of v that the objective depends on."""
-    parts = [linear.constant.row, linear.changing.row]
-    if quadratic is not None:
-        parts += [quadratic.constant.column, quadratic.changing.column]
-    return {int(column) for part in parts for column in part}
 
 
 def _solved(problem: CvxpyProblem, data: dict[str, Any], chain: Any) -> np.ndarray:

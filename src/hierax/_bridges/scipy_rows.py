@@ -35,8 +35,6 @@ optimize = lazy("scipy.optimize")
 
 Function = Callable[[Array, Array], Array]
 
-SIDES = ("low", "high")
-
 
 class Constraint(NamedTuple):
     """low <= fun(x, y) <= high, entry by entry; `name` is how messages call it."""
@@ -48,40 +46,35 @@ class Constraint(NamedTuple):
 
     def rows(self, x: Array, y: Array) -> dict[str, Array]:
         """The inequalities, feasible where <= 0, by side; a side without a finite bound has none."""
-        values = self._values(x, y)
-        low, high, equal = self._limits(values.size)
-        found = {}
-        for side, bound, sign in zip(SIDES, (low, high), (-1.0, 1.0), strict=True):
-            used = np.flatnonzero(np.isfinite(bound) & ~equal)
-            if used.size:
-                found[side] = jnp.asarray(sign, values.dtype) * (values[used] - jnp.asarray(bound[used], values.dtype))
-        return found
+        values = jnp.ravel(jnp.asarray(self.fun(x, y)))
+        return {
+            side: jnp.asarray(sign, values.dtype) * (values[used] - jnp.asarray(bound, values.dtype))
+            for side, sign, used, bound in self._sides(values.size)
+            if side != "equal"
+        }
 
     def equalities(self, x: Array, y: Array) -> dict[str, Array]:
         """The entries whose bounds are equal, zero where feasible."""
-        values = self._values(x, y)
-        low, _, equal = self._limits(values.size)
-        used = np.flatnonzero(equal)
-        return {"equal": values[used] - jnp.asarray(low[used], values.dtype)} if used.size else {}
+        values = jnp.ravel(jnp.asarray(self.fun(x, y)))
+        return {
+            side: values[used] - jnp.asarray(bound, values.dtype)
+            for side, _, used, bound in self._sides(values.size)
+            if side == "equal"
+        }
 
     def multipliers(self, rows: Mapping[str, Array], equalities: Mapping[str, Array], like: PyTree) -> np.ndarray:
         """One per entry of `fun`, in its shape, from those of the rows and equalities above; `like` has its shape."""
-        low, high, equal = self._limits(like.size)
-        found = np.zeros(like.size)
-        for side, bound, sign in zip(SIDES, (low, high), (1.0, -1.0), strict=True):
-            if side in rows:
-                found[np.isfinite(bound) & ~equal] += sign * np.asarray(rows[side], float)
-        if "equal" in equalities:
-            found[equal] = -np.asarray(equalities["equal"], float)
+        found, given = np.zeros(like.size), {**rows, **equalities}
+        for side, sign, used, _ in self._sides(like.size):
+            found[used] -= sign * np.asarray(given[side], float)
         return found.reshape(like.shape)
 
-    def _values(self, x: Array, y: Array) -> Array:
-        return jnp.ravel(jnp.asarray(self.fun(x, y)))
-
-    def _limits(self, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """low and high of every entry, and which of them are equal."""
+    def _sides(self, size: int) -> list[tuple[str, float, np.ndarray, np.ndarray]]:
+        """Sides that have rows: name, sign of `fun` in the rows, which entries they belong to, bounds of these."""
         low, high = (np.broadcast_to(np.ravel(bound), (size,)) for bound in (self.low, self.high))
-        return low, high, low == high
+        below, above = (np.isfinite(bound) & (low < high) for bound in (low, high))
+        sides = ("low", -1.0, below, low), ("high", 1.0, above, high), ("equal", 1.0, low == high, low)
+        return [(side, sign, np.flatnonzero(used), bound[used]) for side, sign, used, bound in sides if used.any()]
 
 
 def constraints_of(name: str, given: Constraints) -> list[Constraint]:
@@ -128,19 +121,17 @@ def box_of(name: str, start: np.ndarray, bounds: BoundsLike) -> AbstractSet:
         return Free()
     if isinstance(bounds, optimize.Bounds):
         _refuse_keep_feasible(name, bounds.keep_feasible)
-        sides = [np.asarray(side, float) for side in (bounds.lb, bounds.ub)]
+        sides = [np.ravel(np.asarray(side, float)) for side in (bounds.lb, bounds.ub)]
         for side in sides:
             if side.size not in (1, start.size):
                 raise InputError(f"{name}: has {side.size} bounds, and there are {start.size} variables.")
-        low, high = (np.broadcast_to(np.ravel(side), start.shape) for side in sides)
+        low, high = (np.broadcast_to(side, start.shape) for side in sides)
     else:
-        pairs = _pairs(name, bounds)
-        if len(pairs) != start.size:
+        low, high = _pairs(name, bounds).T
+        if low.size != start.size:
             raise InputError(
-                f"{name}: has {len(pairs)} pairs (low, high), and there are {start.size} variables; give one for each."
+                f"{name}: has {low.size} pairs (low, high), and there are {start.size} variables; give one for each."
             )
-        low = np.array([-np.inf if pair[0] is None else pair[0] for pair in pairs])
-        high = np.array([np.inf if pair[1] is None else pair[1] for pair in pairs])
     wrong = np.flatnonzero(~(low <= high) | (low == np.inf) | (high == -np.inf))
     if wrong.size:
         i = wrong[0]
@@ -148,19 +139,19 @@ def box_of(name: str, start: np.ndarray, bounds: BoundsLike) -> AbstractSet:
     return Box(low, high)
 
 
-def _pairs(name: str, bounds: object) -> list[tuple[float | None, float | None]]:
+def _pairs(name: str, bounds: object) -> np.ndarray:
+    """Pairs as an array (variables, 2); None is no bound."""
     example = f"write {name}=[(0, 3), (None, 1)], a pair for each variable"
     if not isinstance(bounds, Sequence | np.ndarray) or isinstance(bounds, str):
         raise InputError(f"{name}: needs pairs (low, high), or scipy.optimize.Bounds, {_got(bounds)}; {example}.")
-    found = []
+    found = np.tile([-np.inf, np.inf], (len(bounds), 1))
     for i, pair in enumerate(bounds):
         if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
             raise InputError(f"{name}[{i}]: needs a pair (low, high), got {pair!r}; {example}.")
         try:
-            low, high = (None if side is None else float(side) for side in pair)
+            found[i] = [none if side is None else float(side) for side, none in zip(pair, found[i], strict=True)]
         except (TypeError, ValueError) as error:
             raise InputError(f"{name}[{i}]: needs numbers or None, got {pair!r}.") from error
-        found.append((low, high))
     return found
 
 

@@ -107,7 +107,7 @@ def _takes_batch(function: Callable[..., Tensor]) -> bool:
     except TypeError:
         return False
     except ValueError:  # no signature to look at
-        return True
+        pass
     return True
 
 
@@ -154,16 +154,14 @@ def _differentiable(call: Call, dtype: jnp.dtype) -> Callable[[Arrays, Arrays], 
 
 
 def _value(call: Call, leaves: Arrays, data: Arrays) -> np.ndarray:
-    found = call([_tensor(leaf) for leaf in leaves], [_tensor(one) for one in data])
-    return np.asarray(_numbers(found), _widest(leaves)).reshape(())
+    return _number(call([_tensor(leaf) for leaf in leaves], [_tensor(one) for one in data]), leaves)
 
 
 def _value_and_slope(call: Call, leaves: Arrays, data: Arrays) -> tuple[np.ndarray, list[np.ndarray]]:
     with torch.enable_grad():
         variables, found = _followed(call, leaves, data)
         slope = torch.autograd.grad(found, variables, allow_unused=True)
-    number = np.asarray(_numbers(found), _widest(leaves)).reshape(())
-    return number, [_like(part, leaf) for part, leaf in zip(slope, leaves, strict=True)]
+    return _number(found, leaves), [_like(part, leaf) for part, leaf in zip(slope, leaves, strict=True)]
 
 
 def _curvature_times(call: Call, leaves: Arrays, data: Arrays, tangents: Arrays) -> list[np.ndarray]:
@@ -202,8 +200,9 @@ def _like(part: Tensor | None, leaf: Array) -> np.ndarray:
     return np.zeros_like(like) if part is None else _numbers(part).astype(like.dtype).reshape(like.shape)
 
 
-def _widest(leaves: Arrays) -> np.dtype:
-    return np.result_type(*[np.asarray(leaf).dtype for leaf in leaves])
+def _number(tensor: Tensor, leaves: Arrays) -> np.ndarray:
+    """A value in the widest precision of the variables."""
+    return np.asarray(_numbers(tensor), np.result_type(*[np.asarray(leaf).dtype for leaf in leaves])).reshape(())
 
 
 def _try_out(function: Callable[..., Tensor], call: Call, leaves: Arrays, data: Arrays) -> None:

@@ -159,7 +159,11 @@ class Blocks(Matrices):
         parts = []
         for stack in self.stacks:
             weights = stack.of_rows(active) * (stack.curvatures / stack.own**2)[:, :, None]
-            parts.append((stack, weights, stack.hessian + (stack.slopes * weights).mT @ stack.slopes))
+            matrix = stack.hessian.copy()
+            for block, slopes, weight in zip(matrix, stack.slopes, weights, strict=True):
+                used = np.flatnonzero(weight)
+                block += (slopes[used] * weight[used]).T @ slopes[used]
+            parts.append((stack, weights, matrix))
 
         def solve(right: np.ndarray) -> np.ndarray:
             of_y, of_rows, found = (
