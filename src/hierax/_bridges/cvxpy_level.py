@@ -286,11 +286,10 @@ def _by_name(
     if not isinstance(given, Iterable) or isinstance(given, kind):
         raise InputError(f"{what}: needs a list of cvxpy.{kind.__name__}s, or a dictionary of them by name.")
     found: dict[str, Leaf] = {}
-    for key in given:
-        one = given[key] if isinstance(given, Mapping) else key
+    for name, one in given.items() if isinstance(given, Mapping) else ((None, one) for one in given):
         if not isinstance(one, kind):
             raise InputError(f"{what}: needs cvxpy.{kind.__name__}s, got {type(one).__name__}.")
-        name = str(key) if isinstance(given, Mapping) else one.name()
+        name = one.name() if name is None else str(name)
         if one.id not in {other.id for other in known}:
             raise InputError(f"{what}: {name} is not in the problem.")
         if name in found:
