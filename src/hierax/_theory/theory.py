@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.constants import FINE
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_setting
 from hierax._base.text import text_table
@@ -25,8 +26,6 @@ from hierax._run.prepare import prepare
 from hierax._run.start import started
 from hierax._theory.estimates import SAMPLES, Looks, Seen, constants_at, points_around
 from hierax._theory.formulas import Asked, Constants, Gammas, corrected, printed
-
-MOST_SAMPLES = 1e6  # per outer step that `Theory.method` is willing to ask for
 
 Column = Literal["printed", "corrected"]
 
@@ -93,7 +92,7 @@ class Theory:
                 raise InputError(f"Theory.method: {name} = {getattr(asked, name):g}; an assumption does not hold.")
         sizes = {"inner": asked.s, "batch_xi": asked.q, "batch_zeta": 1.0 if reduced else asked.r}
         for name, number in sizes.items():
-            if name not in settings and number > MOST_SAMPLES:
+            if name not in settings and FINE * number > 1:  # more than a million per outer step are not asked for
                 raise InputError(f"Theory.method: the theorem asks for {number:.3g} samples per step; give {name}=.")
         rule = Decay(asked.alpha_vr, a=1.0) if reduced else 0.99 * asked.alpha
         numbers = {
