@@ -107,11 +107,6 @@ class Host:
             "waiting_seconds": self.before.waiting + self.patience.waited,
         }
 
-    @property
-    def _working(self) -> float:
-        """Seconds of work in this call."""
-        return self.watch.elapsed - self.patience.waited
-
     def drive(self) -> Outcome:
         """Run until the steps, the clock, the callback, Ctrl-C, the tolerance, the data or a failure ends it."""
         try:
@@ -134,12 +129,12 @@ class Host:
                 ended, asked = self._decision(per_step)
                 if ended is not None:
                     return ended
-                before, recorded = self._working, len(self.records)
+                before, recorded = self.watch.elapsed - self.patience.waited, len(self.records)
                 try:
                     steps = self._chunk(asked, self._affordable(per_step, MOMENT_SECONDS))
                 except NO_BATCH as error:
                     return _without_a_batch(error)
-                per_step = (self._working - before) / steps
+                per_step = (self.watch.elapsed - self.patience.waited - before) / steps
                 self.done += steps
                 show(self.done, self.records.last())
                 if len(self.records) > recorded and self._running and self._callback_stops():
