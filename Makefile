@@ -31,7 +31,7 @@ help:
 	@echo "make lint        ruff, mypy and the contracts between packages only"
 	@echo "make lint-workflows  zizmor on .github: known weaknesses of workflows; reads no network"
 	@echo "make bench       the benchmarks"
-	@echo "make soak        long tests under load: kills of running commands, a million steps, a thousand shapes, threads"
+	@echo "make soak        long tests under load: kills of running commands, a million steps, a thousand shapes, threads, busy processes"
 	@echo "make performance  time a few fixed calls, add the result to the history, draw it into build/performance.png"
 	@echo "make docs        the documentation site, in build/docs/html; reads no network once .venv-docs is made"
 	@echo "make lock        resolve both pyproject.toml into requirements.lock and requirements-docs.lock"

@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from hierax_lab.soak import kills, shapes, steps, threads
+from hierax_lab.soak import kills, load, shapes, steps, threads
 
-PARTS = {"kills": kills, "steps": steps, "shapes": shapes, "threads": threads}
+PARTS = {"kills": kills, "steps": steps, "shapes": shapes, "threads": threads, "load": load}
 
 
 def main() -> int:
