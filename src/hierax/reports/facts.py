@@ -202,6 +202,6 @@ def _lines(certificate: Certificate, tol: float) -> Iterator[Line]:
 def _sentence(text: str) -> str:
     """Words with a capital letter, unless they begin with a symbol, and a full stop."""
     text = text.strip()
-    begins_with_a_word = re.match(r"[a-z]{2,}[ ,:]", text) is not None
+    begins_with_a_word = re.match(r"(a|[a-z]{2,})([ ,:;.]|$)", text) is not None
     whole = text[:1].upper() + text[1:] if begins_with_a_word else text
     return whole if whole.endswith((".", "!", "?")) else f"{whole}."
