@@ -187,13 +187,21 @@ def central_descents(hunt: Hunt) -> None:
         hunt.descended = True
 
 
-def kkt_searches(hunt: Hunt) -> None:
+def _starts_agree(hunt: Hunt) -> bool:
+    """Whether enough starts have all ended at one optimum, of a problem whose lower level looks convex."""
+    if not looks_convex(hunt) or hunt.tried < const.AGREEING_STARTS:
+        return False
+    found = optima(hunt.candidates)
+    return len(found) == 1 and {*range(hunt.tried)} <= {end.start for end in found[0]}
+
+
+def kkt_searches(hunt: Hunt, enough: Callable[[Hunt], bool] = _starts_agree) -> None:
     """Searches for KKT points from every start, until enough of them agree."""
     for number, first in enumerate(hunt.firsts):
         if number == 1 and not hunt.accepted:
             proof_of_contradiction(hunt)
             hunt.over = hunt.over or hunt.piece("contradiction", _no_point_satisfies_all, hunt)
-        if hunt.over or hunt.work.passed or _starts_agree(hunt):
+        if hunt.over or hunt.work.passed or enough(hunt):
             return
         if number == const.TURNS and len(optima(hunt.candidates)) > 1:
             hunt.piece("along lines, early", _look_along_lines, hunt)
@@ -208,14 +216,6 @@ def _no_point_satisfies_all(hunt: Hunt) -> bool:
         return False
     points, least = feasible_points(hunt.space, hunt.work)
     return not points and const.NOTICEABLE < least < np.inf and not hunt.work.passed
-
-
-def _starts_agree(hunt: Hunt) -> bool:
-    """Whether enough starts have all ended at one optimum, of a problem whose lower level looks convex."""
-    if not looks_convex(hunt) or hunt.tried < const.AGREEING_STARTS:
-        return False
-    found = optima(hunt.candidates)
-    return len(found) == 1 and {*range(hunt.tried)} <= {end.start for end in found[0]}
 
 
 def value_searches(hunt: Hunt) -> None:
@@ -321,11 +321,11 @@ def further_starts(hunt: Hunt) -> None:
 
 
 def polishes_instead(hunt: Hunt) -> None:
-    """Both kinds of polishes from all starts; of problems that are too large for SLSQP, none."""
+    """Both kinds of polishes until several end at the lowest F; of problems that are too large for SLSQP, none."""
     if _dense(hunt):
         if not hunt.firsts:
             first_solves(hunt)
-        kkt_searches(hunt)
+        kkt_searches(hunt, _descents_agree)
         value_searches(hunt)
     elif not hunt.accepted:
         raise NoRoute("no descent led to a point that passes, and the KKT system is too large for SLSQP")

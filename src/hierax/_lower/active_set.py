@@ -113,8 +113,9 @@ class Tracker:
         here = _at(level, level.landed(y), mu)
         active = level.equal | (mu + here.slopes.rows > 0)
         best, stalled, sharpened = here.left, 0, False
+        hopeless = (1 + here.left) / np.sqrt(SAME)  # no step comes back from there: the system is nearly singular
         for _ in range(MAX_STEPS):
-            if not np.isfinite(here.left) or stalled > MAX_STALLED_STEPS:
+            if not here.left <= hopeless or stalled > MAX_STALLED_STEPS:
                 return None
             system = self._system_at(level, here.y, here.mu, active)
             if here.left <= level.solved and (here.left <= level.sharper or sharpened):
