@@ -209,12 +209,60 @@ class Matrices:
             rows = jacobian[own][:, free]
             blocks = sparse.block_array([[hessian[free][:, free], rows.T], [rows, None]], format="csc")
             return sparse_linalg.splu((blocks + sparse.diags_array(shift)).tocsc()).solve
-        matrix = np.diag(shift)
-        matrix[: free.size, : free.size] += self.hessian[np.ix_(free, free)]
-        matrix[free.size :, : free.size] = self.jacobian[np.ix_(own, free)]
-        matrix[: free.size, free.size :] = matrix[free.size :, : free.size].T
-        factors = scipy_linalg.lu_factor(matrix, check_finite=False)
-        return lambda right: scipy_linalg.lu_solve(factors, right, check_finite=False)
+        hessian, jacobian = self.hessian[np.ix_(free, free)], self.jacobian[np.ix_(own, free)]
+        without = _without_slacks(hessian, jacobian, shift) if shift.size >= SMALL_ORDER else None
+        return without or _dense_factors(hessian, jacobian, shift)
+
+
+def _dense_factors(hessian: np.ndarray, rows: np.ndarray, shift: np.ndarray) -> Solve:
+    """[[hessian, rows'], [rows, 0]] with a shift of its diagonal."""
+    entries, matrix = len(hessian), np.diag(shift)
+    matrix[:entries, :entries] += hessian
+    matrix[entries:, :entries], matrix[:entries, entries:] = rows, rows.T
+    factors = scipy_linalg.lu_factor(matrix, check_finite=False)
+    return lambda right: scipy_linalg.lu_solve(factors, right, check_finite=False)
+
+
+def _without_slacks(hessian: np.ndarray, jacobian: np.ndarray, shift: np.ndarray) -> Solve | None:
+    """The same without slacks and the rows that have one: ten times quicker on SVMs; None where too much is left.
+
+    A slack has a curvature of its own, and one row at most. With slacks s of curvatures D, the other entries k of y,
+    and the Jacobians J_s and J_k of the rows,
+
+        D ds + J_s' dmu = a,    H dk + J_k' dmu = b,    J_s ds + J_k dk = c,
+
+    where W = J_s D^-1 J_s' is diagonal. Where it is positive, dmu = W^-1 (J_k dk - c') with c' = c - J_s D^-1 a, which
+    leaves H + J_k' W^-1 J_k. A step of refinement takes out what rounding leaves where W is small.
+    """
+    entries, diagonal = len(hessian), hessian.diagonal()
+    slack = (np.count_nonzero(hessian, axis=0) == 1) & (diagonal > 0) & (np.count_nonzero(jacobian, axis=0) <= 1)
+    of_slacks, rows, curvatures = jacobian[:, slack], jacobian[:, ~slack], (diagonal + shift[:entries])[slack]
+    weights = of_slacks**2 @ (1 / curvatures)
+    tied, left = weights > 0, np.count_nonzero(~slack)
+    if (left + np.count_nonzero(~tied)) * 2 > shift.size:
+        return None
+    weighted = rows[tied].T / (weights[tied] + SHIFT)
+    kept = np.concatenate([shift[:entries][~slack], shift[entries:][~tied]])
+    solve = _dense_factors(hessian[np.ix_(~slack, ~slack)] + weighted @ rows[tied], rows[~tied], kept)
+
+    def once(right: np.ndarray) -> np.ndarray:
+        a, b = right[:entries][slack], right[:entries][~slack]
+        c = right[entries:] - of_slacks @ (a.T / curvatures).T
+        reduced = solve(np.concatenate([b + weighted @ c[tied], c[~tied]]))
+        found = np.empty_like(right)
+        found[:entries][~slack] = reduced[:left]
+        found[entries:][~tied] = reduced[left:]
+        found[entries:][tied] = ((rows[tied] @ reduced[:left] - c[tied]).T / (weights[tied] + SHIFT)).T
+        found[:entries][slack] = ((a - of_slacks.T @ found[entries:]).T / curvatures).T
+        return found
+
+    def solved(right: np.ndarray) -> np.ndarray:
+        found = once(right)
+        of_y, of_rows = found[:entries], found[entries:]
+        product = np.concatenate([hessian @ of_y + jacobian.T @ of_rows, jacobian @ of_y]) + (shift * found.T).T
+        return found + once(right - product)
+
+    return solved
 
 
 def _has_positive_pivots(matrix: "csr_array", shift: float) -> bool:
