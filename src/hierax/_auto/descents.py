@@ -249,7 +249,12 @@ class PieceOfPhi(Phi):
 
 
 def descent(
-    space: Space, work: Work, start: Point, to_rounding: bool = False, visited: Visited | None = None
+    space: Space,
+    work: Work,
+    start: Point,
+    iterations: int = const.DESCENT_ITERATIONS,
+    to_rounding: bool = False,
+    visited: Visited | None = None,
 ) -> tuple[Point | None, bool]:
     """One descent on phi, then along kinks: the point it ends with, and whether that is at a kink.
 
@@ -259,6 +264,7 @@ def descent(
         space: the problem.
         work: what it may spend.
         start: where it begins.
+        iterations: how many it may make.
         to_rounding: whether it goes on to the last digits, for a point that a certificate objects to: the unit of F may
             be so large that what F changes around its minimum is less than any other tolerance.
         visited: is told of every point on the way.
@@ -271,9 +277,9 @@ def descent(
     except OutOfTime:
         return None, False
     if to_rounding:
-        best = phi.minimised(start, work, const.DESCENT_ITERATIONS, 0.0, least=0.0)
+        best = phi.minimised(start, work, iterations, 0.0, least=0.0)
     else:
-        best = phi.minimised(start, work, const.DESCENT_ITERATIONS, const.SQP_CHANGE)
+        best = phi.minimised(start, work, iterations, const.SQP_CHANGE)
     return (None, False) if best is None else along_kinks(space, work, best)
 
 

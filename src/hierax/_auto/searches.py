@@ -119,11 +119,12 @@ def descents_in_turn(hunt: Hunt) -> None:
 
 def _descents(hunt: Hunt, starts: list[tuple[np.ndarray, np.ndarray]], name: str) -> None:
     begun, most = hunt.work.evaluations, np.inf
-    least = 2 * const.DESCENT_ITERATIONS if _moderate_below(hunt) else 0
+    least = const.DESCENT_ITERATIONS if _moderate_below(hunt) else 0
     for number, (x, y) in enumerate(starts):
         if number and (hunt.work.passed or _descents_agree(hunt) or hunt.work.evaluations > most):
             return
-        first, status, ended, at_kink = hunt.piece(f"{name} {number}", _solved_and_descended, hunt, x, y, number)
+        left = int(min(most - hunt.work.evaluations + 1, const.DESCENT_ITERATIONS))
+        first, status, ended, at_kink = hunt.piece(f"{name} {number}", _solved_and_descended, hunt, x, y, number, left)
         hunt.at_kinks |= at_kink or (status == SOLVED and not ended)
         hunt.descended |= ended
         hunt.firsts.append(first)
@@ -135,16 +136,18 @@ def _descents(hunt: Hunt, starts: list[tuple[np.ndarray, np.ndarray]], name: str
             return
         if most == np.inf and hunt.accepted:
             took = hunt.work.evaluations - begun
-            most = hunt.work.evaluations + max(least, const.AGREEING_DESCENTS * took)
+            most = hunt.work.evaluations + max(least, 2 * took)
 
 
-def _solved_and_descended(hunt: Hunt, x: np.ndarray, y: np.ndarray, number: int) -> tuple[Point, int, bool, bool]:
+def _solved_and_descended(
+    hunt: Hunt, x: np.ndarray, y: np.ndarray, number: int, iterations: int
+) -> tuple[Point, int, bool, bool]:
     """From one start: its point below, how that ended, whether a descent led anywhere, and whether to a kink."""
     first, status = solved_below(hunt.vectors, x, y)
     ended = at_kink = False
     if status == SOLVED and looks_convex(hunt):
         visited = functools.partial(hunt.visited, number) if hunt.vectors.programs.large else None
-        end, at_kink = descent(hunt.space, hunt.work, first, visited=visited)
+        end, at_kink = descent(hunt.space, hunt.work, first, iterations, visited=visited)
         ended = end is not None
         if end is not None:
             hunt.add(end, number)

@@ -105,8 +105,8 @@ class Tracker:
     def __init__(self) -> None:
         self._system: KKTSystem | None = None
         self._known: tuple[Level, SecondDerivatives] | None = None  # the last derivatives, and where they belong
-        self._constant = False  # whether they were the same in two levels: then they are taken for those of the next
-        self._doubted = False  # whether that turned out to be a coincidence
+        self._alike = 0  # how far they are taken on: 1 within their level, 2 to the next one as well
+        self._trusted = 2  # how far at most: less where that turned out to be a coincidence
 
     def solve(self, level: Level, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The solution from y and mu; None where the steps do not arrive."""
@@ -127,8 +127,8 @@ class Tracker:
             there = _after(level, here, dy, dmu, 1.0)
             if np.array_equal(ahead, active):
                 there = _shortened(level, here, dy, dmu, there)
-                if self._constant and there.left > max(np.sqrt(SAME) * here.left, level.sharper):
-                    self._constant, self._doubted = False, True  # a quadratic program would be solved now
+                if self._alike and there.left > max(np.sqrt(SAME) * here.left, level.sharper):
+                    self._alike = self._trusted = self._alike - 1  # a quadratic program would be solved now
                 if abs(there.left - here.left) <= SAME * here.left:  # the next step would be the same one again
                     return None
             here, active = there, ahead
@@ -162,11 +162,12 @@ class Tracker:
     def _matrices_at(self, level: Level, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
         """Derivatives of second order; the last ones where they are the same."""
         last_level, last = self._known or (level, None)
-        if last is not None and self._constant:
+        how_far = 1 if last_level is level else 2
+        if last is not None and self._alike >= how_far:
             return last
         matrices = level.matrices(y, mu)
         if last is not None and matrices.same(last):
-            matrices, self._constant = last, last_level is not level and not self._doubted
+            matrices, self._alike = last, min(how_far, self._trusted)
         self._known = level, matrices
         return matrices
 
