@@ -37,34 +37,36 @@ Function = Callable[[Array, Array], Array]
 
 
 class Constraint(NamedTuple):
-    """low <= fun(x, y) <= high, entry by entry; `name` is how messages call it."""
+    """low <= fun(x, y) <= high, entry by entry; `name` is how messages call it.
+
+    Where low = high an entry is an equality; with `both_sides` it is two inequalities, as the upper level needs it.
+    """
 
     name: str
     fun: Function
     low: np.ndarray
     high: np.ndarray
+    both_sides: bool = False
 
     def rows(self, x: Array, y: Array) -> dict[str, Array]:
         """The inequalities, feasible where <= 0, by side; a side without a finite bound has none."""
+        return self._rows(x, y, ("low", "high"))
+
+    def equalities(self, x: Array, y: Array) -> dict[str, Array]:
+        """The entries whose bounds are equal, zero where feasible."""
+        return self._rows(x, y, ("equal",))
+
+    def _rows(self, x: Array, y: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
         values = jnp.ravel(jnp.asarray(self.fun(x, y)))
         return {
             side: jnp.asarray(sign, values.dtype) * (values[used] - jnp.asarray(bound, values.dtype))
             for side, sign, used, bound in self._sides(values.size)
-            if side != "equal"
+            if side in wanted
         }
 
-    def equalities(self, x: Array, y: Array) -> dict[str, Array]:
-        """The entries whose bounds are equal, zero where feasible."""
-        values = jnp.ravel(jnp.asarray(self.fun(x, y)))
-        return {
-            side: values[used] - jnp.asarray(bound, values.dtype)
-            for side, _, used, bound in self._sides(values.size)
-            if side == "equal"
-        }
-
-    def multipliers(self, rows: Mapping[str, Array], equalities: Mapping[str, Array], like: PyTree) -> np.ndarray:
+    def multipliers(self, given: Mapping[str, Array], like: PyTree) -> np.ndarray:
         """One per entry of `fun`, in its shape, from those of the rows and equalities above; `like` has its shape."""
-        found, given = np.zeros(like.size), {**rows, **equalities}
+        found = np.zeros(like.size)
         for side, sign, used, _ in self._sides(like.size):
             found[used] -= sign * np.asarray(given[side], float)
         return found.reshape(like.shape)
@@ -72,8 +74,9 @@ class Constraint(NamedTuple):
     def _sides(self, size: int) -> list[tuple[str, float, np.ndarray, np.ndarray]]:
         """Sides that have rows: name, sign of `fun` in the rows, which entries they belong to, bounds of these."""
         low, high = (np.broadcast_to(np.ravel(bound), (size,)) for bound in (self.low, self.high))
-        below, above = (np.isfinite(bound) & (low < high) for bound in (low, high))
-        sides = ("low", -1.0, below, low), ("high", 1.0, above, high), ("equal", 1.0, low == high, low)
+        equal = (low == high) & (not self.both_sides)
+        below, above = (np.isfinite(bound) & ~equal for bound in (low, high))
+        sides = ("low", -1.0, below, low), ("high", 1.0, above, high), ("equal", 1.0, equal, low)
         return [(side, sign, np.flatnonzero(used), bound[used]) for side, sign, used, bound in sides if used.any()]
 
 
@@ -84,9 +87,8 @@ def constraints_of(name: str, given: Constraints) -> list[Constraint]:
         raise InputError(
             f"{name}: needs a dictionary, a NonlinearConstraint, a LinearConstraint or a list of these, {_got(given)}."
         )
-    if one:
-        return [_constraint(name, given)]
-    return [_constraint(f"{name}[{i}]", entry) for i, entry in enumerate(given)]
+    named = [(name, given)] if one else [(f"{name}[{i}]", entry) for i, entry in enumerate(given)]
+    return [_constraint(*entry) for entry in named]
 
 
 def shape_of(name: str, function: Function, x: Array, y: Array) -> jax.ShapeDtypeStruct:

@@ -109,7 +109,8 @@ def minimize_bilevel(
     x, y = _start("x0", x0), _start("y0", y0)
     for name, function in (("F", F), ("f", f)):
         _check_number(name, function, x, y)
-    below, above = constraints_of("constraints", constraints), constraints_of("upper_constraints", upper_constraints)
+    below = constraints_of("constraints", constraints)
+    above = [one._replace(both_sides=True) for one in constraints_of("upper_constraints", upper_constraints)]
     shapes = {}
     for constraint in (*below, *above):
         shapes[constraint.name] = shape_of(constraint.name, constraint.fun, x, y)
@@ -119,7 +120,7 @@ def minimize_bilevel(
         lower=_scalar(f),
         constraints=(lambda x, y: [one.rows(x, y) for one in below]) if below else nothing,
         equalities=(lambda x, y: [one.equalities(x, y) for one in below]) if below else nothing,
-        upper_constraints=_both_sides(above) if above else nothing,
+        upper_constraints=(lambda x, y: [one.rows(x, y) for one in above]) if above else nothing,
         x_set=box_of("bounds_x", np.asarray(x), bounds_x),
         y_set=box_of("bounds_y", np.asarray(y), bounds_y),
     )
@@ -154,20 +155,6 @@ def _check_number(name: str, function: Function, x: Array, y: Array) -> None:
 def _scalar(function: Function) -> Callable[[Array, Array, PyTree], Array]:
     """The objective as hierax calls it; arrays of one entry are numbers, as in SciPy."""
     return lambda x, y, batch: jnp.reshape(function(x, y), ())
-
-
-def _both_sides(constraints: list[Constraint]) -> Callable[[Array, Array], PyTree]:
-    """Upper constraints of hierax are inequalities: an equality is one from both sides."""
-
-    def rows(x: Array, y: Array) -> PyTree:
-        found = []
-        for constraint in constraints:
-            equal = constraint.equalities(x, y)
-            sides = {"from below": -equal["equal"], "from above": equal["equal"]} if equal else {}
-            found.append(constraint.rows(x, y) | sides)
-        return found
-
-    return rows
 
 
 def _method(given: str | Auto | AbstractMethod | None) -> Auto | AbstractMethod | None:
@@ -215,7 +202,7 @@ def _result(
         message=status.message,
         nit=status.step,
         multipliers=_multipliers(own.inequalities, own.equalities, below, shapes),
-        upper_multipliers=_multipliers(own.upper, own.upper and [*map(_equal_from_sides, own.upper)], above, shapes),
+        upper_multipliers=_multipliers(own.upper, [{} for _ in above], above, shapes),
         certificate=certificate,
         solution=solution,
     )
@@ -231,9 +218,4 @@ def _multipliers(
     if rows is None or equalities is None:
         return None if constraints else []
     each = zip(constraints, rows, equalities, strict=True)
-    return [one.multipliers(below, equal, shapes[one.name]) for one, below, equal in each]
-
-
-def _equal_from_sides(rows: dict[str, Array]) -> dict[str, Array]:
-    """The multipliers of equalities that were stated from both sides."""
-    return {"equal": rows["from above"] - rows["from below"]} if "from above" in rows else {}
+    return [one.multipliers({**below, **equal}, shapes[one.name]) for one, below, equal in each]

@@ -16,7 +16,7 @@ from hierax._base.imports import lazy
 from hierax._run.solution import Solution, Solutions
 from hierax.reports.facts import facts_of, facts_of_many, rows_of_starts
 from hierax.reports.folder import run_in
-from hierax.reports.page import STARTS_HEADINGS, RunContent, content_of, page_of
+from hierax.reports.page import STARTS_HEADINGS, RunContent, page_of
 from hierax.reports.panels import RunHistory, panels_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def report(result: Solution | Solutions, path: Path, certify: bool = False) -> P
         certify: make the certificate of a single run where it is not known.
     """
     facts = facts_of_many(result) if isinstance(result, Solutions) else facts_of(result, result.arguments, certify)
-    return _write_page([content_of(path.stem, facts, result.history.columns)], path)
+    return _write_page([RunContent(path.stem, facts, result.history.columns)], path)
 
 
 def plot(result: Solution | Solutions) -> "Figure":

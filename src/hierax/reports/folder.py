@@ -21,7 +21,7 @@ from hierax._base.imports import lazy
 from hierax._base.text import as_json, versions
 from hierax._run.solution import Solution
 from hierax.reports.facts import certificate_facts, facts_of
-from hierax.reports.page import RunContent, content_of
+from hierax.reports.page import RunContent
 from hierax.reports.panels import RunHistory, panels_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def write_run(out: Path, solution: Solution, settings: Mapping[str, object]) -> 
 
 def add_certificate(out: Path, solution: Solution) -> None:
     """Write the certificate into a run's folder, once it was made: it may take longer than the folder can wait."""
-    write_json(out / RUN, {**_read(out / RUN), "certificate": certificate_facts(solution, certify=False)})
+    write_json(out / RUN, {**read_json(out / RUN), "certificate": certificate_facts(solution, certify=False)})
 
 
 def draw_history(out: Path) -> Path:
@@ -95,25 +95,25 @@ def run_in(folder: Path, name: str) -> RunContent:
     """The run in a folder; raises InputError where there is none, or where its files are damaged."""
     if not (folder / RUN).is_file():
         raise InputError(f"{folder}: holds no {RUN}; give a folder that `hierax solve --out` wrote.")
-    facts = _read(folder / RUN)
-    if not isinstance(facts.get("status"), dict):
-        raise InputError(f"{folder / RUN}: is damaged (it states no status).")
-    if facts["status"].get("name") == RUNNING:  # the other files are of an earlier run
-        return content_of(name, facts, {})
-    answer = _read(folder / ANSWER) if (folder / ANSWER).is_file() else {}
+    facts = read_json(folder / RUN, status="name")
+    if facts["status"]["name"] == RUNNING:  # the other files are of an earlier run
+        return RunContent(name, facts, {})
+    answer = read_json(folder / ANSWER) if (folder / ANSWER).is_file() else {}
     columns = columns_in(folder / HISTORY) if (folder / HISTORY).is_file() else {}
     stated = answer.get("problem")
     problem_hash = str(stated.get("sha256") or "") if isinstance(stated, dict) else ""
-    return content_of(name, {"value": answer.get("F"), **facts}, columns, problem_hash)
+    return RunContent(name, {"value": answer.get("F"), **facts}, columns, problem_hash)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path, **needed: str) -> dict[str, Any]:
+    """The object in a file; InputError where it is damaged, or has no such field in a part that is needed."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is damaged ({error}).") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: is damaged (it holds no object).")
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+        _ = [found[part][field] for part, field in needed.items()]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: is damaged ({error}). Name another folder, or remove it.") from error
     return found
 
 

@@ -60,21 +60,45 @@ class RunContent(NamedTuple):
         facts: of the run (`hierax.reports.facts`), in part if they come from an older version.
         columns: of the history.
         problem_hash: of the problem; empty: not known.
-        ending: how it ended.
-        starts: F at the ends of several starts (NaN: none).
     """
 
     name: str
     facts: Stored
     columns: Mapping[str, np.ndarray]
-    problem_hash: str
-    ending: Ending
-    starts: np.ndarray
+    problem_hash: str = ""
+
+    @property
+    def starts(self) -> np.ndarray:
+        """F at the ends of several starts (NaN: none)."""
+        return np.array((self.facts.get("starts") or {}).get("values", []), float)
 
     @property
     def certificate(self) -> Stored:
         """What `facts.certificate_facts` gives; `missing` says why there is none."""
         return self.facts.get("certificate") or {"missing": "Not made."}
+
+    @property
+    def ending(self) -> Ending:
+        """How a run ended, and what to believe of it."""
+        status, many, verdict = self.facts["status"], bool(self.facts.get("each")), self.certificate.get("verdict")
+        name, message = str(status["name"]), str(status["message"])
+        message = message.removeprefix(f"{name}: ")
+        message = message[:1].upper() + message[1:]
+        by_label = {kind.label: kind for kind in Kind}
+        kinds = [by_label.get(str(kind)) for kind in status.get("kinds") or [name]]
+        if any(kind is not None and kind.failed for kind in kinds):
+            what = "Some starts failed." if many else "The run failed: its point is no solution."
+            return Ending(name, message, "failed", what)
+        if not all(kind is not None and kind.ok for kind in kinds):
+            what = "No claim is made that this solves the problem."
+            what += " The certificate says yes of its point." if verdict == "yes" else ""
+            return Ending(name, message, "open", what)
+        if verdict == "yes":
+            return Ending(name, message, "ok", "The certificate agrees that this is a local solution.")
+        doubt = "certified when it ended; the certificate itself was not kept."
+        if verdict is not None:
+            doubt = f"but the certificate below does not agree: it says {verdict}."
+        return Ending(name, message, "open", f"{'Every start' if many else 'The run'} claims a local solution, {doubt}")
 
     @property
     def value(self) -> float | None:
@@ -94,39 +118,6 @@ class RunContent(NamedTuple):
     def rows(self, name: str) -> list[Row]:
         """The problem, the answer or another list of the facts; empty where they have none."""
         return self.facts.get(name) or []
-
-
-def content_of(
-    name: str, facts: Mapping[str, Json], columns: Mapping[str, np.ndarray], problem_hash: str = ""
-) -> RunContent:
-    """What a page says of a run."""
-    stored: Stored = facts
-    ends = (stored.get("starts") or {}).get("values", [])
-    verdict = (stored.get("certificate") or {}).get("verdict")
-    ending = _ending(stored["status"], bool(stored.get("each")), verdict)
-    return RunContent(name, stored, columns, problem_hash, ending, np.array(ends, float))
-
-
-def _ending(status: Stored, many: bool, verdict: str | None) -> Ending:
-    name, message = str(status["name"]), str(status["message"])
-    by_label = {kind.label: kind for kind in Kind}
-    kinds = [by_label.get(str(kind)) for kind in status.get("kinds") or [name]]
-    message = message.removeprefix(f"{name}: ")
-    message = message[:1].upper() + message[1:]
-    claims = f"{'Every start' if many else 'The run'} claims a local solution,"
-    if any(kind is not None and kind.failed for kind in kinds):
-        what = "Some starts failed." if many else "The run failed: its point is no solution."
-        return Ending(name, message, "failed", what)
-    if not all(kind is not None and kind.ok for kind in kinds):
-        what = "No claim is made that this solves the problem."
-        what += " The certificate says yes of its point." if verdict == "yes" else ""
-    elif verdict is None:
-        what = f"{claims} certified when it ended; the certificate itself was not kept."
-    elif verdict != "yes":
-        what = f"{claims} but the certificate below does not agree: it says {verdict}."
-    else:
-        return Ending(name, message, "ok", "The certificate agrees that this is a local solution.")
-    return Ending(name, message, "open", what)
 
 
 def _command(settings: Stored) -> str:
