@@ -1,4 +1,4 @@
-"""Unit tests of hierax._bridges.scipy_rows, .scipy_style and .cvxpy_cones."""
+"""Unit tests of hierax._bridges.scipy_style and .cvxpy_cones."""
 
 import jax
 import jax.numpy as jnp
@@ -7,8 +7,7 @@ from scipy.optimize import Bounds, NonlinearConstraint
 
 import hierax as hx
 from hierax._bridges.cvxpy_cones import affine_map
-from hierax._bridges.scipy_rows import box_of, constraints_of
-from hierax._bridges.scipy_style import _method
+from hierax._bridges.scipy_style import _method, box_of, constraints_of
 
 
 def test_rows_and_multipliers_of_mixed_sides():

@@ -73,7 +73,7 @@ problems = _lazy("hierax.problems")
 __all__ = [name for name in dir() if not name.startswith("_") and name != "solving"]  # that module is private
 
 datasets = _lazy("hierax.datasets")  # deprecated, so not in __all__
-_solution.reports = _lazy("hierax.reports")  # for `sol.report` and `sol.plot`
+_solution.reports = _lazy("hierax.reports.folder")  # for `sol.report` and `sol.plot`
 _cache_where_the_environment_says()
 
 

@@ -312,16 +312,9 @@ def _refuse_attributes(what: str, name: str, leaf: Parameter | Variable, refused
 
 def _set_of(name: str, parameter: Any) -> sets.AbstractSet:
     """What the attributes of a parameter ask for."""
-    low, high = np.full(parameter.shape, -np.inf), np.full(parameter.shape, np.inf)
-    attributes = parameter.attributes
-    if attributes.get("bounds") is not None:
-        if any(isinstance(side, cvxpy.Expression) for side in attributes["bounds"]):
-            raise InputError(f"parameters: the bounds of {name} are expressions; give numbers.")
-        low, high = (np.broadcast_to(np.asarray(side, float), parameter.shape) for side in attributes["bounds"])
-    if attributes["nonneg"] or attributes["pos"]:
-        low = np.maximum(low, 0.0)
-    if attributes["nonpos"] or attributes["neg"]:
-        high = np.minimum(high, 0.0)
+    if any(isinstance(side, cvxpy.Expression) for side in parameter.attributes.get("bounds") or ()):
+        raise InputError(f"parameters: the bounds of {name} are expressions; give numbers.")
+    low, high = (np.broadcast_to(np.asarray(side, float), parameter.shape) for side in parameter.get_bounds())
     return sets.Box(low, high) if np.isfinite(low).any() or np.isfinite(high).any() else sets.Free()
 
 

@@ -92,16 +92,15 @@ def compiled(problem: CvxpyProblem, parameters: Mapping[str, Parameter], variabl
 
     slack, linear = read(program.A, rows, n + 1), read(program.q, n + 1, 1)
     quadratic = None if program.P is None else read(program.P, n, n)
-    everybody = {str(one.id): one for one in problem.variables()}
-    of_user = np.concatenate(list(_columns_of_variables(program, chain, inverse, everybody).values()))
+    of_user = _columns_of_variables(problem, program, chain, inverse)
     equal, below = np.arange(dims.zero), np.arange(dims.zero, dims.zero + dims.nonneg)
     ends = np.cumsum([dims.zero + dims.nonneg, *dims.soc])
     cones = [cone_of(slack, np.arange(low, high)) for low, high in itertools.pairwise(ends)]
     used = {*linear.row.tolist(), *(() if quadratic is None else quadratic.column.tolist())}
-    given, needed = _definitions(slack, equal, set(of_user.tolist()))
+    given, needed = _definitions(slack, equal, set(np.concatenate(list(of_user.values())).tolist()))
     cones = _with_raised_bounds(slack, cones, below, given, needed | used)
     by = np.array([one.row for one in given], int)
-    columns = _columns_of_variables(program, chain, inverse, variables)
+    columns = {name: of_user[one.id] for name, one in variables.items()}
     known = np.concatenate([*columns.values(), [one.column for one in given]])
     found = Program(
         size=n,
@@ -158,21 +157,14 @@ def _columns_of_parameters(program: Any, parameters: Mapping[str, Parameter]) ->
     return which, factor
 
 
-def _columns_of_variables(
-    program: Any, chain: Any, inverse: list[Any], variables: Mapping[str, Variable]
-) -> dict[str, np.ndarray]:
-    """Where the named variables are in v; CVXPY puts others in the place of variables with attributes."""
+def _columns_of_variables(problem: Any, program: Any, chain: Any, inverse: list[Any]) -> dict[int, np.ndarray]:
+    """Where the variables are in v, by their ids; CVXPY puts others in the place of variables with attributes."""
     replaced: dict[int, int] = {}
     for reduction, undo in zip(chain.reductions, inverse, strict=False):
         if type(reduction).__name__ == "CvxAttr2Constr" and undo:
             replaced |= {identity: one.id for identity, one in undo[0].items()}
-    found = {}
-    for name, one in variables.items():
-        column = program.var_id_to_col.get(replaced.get(one.id, one.id))
-        if column is None:
-            raise InputError(f"variables: {name} is not in the problem.")
-        found[name] = np.arange(column, column + one.size)
-    return found
+    begins = {one.id: program.var_id_to_col[replaced.get(one.id, one.id)] for one in problem.variables()}
+    return {one.id: np.arange(begins[one.id], begins[one.id] + one.size) for one in problem.variables()}
 
 
 def _definitions(slack: AffineMap, equal: np.ndarray, of_user: set[int]) -> tuple[list[Definition], set[int]]:

@@ -20,8 +20,7 @@ from hierax.cli.user_file import Out, Target, split, stated
 from hierax.problems import toy
 from hierax.problems.example import Known
 from hierax.problems.toy import SIDE, hyper_objective, local_minimisers
-from hierax.reports import report_folders
-from hierax.reports.folder import draw_or_say, figures, save_figure
+from hierax.reports.folder import draw_or_say, figures, report_folders, save_figure
 from hierax.solving import solve
 
 STATED = """\

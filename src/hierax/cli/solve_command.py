@@ -33,18 +33,7 @@ from hierax._run.solution import Solution
 from hierax._run.status import Kind
 from hierax.cli import group
 from hierax.cli.user_file import Out, Target, split, stated
-from hierax.reports.folder import (
-    ANSWER,
-    RUN,
-    RUNNING,
-    add_certificate,
-    begin_run,
-    draw_history,
-    draw_or_say,
-    read_json,
-    write_json,
-    write_run,
-)
+from hierax.reports import folder as run_folder
 from hierax.solving import solve as run_solver
 
 FORMAT = "hierax solve 1"  # of the document of --json
@@ -187,14 +176,14 @@ def _under_way(folder: Path, settings: Mapping[str, object], resume: bool, proce
 
     Where the run is refused, the folder says what it said before.
     """
-    path, before = folder / RUN, None
+    path, before = folder / run_folder.RUN, None
     with processes.together():
         if processes.first:
             if not resume:
                 _begin_anew(folder)
             try:
                 before = path.read_bytes() if path.is_file() else None
-                begin_run(folder, settings)
+                run_folder.begin_run(folder, settings)
             except OSError as error:
                 raise InputError(f"--out {folder}: cannot be written to ({error}). Name another folder.") from error
     try:
@@ -208,7 +197,7 @@ def _under_way(folder: Path, settings: Mapping[str, object], resume: bool, proce
 def _begin_anew(folder: Path) -> None:
     """Clear the folder of an earlier run's checkpoints; refuse where that run was killed and can go on."""
     earlier = _earlier(folder)
-    if earlier is not None and earlier["status"]["name"] == RUNNING and numbers_in(folder / CHECKPOINT):
+    if earlier is not None and earlier["status"]["name"] == run_folder.RUNNING and numbers_in(folder / CHECKPOINT):
         raise InputError(
             f"--out {folder}: holds a run that was killed, or is under way. Add --resume to go on with it, name "
             f"another folder, or remove {folder / CHECKPOINT}."
@@ -219,10 +208,10 @@ def _begin_anew(folder: Path) -> None:
 def _write(folder: Path, solution: Solution, settings: Mapping[str, object], answer: Mapping[str, object]) -> None:
     """Everything that a run leaves in its folder; where that cannot be written, the answer is printed at least."""
     try:
-        write_json(folder / ANSWER, answer)
-        write_run(folder, solution, settings)
+        run_folder.write_json(folder / run_folder.ANSWER, answer)
+        run_folder.write_run(folder, solution, settings)
         if isinstance(solution.method, AbstractMethod) and solution.state is not None:
-            draw_or_say(lambda: draw_history(folder), print)
+            run_folder.draw_or_say(lambda: run_folder.draw_history(folder), print)
     except OSError:
         print(json.dumps(plain(answer)))
         raise
@@ -230,7 +219,8 @@ def _write(folder: Path, solution: Solution, settings: Mapping[str, object], ans
 
 def _earlier(folder: Path) -> dict[str, Any] | None:
     """What run.json says of the run in the folder; None: there is none."""
-    return read_json(folder / RUN, status="name", settings="method") if (folder / RUN).is_file() else None
+    path = folder / run_folder.RUN
+    return run_folder.read_json(path, status="name", settings="method") if path.is_file() else None
 
 
 def _joined(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Mesh:
@@ -267,11 +257,11 @@ def _with_earlier(asked: Settings, folder: Path) -> Settings:
     if earlier is None:
         print(f"Nothing to resume in {folder}: the run begins.")
         return asked
-    if earlier["status"]["name"] != RUNNING and not numbers_in(folder / CHECKPOINT):
+    if earlier["status"]["name"] != run_folder.RUNNING and not numbers_in(folder / CHECKPOINT):
         raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
     known = Settings(*(earlier["settings"].get(name) for name in Settings._fields))
     if known.method not in SOLVERS:
-        raise InputError(f"{folder / RUN}: knows no method {known.method!r}; it knows {', '.join(SOLVERS)}.")
+        raise InputError(f"{folder / run_folder.RUN}: knows no method {known.method!r}; it knows {', '.join(SOLVERS)}.")
     return Settings(
         asked.method or known.method,
         asked.max_steps or known.max_steps,
@@ -307,7 +297,7 @@ def _exit_code(solution: Solution, certificate: Certificate | str, interrupted_b
 def _tell(solution: Solution, certificate: Certificate | str, target: str, folder: Path) -> None:
     """The certificate goes into the folder; the log, which says how global the answer is, and tables are printed."""
     if isinstance(certificate, Certificate):
-        add_certificate(folder, solution)
+        run_folder.add_certificate(folder, solution)
     failed = solution.status.failed  # then the error says the rest
     for line in solution.log:
         if not (failed and line == solution.status.message):
@@ -317,4 +307,4 @@ def _tell(solution: Solution, certificate: Certificate | str, target: str, folde
     print(f"\n{solution}\n")
     print(f"No certificate: {certificate}" if isinstance(certificate, str) else certificate)
     print(f"\nWritten to {folder}" + (" (go on with --resume)" if solution.status.kind in GOES_ON else ""))
-    print(f"Check it again: hierax verify {target} {folder / ANSWER}")
+    print(f"Check it again: hierax verify {target} {folder / run_folder.ANSWER}")

@@ -196,7 +196,7 @@ def _sections(run: RunContent, level: int, charts: str = "") -> str:
         "Convergence": charts + _history_table(run, unfolded=NO_FIGURES in charts),
         "Starts": _starts_table(run),
         "What was asked": _asked(run),
-        "Answer": _table_of_pairs("What was found", run.rows("answer")),
+        "Answer": _table("What was found", run.rows("answer")),
         "To repeat it": _repeat(run),
         "Log": _log(run),
     }
@@ -284,7 +284,7 @@ def _value(run: RunContent) -> str:
 
 
 def _asked(run: RunContent) -> str:
-    problem = _table_of_pairs("The problem", run.rows("problem"))
+    problem = _table("The problem", run.rows("problem"))
     method = _list_of_pairs("The method, every value filled in", flattened(run.facts.get("method") or {}))
     return f'<div class="split">{problem}{method}</div>' if problem or method else ""
 
@@ -308,23 +308,19 @@ def _certificate(run: RunContent) -> str:
 
 
 def _starts_table(run: RunContent) -> str:
-    rows = run.rows("each")
-    if not rows:
-        return ""
-    count, listed = run.starts.size, len(rows)
-    caption = "Start by start" if count == listed else f"The first {listed} of {count} starts"
-    return table(caption, rows, STARTS_HEADINGS, "starts labelled")
+    rows, count = run.rows("each"), run.starts.size
+    caption = "Start by start" if count == len(rows) else f"The first {len(rows)} of {count} starts"
+    return _table(caption, rows, STARTS_HEADINGS, "starts labelled")
 
 
 def _history_table(run: RunContent, unfolded: bool) -> str:
-    rows = summary_rows(run.columns)
-    if not rows:
-        return ""
     caption = (
         "First and last are medians of the starts" if run.value is None else "All are in sol.history and history.csv"
     )
-    shown = table(caption, rows, ("record", "first", "last", "lowest", "highest"), "labelled")
-    return f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>"
+    headings = ("record", "first", "last", "lowest", "highest")
+    shown = _table(caption, summary_rows(run.columns), headings, "labelled")
+    folded = f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>"
+    return folded if shown else ""
 
 
 def _repeat(run: RunContent) -> str:
@@ -345,8 +341,11 @@ def _log(run: RunContent) -> str:
     return f"<details><summary>{len(log)} lines</summary><ol>{lines}</ol></details>"
 
 
-def _table_of_pairs(caption: str, rows: Sequence[Row]) -> str:
-    return table(caption, rows, (), "pairs-table") if rows else ""
+def _table(
+    caption: str, rows: Sequence[tuple[str, ...]], headings: Sequence[str] = (), css_class: str = "pairs-table"
+) -> str:
+    """A table, or nothing where it has no rows."""
+    return table(caption, rows, headings, css_class) if rows else ""
 
 
 def _list_of_pairs(title: str, rows: Sequence[Row]) -> str:
