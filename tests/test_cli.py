@@ -234,7 +234,7 @@ def test_an_answer_that_cannot_be_written_is_printed(cli, monkeypatch):
     def full(out, solution, settings):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hierax.cli.run_folder.write_run", full)
+    monkeypatch.setattr("hierax.reports.folder.write_run", full)
     done = cli("solve", "model.py:problem", "--method", "salvf", "--max-steps", "5", "--out", "full")
     assert done.exit_code == 1 and "No space left" in done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["format"] == "hierax answer 1"

@@ -1,4 +1,4 @@
-"""Unit tests of hierax._bridges.scipy_rows, .scipy_style and .affine_maps."""
+"""Unit tests of hierax._bridges.scipy_style and .cvxpy_cones."""
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +6,8 @@ import numpy as np
 from scipy.optimize import Bounds, NonlinearConstraint
 
 import hierax as hx
-from hierax._bridges.affine_maps import affine_map
-from hierax._bridges.scipy_rows import box_of, constraints_of
-from hierax._bridges.scipy_style import _method
+from hierax._bridges.cvxpy_cones import affine_map
+from hierax._bridges.scipy_style import _method, box_of, constraints_of
 
 
 def test_rows_and_multipliers_of_mixed_sides():
@@ -20,9 +19,16 @@ def test_rows_and_multipliers_of_mixed_sides():
     np.testing.assert_allclose(rows["high"], [3.0 - 1.0, 7.0 - 4.0])
     np.testing.assert_allclose(equal["equal"], [5.0 - 2.0])
     found = one.multipliers(
-        {"low": jnp.array([0.5]), "high": jnp.array([2.0, 3.0])}, {"equal": jnp.array([4.0])}, jax.eval_shape(lambda: y)
+        {"low": jnp.array([0.5]), "high": jnp.array([2.0, 3.0]), "equal": jnp.array([4.0])}, jax.eval_shape(lambda: y)
     )
     np.testing.assert_allclose(found, [-2.0, -4.0, 0.5 - 3.0])
+    upper = one._replace(both_sides=True)  # the equality is an inequality from either side
+    rows = upper.rows(x, y)
+    np.testing.assert_allclose(rows["low"], [2.0 - 5.0, -1.0 - 7.0])
+    np.testing.assert_allclose(rows["high"], [3.0 - 1.0, 5.0 - 2.0, 7.0 - 4.0])
+    assert upper.equalities(x, y) == {}
+    given = {"low": jnp.array([1.5, 0.5]), "high": jnp.array([2.0, 4.0, 3.0])}
+    np.testing.assert_allclose(upper.multipliers(given, jax.eval_shape(lambda: y)), [-2.0, 1.5 - 4.0, 0.5 - 3.0])
 
 
 def test_bounds_as_pairs_and_as_an_object_are_the_same():
@@ -46,12 +52,11 @@ def test_affine_maps_by_hand(monkeypatch):
     rng = np.random.default_rng(2)
     parts = rng.normal(size=(4, 3, 5)) * (rng.uniform(size=(4, 3, 5)) < 0.5)
     tensor = sp.csc_array(np.stack([part.ravel(order="F") for part in parts], axis=1))
-    # parameter 0 and 2 change, as places 1 and 0 of theta; 1 is fixed at 7; column 3 is the constant
-    fixed, free = np.array([np.nan, 7.0, np.nan, np.nan]), np.array([1, -1, 0, -1])
-    one = affine_map(tensor, 3, 5, 3, fixed, free)
+    # parameters 0 and 2 change, as places 2 and 1 of (1, theta); 1 is fixed at 7; column 3 is the constant
+    one = affine_map(tensor, 3, 5, np.array([2, 0, 1, 0]), np.array([1.0, 7.0, 1.0, 1.0]))
     theta, vector = rng.normal(size=2), rng.normal(size=5)
     matrix = theta[1] * parts[0] + 7.0 * parts[1] + theta[0] * parts[2] + parts[3]
     np.testing.assert_allclose(one.matrix(theta), matrix)
     for dense in (10**6, 0):
-        monkeypatch.setattr("hierax._bridges.affine_maps.DENSE", dense)
+        monkeypatch.setattr("hierax._bridges.cvxpy_cones.MAX_DENSE", dense)
         np.testing.assert_allclose(one.times(jnp.asarray(theta), jnp.asarray(vector)), matrix @ vector)

@@ -173,7 +173,7 @@ def test_a_page_and_a_folder_say_the_same(stepped, tmp_path):
     _ = stepped.certificate
     folder.add_certificate(tmp_path / "run", stepped)
     told = folder.run_in(tmp_path / "run", "run")
-    direct = page.content_of("run", facts.facts_of(stepped, settings), stepped.history.columns)
+    direct = page.RunContent("run", facts.facts_of(stepped, settings), stepped.history.columns)
     assert told.facts == direct.facts and told.ending == direct.ending
     for name, column in stepped.history.items():
         np.testing.assert_array_equal(told.columns[name], column)
@@ -198,11 +198,11 @@ def test_a_claim_that_the_certificate_does_not_share_is_not_repeated(stepped):
     kinds = typing.get_type_hints(hx.Status)["kind"]
     claiming = dataclasses.replace(stepped, status=hx.Status(kinds.CONVERGED, "converged: so they say.", 7))
     assert claiming.certificate.verdict() != "yes"
-    told = page.content_of("run", facts.facts_of(claiming, {}), {})
+    told = page.RunContent("run", facts.facts_of(claiming, {}), {})
     assert told.certificate["verdict"] != "yes" and told.ending.tone == "open"
     assert "does not agree" in told.ending.claim
     failed = dataclasses.replace(stepped, status=hx.Status(kinds.INFEASIBLE, "infeasible at step 7.", 7))
-    assert page.content_of("run", facts.facts_of(failed, {}), {}).ending.tone == "failed"
+    assert page.RunContent("run", facts.facts_of(failed, {}), {}).ending.tone == "failed"
 
 
 def test_each_question_is_answered_as_the_certificate_does(stepped, searched):
@@ -222,13 +222,13 @@ def test_many_starts_on_one_page(many, tmp_path):
     text = many.report(tmp_path / "many.html").read_text("utf-8")
     found = assert_alone(text)
     assert "3 max_steps" in " ".join(found.text)
-    told = page.content_of("many", facts.facts_of_many(many), many.history.columns)
+    told = page.RunContent("many", facts.facts_of_many(many), many.history.columns)
     exact = [float(EXACT.problem.upper(one.x, one.y, None)) for one in many]
     np.testing.assert_allclose(told.starts, exact, rtol=1e-9)
     assert [row[1] for row in told.rows("each")] == ["max_steps"] * 3 and told.facts["value"] == min(told.starts)
     infeasible = hx.Status(typing.get_type_hints(hx.Status)["kind"].INFEASIBLE, "infeasible at step 1.", 1)
     failed = dataclasses.replace(many, status=[infeasible, *many.status[1:]])
-    told = page.content_of("many", facts.facts_of_many(failed), {})
+    told = page.RunContent("many", facts.facts_of_many(failed), {})
     assert told.ending.tone == "failed" and np.isnan(told.starts[0])
     upper = panels.panels_of([panels.RunHistory("many", many.history.columns, None)])[0]
     assert len(upper.series) == 3
@@ -254,7 +254,7 @@ def test_names_of_the_user_are_shown_and_not_obeyed(tmp_path):
 def test_names_of_runs_and_of_records_are_shown_and_not_obeyed():
     columns = {"step": np.arange(3), EVIL: np.arange(3.0), "$\\broken{$": np.arange(3.0)}
     stored = {"status": {"name": EVIL, "message": EVIL}}
-    runs = [page.content_of(name, stored, columns) for name in (EVIL, "$\\alpha$")]
+    runs = [page.RunContent(name, stored, columns) for name in (EVIL, "$\\alpha$")]
     for shown in (runs, runs[:1]):
         found = assert_alone(page.page_of(shown))
         assert sum(EVIL in piece for piece in found.text) >= 4 and len(found.of("svg")) == 2
@@ -398,7 +398,7 @@ def test_long_histories_make_small_pages_and_keep_their_extremes(stepped):
     many = {
         name: np.broadcast_to(column[:500, None], (500, starts)) for name, column in columns.items() if name != "step"
     }
-    wide = page.content_of("wide", facts.facts_of(stepped, {}), {**many, "step": np.arange(500)})
+    wide = page.RunContent("wide", facts.facts_of(stepped, {}), {**many, "step": np.arange(500)})
     text = page.page_of([wide])
     assert_alone(text)
     assert "24 of the 60 starts are drawn" in text and len(text) < 300_000

@@ -4,17 +4,7 @@ from typing import Any
 
 from hierax._base.imports import from_the_lab
 
-NAMES = (
-    "SOURCES",
-    "Dataset",
-    "MissingData",
-    "Source",
-    "availability",
-    "load",
-    "quadratic_features",
-    "scale",
-    "splits",
-)
+NAMES = ("SOURCES", "Dataset", "MissingData", "Source", "availability", "load", "quadratic_features", "scale", "splits")
 
 
 def __getattr__(name: str) -> Any:

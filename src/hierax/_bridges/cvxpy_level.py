@@ -163,19 +163,20 @@ class CvxpyLevel:
         own, program = jnp.concatenate(parts), self.program
         places = np.concatenate([*program.columns.values(), program.others])
         v = jnp.zeros(program.size, own.dtype).at[places].set(own)
-        if not program.defined.size:
+        if not program.given:
             return v
-        left = program.definitions.times(self._theta(x), jnp.concatenate([v, jnp.ones(1, v.dtype)]))
-        return v.at[program.defined].set(-left / jnp.asarray(program.pivots, v.dtype))
+        left = program.giving.times(self._theta(x), jnp.append(v, jnp.ones(1, v.dtype)))
+        pivots = jnp.asarray([one.pivot for one in program.given], v.dtype)
+        return v.at[np.array([one.column for one in program.given])].set(-left / pivots)
 
     def _slack(self, x: Named, y: Named) -> Array:
         v = self._vector(x, y)
-        return self.program.slack.times(self._theta(x), jnp.concatenate([v, jnp.ones(1, v.dtype)]))
+        return self.program.slack.times(self._theta(x), jnp.append(v, jnp.ones(1, v.dtype)))
 
     def _duals(self, x: Named, y: Named, multipliers: Rows) -> np.ndarray | None:
         """The dual vector of the cone program, in the order of its rows; None where there are no multipliers.
 
-        Rows that define variables of CVXPY's own have no part in what CVXPY tells of its constraints: zero there.
+        Equalities that define variables of CVXPY's own have no part in what CVXPY tells of its constraints: zero there.
         """
         if multipliers.inequalities is None and multipliers.equalities is None:
             return None
@@ -187,8 +188,8 @@ class CvxpyLevel:
             z[self.program.below] = np.asarray(multipliers.inequalities["linear"])
         for i, cone in enumerate(self.program.cones):
             z[cone.rows] = cone.dual(s[cone.rows], float(multipliers.inequalities["cones"][i]))
-        for one in self.program.raised:
-            z[one.row] = one.weights @ z[one.cone.rows] / -one.pivot
+        for one in self.program.given:
+            z[one.row] = one.weights @ z[one.cone_rows] / -one.pivot
         return z
 
     def _checked(self, x_set: PyTree) -> PyTree:
@@ -311,16 +312,9 @@ def _refuse_attributes(what: str, name: str, leaf: Parameter | Variable, refused
 
 def _set_of(name: str, parameter: Any) -> sets.AbstractSet:
     """What the attributes of a parameter ask for."""
-    low, high = np.full(parameter.shape, -np.inf), np.full(parameter.shape, np.inf)
-    attributes = parameter.attributes
-    if attributes.get("bounds") is not None:
-        if any(isinstance(side, cvxpy.Expression) for side in attributes["bounds"]):
-            raise InputError(f"parameters: the bounds of {name} are expressions; give numbers.")
-        low, high = (np.broadcast_to(np.asarray(side, float), parameter.shape) for side in attributes["bounds"])
-    if attributes["nonneg"] or attributes["pos"]:
-        low = np.maximum(low, 0.0)
-    if attributes["nonpos"] or attributes["neg"]:
-        high = np.minimum(high, 0.0)
+    if any(isinstance(side, cvxpy.Expression) for side in parameter.attributes.get("bounds") or ()):
+        raise InputError(f"parameters: the bounds of {name} are expressions; give numbers.")
+    low, high = (np.broadcast_to(np.asarray(side, float), parameter.shape) for side in parameter.get_bounds())
     return sets.Box(low, high) if np.isfinite(low).any() or np.isfinite(high).any() else sets.Free()
 
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from hierax._base.errors import InputError, MissingExtra
 from hierax._base.imports import lazy
-from hierax._bridges.affine_maps import CONSTANT, AffineMap, affine_map
-from hierax._bridges.cvxpy_cones import Cone, Raised, cone_of, raised
+from hierax._bridges.cvxpy_cones import NO_CONE, AffineMap, Cone, Definition, affine_map, cone_of, raised
 
 if TYPE_CHECKING:
     from cvxpy import Parameter, Variable
@@ -46,32 +45,28 @@ class Program(NamedTuple):
 
     Attributes:
         size: entries of v.
-        defined: entries of v, of CVXPY's own making, that rows of s = 0 give from the others.
-        definitions: the rows of s that give them, and
-        pivots: their coefficients there.
+        given: entries of v, of CVXPY's own making, that rows of s give from the others.
+        giving: (A, b) of these rows, in their order.
         quadratic: P, or None where the objective is linear.
         linear: (q, d) as a matrix of one column.
         slack: (A, b), so that s = slack (v, 1).
         equal: the other rows of s that must be zero.
         below: rows of s that must be >= 0 (but for those that define an entry of v).
         cones: the second-order cones.
-        raised: for cones whose bound is defined by an inequality, which that is.
         columns: for every named variable the places of its entries in v, column by column as in Fortran.
-        others: the places of all entries that are neither named nor defined.
+        others: the places of all entries that are neither named nor given.
         start: v that CVXPY found at the parameters' values.
     """
 
     size: int
-    defined: np.ndarray
-    definitions: AffineMap
-    pivots: np.ndarray
+    given: list[Definition]
+    giving: AffineMap
     quadratic: AffineMap | None
     linear: AffineMap
     slack: AffineMap
     equal: np.ndarray
     below: np.ndarray
     cones: list[Cone]
-    raised: list[Raised]
     columns: dict[str, np.ndarray]
     others: np.ndarray
     start: np.ndarray
@@ -89,42 +84,39 @@ def compiled(problem: CvxpyProblem, parameters: Mapping[str, Parameter], variabl
                 f"problem: compiles to {cause}, which smooth constraints do not describe. Write it with linear and "
                 "quadratic functions and norms, or state the lower level as a hierax Problem."
             )
-    constant, fixed, free = _columns_of_parameters(program, parameters)
+    columns_of_theta = _columns_of_parameters(program, parameters)
     n, rows = int(program.x.size), int(dims.zero + dims.nonneg + sum(dims.soc))
 
     def read(tensor: csc_array, height: int, width: int) -> AffineMap:
-        return affine_map(tensor, height, width, constant, fixed, free)
+        return affine_map(tensor, height, width, *columns_of_theta)
 
     slack, linear = read(program.A, rows, n + 1), read(program.q, n + 1, 1)
     quadratic = None if program.P is None else read(program.P, n, n)
-    everybody = {str(one.id): one for one in problem.variables()}
-    of_user = np.concatenate(list(_columns_of_variables(program, chain, inverse, everybody).values()))
+    of_user = _columns_of_variables(problem, program, chain, inverse)
     equal, below = np.arange(dims.zero), np.arange(dims.zero, dims.zero + dims.nonneg)
     ends = np.cumsum([dims.zero + dims.nonneg, *dims.soc])
     cones = [cone_of(slack, np.arange(low, high)) for low, high in itertools.pairwise(ends)]
-    definitions = _definitions(slack, equal, set(of_user.tolist()))
-    used = set(linear.row.tolist()) | set(() if quadratic is None else quadratic.column.tolist())
-    cones, bounds = _raised_bounds(slack, cones, below, definitions, used)
-    by = np.array([*definitions.rows, *(one.row for one in bounds)], int)
-    defined = np.array([*definitions.columns, *(one.column for one in bounds)], int)
-    columns = _columns_of_variables(program, chain, inverse, variables)
+    used = {*linear.row.tolist(), *(() if quadratic is None else quadratic.column.tolist())}
+    given, needed = _definitions(slack, equal, set(np.concatenate(list(of_user.values())).tolist()))
+    cones = _with_raised_bounds(slack, cones, below, given, needed | used)
+    by = np.array([one.row for one in given], int)
+    columns = {name: of_user[one.id] for name, one in variables.items()}
+    known = np.concatenate([*columns.values(), [one.column for one in given]])
     found = Program(
         size=n,
-        defined=defined,
-        definitions=slack.of_rows(by),
-        pivots=np.array([*definitions.pivots, *(one.pivot for one in bounds)], float),
+        given=given,
+        giving=slack.of_rows(by),
         quadratic=quadratic,
         linear=linear,
         slack=slack,
         equal=np.setdiff1d(equal, by),
         below=np.setdiff1d(below, by),
         cones=cones,
-        raised=bounds,
         columns=columns,
-        others=np.setdiff1d(np.arange(n), np.concatenate([defined, *columns.values()])),
+        others=np.setdiff1d(np.arange(n), known),
         start=_solved(problem, data, chain),
     )
-    _compare(found, data, theta_of(parameters))
+    _compare(found, data, parameters)
     return found
 
 
@@ -136,11 +128,6 @@ def problem_data(problem: CvxpyProblem) -> tuple[dict[str, Any], Any, list[Any]]
         if SOLVER in cvxpy.installed_solvers():
             raise InputError(f"problem: CVXPY cannot compile it for Clarabel. {error}") from error
         raise MissingExtra("from_cvxpy needs cvxpy with clarabel: pip install 'hierax[cvxpy]'") from error
-
-
-def theta_of(parameters: Mapping[str, Parameter]) -> np.ndarray:
-    """The parameters' values as one vector."""
-    return np.concatenate([np.ravel(np.asarray(one.value, float), order="F") for one in parameters.values()])
 
 
 def _refuse(problem: Any) -> None:
@@ -156,85 +143,60 @@ def _refuse(problem: Any) -> None:
         raise InputError(NOT_DPP)
 
 
-def _columns_of_parameters(program: Any, parameters: Mapping[str, Parameter]) -> tuple[int, np.ndarray, np.ndarray]:
-    """The column of the constant, values of what stays, and the places in theta of what changes."""
-    fixed = np.full(program.total_param_size + 1, np.nan)
-    free = np.full(program.total_param_size + 1, CONSTANT)
-    ends = itertools.accumulate((one.size for one in parameters.values()), initial=0)
-    place = {one.id: begin for one, begin in zip(parameters.values(), ends, strict=False)}
-    constant = program.total_param_size
-    for identity, column in program.param_id_to_col.items():
-        if identity not in program.id_to_param:
-            constant = int(column)
-            continue
-        own = slice(column, column + program.param_id_to_size[identity])
-        if identity in place:
-            free[own] = place[identity] + np.arange(own.stop - own.start)
+def _columns_of_parameters(program: Any, parameters: Mapping[str, Parameter]) -> tuple[np.ndarray, np.ndarray]:
+    """For every column of CVXPY's tensors the number of its M_k (0: it does not change), and what is its factor."""
+    which, factor = np.zeros(program.total_param_size + 1, int), np.ones(program.total_param_size + 1)
+    ends = itertools.accumulate((one.size for one in parameters.values()), initial=1)
+    first = {one.id: number for one, number in zip(parameters.values(), ends, strict=False)}
+    for identity, parameter in program.id_to_param.items():
+        column, size = program.param_id_to_col[identity], program.param_id_to_size[identity]
+        if identity in first:
+            which[column : column + size] = first[identity] + np.arange(size)
         else:
-            fixed[own] = np.ravel(np.asarray(program.id_to_param[identity].value, float), order="F")
-    return constant, fixed, free
+            factor[column : column + size] = np.ravel(np.asarray(parameter.value, float), order="F")
+    return which, factor
 
 
-def _columns_of_variables(
-    program: Any, chain: Any, inverse: list[Any], variables: Mapping[str, Variable]
-) -> dict[str, np.ndarray]:
-    """Where the named variables are in v; CVXPY puts others in the place of variables with attributes."""
+def _columns_of_variables(problem: Any, program: Any, chain: Any, inverse: list[Any]) -> dict[int, np.ndarray]:
+    """Where the variables are in v, by their ids; CVXPY puts others in the place of variables with attributes."""
     replaced: dict[int, int] = {}
     for reduction, undo in zip(chain.reductions, inverse, strict=False):
         if type(reduction).__name__ == "CvxAttr2Constr" and undo:
             replaced |= {identity: one.id for identity, one in undo[0].items()}
-    found = {}
-    for name, one in variables.items():
-        column = program.var_id_to_col.get(replaced.get(one.id, one.id))
-        if column is None:
-            raise InputError(f"variables: {name} is not in the problem.")
-        found[name] = np.arange(column, column + one.size)
-    return found
+    begins = {one.id: program.var_id_to_col[replaced.get(one.id, one.id)] for one in problem.variables()}
+    return {one.id: np.arange(begins[one.id], begins[one.id] + one.size) for one in problem.variables()}
 
 
-class _Definitions(NamedTuple):
-    """Entries of v that equalities define by others: columns, rows, coefficients there; and columns that must stay."""
-
-    columns: list[int]
-    rows: list[int]
-    pivots: list[float]
-    needed: set[int]
-
-
-def _definitions(slack: AffineMap, equal: np.ndarray, of_user: set[int]) -> _Definitions:
+def _definitions(slack: AffineMap, equal: np.ndarray, of_user: set[int]) -> tuple[list[Definition], set[int]]:
     """Which variables of CVXPY's own need not be variables of the lower level, because equalities give them.
 
-    CVXPY writes |Ay - b|^2 as |r|^2 with r = Ay - b. None is defined by another that is.
+    CVXPY writes |Ay - b|^2 as |r|^2 with r = Ay - b. None is defined by another that is. Also the columns that must
+    stay: those of the user, and those that definitions use.
     """
-    found = _Definitions([], [], [], set(of_user))
+    found: list[Definition] = []
+    needed = set(of_user)
     for row, entries in zip(equal, slack.by_row(equal), strict=True):
         columns = {column for column, _ in entries} - {slack.width - 1}
-        changing = {column for column, which in entries if which != CONSTANT}
-        possible = columns - found.needed - changing
-        if possible and not columns & set(found.columns):
-            column = max(possible, key=lambda one: abs(entries[one, CONSTANT]))
-            found.columns.append(column)
-            found.rows.append(int(row))
-            found.pivots.append(entries[column, CONSTANT])
-            found.needed.update(columns - {column})
-    return found
+        possible = columns - needed - {column for column, which in entries if which}
+        if possible and not columns & {one.column for one in found}:
+            column = max(possible, key=lambda one: abs(entries[one, 0]))
+            found.append(Definition(column, int(row), entries[column, 0], NO_CONE, NO_CONE))
+            needed |= columns - {column}
+    return found, needed
 
 
-def _raised_bounds(
-    slack: AffineMap, cones: list[Cone], below: np.ndarray, definitions: _Definitions, used: set[int]
-) -> tuple[list[Cone], list[Raised]]:
-    """The cones with their bounds raised where that is possible, and what was raised."""
-    taken, given = definitions.needed | used, set(definitions.columns)
-    after, found = [], []
+def _with_raised_bounds(
+    slack: AffineMap, cones: list[Cone], below: np.ndarray, given: list[Definition], taken: set[int]
+) -> list[Cone]:
+    """The cones with their bounds raised where that is possible; the definitions of these bounds join `given`."""
+    after = []
     for cone in cones:
-        one = raised(slack, cone, set(below.tolist()), taken, given)
-        after.append(cone if one is None else one.cone)
+        cone, one = raised(slack, cone, set(below.tolist()), taken, {other.column for other in given})
+        after.append(cone)
         if one is not None:
-            found.append(one)
-            given.add(one.column)
-            (entries,) = slack.by_row(np.array([one.row]))
-            taken |= {column for column, _ in entries} - {one.column}
-    return after, found
+            given.append(one)
+            taken |= set(slack.column[slack.row == one.row].tolist()) - {one.column}
+    return after
 
 
 def _solved(problem: CvxpyProblem, data: dict[str, Any], chain: Any) -> np.ndarray:
@@ -249,8 +211,9 @@ def _solved(problem: CvxpyProblem, data: dict[str, Any], chain: Any) -> np.ndarr
     return np.array(answer.x, float)
 
 
-def _compare(program: Program, data: dict[str, Any], theta: np.ndarray) -> None:
+def _compare(program: Program, data: dict[str, Any], parameters: Mapping[str, Parameter]) -> None:
     """Refuse to go on where the maps do not give the data that CVXPY hands to its solver."""
+    theta = np.concatenate([np.ravel(np.asarray(one.value, float), order="F") for one in parameters.values()])
     slack = program.slack.matrix(theta)
     linear = program.linear.matrix(theta)[:, 0]
     pairs = [(-slack[:, :-1], data["A"].toarray()), (slack[:, -1], data["b"]), (linear[:-1], data["c"])]

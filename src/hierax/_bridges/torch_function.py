@@ -33,7 +33,6 @@ torch = lazy("torch")
 Arrays = list[Array]
 Valued = tuple[Scalar, Arrays]
 
-TRIAL = 0.5  # of every entry in the call that finds out whether the function can be called at all
 PRECISION = (
     "hierax calls it in the precision of x and y, and its certificate in double precision: convert inside of the "
     "function, y.to(torch.float32), or keep the model's weights in double precision, model.double()."
@@ -118,9 +117,6 @@ def _differentiable(call: Call, dtype: jnp.dtype) -> Callable[[Arrays, Arrays], 
     """The function of arrays with its rules for tangents."""
     number = jax.ShapeDtypeStruct((), dtype)
 
-    def shapes(leaves: Arrays) -> list[jax.ShapeDtypeStruct]:
-        return [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-
     def on_host(what: Callable[..., PyTree], result: PyTree, *args: PyTree) -> PyTree:
         return jax.pure_callback(functools.partial(what, call), result, *args, vmap_method="sequential")
 
@@ -130,7 +126,7 @@ def _differentiable(call: Call, dtype: jnp.dtype) -> Callable[[Arrays, Arrays], 
 
     @jax.custom_jvp
     def value_and_slope(leaves: Arrays, data: Arrays) -> tuple[Scalar, Arrays]:
-        return on_host(_value_and_slope, (number, shapes(leaves)), leaves, data)
+        return on_host(_value_and_slope, (number, leaves), leaves, data)
 
     @value.defjvp
     def value_rule(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[Scalar, Scalar]:
@@ -140,12 +136,11 @@ def _differentiable(call: Call, dtype: jnp.dtype) -> Callable[[Arrays, Arrays], 
     @value_and_slope.defjvp
     def slope_rule(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[Valued, Valued]:
         found, slope = value_and_slope(*primals)
-        bend = on_host(_curvature_times, shapes(primals[0]), *primals, tangents[0])
+        bend = on_host(_curvature_times, primals[0], *primals, tangents[0])
         return (found, slope), (along(slope, tangents[0]), bend)
 
     def along(slope: Arrays, tangent: Arrays) -> Scalar:
-        terms = [jnp.vdot(a, b).astype(dtype) for a, b in zip(slope, tangent, strict=True)]
-        return functools.reduce(jnp.add, terms)
+        return functools.reduce(jnp.add, [jnp.vdot(a, b).astype(dtype) for a, b in zip(slope, tangent, strict=True)])
 
     return value
 
@@ -209,9 +204,9 @@ def _try_out(function: Callable[..., Tensor], call: Call, leaves: Arrays, data: 
     """Call the function with numbers, and refuse what would only fail, or mislead, inside of a compiled program."""
     name = getattr(function, "__name__", type(function).__name__)
 
-    def numbers(array: Array) -> Tensor:
-        like = np.zeros(array.shape, array.dtype)
-        return torch.tensor(like + TRIAL if np.issubdtype(like.dtype, np.floating) else like)
+    def numbers(array: Array) -> Tensor:  # ones; of whole numbers, which may be indices, zeros
+        fill = np.ones if np.issubdtype(array.dtype, np.floating) else np.zeros
+        return torch.tensor(fill(array.shape, array.dtype))
 
     variables = [numbers(leaf).requires_grad_(True) for leaf in leaves]
     batch = [numbers(one) for one in data]

@@ -13,7 +13,7 @@ import typer
 import hierax
 from hierax._base.errors import InputError
 from hierax._compile.configuration import cache
-from hierax.cli import commands, demo_command, doctor_command, solve_command
+from hierax.cli import commands, doctor_command, solve_command
 from hierax.cli.group import OneLineErrors
 
 HELP = """Bilevel optimisation with a constrained lower level, from noisy samples.
@@ -37,7 +37,7 @@ for command, example in (
     (commands.write_report, "report out/problem"),
     (commands.verify_answer, "verify problem.py:problem out/problem/answer.json"),
     (doctor_command.doctor, "doctor"),
-    (demo_command.demo, "demo"),
+    (commands.demo, "demo"),
 ):
     app.command(example.partition(" ")[0], epilog=f"Example: hierax {example}")(command)
 

@@ -1,19 +1,37 @@
-"""The short commands: `hierax new`, `hierax check`, `hierax report` and `hierax verify`."""
+"""The short commands: `hierax new`, `hierax check`, `hierax report`, `hierax verify` and `hierax demo`."""
 
 import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
-from hierax._base.errors import InputError
+from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
+from hierax._base.text import text_table
 from hierax._judge.check import check
 from hierax._run import answers
+from hierax._run.solution import Solution
+from hierax._run.status import Kind
 from hierax.cli import group
-from hierax.cli.user_file import Target, split, stated
-from hierax.reports import report_folders
+from hierax.cli.user_file import Out, Target, split, stated
+from hierax.problems import toy
+from hierax.problems.example import Known
+from hierax.problems.toy import SIDE, hyper_objective, local_minimisers
+from hierax.reports.folder import draw_or_say, figures, report_folders, save_figure
+from hierax.solving import solve
+
+STATED = """\
+min over x in [0,3] of F(x, y*(x)),  y*(x) = argmin (y - 2x)^2  s.t.  y <= x
+F(x, y*(x)) has four local minimisers. hx.solve(problem, {x0:g}, {y0:g}) is called, no setting is given.
+"""
+NEXT = (
+    "Next: hierax new problem.py (state your own problem), README.md, docs/guides/certificate.md (the table);\n"
+    "or run: hierax reproduce toy (the paper's experiment, 200 starts; of the package hierax-lab)."
+)
+CURVE, JUDGED, ANSWER = "#444444", "#1f6fb4", "#d1602b"  # colours
 
 
 def new_problem(
@@ -103,3 +121,50 @@ def verify_answer(
         print(line)
     print(f"verdict  {found.verdict}")
     raise typer.Exit(group.VERDICTS.index(found.verdict))
+
+
+def demo(out: Out = None) -> None:
+    """Solve the paper's toy problem with nothing set, in seconds; print answer and certificate, and draw it."""
+    folder, example, seen = out or Path("out") / "demo", toy(), list[float]()
+    solution = solve(example.problem, example.x0, example.y0, callback=lambda info: seen.append(float(info.x)))
+    print(STATED.format(x0=float(example.x0), y0=float(example.y0)))
+    print(_beside(solution, min(example.solutions, key=lambda known: known.upper)))
+    print(f"\n{solution.certificate}\n", *solution.log[-2:], sep="\n")
+    draw_or_say(lambda: _draw(folder / "figures" / "demo.png", np.array(seen), solution), print)
+    print(f"Report: {solution.report(folder / 'report.html')}\n{NEXT}")
+    if solution.status.kind is Kind.INTERRUPTED:
+        raise KeyboardInterrupt
+    if not solution.status.ok:
+        raise RunFailed(f"the demo has no certified answer: {solution.status.message}", solution)
+
+
+def _beside(solution: Solution, known: Known) -> str:
+    """A table of the answer beside the known one."""
+    multiplier, counts = solution.multipliers.inequalities, solution.counts
+    rows = [
+        ("", "found", "known"),
+        ("upper variable x", f"{solution.x:.5f}", f"{known.x:.5f}"),
+        ("lower variable y", f"{solution.y:.5f}", f"{known.y:.5f}"),
+        ("multiplier of y <= x", f"{multiplier:.4f}", f"{known.multipliers:.4f}"),
+        ("upper objective F(x, y)", f"{solution.value:.5f}", f"{known.upper:.5f}"),
+        ("seconds", f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile", ""),
+    ]
+    return text_table(f"Solution: {solution.status.name}", rows)
+
+
+def _draw(path: Path, seen: np.ndarray, solution: Solution) -> None:
+    """F along the lower level's solutions, the points that were looked at, and the answer."""
+    figure = figures.empty_figure(7.0, 4.0)
+    axis = figure.subplots()
+    grid, at = np.linspace(0.0, SIDE, 601), local_minimisers()
+    axis.plot(grid, np.asarray(hyper_objective(grid)), color=CURVE, lw=1.4, label="F(x, y*(x)) = F(x, x)")
+    known = np.asarray(hyper_objective(at))
+    axis.plot(at, known, "k+", ms=11, mew=1.6, zorder=4, ls="none", label="local minimisers")
+    judged = np.asarray(hyper_objective(seen))
+    axis.plot(seen, judged, "o", color=JUDGED, ms=6, alpha=0.6, ls="none", label="points that were judged")
+    found, label = float(solution.x), f"answer ({solution.status.name})"
+    axis.plot(found, float(hyper_objective(found)), "o", color=ANSWER, ms=9, label=label)
+    axis.set(xlabel="x", ylabel="F(x, y*(x))", title="The toy, nothing set")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False)
+    print(f"\nFigure: {save_figure(figure, path)}")

@@ -1,4 +1,7 @@
-"""`hierax solve`: a problem in a file, solved, certified, and left in a folder."""
+"""`hierax solve`: a problem in a file, solved, certified, and left in a folder.
+
+While a run is under way run.json says so; a run that was killed is gone on with or kept, never lost by beginning anew.
+"""
 
 import io
 import json
@@ -7,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import jax
 import typer
@@ -21,20 +24,20 @@ from hierax._base.text import as_json as plain
 from hierax._judge.certificate import Certificate
 from hierax._methods.registry import METHODS
 from hierax._run import answers
-from hierax._run.checkpoints import CHECKPOINT_SECONDS
+from hierax._run.checkpoints import CHECKPOINT_SECONDS, clear, numbers_in
 from hierax._run.method import AbstractMethod
 from hierax._run.outcome import certificate_or_why
 from hierax._run.processes import Processes
 from hierax._run.progress import News, reporting
 from hierax._run.solution import Solution
 from hierax._run.status import Kind
-from hierax.cli import group, run_folder
-from hierax.cli.run_folder import CHECKPOINT, Out, Settings
-from hierax.cli.user_file import Target, split, stated
-from hierax.reports.folder import ANSWER, add_certificate
+from hierax.cli import group
+from hierax.cli.user_file import Out, Target, split, stated
+from hierax.reports import folder as run_folder
 from hierax.solving import solve as run_solver
 
 FORMAT = "hierax solve 1"  # of the document of --json
+CHECKPOINT = "checkpoint"  # what a run leaves in its folder for --resume
 SOLVERS: dict[str, Callable[[], AbstractMethod | Auto]] = {"auto": Auto, **METHODS}
 
 
@@ -62,6 +65,14 @@ RESUME = "Go on with the run in the folder, whatever ended it, kill -9 too; with
 EVERY = "Seconds between checkpoints: the work that a kill may cost."
 DISTRIBUTED = "One of several processes of a run, on all their devices: docs/guides/cluster.md."
 COORDINATOR = "Address of process 0; under SLURM and Open MPI it is found."
+
+
+class Settings(NamedTuple):
+    """Options that a resumed run takes over from the run it goes on with; None: not given."""
+
+    method: str | None
+    max_steps: int | None
+    seed: int | None
 
 
 def solve(
@@ -104,7 +115,7 @@ def solve(
             given = stated(file, name)
         settings = {"target": target, **chosen._asdict(), "seconds": seconds, "resumed": resume}
         with interruptible() as interrupt:  # Ctrl-C ends the run, and what it has is written
-            with _in_folder(folder, settings, resume, processes):
+            with _under_way(folder, settings, resume, processes):
                 solution = run_solver(
                     *given,
                     SOLVERS[str(chosen.method)](),
@@ -119,16 +130,17 @@ def solve(
                 )
             if processes.first:
                 answer = answers.content_of(solution)
-                run_folder.write(folder, solution, settings, answer)
+                _write(folder, solution, settings, answer)
         if not processes.first:
             raise typer.Exit(_exit_code(solution, "", interrupt.by))
         certificate = _certificate_or_why(solution)
         code = _exit_code(solution, certificate, interrupt.by)
         _tell(solution, certificate, target, folder)
         if as_json:
-            rest = {"problem": answer["problem"], "settings": plain(settings), "folder": str(folder)}
-            document = {"format": FORMAT, "exit_code": code, **_told(solution, certificate), **rest}
-            print(json.dumps(document, indent=2), file=stdout, flush=True)
+            told = {"format": FORMAT, "exit_code": code, **solution.to_dict(), "why_no_certificate": None}
+            told |= {"certificate": None, "why_no_certificate": certificate} if isinstance(certificate, str) else {}
+            told |= {"problem": answer["problem"], "settings": plain(settings), "folder": str(folder)}
+            print(json.dumps(told, indent=2), file=stdout, flush=True)
     if code == group.FAILED:
         raise RunFailed(f"{solution.status.message} What was computed is in {folder}.", solution)
     raise typer.Exit(code)
@@ -159,15 +171,56 @@ def _stdout_kept_for_json(wanted: bool) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _in_folder(folder: Path, settings: Mapping[str, object], resume: bool, processes: Processes) -> Iterator[None]:
-    """Within it the first process's folder says that a run is under way, and holds nothing that belongs to another."""
-    with ExitStack() as stack:
-        with processes.together():
-            if processes.first:
-                if not resume:
-                    run_folder.begin_anew(folder)
-                stack.enter_context(run_folder.under_way(folder, settings))
+def _under_way(folder: Path, settings: Mapping[str, object], resume: bool, processes: Processes) -> Iterator[None]:
+    """Within it the first process's folder says that a run is under way, and holds nothing that belongs to another.
+
+    Where the run is refused, the folder says what it said before.
+    """
+    path, before = folder / run_folder.RUN, None
+    with processes.together():
+        if processes.first:
+            if not resume:
+                _begin_anew(folder)
+            try:
+                before = path.read_bytes() if path.is_file() else None
+                run_folder.begin_run(folder, settings)
+            except OSError as error:
+                raise InputError(f"--out {folder}: cannot be written to ({error}). Name another folder.") from error
+    try:
         yield
+    except InputError:
+        if processes.first:
+            path.unlink() if before is None else path.write_bytes(before)
+        raise
+
+
+def _begin_anew(folder: Path) -> None:
+    """Clear the folder of an earlier run's checkpoints; refuse where that run was killed and can go on."""
+    earlier = _earlier(folder)
+    if earlier is not None and earlier["status"]["name"] == run_folder.RUNNING and numbers_in(folder / CHECKPOINT):
+        raise InputError(
+            f"--out {folder}: holds a run that was killed, or is under way. Add --resume to go on with it, name "
+            f"another folder, or remove {folder / CHECKPOINT}."
+        )
+    clear(folder / CHECKPOINT)
+
+
+def _write(folder: Path, solution: Solution, settings: Mapping[str, object], answer: Mapping[str, object]) -> None:
+    """Everything that a run leaves in its folder; where that cannot be written, the answer is printed at least."""
+    try:
+        run_folder.write_json(folder / run_folder.ANSWER, answer)
+        run_folder.write_run(folder, solution, settings)
+        if isinstance(solution.method, AbstractMethod) and solution.state is not None:
+            run_folder.draw_or_say(lambda: run_folder.draw_history(folder), print)
+    except OSError:
+        print(json.dumps(plain(answer)))
+        raise
+
+
+def _earlier(folder: Path) -> dict[str, Any] | None:
+    """What run.json says of the run in the folder; None: there is none."""
+    path = folder / run_folder.RUN
+    return run_folder.read_json(path, status="name", settings="method") if path.is_file() else None
 
 
 def _joined(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Mesh:
@@ -186,12 +239,34 @@ def _chosen(asked: Settings, earlier: Path | None, processes: Processes) -> Sett
     """The options, where they are not given those of the run in the folder `earlier`; the same in all processes."""
     with processes.together():
         if earlier is not None and processes.first:
-            asked = run_folder.with_earlier(asked, earlier, list(SOLVERS))
+            asked = _with_earlier(asked, earlier)
     asked = Settings(*json.loads(processes.from_first(json.dumps(asked).encode())))
     asked = asked._replace(method=asked.method or "auto", seed=asked.seed or 0)
     if asked.method == "auto" and asked.max_steps is not None:
         raise InputError("--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds.")
     return asked
+
+
+def _with_earlier(asked: Settings, folder: Path) -> Settings:
+    """The options of the run to resume, where the command does not set them.
+
+    Where there is no run it begins: one command serves for the first time and after every kill, also after one that hit
+    before there was a folder.
+    """
+    earlier = _earlier(folder)
+    if earlier is None:
+        print(f"Nothing to resume in {folder}: the run begins.")
+        return asked
+    if earlier["status"]["name"] != run_folder.RUNNING and not numbers_in(folder / CHECKPOINT):
+        raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
+    known = Settings(*(earlier["settings"].get(name) for name in Settings._fields))
+    if known.method not in SOLVERS:
+        raise InputError(f"{folder / run_folder.RUN}: knows no method {known.method!r}; it knows {', '.join(SOLVERS)}.")
+    return Settings(
+        asked.method or known.method,
+        asked.max_steps or known.max_steps,
+        known.seed if asked.seed is None else asked.seed,
+    )
 
 
 def _certificate_or_why(solution: Solution) -> Certificate | str:
@@ -222,7 +297,7 @@ def _exit_code(solution: Solution, certificate: Certificate | str, interrupted_b
 def _tell(solution: Solution, certificate: Certificate | str, target: str, folder: Path) -> None:
     """The certificate goes into the folder; the log, which says how global the answer is, and tables are printed."""
     if isinstance(certificate, Certificate):
-        add_certificate(folder, solution)
+        run_folder.add_certificate(folder, solution)
     failed = solution.status.failed  # then the error says the rest
     for line in solution.log:
         if not (failed and line == solution.status.message):
@@ -232,11 +307,4 @@ def _tell(solution: Solution, certificate: Certificate | str, target: str, folde
     print(f"\n{solution}\n")
     print(f"No certificate: {certificate}" if isinstance(certificate, str) else certificate)
     print(f"\nWritten to {folder}" + (" (go on with --resume)" if solution.status.kind in GOES_ON else ""))
-    print(f"Check it again: hierax verify {target} {folder / ANSWER}")
-
-
-def _told(solution: Solution, certificate: Certificate | str) -> dict[str, object]:
-    """A solution as --json has it; where there is no certificate the document says why."""
-    if isinstance(certificate, Certificate):
-        return {**solution.to_dict(), "why_no_certificate": None}
-    return {**solution.to_dict(), "why_no_certificate": certificate, "certificate": None}
+    print(f"Check it again: hierax verify {target} {folder / run_folder.ANSWER}")

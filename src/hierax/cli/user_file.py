@@ -1,4 +1,4 @@
-"""A problem in a file of the user's, which commands take as FILE.py:NAME. **The file is executed.**"""
+"""What commands take: a problem in a file of the user's, as FILE.py:NAME, and a folder. **The file is executed.**"""
 
 import importlib.util
 import sys
@@ -20,6 +20,7 @@ Target = Annotated[
         help="A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0. FILE.py is run.",
     ),
 ]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
 
 
 def split(target: str) -> tuple[Path, str]:
@@ -75,12 +76,10 @@ def _loaded(file: Path) -> ModuleType:
 
 
 def _candidates(module: ModuleType) -> list[str]:
-    return [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and (isinstance(value, Problem) or (callable(value) and getattr(value, "__module__", None) == module.__name__))
-    ]
+    """The public names of problems, and of what may return one."""
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    own = {name for name, value in public.items() if getattr(value, "__module__", None) == module.__name__}
+    return [name for name, value in public.items() if isinstance(value, Problem) or (callable(value) and name in own)]
 
 
 def _shown(error: Exception) -> str:

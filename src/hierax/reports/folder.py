@@ -1,12 +1,12 @@
-"""The folder of a run: what is written there, and what pages read from it again. Nothing in it is run.
+"""What is left of a run: its page, its figure, and the folder that pages can be made from. Nothing in it is run.
 
-It holds run.json (the facts that pages are made of: settings, versions, status, counts, problem, certificate, starts),
-history.csv, arrays.npz, figures/, and beside them answer.json of `hierax solve`.
+The folder holds run.json (the facts that pages are made of: settings, versions, status, counts, problem, certificate,
+starts), history.csv, arrays.npz, figures/, and beside them answer.json of `hierax solve`.
 """
 
 import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +19,64 @@ from hierax._base.errors import InputError, MissingExtra
 from hierax._base.files import write_whole
 from hierax._base.imports import lazy
 from hierax._base.text import as_json, versions
-from hierax._run.solution import Solution
-from hierax.reports.facts import certificate_facts, facts_of
-from hierax.reports.page import RunContent, content_of
+from hierax._run.solution import Solution, Solutions
+from hierax.reports.facts import certificate_facts, facts_of, facts_of_many, rows_of_starts
+from hierax.reports.page import STARTS_HEADINGS, RunContent, page_of
 from hierax.reports.panels import RunHistory, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+__all__ = ["STARTS_HEADINGS", "rows_of_starts"]  # with what stands here, all that solutions and commands use
+
 figures = lazy("hierax.reports.figures")
 
 RUN, HISTORY, ANSWER = "run.json", "history.csv", "answer.json"
 RUNNING = "running"  # status of a run that is under way
+
+
+def report(result: Solution | Solutions, path: Path, certify: bool = False) -> Path:
+    """Write the page of a run, or of the runs from many starts.
+
+    Args:
+        result: of `solve` or `solve_many`.
+        path: of the page.
+        certify: make the certificate of a single run where it is not known.
+    """
+    facts = facts_of_many(result) if isinstance(result, Solutions) else facts_of(result, result.arguments, certify)
+    return _write_page([RunContent(path.stem, facts, result.history.columns)], path)
+
+
+def plot(result: Solution | Solutions) -> "Figure":
+    """The convergence of a run or of many, and F at the ends of the starts where there are several."""
+    answer = result.value if isinstance(result, Solution) else None
+    values = np.array(result.starts.values if isinstance(result, Solution) else result.values, float)
+    figure: Figure = figures.figure_of(panels_of([RunHistory("", result.history.columns, answer)]), values, answer)
+    return figure
+
+
+def report_folders(folders: Sequence[Path], path: Path) -> Path:
+    """Write the page of one or several runs, from the folders that `hierax solve` wrote."""
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        names = [str(folder) for folder in folders]
+    if len(set(names)) < len(names):
+        raise InputError("hierax report: the same folder is given twice.")
+    try:
+        return _write_page([run_in(folder, name) for folder, name in zip(folders, names, strict=True)], path)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        said = f"{type(error).__name__}: {error}"
+        raise InputError(f"{' or '.join(names)}: run.json is damaged ({said}).") from error
+
+
+def _write_page(runs: Sequence[RunContent], path: Path) -> Path:
+    """Write a page; the file is whole or not there."""
+    text = page_of(runs).encode("utf-8", "replace")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda file: file.write(text))
+    return path
 
 
 def write_json(path: Path, content: object) -> Path:
@@ -67,7 +113,7 @@ def write_run(out: Path, solution: Solution, settings: Mapping[str, object]) -> 
 
 def add_certificate(out: Path, solution: Solution) -> None:
     """Write the certificate into a run's folder, once it was made: it may take longer than the folder can wait."""
-    write_json(out / RUN, {**_read(out / RUN), "certificate": certificate_facts(solution, certify=False)})
+    write_json(out / RUN, {**read_json(out / RUN), "certificate": certificate_facts(solution, certify=False)})
 
 
 def draw_history(out: Path) -> Path:
@@ -95,25 +141,25 @@ def run_in(folder: Path, name: str) -> RunContent:
     """The run in a folder; raises InputError where there is none, or where its files are damaged."""
     if not (folder / RUN).is_file():
         raise InputError(f"{folder}: holds no {RUN}; give a folder that `hierax solve --out` wrote.")
-    facts = _read(folder / RUN)
-    if not isinstance(facts.get("status"), dict):
-        raise InputError(f"{folder / RUN}: is damaged (it states no status).")
-    if facts["status"].get("name") == RUNNING:  # the other files are of an earlier run
-        return content_of(name, facts, {})
-    answer = _read(folder / ANSWER) if (folder / ANSWER).is_file() else {}
+    facts = read_json(folder / RUN, status="name")
+    if facts["status"]["name"] == RUNNING:  # the other files are of an earlier run
+        return RunContent(name, facts, {})
+    answer = read_json(folder / ANSWER) if (folder / ANSWER).is_file() else {}
     columns = columns_in(folder / HISTORY) if (folder / HISTORY).is_file() else {}
     stated = answer.get("problem")
     problem_hash = str(stated.get("sha256") or "") if isinstance(stated, dict) else ""
-    return content_of(name, {"value": answer.get("F"), **facts}, columns, problem_hash)
+    return RunContent(name, {"value": answer.get("F"), **facts}, columns, problem_hash)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path, **needed: str) -> dict[str, Any]:
+    """The object in a file; InputError where it is damaged, or has no such field in a part that is needed."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is damaged ({error}).") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: is damaged (it holds no object).")
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+        _ = [found[part][field] for part, field in needed.items()]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: is damaged ({error}). Name another folder, or remove it.") from error
     return found
 
 

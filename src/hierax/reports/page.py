@@ -60,21 +60,45 @@ class RunContent(NamedTuple):
         facts: of the run (`hierax.reports.facts`), in part if they come from an older version.
         columns: of the history.
         problem_hash: of the problem; empty: not known.
-        ending: how it ended.
-        starts: F at the ends of several starts (NaN: none).
     """
 
     name: str
     facts: Stored
     columns: Mapping[str, np.ndarray]
-    problem_hash: str
-    ending: Ending
-    starts: np.ndarray
+    problem_hash: str = ""
+
+    @property
+    def starts(self) -> np.ndarray:
+        """F at the ends of several starts (NaN: none)."""
+        return np.array((self.facts.get("starts") or {}).get("values", []), float)
 
     @property
     def certificate(self) -> Stored:
         """What `facts.certificate_facts` gives; `missing` says why there is none."""
         return self.facts.get("certificate") or {"missing": "Not made."}
+
+    @property
+    def ending(self) -> Ending:
+        """How a run ended, and what to believe of it."""
+        status, many, verdict = self.facts["status"], bool(self.facts.get("each")), self.certificate.get("verdict")
+        name, message = str(status["name"]), str(status["message"])
+        message = message.removeprefix(f"{name}: ")
+        message = message[:1].upper() + message[1:]
+        by_label = {kind.label: kind for kind in Kind}
+        kinds = [by_label.get(str(kind)) for kind in status.get("kinds") or [name]]
+        if any(kind is not None and kind.failed for kind in kinds):
+            what = "Some starts failed." if many else "The run failed: its point is no solution."
+            return Ending(name, message, "failed", what)
+        if not all(kind is not None and kind.ok for kind in kinds):
+            what = "No claim is made that this solves the problem."
+            what += " The certificate says yes of its point." if verdict == "yes" else ""
+            return Ending(name, message, "open", what)
+        if verdict == "yes":
+            return Ending(name, message, "ok", "The certificate agrees that this is a local solution.")
+        doubt = "certified when it ended; the certificate itself was not kept."
+        if verdict is not None:
+            doubt = f"but the certificate below does not agree: it says {verdict}."
+        return Ending(name, message, "open", f"{'Every start' if many else 'The run'} claims a local solution, {doubt}")
 
     @property
     def value(self) -> float | None:
@@ -94,39 +118,6 @@ class RunContent(NamedTuple):
     def rows(self, name: str) -> list[Row]:
         """The problem, the answer or another list of the facts; empty where they have none."""
         return self.facts.get(name) or []
-
-
-def content_of(
-    name: str, facts: Mapping[str, Json], columns: Mapping[str, np.ndarray], problem_hash: str = ""
-) -> RunContent:
-    """What a page says of a run."""
-    stored: Stored = facts
-    ends = (stored.get("starts") or {}).get("values", [])
-    verdict = (stored.get("certificate") or {}).get("verdict")
-    ending = _ending(stored["status"], bool(stored.get("each")), verdict)
-    return RunContent(name, stored, columns, problem_hash, ending, np.array(ends, float))
-
-
-def _ending(status: Stored, many: bool, verdict: str | None) -> Ending:
-    name, message = str(status["name"]), str(status["message"])
-    by_label = {kind.label: kind for kind in Kind}
-    kinds = [by_label.get(str(kind)) for kind in status.get("kinds") or [name]]
-    message = message.removeprefix(f"{name}: ")
-    message = message[:1].upper() + message[1:]
-    claims = f"{'Every start' if many else 'The run'} claims a local solution,"
-    if any(kind is not None and kind.failed for kind in kinds):
-        what = "Some starts failed." if many else "The run failed: its point is no solution."
-        return Ending(name, message, "failed", what)
-    if not all(kind is not None and kind.ok for kind in kinds):
-        what = "No claim is made that this solves the problem."
-        what += " The certificate says yes of its point." if verdict == "yes" else ""
-    elif verdict is None:
-        what = f"{claims} certified when it ended; the certificate itself was not kept."
-    elif verdict != "yes":
-        what = f"{claims} but the certificate below does not agree: it says {verdict}."
-    else:
-        return Ending(name, message, "ok", "The certificate agrees that this is a local solution.")
-    return Ending(name, message, "open", what)
 
 
 def _command(settings: Stored) -> str:
@@ -205,7 +196,7 @@ def _sections(run: RunContent, level: int, charts: str = "") -> str:
         "Convergence": charts + _history_table(run, unfolded=NO_FIGURES in charts),
         "Starts": _starts_table(run),
         "What was asked": _asked(run),
-        "Answer": _table_of_pairs("What was found", run.rows("answer")),
+        "Answer": _table("What was found", run.rows("answer")),
         "To repeat it": _repeat(run),
         "Log": _log(run),
     }
@@ -293,7 +284,7 @@ def _value(run: RunContent) -> str:
 
 
 def _asked(run: RunContent) -> str:
-    problem = _table_of_pairs("The problem", run.rows("problem"))
+    problem = _table("The problem", run.rows("problem"))
     method = _list_of_pairs("The method, every value filled in", flattened(run.facts.get("method") or {}))
     return f'<div class="split">{problem}{method}</div>' if problem or method else ""
 
@@ -317,23 +308,19 @@ def _certificate(run: RunContent) -> str:
 
 
 def _starts_table(run: RunContent) -> str:
-    rows = run.rows("each")
-    if not rows:
-        return ""
-    count, listed = run.starts.size, len(rows)
-    caption = "Start by start" if count == listed else f"The first {listed} of {count} starts"
-    return table(caption, rows, STARTS_HEADINGS, "starts labelled")
+    rows, count = run.rows("each"), run.starts.size
+    caption = "Start by start" if count == len(rows) else f"The first {len(rows)} of {count} starts"
+    return _table(caption, rows, STARTS_HEADINGS, "starts labelled")
 
 
 def _history_table(run: RunContent, unfolded: bool) -> str:
-    rows = summary_rows(run.columns)
-    if not rows:
-        return ""
     caption = (
         "First and last are medians of the starts" if run.value is None else "All are in sol.history and history.csv"
     )
-    shown = table(caption, rows, ("record", "first", "last", "lowest", "highest"), "labelled")
-    return f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>"
+    headings = ("record", "first", "last", "lowest", "highest")
+    shown = _table(caption, summary_rows(run.columns), headings, "labelled")
+    folded = f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>"
+    return folded if shown else ""
 
 
 def _repeat(run: RunContent) -> str:
@@ -354,8 +341,11 @@ def _log(run: RunContent) -> str:
     return f"<details><summary>{len(log)} lines</summary><ol>{lines}</ol></details>"
 
 
-def _table_of_pairs(caption: str, rows: Sequence[Row]) -> str:
-    return table(caption, rows, (), "pairs-table") if rows else ""
+def _table(
+    caption: str, rows: Sequence[tuple[str, ...]], headings: Sequence[str] = (), css_class: str = "pairs-table"
+) -> str:
+    """A table, or nothing where it has no rows."""
+    return table(caption, rows, headings, css_class) if rows else ""
 
 
 def _list_of_pairs(title: str, rows: Sequence[Row]) -> str:

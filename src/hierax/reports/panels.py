@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hierax._base.constants import MANY
+
 NOT_DRAWN = {"step", "start", "seconds", "samples", "zeta", "xi", "grad_upper", "grad_lower", "vjp_constraints"}
 NOT_DRAWN |= {"lower_solves", "factor"}
-MAX_POINTS = 1200  # of a panel
+MAX_POINTS = MANY  # of a panel
 MAX_LISTED = 24  # starts, arrays or lines up to which each is shown
 
 
