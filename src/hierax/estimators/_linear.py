@@ -28,7 +28,6 @@ Kept = dict[str, Any]
 """What states a problem: arrays and plain values by name, so that fitted estimators hold no functions."""
 
 COST_DECADES = 3  # of the cost below its unit
-ROUNDING = 1e-12  # relative: what is smaller counts as zero
 
 
 class Stated(NamedTuple):
@@ -170,6 +169,7 @@ class LinearByHand(HandMade):
         self._prices = self.weighing.penalty * kept["counts"][kept["train"].any(axis=0)] / kept["judged"]
         self._folds = folds_of(kept, self._slack)
         self.ny, self.rows = self._folds[-1].slacks.stop, self._folds[-1].constraints.stop
+        self._last: tuple[bytes, Blocks] | None = None  # matrices with slacks at one x, whatever y is
 
     def _weights(self, fold: Fold, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the rows of a fold count, and the derivatives in their entries of x; that in x_0 is what they count."""
@@ -199,23 +199,27 @@ class LinearByHand(HandMade):
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Blocks:
         """The Jacobian of the rows in y, and the Hessian of L in y."""
         del mu
-        stacks, hessians = [], []
-        for fold in self._folds:
-            s, _ = self._weights(fold, x)
-            hessian = np.tile(np.eye(fold.rows.shape[1]), (len(fold.signs), 1, 1))
-            if self._slack:
-                parts = hessian, np.tile(2.0 * s, (len(hessian), 1)), fold.normals, -np.ones_like(fold.signs)
-                stacks.append(Stack(fold.planes, fold.slacks, fold.constraints, *parts))
-                continue
-            for one, bent in zip(hessian, s * self._loss.curvature(fold.margins(y)), strict=True):
-                curved = np.flatnonzero(bent)
-                one += (fold.rows[curved] * bent[curved, None]).T @ fold.rows[curved]
-            hessians.append(hessian)
-        if hessians:
-            hessian, none = np.concatenate(hessians), slice(self.ny, self.ny)
-            empty = hessian[:, :0]
-            stacks = [Stack(slice(0, self.ny), none, slice(0, 0), hessian, empty[:, :, 0], empty, empty[:, :, 0])]
-        return Blocks(stacks, self.ny, self.rows)
+        if self._slack:
+            if self._last is None or self._last[0] != x.tobytes():
+                self._last = x.tobytes(), Blocks([self._stack(fold, x) for fold in self._folds], self.ny, self.rows)
+            return self._last[1]
+        bends = [self._weights(fold, x)[0] * self._loss.curvature(fold.margins(y)) for fold in self._folds]
+        of_models = [(fold.rows, bend) for fold, both in zip(self._folds, bends, strict=True) for bend in both]
+        hessian, none = np.tile(np.eye(self._folds[0].rows.shape[1]), (len(of_models), 1, 1)), slice(self.ny, self.ny)
+        for block, (rows, bend) in zip(hessian, of_models, strict=True):
+            curved = np.flatnonzero(bend)
+            block += (rows[curved] * bend[curved, None]).T @ rows[curved]
+        empty = hessian[:, :0]
+        stack = Stack(slice(0, self.ny), none, slice(0, 0), hessian, empty[:, :, 0], empty, empty[:, :, 0])
+        return Blocks([stack], self.ny, self.rows)
+
+    def _stack(self, fold: Fold, x: np.ndarray) -> Stack:
+        """The blocks of a fold with slacks."""
+        models, _, features = fold.normals.shape
+        hessian = np.tile(np.eye(features), (models, 1, 1))
+        curvatures = np.tile(2.0 * self._weights(fold, x)[0], (models, 1))
+        places = fold.planes, fold.slacks, fold.constraints
+        return Stack(*places, hessian, curvatures, fold.normals, -np.ones_like(fold.signs))
 
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         """The derivatives in x of the gradient of L in y, then of the rows."""

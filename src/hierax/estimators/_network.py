@@ -19,15 +19,16 @@ from jaxtyping import Array, Float, Int
 from scipy import special
 
 from hierax._base.threads import one_blas_thread
+from hierax._lower.linear import SAME
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite
 from hierax._problem.sets import Box
-from hierax.estimators._linear import ROUNDING, Kept, Stated
-from hierax.estimators._parts import Parts
+from hierax.estimators._base import Parts
+from hierax.estimators._linear import Kept, Stated
 
 ADAM_MEAN, ADAM_SQUARE = 0.9, 0.999  # what Adam's averages of slopes and of their squares keep in a step
 MEMBERS = 8  # of a population
-FACTORS = 2.0 ** np.linspace(-2, 3, MEMBERS)  # first bounds, in units of the norms of the network before training
+FACTORS = np.logspace(-2, 3, MEMBERS, base=2)  # first bounds, in units of the norms of the network before training
 BOUND_MARGIN = 5.0  # factor by which bounds may move beyond the first ones
 LOG_BOUND_DEVIATION = 0.3  # standard deviation of the logarithm of a bound that is moved
 MILESTONES = 20
@@ -153,20 +154,6 @@ def shares_of(counts: Float[np.ndarray, " n"], masks: np.ndarray) -> Float[np.nd
     return found / found.sum(axis=1, keepdims=True)
 
 
-class Tuned(NamedTuple):
-    """How a population ended.
-
-    Attributes:
-        bounds: of the best member.
-        history: per milestone: validation and training loss and the bounds of the member that is best there.
-        kept: what states the problem, as arrays and plain values.
-    """
-
-    bounds: Float[np.ndarray, "2"]
-    history: dict[str, np.ndarray]
-    kept: Kept
-
-
 def tuned_bounds(
     rows: Float[np.ndarray, "n d"],
     codes: Int[np.ndarray, " n"],
@@ -176,8 +163,13 @@ def tuned_bounds(
     batches: Int[np.ndarray, "steps b"],
     rate: float,
     rng: np.random.RandomState,
-) -> Tuned:
-    """The bounds under which the network, trained on the batches, ends with the lowest validation loss."""
+) -> tuple[dict[str, np.ndarray], Kept]:
+    """The bounds under which the network, trained on the batches, ends with the lowest validation loss.
+
+    Returns:
+        Per milestone, validation and training loss and the bounds of the member that is best there; and what states the
+        problem with the best bounds, as arrays and plain values.
+    """
     folds, unit = len(parts.train), network.norms()[0]
     bounds = FACTORS[:, None] * unit
     low, high = bounds[0] / BOUND_MARGIN, bounds[-1] * BOUND_MARGIN
@@ -209,7 +201,7 @@ def tuned_bounds(
     kept = {"rows": rows, "codes": codes, "counted": counted[:folds], "judged": judged[:folds]}
     kept |= {"bounds": bounds[best], "low": low, "high": high}
     found = networks.taken(best * folds + np.arange(folds))
-    return Tuned(bounds[best], history, kept | found._asdict())
+    return history, kept | found._asdict()
 
 
 def stated_network(kept: Kept) -> Stated:
@@ -238,7 +230,7 @@ def stated_network(kept: Kept) -> Stated:
             jnp.sum(part[f"{name}{layer}"] ** 2) for part in y for layer in (1, 2) for name in ("weight", "bias")
         ]
         # The derivative of a root is not finite at zero.
-        return jnp.sqrt(jnp.stack(squares).reshape(len(y), 2, 2).sum(axis=2) + ROUNDING)
+        return jnp.sqrt(jnp.stack(squares).reshape(len(y), 2, 2).sum(axis=2) + SAME)
 
     problem = Problem(
         upper=lambda x, y, zeta: loss(y, zeta),

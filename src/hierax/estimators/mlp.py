@@ -1,17 +1,19 @@
 """`NormBoundedMLPClassifier`: a network whose layers are bounded in norm, by bounds that are tuned while it trains."""
 
+import dataclasses
+
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from hierax._base.threads import one_blas_thread
-from hierax.estimators._base import TunedClassifier, number, whole_number
-from hierax.estimators._linear import ROUNDING, Stated
+from hierax._lower.linear import SAME
+from hierax.estimators._base import Splits, TunedClassifier, number, whole_number
 from hierax.estimators._network import Networks, Training, drawn_batches, shares_of, stated_network, tuned_bounds
-from hierax.estimators._parts import Splits
 
 
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class NormBoundedMLPClassifier(TunedClassifier):
     r"""Network with one hidden layer of tanh whose two layers have norm bounds, tuned on validation rows.
 
@@ -63,24 +65,15 @@ class NormBoundedMLPClassifier(TunedClassifier):
         docs/guides/estimators.md
     """
 
-    def __init__(
-        self,
-        *,
-        hidden: int = 32,
-        learning_rate: float = 0.02,
-        validation_fraction: float = 0.25,
-        cv: Splits = None,
-        max_iter: int = 100,
-        tol: float = 0.05,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.hidden = hidden
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.cv = cv
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    hidden: int = 32
+    learning_rate: float = 0.02
+    validation_fraction: float = 0.25
+    cv: Splits = None
+    max_iter: int = 100
+    tol: float = 0.05
+    random_state: int | np.random.RandomState | None = None
+
+    _statement = staticmethod(stated_network)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "NormBoundedMLPClassifier":
         """Tune and train.
@@ -96,33 +89,32 @@ class NormBoundedMLPClassifier(TunedClassifier):
         Raises:
             InputError: where a setting or the data make no sense.
         """
-        hidden, epochs = whole_number("hidden", self.hidden, 1), whole_number("max_iter", self.max_iter, 1)
-        rate, tol = number("learning_rate", self.learning_rate, 0.0, strict=True), number("tol", self.tol, 0.0)
+        whole_number("hidden", self.hidden, 1)
+        number("learning_rate", self.learning_rate, 0.0, strict=True)
         given = self._given(X, y, sample_weight)
         rng = check_random_state(self.random_state)
         parts = self._parts(given, rng)
         rows, codes = given.rows, given.codes
-        network = Networks.drawn(rng, rows.shape[1], hidden, len(self.classes_))
-        batches = drawn_batches(rng, codes.size, epochs)
-        found = tuned_bounds(rows, codes, given.counts, parts, network, batches, rate, rng)
-        shares, bounds = shares_of(given.counts, np.ones((1, codes.size), bool)), found.bounds[None]
-        training = Training(network.within(bounds), rows, codes, batches, rate)
+        network = Networks.drawn(rng, rows.shape[1], self.hidden, len(self.classes_))
+        batches = drawn_batches(rng, codes.size, self.max_iter)
+        self.history_, self._kept = tuned_bounds(
+            rows, codes, given.counts, parts, network, batches, self.learning_rate, rng
+        )
+        self.bounds_, self.n_iter_ = self._kept["bounds"], self.max_iter
+        shares, bounds = shares_of(given.counts, np.ones((1, codes.size), bool)), self.bounds_[None]
+        training = Training(network.within(bounds), rows, codes, batches, self.learning_rate)
         with one_blas_thread:
             last = training.run(range(training.steps), shares, bounds).taken(np.array(0))
         self.coefs_, self.intercepts_ = [last.weight1, last.weight2], [last.bias1, last.bias2]
-        self.bounds_, self.history_, self.n_iter_, self._kept = found.bounds, found.history, epochs, found.kept
-        self.hyperparams_ = {"bounds": found.bounds}
-        before, after = found.history["upper"][-2:]
-        falling = float((before - after) / max(abs(after), ROUNDING))
-        if not falling <= tol:
+        self.hyperparams_ = {"bounds": self.bounds_}
+        before, after = self.history_["upper"][-2:]
+        falling = float((before - after) / max(abs(after), SAME))
+        if not falling <= self.tol:
             self._warn(
                 f"the validation loss still fell by {falling:.0%} over the last twentieth of the training "
-                f"(tol={tol:g}): raise max_iter or learning_rate, or scale the features (StandardScaler)."
+                f"(tol={self.tol:g}): raise max_iter or learning_rate, or scale the features (StandardScaler)."
             )
         return self
-
-    def _stated(self) -> Stated:
-        return stated_network(self._kept)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "n classes"]:
         """Probabilities of the classes."""

@@ -1,17 +1,23 @@
 """`BilevelSVC`: a support vector machine that tunes its cost, and the weight of every sample, on validation rows."""
 
+import dataclasses
+from typing import NotRequired, TypedDict
+
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from scipy import linalg
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
+from hierax._base.errors import InputError
+from hierax._lower.linear import SAME
 from hierax.estimators._base import number, whole_number
-from hierax.estimators._features import feature_map, mapped
 from hierax.estimators._linear import COST_DECADES
-from hierax.estimators._parts import Splits
 from hierax.estimators._tuning import TunedLinear
 
 
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class BilevelSVC(TunedLinear):
     r"""Support vector machine with squared hinge loss whose cost and sample weights are tuned on validation rows.
 
@@ -63,30 +69,10 @@ class BilevelSVC(TunedLinear):
         docs/guides/estimators.md
     """
 
-    def __init__(
-        self,
-        *,
-        kernel: str = "linear",
-        gamma: float | str = "scale",
-        landmarks: int = 100,
-        weight_bound: float = 3.0,
-        weight_penalty: float = 1.0,
-        cv: Splits = 5,
-        validation_fraction: float = 0.25,
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.landmarks = landmarks
-        self.weight_bound = weight_bound
-        self.weight_penalty = weight_penalty
-        self.cv = cv
-        self.validation_fraction = validation_fraction
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    kernel: str = "linear"
+    gamma: float | str = "scale"
+    landmarks: int = 100
+    weight_bound: float = 3.0
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "BilevelSVC":
         """Tune and fit.
@@ -102,8 +88,6 @@ class BilevelSVC(TunedLinear):
         Raises:
             InputError: where a setting or the data make no sense.
         """
-        whole_number("max_iter", self.max_iter, 1)
-        number("tol", self.tol, 0.0)
         number("weight_bound", self.weight_bound, 0.0)
         number("weight_penalty", self.weight_penalty, 0.0)
         given = self._given(X, y, sample_weight)
@@ -117,3 +101,60 @@ class BilevelSVC(TunedLinear):
 
     def _mapped(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
         return mapped(self._map, rows)
+
+
+# -- features -------------------------------------------------------------------------------------------------------
+
+
+class FeatureMap(TypedDict):
+    """The map of a kernel; that of an RBF kernel has its width, its landmarks, and what whitens their kernel.
+
+    Plain values and arrays, so that whoever holds one can be pickled and read without our code. With as many landmarks
+    as rows the features are exact: their inner products are the kernel matrix.
+    """
+
+    kernel: str
+    gamma: NotRequired[float]
+    landmarks: NotRequired[np.ndarray]
+    whitening: NotRequired[np.ndarray]
+
+
+def feature_map(
+    kernel: str, features: Float[np.ndarray, "n d"], gamma: float | str, landmarks: int, rng: np.random.RandomState
+) -> FeatureMap:
+    """The map of a kernel; landmarks are drawn from the rows."""
+    if kernel in ("linear", "quadratic"):
+        return {"kernel": kernel}
+    if kernel != "rbf":
+        raise InputError(f'kernel={kernel!r} is not one of "linear", "quadratic", "rbf"')
+    whole_number("landmarks", landmarks, 1)
+    width = _gamma(gamma, features)
+    few = features.shape[0] <= landmarks
+    chosen = features if few else features[rng.choice(features.shape[0], landmarks, replace=False)]
+    values, vectors = linalg.eigh(rbf_kernel(chosen, gamma=width))
+    good = values > SAME * values[-1]
+    return {
+        "kernel": "rbf",
+        "gamma": width,
+        "landmarks": chosen.copy(),
+        "whitening": vectors[:, good] / np.sqrt(values[good]),
+    }
+
+
+def mapped(found: FeatureMap, features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
+    """Rows of features under a map."""
+    if found["kernel"] == "linear":
+        return features
+    if found["kernel"] == "quadratic":
+        first, second = np.triu_indices(features.shape[1])
+        return np.hstack([features, features[:, first] * features[:, second]])
+    return rbf_kernel(features, found["landmarks"], gamma=found["gamma"]) @ found["whitening"]
+
+
+def _gamma(gamma: float | str, features: np.ndarray) -> float:
+    if isinstance(gamma, str) and gamma == "scale":
+        spread = float(features.var()) * features.shape[1]
+        return 1.0 / spread if spread > 0 else 1.0
+    if isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool) and gamma > 0:
+        return float(gamma)
+    raise InputError(f'gamma={gamma!r}: needs "scale" or a number > 0.')
