@@ -117,11 +117,14 @@ class VectorsByHand:
         follower: follows y*(x).
     """
 
-    def __init__(self, hand: HandMade, lengths: np.ndarray, x_limits: Limits, solved: float) -> None:
+    def __init__(
+        self, hand: HandMade, lengths: np.ndarray, x_limits: tuple[np.ndarray, np.ndarray], solved: float
+    ) -> None:
         """`lengths` and `x_limits`: of x, in the user's units; `solved`: KKT residual that counts as solved."""
         none, one = np.zeros(hand.rows, bool), Scale(np.ones(()), np.zeros(()))
         parts = slice(2, 2), slice(2, 2), slice(2, 2 + hand.rows), slice(2 + hand.rows, 2 + hand.rows + hand.ny)
-        self.layout, self.x_limits = Layout(lengths.size, hand.ny, none, none, 0, 0, parts), x_limits.over(lengths)
+        self.layout = Layout(lengths.size, hand.ny, none, none, 0, 0, parts)
+        self.x_limits = Limits(*x_limits).over(lengths)
         rows = RowUnits(np.ones(hand.rows), np.zeros(0), np.zeros(0))
         functions = HandMadeInUnits(hand, self.layout, Units(lengths, np.ones(hand.ny), one, one, rows))
         functions.solved = solved

@@ -100,8 +100,7 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
                 f"y: {type(self).__name__} needs two classes at least, but the rows that count have 1 class, "
                 f"{self.classes_.tolist()[0]!r}."
             )
-        codes = np.searchsorted(self.classes_, labels[counted])
-        return Given(features[counted], codes, counts[counted], counted)
+        return Given(features[counted], np.searchsorted(self.classes_, labels[counted]), counts[counted], counted)
 
     def _parts(self, given: Given, rng: np.random.RandomState) -> Parts:
         """The folds of the rows that count."""
@@ -109,10 +108,9 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
             return held_out(given.codes, self.validation_fraction, rng)
         if isinstance(self.cv, int | np.integer):
             return stratified(given.codes, self.cv, rng)
-        everyone = np.zeros((given.counted.size, given.rows.shape[1]))  # splitters number all rows
-        everyone[given.counted] = given.rows
-        codes = np.zeros(given.counted.size, int)
-        codes[given.counted] = given.codes
+        count, features = given.counted.size, given.rows.shape[1]  # splitters number all rows
+        everyone, codes = np.zeros((count, features)), np.zeros(count, int)
+        everyone[given.counted], codes[given.counted] = given.rows, given.codes
         return kept(folds(everyone, codes, self.cv), given.counted)
 
     def _features(self, X: ArrayLike) -> Float[np.ndarray, "n d"]:
@@ -127,19 +125,17 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(f"{type(self).__name__}: {text} {more}", ConvergenceWarning, stacklevel=3)
 
 
-def whole_number(name: str, value: int, least: int) -> int:
-    """A setting that must be a whole number."""
+def whole_number(name: str, value: int, least: int) -> None:
+    """Refuse a setting that is no whole number, or below the least."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name}={value!r}: needs a whole number >= {least}.")
-    return int(value)
 
 
-def number(name: str, value: float, least: float, strict: bool = False) -> float:
-    """A setting that must be a finite number, at least (or, `strict`, above) the least."""
+def number(name: str, value: float, least: float, strict: bool = False) -> None:
+    """Refuse a setting that is no finite number, or below the least (`strict`: or equal to it)."""
     fine = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
     if not fine or value < least or (strict and value == least):
         raise InputError(f"{name}={value!r}: needs a number {'>' if strict else '>='} {least:g}.")
-    return float(value)
 
 
 def _sample_weight(sample_weight: ArrayLike | None, n: int) -> Float[np.ndarray, " n"]:
@@ -178,11 +174,8 @@ def held_out(codes: Int[np.ndarray, " n"], fraction: float, rng: np.random.Rando
 def folds(features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], cv: Splits) -> Parts:
     """Those of a splitter of scikit-learn, or of pairs of row numbers."""
     pairs: Iterable[tuple[np.ndarray, np.ndarray]] = check_cv(cv, codes, classifier=True).split(features, codes)
-    train, validation = [], []
-    for rows, others in pairs:
-        train.append(_mask(rows, codes.size, cv))
-        validation.append(_mask(others, codes.size, cv))
-    parts = Parts(np.array(train), np.array(validation))
+    masks = np.array([[_mask(rows, codes.size, cv) for rows in pair] for pair in pairs])
+    parts = Parts(masks[:, 0], masks[:, 1])
     if not (parts.train.any(axis=1) & parts.validation.any(axis=1)).all():
         raise InputError(f"cv={cv!r}: a fold has no rows to fit the model on, or none to judge it.")
     return parts

@@ -6,11 +6,11 @@ For each fold f and each class k against the rest, with rows a_i (features and a
 
 and the upper level is the mean of a loss over the validation rows and the classes. The minimiser is unique whatever
 s >= 0 is, as the offset is penalised too (as in liblinear). x is the logarithm of the cost, then an entry v_i per
-training row, which gives the weight exp(v_i) ("log") or v_i itself ("share").
+training row, which gives the weight exp(v_i) or is the weight itself.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +23,6 @@ from hierax._lower.blocks import Blocks, Stack
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
 
-Scale = Literal["log", "share"]
 Kept = dict[str, Any]
 """What states a problem: arrays and plain values by name, so that fitted estimators hold no functions."""
 
@@ -68,16 +67,14 @@ class Weighing(NamedTuple):
     """How entries of x become weights: the box that they are in, where they start, and what deviating costs.
 
     Attributes:
-        scale: "log": the weight is exp(v), v in [-bound, bound]; "share": it is v, in [0, 1].
-        bound: see above.
+        bound: the weight is exp(v), v in [-bound, bound]; None: it is v itself, in [0, 1].
         penalty: of the sum of squares of what v differs from its start, per row that judges: the fewer there are, the
             less they can say of each weight.
         unit: of the cost.
         above: decades of the cost above its unit that are searched.
     """
 
-    scale: Scale
-    bound: float
+    bound: float | None
     penalty: float
     unit: float
     above: int
@@ -85,12 +82,12 @@ class Weighing(NamedTuple):
     @property
     def start(self) -> float:
         """v of a weight of one."""
-        return 0.0 if self.scale == "log" else 1.0
+        return 1.0 if self.bound is None else 0.0
 
     @property
     def box(self) -> tuple[float, float]:
         """The smallest and the largest v."""
-        return (-self.bound, self.bound) if self.scale == "log" else (0.0, 1.0)
+        return (0.0, 1.0) if self.bound is None else (-self.bound, self.bound)
 
     @property
     def log_costs(self) -> Float[np.ndarray, " decades"]:
@@ -99,7 +96,7 @@ class Weighing(NamedTuple):
 
     def weights(self, v: Any, xp: Any = np) -> Any:
         """The weights of the samples."""
-        return xp.exp(v) if self.scale == "log" else v
+        return v if self.bound is None else xp.exp(v)
 
 
 class Fold(NamedTuple):
@@ -115,7 +112,6 @@ class Fold(NamedTuple):
     planes: slice
     slacks: slice
     constraints: slice
-    normals: Float[np.ndarray, "k n d"]  # gradients of the constraints; of no rows without slacks
 
     def planes_in(self, y: np.ndarray) -> Float[np.ndarray, "k d"]:
         """The models."""
@@ -149,7 +145,6 @@ def folds_of(kept: Kept, slack: bool) -> list[Fold]:
                 planes=slice(first, slacks),
                 slacks=slice(slacks, slacks + count),
                 constraints=slice(row, row + count),
-                normals=-own[:, :, None] * rows[train] if slack else np.zeros((len(signs), 0, rows.shape[1])),
             )
         )
         first, row = slacks + count, row + count
@@ -175,7 +170,7 @@ class LinearByHand(HandMade):
         """What the rows of a fold count, and the derivatives in their entries of x; that in x_0 is what they count."""
         per = fold.counts * np.exp(x[0])
         s = per * self.weighing.weights(x[1:][fold.entries])
-        return s, s if self.weighing.scale == "log" else per
+        return s, per if self.weighing.bound is None else s
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
         """G, the gradients of L = G + mu.rows, and the rows."""
@@ -196,9 +191,8 @@ class LinearByHand(HandMade):
             along_x[1:][fold.entries] += steep * every
         return Slopes(value, along_x, gradient, rows)
 
-    def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Blocks:
+    def matrices(self, x: np.ndarray, y: np.ndarray, _: np.ndarray) -> Blocks:
         """The Jacobian of the rows in y, and the Hessian of L in y."""
-        del mu
         if self._slack:
             if self._last is None or self._last[0] != x.tobytes():
                 self._last = x.tobytes(), Blocks([self._stack(fold, x) for fold in self._folds], self.ny, self.rows)
@@ -215,15 +209,13 @@ class LinearByHand(HandMade):
 
     def _stack(self, fold: Fold, x: np.ndarray) -> Stack:
         """The blocks of a fold with slacks."""
-        models, _, features = fold.normals.shape
-        hessian = np.tile(np.eye(features), (models, 1, 1))
-        curvatures = np.tile(2.0 * self._weights(fold, x)[0], (models, 1))
-        places = fold.planes, fold.slacks, fold.constraints
-        return Stack(*places, hessian, curvatures, fold.normals, -np.ones_like(fold.signs))
+        hessian = np.tile(np.eye(fold.rows.shape[1]), (len(fold.signs), 1, 1))
+        curvatures = np.tile(2.0 * self._weights(fold, x)[0], (len(fold.signs), 1))
+        places, slopes = (fold.planes, fold.slacks, fold.constraints), -fold.signs[:, :, None] * fold.rows
+        return Stack(*places, hessian, curvatures, slopes, -np.ones_like(fold.signs))
 
-    def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    def mixed(self, x: np.ndarray, y: np.ndarray, _: np.ndarray) -> np.ndarray:
         """The derivatives in x of the gradient of L in y, then of the rows."""
-        del mu
         found = np.zeros((self.ny + self.rows, x.size))
         for fold in self._folds:
             entries, (s, steep) = 1 + fold.entries, self._weights(fold, x)
@@ -248,9 +240,8 @@ class LinearByHand(HandMade):
             in_y[fold.planes] = ((fold.test_signs * fold.shares * self._judge.slope(margins)) @ fold.tests).ravel()
         return value, np.append(0.0, 2.0 * self._prices * off), in_y
 
-    def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
+    def pulled(self, x: np.ndarray, y: np.ndarray, _: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
-        del mu
         found, lines = np.zeros((len(adjoints), x.size)), len(adjoints)
         for fold in self._folds:
             s, steep = self._weights(fold, x)
@@ -276,16 +267,14 @@ def stated_linear(kept: Kept) -> Stated:
         dtype = part["plane"].dtype
         return jnp.asarray(signs, dtype) * (part["plane"] @ jnp.asarray(rows.T, dtype))
 
-    def upper(x: dict[str, Array], y: list[dict[str, Array]], zeta: None) -> Array:
-        del zeta
+    def upper(x: dict[str, Array], y: list[dict[str, Array]], _: None) -> Array:
         total = jnp.sum(jnp.asarray(prices, x["v"].dtype) * (x["v"] - weighing.start) ** 2)
         for fold, part in zip(folds, y, strict=True):
             losses = judge.value(margins(fold.test_signs, fold.tests, part), jnp)
             total = total + jnp.sum(losses @ jnp.asarray(fold.shares, losses.dtype))
         return total
 
-    def lower(x: dict[str, Array], y: list[dict[str, Array]], xi: None) -> Array:
-        del xi
+    def lower(x: dict[str, Array], y: list[dict[str, Array]], _: None) -> Array:
         total, weights = jnp.zeros((), x["v"].dtype), weighing.weights(x["v"], jnp)
         for fold, part in zip(folds, y, strict=True):
             s = jnp.asarray(fold.counts, total.dtype) * jnp.exp(x["log_cost"]) * weights[fold.entries]
@@ -293,8 +282,7 @@ def stated_linear(kept: Kept) -> Stated:
             total = total + 0.5 * jnp.sum(part["plane"] ** 2) + jnp.sum(losses @ s)
         return total
 
-    def constraints(x: dict[str, Array], y: list[dict[str, Array]]) -> list[Array]:
-        del x
+    def constraints(_: dict[str, Array], y: list[dict[str, Array]]) -> list[Array]:
         return [1.0 - margins(fold.signs, fold.rows, part) - part["slack"] for fold, part in zip(folds, y, strict=True)]
 
     problem = Problem(
@@ -303,8 +291,7 @@ def stated_linear(kept: Kept) -> Stated:
         constraints=constraints if hinge else None,  # type: ignore[arg-type]  # None: no constraint
         x_set={"log_cost": Box(*weighing.log_costs[[0, -1]].tolist()), "v": Box(*weighing.box)},
     )
-    y = []
-    for fold, planes in zip(folds, kept["planes"], strict=True):
-        slack = np.maximum(1.0 - fold.signs * (planes @ fold.rows.T), 0.0)
-        y.append({"plane": planes, "slack": slack} if hinge else {"plane": planes})
+    y = [{"plane": planes} for planes in kept["planes"]]
+    for fold, part in zip(folds, y, strict=True) if hinge else ():
+        part["slack"] = np.maximum(1.0 - fold.signs * (part["plane"] @ fold.rows.T), 0.0)
     return Stated(problem, {"log_cost": np.asarray(kept["log_cost"]), "v": kept["v"][tuned]}, y)

@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 from scipy import linalg, optimize
 
-from hierax._auto.constants import RUN_OFF
 from hierax._auto.descents import Phi, SearchAborted
 from hierax._auto.session import Work
 from hierax._base.constants import FRESH_SAMPLES, MUCH
@@ -22,14 +21,13 @@ from hierax._base.threads import one_blas_thread
 from hierax._compile.configuration import in_own_configuration
 from hierax._engine.by_hand import VectorsByHand
 from hierax._engine.float64_problem import Float64Problem
-from hierax._engine.programs import Limits
 from hierax._engine.vectors import Point, Total
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
 from hierax._lower.active_set import SHORTEST, SOLVED, Found
 from hierax._lower.linear import SAME
 from hierax.estimators._base import Given, Parts, Splits, TunedClassifier
-from hierax.estimators._linear import Kept, LinearByHand, Scale, Weighing, stated_linear
+from hierax.estimators._linear import Kept, LinearByHand, Weighing, stated_linear
 
 
 class Tuning(Phi):
@@ -46,7 +44,7 @@ class Tuning(Phi):
         hand, counts = LinearByHand(kept, slack=False), kept["counts"][kept["train"].any(axis=0)]
         self.lengths, ones = np.append(1.0, np.sqrt(np.mean(kept["counts"]) / counts)), np.ones(counts.size)
         self._log_costs, (low, high) = hand.weighing.log_costs, hand.weighing.box
-        limits = Limits(np.append(self._log_costs[0], low * ones), np.append(self._log_costs[-1], high * ones))
+        limits = np.append(self._log_costs[0], low * ones), np.append(self._log_costs[-1], high * ones)
         vectors = VectorsByHand(hand, self.lengths, limits, SOLVED * hand.weighing.unit**0.5)
         super().__init__(vectors, np.zeros(0, bool))
         nothing = self._log_costs[0] + np.log(np.finfo(float).eps)  # a cost at which all models are zero
@@ -90,7 +88,7 @@ class Tuning(Phi):
         for log_cost in self._log_costs:
             found = self.at(np.append(log_cost, warm.x[1:]), warm)
             warm = warm if found is None else found[0]
-        self.records = self.records[-1:] or [(RUN_OFF, np.inf, warm.x[0])]
+        self.records = self.records[-1:] or [(np.inf, np.inf, warm.x[0])]
         self._max_iter, self._tol = max_iter, tol
         if self.records[-1][1] > tol:
             self.minimised(self.best, Work(np.inf, Interrupt(), 0.0), max_iter, tol**2, least=0.0)
@@ -132,24 +130,17 @@ class TunedLinear(TunedClassifier):
     _statement = staticmethod(stated_linear)
 
     def _tuned_linear(
-        self,
-        given: Given,
-        parts: Parts,
-        losses: tuple[str, str],
-        scale: Scale,
-        bound: float,
-        above: int,
-        features: Float[np.ndarray, "folds n D"],
+        self, given: Given, parts: Parts, losses: tuple[str, str], bound: float | None, above: int, features: np.ndarray
     ) -> Float[np.ndarray, " n"]:
         """Tune cost and weights, then fit on all rows: those that judged count with a weight of one.
 
         Models minimise the first of `losses`, and are judged by the second. The last of `features` is for the fit on
-        all rows; those before it are for the folds (none: the same for all). Returns the weights.
+        all rows; those before it (leading axis) are for the folds (none: the same for all). Returns the weights.
         """
         rows, back = _rows(features)
         counts, signs = given.counts, _signs(given.codes, len(self.classes_))
         unit = 1.0 / _spread(rows, counts / counts.sum())
-        weighing = Weighing(scale, float(bound), float(self.weight_penalty), unit, above)
+        weighing = Weighing(bound, float(self.weight_penalty), unit, above)
         judged = parts.validation * counts
         kept: Kept = {
             "loss": losses[0],
@@ -191,8 +182,8 @@ class TunedLinear(TunedClassifier):
         ended = f"with a slope of {slope:.2g} (tol={self.tol:g})"
         if self.history_["slope"].size > self.max_iter:
             return f"the tuning ended after max_iter={self.max_iter} iterations {ended}: raise max_iter, or {scale}"
-        where = "where no step lowered the validation loss any more, as at a kink"
-        return f"the tuning ended {ended} {where}: raise tol, or {scale}"
+        ended += " where no step lowered the validation loss any more, as at a kink"
+        return f"the tuning ended {ended}: raise tol, or {scale}"
 
     @in_own_configuration
     def _certified(self) -> Certificate:

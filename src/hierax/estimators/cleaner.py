@@ -16,8 +16,8 @@ from hierax._base.threads import one_blas_thread
 from hierax._lower.linear import SAME
 from hierax.estimators._base import Given, Parts, kept, number, whole_number
 from hierax.estimators._linear import COST_DECADES
-from hierax.estimators._network import Networks, Training, drawn_batches, shares_of
 from hierax.estimators._tuning import TunedLinear
+from hierax.estimators.mlp import Networks, Training, drawn_batches, shares_of
 
 EPOCHS, LEARNING_RATE = 60, 0.01  # of the hidden layer's training
 
@@ -49,7 +49,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinea
         cv: who judges where `fit` is told of no trusted rows, as in scikit-learn: a number of folds, a splitter or
             pairs of row numbers. None: one held-out part, which judges many weights by few rows.
         validation_fraction: share of the rows, of every class, in that part.
-        max_iter: iterations of the tuning.
+        max_iter: iterations of the tuning: points that are each lower than those before.
         tol: norm of the slope at which it ends.
         random_state: of folds, of the held-out part and of the hidden layer.
 
@@ -124,7 +124,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinea
     def _tune(self, given: Given, parts: Parts, judge: str, rng: np.random.RandomState) -> None:
         """The tuning; with a network, of its output layer, twice."""
         above = 0 if judge == "sigmoid" else COST_DECADES
-        tuned = functools.partial(self._tuned_linear, given, parts, ("logistic", judge), "share", 1.0, above)
+        tuned = functools.partial(self._tuned_linear, given, parts, ("logistic", judge), None, above)
         self._hidden_layer = None
         if self.model == "linear":
             tuned(given.rows[None])
@@ -135,7 +135,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinea
         batches, weights = drawn_batches(rng, given.codes.size, EPOCHS), np.ones(given.codes.size)
         for _ in range(2):  # the second time with the weights that the first has led to, of which some always count
             shares = shares_of(given.counts * np.maximum(weights, SAME), masks)
-            training = Training(network, given.rows, given.codes, batches, LEARNING_RATE)
+            training = Training(network, given, batches, LEARNING_RATE)
             with one_blas_thread:
                 layers = training.run(range(training.steps), shares, None)
             weights = tuned(layers.hidden(given.rows))

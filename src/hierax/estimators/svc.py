@@ -1,7 +1,6 @@
 """`BilevelSVC`: a support vector machine that tunes its cost, and the weight of every sample, on validation rows."""
 
 import dataclasses
-from typing import NotRequired, TypedDict
 
 import numpy as np
 from jaxtyping import Float
@@ -13,7 +12,7 @@ from sklearn.utils import check_random_state
 from hierax._base.errors import InputError
 from hierax._lower.linear import SAME
 from hierax.estimators._base import number, whole_number
-from hierax.estimators._linear import COST_DECADES
+from hierax.estimators._linear import COST_DECADES, Kept
 from hierax.estimators._tuning import TunedLinear
 
 
@@ -40,7 +39,7 @@ class BilevelSVC(TunedLinear):
         cv: who judges, as in scikit-learn: a number of folds, a splitter or pairs of row numbers. Each fold is fitted
             on its own, and all share C and v. None: one held-out part, which judges many weights by few rows.
         validation_fraction: share of the rows, of every class, in that part.
-        max_iter: iterations of the tuning.
+        max_iter: iterations of the tuning: points that are each lower than those before.
         tol: norm of the slope at which it ends.
         random_state: of folds, of the held-out part and of landmarks.
 
@@ -95,7 +94,7 @@ class BilevelSVC(TunedLinear):
         parts = self._parts(given, rng)
         self._map = feature_map(self.kernel, given.rows, self.gamma, self.landmarks, rng)
         losses = "squared_hinge", "squared_hinge"
-        self._tuned_linear(given, parts, losses, "log", self.weight_bound, COST_DECADES, self._mapped(given.rows)[None])
+        self._tuned_linear(given, parts, losses, float(self.weight_bound), COST_DECADES, self._mapped(given.rows)[None])
         self._warn(self._unfinished())
         return self
 
@@ -106,23 +105,13 @@ class BilevelSVC(TunedLinear):
 # -- features -------------------------------------------------------------------------------------------------------
 
 
-class FeatureMap(TypedDict):
-    """The map of a kernel; that of an RBF kernel has its width, its landmarks, and what whitens their kernel.
-
-    Plain values and arrays, so that whoever holds one can be pickled and read without our code. With as many landmarks
-    as rows the features are exact: their inner products are the kernel matrix.
-    """
-
-    kernel: str
-    gamma: NotRequired[float]
-    landmarks: NotRequired[np.ndarray]
-    whitening: NotRequired[np.ndarray]
-
-
 def feature_map(
     kernel: str, features: Float[np.ndarray, "n d"], gamma: float | str, landmarks: int, rng: np.random.RandomState
-) -> FeatureMap:
-    """The map of a kernel; landmarks are drawn from the rows."""
+) -> Kept:
+    """The map of a kernel; that of an RBF kernel has its width, landmarks drawn from the rows, and what whitens theirs.
+
+    With as many landmarks as rows the features are exact: their inner products are the kernel matrix.
+    """
     if kernel in ("linear", "quadratic"):
         return {"kernel": kernel}
     if kernel != "rbf":
@@ -133,15 +122,11 @@ def feature_map(
     chosen = features if few else features[rng.choice(features.shape[0], landmarks, replace=False)]
     values, vectors = linalg.eigh(rbf_kernel(chosen, gamma=width))
     good = values > SAME * values[-1]
-    return {
-        "kernel": "rbf",
-        "gamma": width,
-        "landmarks": chosen.copy(),
-        "whitening": vectors[:, good] / np.sqrt(values[good]),
-    }
+    whitening = vectors[:, good] / np.sqrt(values[good])
+    return {"kernel": "rbf", "gamma": width, "landmarks": chosen.copy(), "whitening": whitening}
 
 
-def mapped(found: FeatureMap, features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
+def mapped(found: Kept, features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
     """Rows of features under a map."""
     if found["kernel"] == "linear":
         return features
