@@ -1,4 +1,4 @@
-"""Unit tests of hierax.estimators._features and hierax.estimators._network."""
+"""Unit tests of hierax.estimators.svc and hierax.estimators.mlp."""
 
 import jax
 import numpy as np
@@ -7,8 +7,8 @@ from sklearn.preprocessing import PolynomialFeatures
 from test_estimators import IRIS
 
 from hierax.estimators import NormBoundedMLPClassifier
-from hierax.estimators._features import feature_map, mapped
-from hierax.estimators._network import Networks, losses, slopes
+from hierax.estimators.mlp import Networks, losses, slopes
+from hierax.estimators.svc import feature_map, mapped
 
 
 def test_kernels_have_the_inner_products_they_should():

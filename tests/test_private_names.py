@@ -20,7 +20,6 @@ UNIT_TESTS: dict[str, set[str]] = {
     "tests/test_contradiction.py": {"_auto", "_base", "_engine"},
     "tests/test_directions.py": {"_math", "_methods"},
     "tests/test_envelope.py": {"_math"},
-    "tests/test_estimator_parts.py": {"estimators._features", "estimators._network"},
     "tests/test_feeder.py": {"_compile", "_problem", "_run"},
     "tests/test_hypergradient.py": {"_math", "_problem"},
     "tests/test_judge_retraining.py": {"_auto", "_base", "_engine", "_judge", "_run"},

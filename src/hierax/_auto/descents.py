@@ -30,6 +30,7 @@ from hierax._auto.hunt import Space
 from hierax._auto.session import Work
 from hierax._base.imports import lazy
 from hierax._base.threads import SharedContext
+from hierax._engine.by_hand import VectorsByHand
 from hierax._engine.linearised import Linearised
 from hierax._engine.vectors import Point, Total, VectorProblem
 from hierax._judge.gain import gain
@@ -143,12 +144,13 @@ Visited = Callable[[Total, Point], None]
 class Phi:
     """phi(x) = F(x, y*(x)) and the upper constraints, in units; `visited` is told of every point."""
 
-    def __init__(self, space: Space, visited: Visited | None = None) -> None:
-        self.space, self.vectors, self._visited = space, space.vectors, visited
-        assert self.vectors.follower is not None
-        self.follower = self.vectors.follower
-        self.above = space.structure.above
-        self.inequalities = int(self.above.sum())
+    def __init__(
+        self, vectors: VectorProblem | VectorsByHand, above: np.ndarray, visited: Visited | None = None
+    ) -> None:
+        """`above`: which upper constraints and faces of X the box around X does not keep."""
+        assert vectors.follower is not None
+        self.vectors, self.follower, self.above, self._visited = vectors, vectors.follower, above, visited
+        self.inequalities = int(above.sum())
 
     def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
         """The lower level at x, from a point nearby; None where it has no solution."""
@@ -212,7 +214,7 @@ class CentredPhi(Phi):
     """F(x, y_t(x)) on the central path; `inside` is a point well inside of Y."""
 
     def __init__(self, space: Space, t: float, inside: np.ndarray) -> None:
-        super().__init__(space)
+        super().__init__(space.vectors, space.structure.above)
         self.t, self.inside = t, inside
 
     def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
@@ -225,7 +227,7 @@ class PieceOfPhi(Phi):
     """F(x, y_A(x)) with the active rows A held, and what keeps x on the piece."""
 
     def __init__(self, space: Space, at: Linearised, active: np.ndarray) -> None:
-        super().__init__(space)
+        super().__init__(space.vectors, space.structure.above)
         self.active = active
         near = np.argsort(at.radii, kind="stable")[: const.SMALL_ROUTE_SIZE]
         changed = np.flatnonzero((active != at.active) & ~self.vectors.layout.equal)
@@ -269,7 +271,7 @@ def descent(
             be so large that what F changes around its minimum is less than any other tolerance.
         visited: is told of every point on the way.
     """
-    phi = Phi(space, visited)
+    phi = Phi(space.vectors, space.structure.above, visited)
     try:
         first = phi.follower.solve_from_anywhere(start.x, start.y, start.mu)
         if first is None or not (phi.follower.unique(first) or phi.follower.determined(start.x, first)):

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hierax._engine.programs import Branches, LargeFunctions, Programs, Values, raveled
-from hierax._engine.traced import Units
+from hierax._engine.programs import Branches, LargeFunctions, Layout, Limits, Programs, Values, raveled
+from hierax._engine.traced import RowUnits, Scale, Units
+from hierax._engine.vectors import Follower
 from hierax._lower.active_set import Slopes
 from hierax._lower.blocks import Blocks
 from hierax._math.lower_level import INACCURATE
@@ -19,12 +20,19 @@ from hierax._math.lower_level import INACCURATE
 class HandMade(abc.ABC):
     """A problem in the user's units. `hierax._engine.programs.Functions` says what the functions return.
 
-    The upper level has no constraints but the box X, and Y is the whole space.
+    The upper level has no constraints but the box X, Y is the whole space, and no row is an equality.
+
+    Attributes:
+        ny: entries of y.
+        rows: of the lower level.
     """
+
+    ny: int
+    rows: int
 
     def in_units(self, programs: Programs, units: Units) -> "HandMadeInUnits":
         """The same in units."""
-        return HandMadeInUnits(self, programs, units)
+        return HandMadeInUnits(self, programs.layout, units)
 
     @abc.abstractmethod
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
@@ -50,12 +58,13 @@ class HandMade(abc.ABC):
 class HandMadeInUnits(LargeFunctions):
     """A problem by hand as the follower asks for it."""
 
-    def __init__(self, hand: HandMade, programs: Programs, units: Units) -> None:
-        super().__init__(programs, units)
+    def __init__(self, hand: HandMade, layout: Layout, units: Units) -> None:
+        self.layout, self.units = layout, units
         self.hand, self._lower, self._upper = hand, units.lower, units.upper
         self._x, self._y = raveled(units.x), raveled(units.y)
         self._rows = raveled((units.rows.constraints, units.rows.equalities))
         self._per_below = np.concatenate([self._y / units.lower.unit, 1.0 / self._rows])
+        self._last: tuple[Blocks, Blocks] | None = None  # the latest matrices, as they are and in units
 
     def _raw(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return x * self._x, y * self._y, mu * self._lower.unit / self._rows
@@ -70,7 +79,10 @@ class HandMadeInUnits(LargeFunctions):
         return Slopes(value, raw.along_x * self._x / unit, raw.gradient * self._y / unit, raw.rows / self._rows)
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Blocks:
-        return self.hand.matrices(*self._raw(x, y, mu)).scaled(self._y, self._rows, float(self._lower.unit))
+        raw = self.hand.matrices(*self._raw(x, y, mu))
+        if self._last is None or self._last[0] is not raw:
+            self._last = raw, raw.scaled(self._y, self._rows, float(self._lower.unit))
+        return self._last[1]
 
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         return self.hand.mixed(*self._raw(x, y, mu)) * self._x * self._per_below[:, None]
@@ -94,3 +106,30 @@ class HandMadeInUnits(LargeFunctions):
         none, (value, slope) = np.zeros(self.layout.rows), self.upper(x, y)
         (curved, rows), there = self.matrices(x, y, none).sizes(), self.slopes(x, y, none)
         return np.array([value[0], there.value, curved]), np.linalg.norm(slope, axis=1), rows
+
+
+class VectorsByHand:
+    """A problem by hand as a descent over x asks for it: x in lengths, the rest in the user's units.
+
+    Attributes:
+        layout: where everything stands.
+        x_limits: of x.
+        follower: follows y*(x).
+    """
+
+    def __init__(
+        self, hand: HandMade, lengths: np.ndarray, x_limits: tuple[np.ndarray, np.ndarray], solved: float
+    ) -> None:
+        """`lengths` and `x_limits`: of x, in the user's units; `solved`: KKT residual that counts as solved."""
+        none, one = np.zeros(hand.rows, bool), Scale(np.ones(()), np.zeros(()))
+        parts = slice(2, 2), slice(2, 2), slice(2, 2 + hand.rows), slice(2 + hand.rows, 2 + hand.rows + hand.ny)
+        self.layout = Layout(lengths.size, hand.ny, none, none, 0, 0, parts)
+        self.x_limits = Limits(*x_limits).over(lengths)
+        rows = RowUnits(np.ones(hand.rows), np.zeros(0), np.zeros(0))
+        functions = HandMadeInUnits(hand, self.layout, Units(lengths, np.ones(hand.ny), one, one, rows))
+        functions.solved = solved
+        self.follower = Follower(functions, lambda y: y, functions.from_afar)
+
+    def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest point of X, and y."""
+        return np.clip(x, *self.x_limits), y

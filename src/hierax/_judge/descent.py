@@ -167,7 +167,9 @@ class _Base:
         equal = (found.status == SOLVED) & (found.value <= found.value[best] + NOISE)
         equal[best] = True
         places = np.flatnonzero(equal)
-        different = np.unique(np.round(found.y[places] / FEASIBLE), axis=0, return_index=True)[1]
+        different = np.zeros(1, int)
+        if places.size > 1:  # NumPy takes a second to compare a single long row with none
+            different = np.unique(np.round(found.y[places] / FEASIBLE), axis=0, return_index=True)[1]
         points = [Point(x, found.y[i], found.mu[i]) for i in places[different]]
         return min(((self._merit(point), point) for point in points), key=lambda one: one[0])
 

@@ -1,22 +1,39 @@
-"""What the estimators share: checks of what `fit` is given, the certificate, the warning of an unfinished tuning."""
+"""What the estimators share: checks of what `fit` is given, folds, the certificate, the warning at the end.
+
+`Parts` says which rows the model is fitted on, and which ones judge the hyper-parameters: one pair of both for a
+held-out part, several for cross-validation, where every fold is a lower level of its own and all share the
+hyper-parameters.
+"""
 
 import dataclasses
 import warnings
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from numbers import Real
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import BaseCrossValidator, BaseShuffleSplit, check_cv
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hierax._base.errors import InputError
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certify
-from hierax.estimators._linear import Stated
-from hierax.estimators._parts import Parts, folds, held_out, kept
+from hierax.estimators._linear import Kept, Stated
+
+Splits: TypeAlias = int | BaseCrossValidator | BaseShuffleSplit | Iterable[tuple[ArrayLike, ArrayLike]] | None
+"""A number of folds, a splitter, pairs of row numbers, or None: a held-out share."""
+
+
+class Parts(NamedTuple):
+    """The rows of every fold (leading axis): those of the lower level, and those of the upper one."""
+
+    train: Bool[np.ndarray, "folds n"]
+    validation: Bool[np.ndarray, "folds n"]
 
 
 class Given(NamedTuple):
@@ -38,6 +55,9 @@ class Given(NamedTuple):
 class TunedClassifier(ClassifierMixin, BaseEstimator):
     """A classifier whose hyper-parameters are the upper level of a bilevel problem."""
 
+    _statement: Callable[[Kept], Stated]
+    """The problem and the point, from what `fit` has kept."""
+
     def __dir__(self) -> list[str]:
         # scikit-learn's `dir`, and so its display in notebooks, reads every attribute; certificates take seconds.
         made = "_certificate" in self.__dict__
@@ -48,10 +68,7 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
     def stated_(self) -> Stated:
         """The bilevel problem that `fit` has worked on, as a `hierax.Problem`, with the point (x, y) that it found."""
         check_is_fitted(self)
-        return self._stated()
-
-    def _stated(self) -> Stated:
-        raise NotImplementedError
+        return self._statement(self._kept)
 
     @property
     def certificate_(self) -> Certificate:
@@ -66,6 +83,8 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
 
     def _given(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Given:
         """What `fit` was given; sets `classes_` and forgets what an earlier `fit` has left."""
+        whole_number("max_iter", self.max_iter, 1)
+        number("tol", self.tol, 0.0)
         self.__dict__.pop("_certificate", None)
         features, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=1)
         try:
@@ -81,20 +100,18 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
                 f"y: {type(self).__name__} needs two classes at least, but the rows that count have 1 class, "
                 f"{self.classes_.tolist()[0]!r}."
             )
-        codes = np.searchsorted(self.classes_, labels[counted])
-        return Given(features[counted], codes, counts[counted], counted)
+        return Given(features[counted], np.searchsorted(self.classes_, labels[counted]), counts[counted], counted)
 
     def _parts(self, given: Given, rng: np.random.RandomState) -> Parts:
         """The folds of the rows that count."""
         if self.cv is None:
             return held_out(given.codes, self.validation_fraction, rng)
         if isinstance(self.cv, int | np.integer):
-            return folds(given.rows, given.codes, self.cv, rng)
-        everyone = np.zeros((given.counted.size, given.rows.shape[1]))  # splitters number all rows
-        everyone[given.counted] = given.rows
-        codes = np.zeros(given.counted.size, int)
-        codes[given.counted] = given.codes
-        return kept(folds(everyone, codes, self.cv, rng), given.counted)
+            return stratified(given.codes, self.cv, rng)
+        count, features = given.counted.size, given.rows.shape[1]  # splitters number all rows
+        everyone, codes = np.zeros((count, features)), np.zeros(count, int)
+        everyone[given.counted], codes[given.counted] = given.rows, given.codes
+        return kept(folds(everyone, codes, self.cv), given.counted)
 
     def _features(self, X: ArrayLike) -> Float[np.ndarray, "n d"]:
         """Features to predict for."""
@@ -108,19 +125,17 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(f"{type(self).__name__}: {text} {more}", ConvergenceWarning, stacklevel=3)
 
 
-def whole_number(name: str, value: int, least: int) -> int:
-    """A setting that must be a whole number."""
+def whole_number(name: str, value: int, least: int) -> None:
+    """Refuse a setting that is no whole number, or below the least."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name}={value!r}: needs a whole number >= {least}.")
-    return int(value)
 
 
-def number(name: str, value: float, least: float, strict: bool = False) -> float:
-    """A setting that must be a finite number, at least (or, `strict`, above) the least."""
+def number(name: str, value: float, least: float, strict: bool = False) -> None:
+    """Refuse a setting that is no finite number, or below the least (`strict`: or equal to it)."""
     fine = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
     if not fine or value < least or (strict and value == least):
         raise InputError(f"{name}={value!r}: needs a number {'>' if strict else '>='} {least:g}.")
-    return float(value)
 
 
 def _sample_weight(sample_weight: ArrayLike | None, n: int) -> Float[np.ndarray, " n"]:
@@ -137,3 +152,60 @@ def _sample_weight(sample_weight: ArrayLike | None, n: int) -> Float[np.ndarray,
     if not counts.any():
         raise InputError("sample_weight: every weight is zero, so no row counts.")
     return counts
+
+
+# -- folds ----------------------------------------------------------------------------------------------------------
+
+
+def held_out(codes: Int[np.ndarray, " n"], fraction: float, rng: np.random.RandomState) -> Parts:
+    """A share of every class, drawn at random; at least one row in all, and never the last row of a class."""
+    if not isinstance(fraction, Real) or not 0 < fraction < 1:
+        raise InputError(f"validation_fraction={fraction!r}: needs a number between 0 and 1.")
+    order = rng.permutation(codes.size)
+    chosen = np.zeros(codes.size, bool)
+    for code in np.unique(codes):
+        rows = order[codes[order] == code]
+        chosen[rows[: min(round(fraction * rows.size), rows.size - 1)]] = True
+    if not chosen.any():  # every class has too few rows for a share: one row of the largest class
+        chosen[order[codes[order] == np.bincount(codes).argmax()][0]] = True
+    return Parts(~chosen[None], chosen[None])
+
+
+def folds(features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], cv: Splits) -> Parts:
+    """Those of a splitter of scikit-learn, or of pairs of row numbers."""
+    pairs: Iterable[tuple[np.ndarray, np.ndarray]] = check_cv(cv, codes, classifier=True).split(features, codes)
+    masks = np.array([[_mask(rows, codes.size, cv) for rows in pair] for pair in pairs])
+    parts = Parts(masks[:, 0], masks[:, 1])
+    if not (parts.train.any(axis=1) & parts.validation.any(axis=1)).all():
+        raise InputError(f"cv={cv!r}: a fold has no rows to fit the model on, or none to judge it.")
+    return parts
+
+
+def stratified(codes: Int[np.ndarray, " n"], count: int | np.integer, rng: np.random.RandomState) -> Parts:
+    """Folds into which the rows of every class are dealt in turn: of any size, however few rows a class has."""
+    if isinstance(count, bool) or count < 2:
+        raise InputError(f"cv={count!r}: needs 2 folds at least, a splitter, pairs of row numbers, or None.")
+    order = rng.permutation(codes.size)
+    order = order[np.argsort(codes[order], kind="stable")]
+    number = np.empty(codes.size, int)
+    number[order] = np.arange(codes.size) % min(int(count), codes.size)
+    judged = number == np.arange(min(int(count), codes.size))[:, None]
+    return Parts(~judged, judged)
+
+
+def kept(parts: Parts, rows: Bool[np.ndarray, " n"]) -> Parts:
+    """The same folds of some of the rows; folds that lose all rows of a part go."""
+    train, validation = parts.train[:, rows], parts.validation[:, rows]
+    whole = train.any(axis=1) & validation.any(axis=1)
+    if not whole.any():
+        raise InputError("sample_weight: is zero for all rows that the model is fitted on, or for all that judge it.")
+    return Parts(train[whole], validation[whole])
+
+
+def _mask(rows: np.ndarray, n: int, cv: Splits) -> Bool[np.ndarray, " n"]:
+    found = np.zeros(n, bool)
+    try:
+        found[rows] = True
+    except IndexError:
+        raise InputError(f"cv={cv!r}: names rows that X does not have; it has rows 0 to {n - 1}.") from None
+    return found

@@ -6,11 +6,11 @@ For each fold f and each class k against the rest, with rows a_i (features and a
 
 and the upper level is the mean of a loss over the validation rows and the classes. The minimiser is unique whatever
 s >= 0 is, as the offset is penalised too (as in liblinear). x is the logarithm of the cost, then an entry v_i per
-training row, which gives the weight exp(v_i) ("log") or v_i itself ("share").
+training row, which gives the weight exp(v_i) or is the weight itself.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,12 +23,10 @@ from hierax._lower.blocks import Blocks, Stack
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
 
-Scale = Literal["log", "share"]
 Kept = dict[str, Any]
 """What states a problem: arrays and plain values by name, so that fitted estimators hold no functions."""
 
 COST_DECADES = 3  # of the cost below its unit
-ROUNDING = 1e-12  # relative: what is smaller counts as zero
 
 
 class Stated(NamedTuple):
@@ -69,16 +67,14 @@ class Weighing(NamedTuple):
     """How entries of x become weights: the box that they are in, where they start, and what deviating costs.
 
     Attributes:
-        scale: "log": the weight is exp(v), v in [-bound, bound]; "share": it is v, in [0, 1].
-        bound: see above.
+        bound: the weight is exp(v), v in [-bound, bound]; None: it is v itself, in [0, 1].
         penalty: of the sum of squares of what v differs from its start, per row that judges: the fewer there are, the
             less they can say of each weight.
         unit: of the cost.
         above: decades of the cost above its unit that are searched.
     """
 
-    scale: Scale
-    bound: float
+    bound: float | None
     penalty: float
     unit: float
     above: int
@@ -86,12 +82,12 @@ class Weighing(NamedTuple):
     @property
     def start(self) -> float:
         """v of a weight of one."""
-        return 0.0 if self.scale == "log" else 1.0
+        return 1.0 if self.bound is None else 0.0
 
     @property
     def box(self) -> tuple[float, float]:
         """The smallest and the largest v."""
-        return (-self.bound, self.bound) if self.scale == "log" else (0.0, 1.0)
+        return (0.0, 1.0) if self.bound is None else (-self.bound, self.bound)
 
     @property
     def log_costs(self) -> Float[np.ndarray, " decades"]:
@@ -100,7 +96,7 @@ class Weighing(NamedTuple):
 
     def weights(self, v: Any, xp: Any = np) -> Any:
         """The weights of the samples."""
-        return xp.exp(v) if self.scale == "log" else v
+        return v if self.bound is None else xp.exp(v)
 
 
 class Fold(NamedTuple):
@@ -116,7 +112,6 @@ class Fold(NamedTuple):
     planes: slice
     slacks: slice
     constraints: slice
-    normals: Float[np.ndarray, "k n d"]  # gradients of the constraints; of no rows without slacks
 
     def planes_in(self, y: np.ndarray) -> Float[np.ndarray, "k d"]:
         """The models."""
@@ -150,7 +145,6 @@ def folds_of(kept: Kept, slack: bool) -> list[Fold]:
                 planes=slice(first, slacks),
                 slacks=slice(slacks, slacks + count),
                 constraints=slice(row, row + count),
-                normals=-own[:, :, None] * rows[train] if slack else np.zeros((len(signs), 0, rows.shape[1])),
             )
         )
         first, row = slacks + count, row + count
@@ -170,12 +164,13 @@ class LinearByHand(HandMade):
         self._prices = self.weighing.penalty * kept["counts"][kept["train"].any(axis=0)] / kept["judged"]
         self._folds = folds_of(kept, self._slack)
         self.ny, self.rows = self._folds[-1].slacks.stop, self._folds[-1].constraints.stop
+        self._last: tuple[bytes, Blocks] | None = None  # matrices with slacks at one x, whatever y is
 
     def _weights(self, fold: Fold, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the rows of a fold count, and the derivatives in their entries of x; that in x_0 is what they count."""
         per = fold.counts * np.exp(x[0])
         s = per * self.weighing.weights(x[1:][fold.entries])
-        return s, s if self.weighing.scale == "log" else per
+        return s, per if self.weighing.bound is None else s
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
         """G, the gradients of L = G + mu.rows, and the rows."""
@@ -196,30 +191,31 @@ class LinearByHand(HandMade):
             along_x[1:][fold.entries] += steep * every
         return Slopes(value, along_x, gradient, rows)
 
-    def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Blocks:
+    def matrices(self, x: np.ndarray, y: np.ndarray, _: np.ndarray) -> Blocks:
         """The Jacobian of the rows in y, and the Hessian of L in y."""
-        del mu
-        stacks, hessians = [], []
-        for fold in self._folds:
-            s, _ = self._weights(fold, x)
-            hessian = np.tile(np.eye(fold.rows.shape[1]), (len(fold.signs), 1, 1))
-            if self._slack:
-                parts = hessian, np.tile(2.0 * s, (len(hessian), 1)), fold.normals, -np.ones_like(fold.signs)
-                stacks.append(Stack(fold.planes, fold.slacks, fold.constraints, *parts))
-                continue
-            for one, bent in zip(hessian, s * self._loss.curvature(fold.margins(y)), strict=True):
-                curved = np.flatnonzero(bent)
-                one += (fold.rows[curved] * bent[curved, None]).T @ fold.rows[curved]
-            hessians.append(hessian)
-        if hessians:
-            hessian, none = np.concatenate(hessians), slice(self.ny, self.ny)
-            empty = hessian[:, :0]
-            stacks = [Stack(slice(0, self.ny), none, slice(0, 0), hessian, empty[:, :, 0], empty, empty[:, :, 0])]
-        return Blocks(stacks, self.ny, self.rows)
+        if self._slack:
+            if self._last is None or self._last[0] != x.tobytes():
+                self._last = x.tobytes(), Blocks([self._stack(fold, x) for fold in self._folds], self.ny, self.rows)
+            return self._last[1]
+        bends = [self._weights(fold, x)[0] * self._loss.curvature(fold.margins(y)) for fold in self._folds]
+        of_models = [(fold.rows, bend) for fold, both in zip(self._folds, bends, strict=True) for bend in both]
+        hessian, none = np.tile(np.eye(self._folds[0].rows.shape[1]), (len(of_models), 1, 1)), slice(self.ny, self.ny)
+        for block, (rows, bend) in zip(hessian, of_models, strict=True):
+            curved = np.flatnonzero(bend)
+            block += (rows[curved] * bend[curved, None]).T @ rows[curved]
+        empty = hessian[:, :0]
+        stack = Stack(slice(0, self.ny), none, slice(0, 0), hessian, empty[:, :, 0], empty, empty[:, :, 0])
+        return Blocks([stack], self.ny, self.rows)
 
-    def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    def _stack(self, fold: Fold, x: np.ndarray) -> Stack:
+        """The blocks of a fold with slacks."""
+        hessian = np.tile(np.eye(fold.rows.shape[1]), (len(fold.signs), 1, 1))
+        curvatures = np.tile(2.0 * self._weights(fold, x)[0], (len(fold.signs), 1))
+        places, slopes = (fold.planes, fold.slacks, fold.constraints), -fold.signs[:, :, None] * fold.rows
+        return Stack(*places, hessian, curvatures, slopes, -np.ones_like(fold.signs))
+
+    def mixed(self, x: np.ndarray, y: np.ndarray, _: np.ndarray) -> np.ndarray:
         """The derivatives in x of the gradient of L in y, then of the rows."""
-        del mu
         found = np.zeros((self.ny + self.rows, x.size))
         for fold in self._folds:
             entries, (s, steep) = 1 + fold.entries, self._weights(fold, x)
@@ -244,9 +240,8 @@ class LinearByHand(HandMade):
             in_y[fold.planes] = ((fold.test_signs * fold.shares * self._judge.slope(margins)) @ fold.tests).ravel()
         return value, np.append(0.0, 2.0 * self._prices * off), in_y
 
-    def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
+    def pulled(self, x: np.ndarray, y: np.ndarray, _: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
-        del mu
         found, lines = np.zeros((len(adjoints), x.size)), len(adjoints)
         for fold in self._folds:
             s, steep = self._weights(fold, x)
@@ -272,16 +267,14 @@ def stated_linear(kept: Kept) -> Stated:
         dtype = part["plane"].dtype
         return jnp.asarray(signs, dtype) * (part["plane"] @ jnp.asarray(rows.T, dtype))
 
-    def upper(x: dict[str, Array], y: list[dict[str, Array]], zeta: None) -> Array:
-        del zeta
+    def upper(x: dict[str, Array], y: list[dict[str, Array]], _: None) -> Array:
         total = jnp.sum(jnp.asarray(prices, x["v"].dtype) * (x["v"] - weighing.start) ** 2)
         for fold, part in zip(folds, y, strict=True):
             losses = judge.value(margins(fold.test_signs, fold.tests, part), jnp)
             total = total + jnp.sum(losses @ jnp.asarray(fold.shares, losses.dtype))
         return total
 
-    def lower(x: dict[str, Array], y: list[dict[str, Array]], xi: None) -> Array:
-        del xi
+    def lower(x: dict[str, Array], y: list[dict[str, Array]], _: None) -> Array:
         total, weights = jnp.zeros((), x["v"].dtype), weighing.weights(x["v"], jnp)
         for fold, part in zip(folds, y, strict=True):
             s = jnp.asarray(fold.counts, total.dtype) * jnp.exp(x["log_cost"]) * weights[fold.entries]
@@ -289,8 +282,7 @@ def stated_linear(kept: Kept) -> Stated:
             total = total + 0.5 * jnp.sum(part["plane"] ** 2) + jnp.sum(losses @ s)
         return total
 
-    def constraints(x: dict[str, Array], y: list[dict[str, Array]]) -> list[Array]:
-        del x
+    def constraints(_: dict[str, Array], y: list[dict[str, Array]]) -> list[Array]:
         return [1.0 - margins(fold.signs, fold.rows, part) - part["slack"] for fold, part in zip(folds, y, strict=True)]
 
     problem = Problem(
@@ -299,8 +291,7 @@ def stated_linear(kept: Kept) -> Stated:
         constraints=constraints if hinge else None,  # type: ignore[arg-type]  # None: no constraint
         x_set={"log_cost": Box(*weighing.log_costs[[0, -1]].tolist()), "v": Box(*weighing.box)},
     )
-    y = []
-    for fold, planes in zip(folds, kept["planes"], strict=True):
-        slack = np.maximum(1.0 - fold.signs * (planes @ fold.rows.T), 0.0)
-        y.append({"plane": planes, "slack": slack} if hinge else {"plane": planes})
+    y = [{"plane": planes} for planes in kept["planes"]]
+    for fold, part in zip(folds, y, strict=True) if hinge else ():
+        part["slack"] = np.maximum(1.0 - fold.signs * (part["plane"] @ fold.rows.T), 0.0)
     return Stated(problem, {"log_cost": np.asarray(kept["log_cost"]), "v": kept["v"][tuned]}, y)

@@ -1,5 +1,6 @@
 """`HyperCleaner`: a classifier for untrusted labels, which finds the rows that harm it on trusted ones."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -12,15 +13,16 @@ from sklearn.utils import check_random_state
 
 from hierax._base.errors import InputError
 from hierax._base.threads import one_blas_thread
-from hierax.estimators._base import Given, number, whole_number
-from hierax.estimators._linear import COST_DECADES, ROUNDING
-from hierax.estimators._network import Networks, Training, drawn_batches, shares_of
-from hierax.estimators._parts import Parts, Splits, kept
+from hierax._lower.linear import SAME
+from hierax.estimators._base import Given, Parts, kept, number, whole_number
+from hierax.estimators._linear import COST_DECADES
 from hierax.estimators._tuning import TunedLinear
+from hierax.estimators.mlp import Networks, Training, drawn_batches, shares_of
 
 EPOCHS, LEARNING_RATE = 60, 0.01  # of the hidden layer's training
 
 
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinear):
     r"""Logistic classifier for labels that are not trusted: weights in [0, 1] per row, tuned on trusted rows.
 
@@ -47,7 +49,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinea
         cv: who judges where `fit` is told of no trusted rows, as in scikit-learn: a number of folds, a splitter or
             pairs of row numbers. None: one held-out part, which judges many weights by few rows.
         validation_fraction: share of the rows, of every class, in that part.
-        max_iter: iterations of the tuning.
+        max_iter: iterations of the tuning: points that are each lower than those before.
         tol: norm of the slope at which it ends.
         random_state: of folds, of the held-out part and of the hidden layer.
 
@@ -82,28 +84,9 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinea
         docs/guides/estimators.md
     """
 
-    def __init__(
-        self,
-        *,
-        model: str = "linear",
-        hidden: int = 32,
-        weight_penalty: float = 1.0,
-        threshold: float = 0.9,
-        cv: Splits = 5,
-        validation_fraction: float = 0.25,
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.model = model
-        self.hidden = hidden
-        self.weight_penalty = weight_penalty
-        self.threshold = threshold
-        self.cv = cv
-        self.validation_fraction = validation_fraction
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    model: str = "linear"
+    hidden: int = 32
+    threshold: float = 0.9
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, trusted: ArrayLike | None = None
@@ -126,8 +109,6 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinea
         if self.model not in ("linear", "mlp"):
             raise InputError(f'model={self.model!r} is not one of "linear", "mlp"')
         whole_number("hidden", self.hidden, 1)
-        whole_number("max_iter", self.max_iter, 1)
-        number("tol", self.tol, 0.0)
         number("weight_penalty", self.weight_penalty, 0.0)
         number("threshold", self.threshold, 0.0)
         given = self._given(X, y, sample_weight)
@@ -143,7 +124,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinea
     def _tune(self, given: Given, parts: Parts, judge: str, rng: np.random.RandomState) -> None:
         """The tuning; with a network, of its output layer, twice."""
         above = 0 if judge == "sigmoid" else COST_DECADES
-        tuned = functools.partial(self._tuned_linear, given, parts, ("logistic", judge), "share", 1.0, above)
+        tuned = functools.partial(self._tuned_linear, given, parts, ("logistic", judge), None, above)
         self._hidden_layer = None
         if self.model == "linear":
             tuned(given.rows[None])
@@ -153,8 +134,8 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinea
         masks = np.concatenate([parts.train, np.ones((1, given.codes.size), bool)])
         batches, weights = drawn_batches(rng, given.codes.size, EPOCHS), np.ones(given.codes.size)
         for _ in range(2):  # the second time with the weights that the first has led to, of which some always count
-            shares = shares_of(given.counts * np.maximum(weights, ROUNDING), masks)
-            training = Training(network, given.rows, given.codes, batches, LEARNING_RATE)
+            shares = shares_of(given.counts * np.maximum(weights, SAME), masks)
+            training = Training(network, given, batches, LEARNING_RATE)
             with one_blas_thread:
                 layers = training.run(range(training.steps), shares, None)
             weights = tuned(layers.hidden(given.rows))

@@ -1,17 +1,22 @@
 """`BilevelSVC`: a support vector machine that tunes its cost, and the weight of every sample, on validation rows."""
 
+import dataclasses
+
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from scipy import linalg
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
+from hierax._base.errors import InputError
+from hierax._lower.linear import SAME
 from hierax.estimators._base import number, whole_number
-from hierax.estimators._features import feature_map, mapped
-from hierax.estimators._linear import COST_DECADES
-from hierax.estimators._parts import Splits
+from hierax.estimators._linear import COST_DECADES, Kept
 from hierax.estimators._tuning import TunedLinear
 
 
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class BilevelSVC(TunedLinear):
     r"""Support vector machine with squared hinge loss whose cost and sample weights are tuned on validation rows.
 
@@ -34,7 +39,7 @@ class BilevelSVC(TunedLinear):
         cv: who judges, as in scikit-learn: a number of folds, a splitter or pairs of row numbers. Each fold is fitted
             on its own, and all share C and v. None: one held-out part, which judges many weights by few rows.
         validation_fraction: share of the rows, of every class, in that part.
-        max_iter: iterations of the tuning.
+        max_iter: iterations of the tuning: points that are each lower than those before.
         tol: norm of the slope at which it ends.
         random_state: of folds, of the held-out part and of landmarks.
 
@@ -63,30 +68,10 @@ class BilevelSVC(TunedLinear):
         docs/guides/estimators.md
     """
 
-    def __init__(
-        self,
-        *,
-        kernel: str = "linear",
-        gamma: float | str = "scale",
-        landmarks: int = 100,
-        weight_bound: float = 3.0,
-        weight_penalty: float = 1.0,
-        cv: Splits = 5,
-        validation_fraction: float = 0.25,
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.landmarks = landmarks
-        self.weight_bound = weight_bound
-        self.weight_penalty = weight_penalty
-        self.cv = cv
-        self.validation_fraction = validation_fraction
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    kernel: str = "linear"
+    gamma: float | str = "scale"
+    landmarks: int = 100
+    weight_bound: float = 3.0
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "BilevelSVC":
         """Tune and fit.
@@ -102,8 +87,6 @@ class BilevelSVC(TunedLinear):
         Raises:
             InputError: where a setting or the data make no sense.
         """
-        whole_number("max_iter", self.max_iter, 1)
-        number("tol", self.tol, 0.0)
         number("weight_bound", self.weight_bound, 0.0)
         number("weight_penalty", self.weight_penalty, 0.0)
         given = self._given(X, y, sample_weight)
@@ -111,9 +94,52 @@ class BilevelSVC(TunedLinear):
         parts = self._parts(given, rng)
         self._map = feature_map(self.kernel, given.rows, self.gamma, self.landmarks, rng)
         losses = "squared_hinge", "squared_hinge"
-        self._tuned_linear(given, parts, losses, "log", self.weight_bound, COST_DECADES, self._mapped(given.rows)[None])
+        self._tuned_linear(given, parts, losses, float(self.weight_bound), COST_DECADES, self._mapped(given.rows)[None])
         self._warn(self._unfinished())
         return self
 
     def _mapped(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
         return mapped(self._map, rows)
+
+
+# -- features -------------------------------------------------------------------------------------------------------
+
+
+def feature_map(
+    kernel: str, features: Float[np.ndarray, "n d"], gamma: float | str, landmarks: int, rng: np.random.RandomState
+) -> Kept:
+    """The map of a kernel; that of an RBF kernel has its width, landmarks drawn from the rows, and what whitens theirs.
+
+    With as many landmarks as rows the features are exact: their inner products are the kernel matrix.
+    """
+    if kernel in ("linear", "quadratic"):
+        return {"kernel": kernel}
+    if kernel != "rbf":
+        raise InputError(f'kernel={kernel!r} is not one of "linear", "quadratic", "rbf"')
+    whole_number("landmarks", landmarks, 1)
+    width = _gamma(gamma, features)
+    few = features.shape[0] <= landmarks
+    chosen = features if few else features[rng.choice(features.shape[0], landmarks, replace=False)]
+    values, vectors = linalg.eigh(rbf_kernel(chosen, gamma=width))
+    good = values > SAME * values[-1]
+    whitening = vectors[:, good] / np.sqrt(values[good])
+    return {"kernel": "rbf", "gamma": width, "landmarks": chosen.copy(), "whitening": whitening}
+
+
+def mapped(found: Kept, features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
+    """Rows of features under a map."""
+    if found["kernel"] == "linear":
+        return features
+    if found["kernel"] == "quadratic":
+        first, second = np.triu_indices(features.shape[1])
+        return np.hstack([features, features[:, first] * features[:, second]])
+    return rbf_kernel(features, found["landmarks"], gamma=found["gamma"]) @ found["whitening"]
+
+
+def _gamma(gamma: float | str, features: np.ndarray) -> float:
+    if isinstance(gamma, str) and gamma == "scale":
+        spread = float(features.var()) * features.shape[1]
+        return 1.0 / spread if spread > 0 else 1.0
+    if isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool) and gamma > 0:
+        return float(gamma)
+    raise InputError(f'gamma={gamma!r}: needs "scale" or a number > 0.')
