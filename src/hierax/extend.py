@@ -12,7 +12,7 @@ commands of other packages, such as hierax-lab:
 
 from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt, die_when_terminated, interruptible
-from hierax._compile.programs import forget_programs
+from hierax._compile.bound import forget_programs
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution
 from hierax._math.psi import all_constraints, gradient_mapping, psi_stationarity, violation

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy import special
 
-from hierax._base.threads import one_blas_thread
+from hierax._compile.configuration import one_blas_thread
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite
 from hierax._problem.sets import Box

@@ -15,8 +15,7 @@ from scipy import linalg, optimize
 from hierax._auto.constants import RUN_OFF
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
-from hierax._base.threads import one_blas_thread
-from hierax._compile.configuration import in_own_configuration
+from hierax._compile.configuration import in_own_configuration, one_blas_thread
 from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in

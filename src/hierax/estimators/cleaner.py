@@ -11,7 +11,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 
 from hierax._base.errors import InputError
-from hierax._base.threads import one_blas_thread
+from hierax._compile.configuration import one_blas_thread
 from hierax.estimators._base import Given, number, whole_number
 from hierax.estimators._linear import COST_DECADES, ROUNDING
 from hierax.estimators._network import Networks, Training, drawn_batches, shares_of

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from hierax._base.threads import one_blas_thread
+from hierax._compile.configuration import one_blas_thread
 from hierax.estimators._base import TunedClassifier, number, whole_number
 from hierax.estimators._linear import ROUNDING, Stated
 from hierax.estimators._network import Networks, Training, drawn_batches, shares_of, stated_network, tuned_bounds
