@@ -26,10 +26,10 @@ def same(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
 
 
-def contains(sets: Any, tree: Any) -> bool:
-    """Whether every part of a tree lies in its set."""
+def contains(sets: Any, tree: Any, tol: float = 0.0) -> bool:
+    """Whether every part of a tree lies in its set, up to `tol` in every entry."""
     inside = jax.tree.map(
-        lambda one, part: bool(one.contains(part)), sets, tree, is_leaf=lambda a: isinstance(a, hx.AbstractSet)
+        lambda one, part: bool(one.contains(part, tol)), sets, tree, is_leaf=lambda a: isinstance(a, hx.AbstractSet)
     )
     return all(jax.tree.leaves(inside))
 

@@ -3,7 +3,7 @@
 Unit tests of hierax._math.hypergradient.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.flatten_util
@@ -13,7 +13,15 @@ import pytest
 from cases import EXACT, close, random_data, random_problem
 
 import hierax as hx
-from hierax._math.hypergradient import Hypergradient, active_rows, fits, hypergradient, kkt_system
+from hierax._math.hypergradient import (
+    active_rows,
+    adjoint,
+    fits,
+    hypergradient,
+    kkt_system,
+    margins,
+    upper_gradient_y,
+)
 from hierax._math.lower_level import rows_at
 from hierax._problem import sets
 from hierax.extend import Faces, LowerSolution, Rows
@@ -26,9 +34,30 @@ def found_at(y: Any, multipliers: Rows, faces: Faces) -> LowerSolution:
     return LowerSolution(y, multipliers, faces, zero, zero, jnp.zeros((), int), jnp.zeros((), int))
 
 
-def gradient_at(problem: hx.Problem, x: Any, found: LowerSolution, zeta: Any = None, xi: Any = None) -> Hypergradient:
+class Seen(NamedTuple):
+    """The gradient and the system behind it."""
+
+    gradient: Any
+    margin: jax.Array
+    smallest: jax.Array
+    singular: jax.Array
+    flat: jax.Array
+    active: jax.Array
+
+
+def gradient_at(problem: hx.Problem, x: Any, found: LowerSolution, zeta: Any = None, xi: Any = None) -> Seen:
     """Compiled: op by op it takes seconds."""
-    return jax.jit(lambda x, found: hypergradient(problem, x, found, zeta, xi))(x, found)
+
+    @jax.jit
+    def seen(x: Any, found: LowerSolution) -> Seen:
+        system = kkt_system(problem, x, found, xi)
+        active = active_rows(system)
+        solved = adjoint(system, active, upper_gradient_y(problem, x, found.y, zeta))
+        margin = jnp.min(margins(system), initial=jnp.inf)
+        gradient = hypergradient(problem, x, found, zeta, xi)
+        return Seen(gradient, margin, solved.smallest, solved.singular, solved.flat, active)
+
+    return seen(x, found)
 
 
 def vector(tree: Any) -> jax.Array:

@@ -1,6 +1,6 @@
 """`solve` of a lower solver called by hand: compiled once for problems of equal form, and as before inside of jit.
 
-Unit tests of hierax._lower.base and of what hierax._compile.programs keeps.
+Unit tests of hierax._lower.base and of what hierax._compile.bound keeps.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import pytest
 
 import hierax as hx
 from hierax import AbstractLowerSolver, Exact, MaxMin
-from hierax._compile import programs
+from hierax._compile import bound as programs
 
 SOLVERS: list[AbstractLowerSolver] = [Exact(), MaxMin(dual_steps=300, primal_steps=5)]
 

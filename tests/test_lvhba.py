@@ -1,6 +1,6 @@
 """LV-HBA: its value function's gradients, the projection on the joint set, known solutions, refusals.
 
-Unit tests of hierax._math.gap, hierax._math.convexity and hierax._math.convexity among them.
+Unit tests of hierax._math.psi, hierax._math.convexity and hierax._math.convexity among them.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from formulas import saddle_function
 import hierax as hx
 from hierax import LVHBA, Exact
 from hierax._math.convexity import is_linear_space, joint_convexity, onto_linear_space, projection_problem
-from hierax._math.gap import Centre, Saddle, inner_gradient, outer_gradient
+from hierax._math.psi import Centre, Saddle, inner_gradient, outer_gradient
 from hierax.extend import SOLVED, Rows
 from hierax.problems import toy
 from hierax.problems.toy import local_minimisers

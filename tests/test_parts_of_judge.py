@@ -9,7 +9,7 @@ from qp_family import at, family
 
 import hierax as hx
 from hierax import certify
-from hierax._compile import programs
+from hierax._compile import bound as programs
 from hierax._compile.bound import Bound
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_of

@@ -20,8 +20,8 @@ from hierax import Exact
 from hierax._compile.configuration import float64
 from hierax._math import spectrum as estimate
 from hierax._math.convexity import affine_rows
-from hierax._math.gap import Centre, Saddle, best_multiplier, gap_gradient, inner_gradient
 from hierax._math.lower_level import level_at, residual_at
+from hierax._math.psi import Centre, Saddle, gap_gradient, gap_multiplier, inner_gradient
 from hierax._math.scatter import cover, unit_cube
 from hierax._math.spectrum import _ends, all_extreme_eigenvalues, extreme_eigenvalues
 from hierax._methods.implicit_gradient import least_norm_weights
@@ -197,7 +197,7 @@ def _formula_and_autodiff(data, c, g1, g2):
     def total(x, y, z):
         return problem.upper(x, y, zeta) / c + gap_value(problem, x, y, z, th, g1, g2, xi)
 
-    lam = best_multiplier(problem.rows(x, y), z, g2)
+    lam = gap_multiplier(problem.rows(x, y), z, g2)
     formula = gap_gradient(problem, Centre(x, y, z), th, c, g1, g2, zeta, xi)
     return {
         "outer": (formula[:3], jax.grad(total, (0, 1, 2))(x, y, z)),

@@ -1,6 +1,6 @@
 """Tracing, hoisting of closed-over arrays, and the cache of compiled programs.
 
-Unit tests of hierax._compile.programs and hierax._compile.bound.
+Unit tests of hierax._compile.bound and hierax._compile.tracing.
 """
 
 import gc
@@ -16,7 +16,7 @@ from jax import monitoring
 
 import hierax as hx
 from hierax._base.trees import split_variable
-from hierax._compile import programs as program
+from hierax._compile import bound as program
 from hierax._compile.bound import Bound
 
 METHOD = hx.SALVF(c1=5.0, c2=100.0, inner=hx.SALM(steps=3))

@@ -1,6 +1,6 @@
 """Several threads at once: what is compiled, and what belongs to the whole process. `make soak` has 24 of them.
 
-Unit tests of hierax._compile.programs and hierax._base.threads.
+Unit tests of hierax._compile.bound and hierax._compile.configuration.
 """
 
 import threading
@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import hierax as hx
-from hierax._base.threads import SharedContext
-from hierax._compile import programs
+from hierax._compile import bound as programs
 from hierax._compile.bound import Bound
+from hierax._compile.configuration import SharedContext
 
 THREADS = 4
 

@@ -14,7 +14,7 @@ from hierax._base.imports import lazy as lazy
 from hierax._base.interrupt import Interrupt as Interrupt
 from hierax._base.interrupt import die_when_terminated as die_when_terminated
 from hierax._base.interrupt import interruptible as interruptible
-from hierax._compile.programs import forget_programs as forget_programs
+from hierax._compile.bound import forget_programs as forget_programs
 from hierax._lower.base import AbstractLowerSolver as AbstractLowerSolver
 from hierax._math.lower_level import INACCURATE as INACCURATE
 from hierax._math.lower_level import INFEASIBLE as INFEASIBLE

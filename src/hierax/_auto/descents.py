@@ -29,7 +29,7 @@ from hierax._auto import constants as const
 from hierax._auto.hunt import Space
 from hierax._auto.session import Work
 from hierax._base.imports import lazy
-from hierax._base.threads import SharedContext
+from hierax._compile.configuration import SharedContext
 from hierax._engine.by_hand import VectorsByHand
 from hierax._engine.linearised import Linearised
 from hierax._engine.vectors import Point, Total, VectorProblem

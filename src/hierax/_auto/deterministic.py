@@ -28,9 +28,9 @@ from hierax._auto.session import Route, Session
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt
 from hierax._base.text import entries, numbers_of
-from hierax._base.threads import one_blas_thread
 from hierax._base.trees import size
 from hierax._compile.checked import refuse_nonfinite
+from hierax._compile.configuration import one_blas_thread
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.programs import FEASIBLE, SIDE_BY_SIDE_NUMBERS, raveled
 from hierax._engine.vectors import VectorProblem

@@ -1,13 +1,13 @@
 """Ctrl-C and SIGTERM without loss: while work is under way the first asks it to end, a second one acts as usual."""
 
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
-CTRL_C, TERMINATED = "Ctrl-C", "SIGTERM"
+CTRL_C = "Ctrl-C"
 
 
 class Interrupt:
@@ -39,7 +39,11 @@ class Interrupt:
 
 
 _current: Interrupt | None = None
-_signals = {signal.SIGINT, signal.SIGTERM}  # that are answered
+# The signals that are answered: what to call each, and the handler that it usually has.
+_answered: dict[int, tuple[str, Any]] = {
+    signal.SIGINT: (CTRL_C, signal.default_int_handler),
+    signal.SIGTERM: ("SIGTERM", signal.SIG_DFL),
+}
 
 
 def die_when_terminated() -> None:
@@ -47,7 +51,7 @@ def die_when_terminated() -> None:
 
     Without it a run under way in the process (`interruptible`) ends early instead, and returns what it has.
     """
-    _signals.discard(signal.SIGTERM)
+    _answered.pop(signal.SIGTERM, None)
 
 
 @contextlib.contextmanager
@@ -70,25 +74,19 @@ def interruptible() -> Iterator[Interrupt]:
         return
     interrupt = _current = Interrupt()
 
-    def on_ctrl_c(number: int, frame: FrameType | None) -> None:
+    def answer(number: int, frame: FrameType | None) -> None:
+        name, usual = ours[number]
         if interrupt.asked:
-            signal.default_int_handler(number, frame)
-        interrupt.ask()
+            signal.signal(number, usual)
+            signal.raise_signal(number)
+        interrupt.ask(name)
 
-    def on_terminate(number: int, frame: FrameType | None) -> None:
-        if interrupt.asked:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        interrupt.ask(TERMINATED)
-
-    ours = {signal.SIGINT: (signal.default_int_handler, on_ctrl_c), signal.SIGTERM: (signal.SIG_DFL, on_terminate)}
-    answered = {number: usual for number, (usual, _) in ours.items() if number in _signals}
-    before = {number: usual for number, usual in answered.items() if signal.getsignal(number) is usual}
-    for number in before:
-        signal.signal(number, ours[number][1])
+    ours = {int(one): known for one, known in _answered.items() if signal.getsignal(one) is known[1]}
+    for number in ours:
+        signal.signal(number, answer)
     try:
         yield interrupt
     finally:
         _current = None
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, (_, usual) in ours.items():
+            signal.signal(number, usual)

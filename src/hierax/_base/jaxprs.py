@@ -5,7 +5,6 @@ results, their maximum and their multiples by numbers >= 0 are convex, and so ar
 values of affine ones. What no rule covers counts as unknown, so that whatever is said here holds.
 """
 
-import enum
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -44,9 +43,8 @@ def same_when_traced_again(function: Callable[..., PyTree], *args: PyTree) -> bo
     """
     # A fresh function each time: JAX remembers the trace of one that it knows.
     first, second = (jax.make_jaxpr(lambda *a: function(*a))(*args) for _ in range(2))
-    if str(first) != str(second):
-        return False
-    return all(map(same_numbers, _constants(first), _constants(second)))
+    arrays = [[*closed.consts, *nested_constants(closed.jaxpr)] for closed in (first, second)]
+    return str(first) == str(second) and all(map(same_numbers, *arrays))
 
 
 def calls_the_host(function: Callable[..., PyTree], *args: PyTree) -> bool:
@@ -54,12 +52,15 @@ def calls_the_host(function: Callable[..., PyTree], *args: PyTree) -> bool:
     return "callback" in str(jax.make_jaxpr(function)(*args))
 
 
-def _constants(closed: jex.ClosedJaxpr) -> list[ArrayLike]:
-    """The arrays of a traced program, those of its loops, branches and jitted parts included."""
-    found = list(closed.consts)
-    for equation in closed.jaxpr.eqns:
-        for value in jax.tree.leaves(equation.params, is_leaf=lambda node: isinstance(node, jex.ClosedJaxpr)):
-            found += _constants(value) if isinstance(value, jex.ClosedJaxpr) else []
+def nested_constants(jaxpr: jex.Jaxpr) -> list[ArrayLike]:
+    """The arrays that the loops, branches and jitted parts of a program hold themselves."""
+    found: list[ArrayLike] = []
+    for equation in jaxpr.eqns:
+        for value in equation.params.values():
+            parts = value if isinstance(value, tuple | list) else (value,)
+            found += [array for part in parts if isinstance(part, jex.ClosedJaxpr) for array in part.consts]
+        for nested in jex.jaxprs_in_params(equation.params):
+            found += nested_constants(nested)
     return found
 
 
@@ -80,40 +81,37 @@ ALIKE = {  # results are entries of the arguments, put elsewhere, or sums of the
 CALLS = {"pjit", "jit", "closed_call", "core_call", "remat", "checkpoint"}
 
 
-class Curvature(enum.Enum):
-    """What is known of all entries of an array, as functions of the arguments."""
+class Curvature(NamedTuple):
+    """What is known of all entries of an array, as functions of the arguments.
 
-    CONSTANT = "constant"
-    AFFINE = "affine"
-    CONVEX = "convex"
-    CONCAVE = "concave"
-    UNKNOWN = "unknown"
+    Attributes:
+        is_convex: an affine function is convex and concave, a constant is affine.
+        is_concave: likewise.
+        is_constant: whether they do not depend on the arguments.
+        sign: 1 or -1, which all entries have or are zero; None: unknown.
+    """
+
+    is_convex: bool = False
+    is_concave: bool = False
+    is_constant: bool = False
+    sign: int | None = None
 
     @property
     def is_affine(self) -> bool:
-        """Whether it is affine (a constant is)."""
-        return self in (Curvature.CONSTANT, Curvature.AFFINE)
-
-    @property
-    def is_convex(self) -> bool:
-        """Whether it is convex (whatever is affine is)."""
-        return self.is_affine or self is Curvature.CONVEX
+        """Whether it is affine."""
+        return self.is_convex and self.is_concave
 
     @property
     def negated(self) -> "Curvature":
         """That of the negative."""
-        turned = {Curvature.CONVEX: Curvature.CONCAVE, Curvature.CONCAVE: Curvature.CONVEX}
-        return turned.get(self, self)
+        sign = None if self.sign is None else -self.sign
+        return Curvature(self.is_concave, self.is_convex, self.is_constant, sign)
 
 
-class _Known(NamedTuple):
-    """An array: its curvature, and the sign (1, -1; None: unknown) that all of its entries have or are zero."""
-
-    curvature: Curvature
-    sign: int | None = None
-
-
-UNKNOWN = _Known(Curvature.UNKNOWN)
+UNKNOWN = Curvature()
+AFFINE = Curvature(is_convex=True, is_concave=True)
+CONSTANT = AFFINE._replace(is_constant=True)
+CONVEX_FROM_ZERO = Curvature(is_convex=True, sign=1)
 
 
 def curvatures(function: Callable[..., PyTree], *args: PyTree) -> list[Curvature]:
@@ -121,74 +119,73 @@ def curvatures(function: Callable[..., PyTree], *args: PyTree) -> list[Curvature
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> [one.value for one in curvatures(lambda x, y: (2 * x - y, jnp.sum(x**2) + y, x * y), 1.0, 2.0)]
-        ['affine', 'convex', 'unknown']
+        >>> found = curvatures(lambda x, y: (2 * x - y, jnp.sum(x**2) + y, x * y), 1.0, 2.0)
+        >>> [one.is_affine for one in found], [one.is_convex for one in found]
+        ([True, False, False], [True, True, False])
     """
     closed = jax.make_jaxpr(function)(*args)
-    given = [_Known(Curvature.AFFINE)] * len(closed.jaxpr.invars)
-    return [known.curvature for known in _through(closed, given)]
+    return _through(closed, [AFFINE] * len(closed.jaxpr.invars))
 
 
-def _through(closed: jex.ClosedJaxpr, given: Sequence[_Known]) -> list[_Known]:
+def _through(closed: jex.ClosedJaxpr, given: Sequence[Curvature]) -> list[Curvature]:
     """What is known of the results of a program, from what is known of its arguments."""
     program = closed.jaxpr
     known = dict(zip(map(id, program.invars), given, strict=True))
     known |= {id(v): _of_number(value) for v, value in zip(program.constvars, closed.consts, strict=True)}
 
-    def read(atom: object) -> _Known:
+    def read(atom: object) -> Curvature:
         return _of_number(atom.val) if isinstance(atom, jex.Literal) else known.get(id(atom), UNKNOWN)
 
     for equation in program.eqns:
-        parts = [read(atom) for atom in equation.invars]
-        same = len(parts) == 2 and equation.invars[0] is equation.invars[1]
-        results = _results(equation, parts, same)
+        results = _results(equation, [read(atom) for atom in equation.invars])
         known |= {id(v): one for v, one in zip(equation.outvars, results, strict=True)}
     return [read(atom) for atom in program.outvars]
 
 
-def _results(equation: jex.JaxprEqn, parts: list[_Known], same: bool) -> list[_Known]:
+def _results(equation: jex.JaxprEqn, parts: list[Curvature]) -> list[Curvature]:
     """What is known of the results of one primitive."""
-    if equation.primitive.name in CALLS:
-        inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-        return _through(inner, parts) if isinstance(inner, jex.ClosedJaxpr) else [UNKNOWN] * len(equation.outvars)
-    if len(equation.outvars) > 1:
+    inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    if equation.primitive.name in CALLS and isinstance(inner, jex.ClosedJaxpr):
+        return _through(inner, parts)
+    if equation.primitive.name in CALLS or len(equation.outvars) > 1:
         return [UNKNOWN] * len(equation.outvars)
-    found = _by_rule(equation, parts, same)
-    if found.curvature is Curvature.UNKNOWN and all(part.curvature is Curvature.CONSTANT for part in parts):
-        return [_Known(Curvature.CONSTANT)]
-    return [found]
+    found = _by_rule(equation, parts)
+    by_no_rule = not (found.is_convex or found.is_concave)
+    return [CONSTANT if by_no_rule and all(part.is_constant for part in parts) else found]
 
 
-def _by_rule(equation: Any, parts: list[_Known], same: bool) -> _Known:
+def _by_rule(equation: Any, parts: list[Curvature]) -> Curvature:
     name = equation.primitive.name
     if name in ALIKE:
         return _sum(parts)
     if name == "sub":
-        return _sum([parts[0], _negative(parts[1])])
+        return _sum([parts[0], parts[1].negated])
     if name == "neg":
-        return _negative(parts[0])
+        return parts[0].negated
     if name in ("mul", "dot_general"):
-        square = same and (name == "mul" or _is_norm(equation))
-        return _square(parts[0]) if square and not _constant(parts[0]) else _product(*parts)
+        square = equation.invars[0] is equation.invars[1] and (name == "mul" or _is_norm(equation))
+        return _square(parts[0]) if square and not parts[0].is_constant else _product(*parts)
     if name == "div":
-        return _product(*parts) if _constant(parts[1]) else UNKNOWN
+        return _product(*parts) if parts[1].is_constant else UNKNOWN
     if name in ("max", "reduce_max"):
         return _maximum(parts)
     if name in ("min", "reduce_min"):
-        return _negative(_maximum([_negative(part) for part in parts]))
-    if name == "integer_pow" and equation.params["y"] > 0 and equation.params["y"] % 2 == 0:
+        return _maximum([part.negated for part in parts]).negated
+    if name in ("square", "abs") or (name == "integer_pow" and _is_even(equation.params["y"])):
         return _square(parts[0])
-    if name in ("square", "abs"):
-        return _square(parts[0])
-    if name == "exp" and parts[0].curvature.is_convex and not _constant(parts[0]):
-        return _Known(Curvature.CONVEX, 1)
-    if name in ("gather", "dynamic_slice") and all(_constant(part) for part in parts[1:]):
-        return _Known(parts[0].curvature)  # entries chosen by indices that are constant
-    if name == "select_n" and _constant(parts[0]):
+    if name == "exp" and parts[0].is_convex and not parts[0].is_constant:
+        return CONVEX_FROM_ZERO
+    if name in ("gather", "dynamic_slice") and all(part.is_constant for part in parts[1:]):
+        return parts[0]._replace(sign=None)  # entries chosen by indices that are constant
+    if name == "select_n" and parts[0].is_constant:
         return _sum(parts[1:])
     if name == "convert_element_type" and np.issubdtype(equation.outvars[0].aval.dtype, np.floating):
         return parts[0]
     return UNKNOWN
+
+
+def _is_even(power: int) -> bool:
+    return power > 0 and power % 2 == 0
 
 
 def _is_norm(equation: Any) -> bool:
@@ -197,58 +194,41 @@ def _is_norm(equation: Any) -> bool:
     return equation.outvars[0].aval.ndim == 0 and tuple(first) == tuple(second)
 
 
-def _constant(part: _Known) -> bool:
-    return part.curvature is Curvature.CONSTANT
-
-
-def _negative(part: _Known) -> _Known:
-    return _Known(part.curvature.negated, None if part.sign is None else -part.sign)
-
-
-def _sum(parts: Sequence[_Known]) -> _Known:
+def _sum(parts: Sequence[Curvature]) -> Curvature:
     """Of several parts, or all of them side by side."""
-    kinds = {part.curvature for part in parts}
-    sign = parts[0].sign if len({part.sign for part in parts}) == 1 else None
-    if Curvature.UNKNOWN in kinds or {Curvature.CONVEX, Curvature.CONCAVE} <= kinds:
-        return UNKNOWN
-    order = (Curvature.CONVEX, Curvature.CONCAVE, Curvature.AFFINE, Curvature.CONSTANT)
-    return _Known(next(kind for kind in order if kind in kinds), sign)
+    convex, concave, constant, signs = zip(*parts, strict=True)
+    return Curvature(all(convex), all(concave), all(constant), signs[0] if len(set(signs)) == 1 else None)
 
 
-def _maximum(parts: Sequence[_Known]) -> _Known:
-    if all(_constant(part) for part in parts):
+def _maximum(parts: Sequence[Curvature]) -> Curvature:
+    if all(part.is_constant for part in parts):
         return _sum(parts)
-    fine = all(part.curvature.is_convex for part in parts)
-    return _Known(Curvature.CONVEX, 1 if any(part.sign == 1 for part in parts) else None) if fine else UNKNOWN
+    sign = 1 if any(part.sign == 1 for part in parts) else None
+    return Curvature(is_convex=True, sign=sign) if all(part.is_convex for part in parts) else UNKNOWN
 
 
-def _square(part: _Known) -> _Known:
+def _square(part: Curvature) -> Curvature:
     """An even power, or the absolute value: convex for an affine argument, and for a convex one >= 0."""
-    if _constant(part):
-        return _Known(Curvature.CONSTANT, 1)
-    grows = part.curvature is Curvature.CONVEX and part.sign == 1
-    return _Known(Curvature.CONVEX, 1) if part.curvature.is_affine or grows else UNKNOWN
+    if part.is_constant:
+        return CONSTANT._replace(sign=1)
+    return CONVEX_FROM_ZERO if part.is_affine or (part.is_convex and part.sign == 1) else UNKNOWN
 
 
-def _product(one: _Known, other: _Known) -> _Known:
+def _product(one: Curvature, other: Curvature) -> Curvature:
     """Of what is known and a constant; a quotient has the sign of a product."""
-    if not _constant(other):
+    if not other.is_constant:
         one, other = other, one
-    if not _constant(other):
+    if not other.is_constant or (other.sign is None and not one.is_affine):
         return UNKNOWN
     sign = None if one.sign is None or other.sign is None else one.sign * other.sign
-    if one.curvature.is_affine:
-        return _Known(one.curvature, sign)
-    if other.sign is None:
-        return UNKNOWN
-    return _Known(one.curvature if other.sign == 1 else one.curvature.negated, sign)
+    return (one.negated if other.sign == -1 else one)._replace(sign=sign)
 
 
-def _of_number(value: object) -> _Known:
+def _of_number(value: object) -> Curvature:
     """What is known of an array that the program closes over."""
     try:
         numbers = np.asarray(value)
         sign = 1 if np.all(numbers >= 0) else -1 if np.all(numbers <= 0) else None
     except TypeError:  # a random key
         sign = None
-    return _Known(Curvature.CONSTANT, sign)
+    return CONSTANT._replace(sign=sign)

@@ -80,22 +80,24 @@ def _whole(value: object) -> bool:
     return is_whole(value) and value >= 1
 
 
-POSITIVE = Rule(
-    lambda value: value is None or _positive(value), "needs a positive, finite number, or None to have it estimated"
-)
+def _or_none(fits: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or fits(value)
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+POSITIVE = Rule(_or_none(_positive), "needs a positive, finite number, or None to have it estimated")
 POSITIVE_GIVEN = Rule(_positive, "needs a positive, finite number; leave it out for the default")
 NOT_NEGATIVE = Rule(lambda value: _numbers(value, lambda a: a >= 0), "needs a finite number >= 0")
 AT_MOST_ONE = Rule(
     lambda value: value is None or not _positive(value) or _numbers(value, lambda a: a <= 1), "must lie in (0, 1]"
 )
-COUNT = Rule(lambda value: value is None or _whole(value), "needs a whole number >= 1, or None for the default")
+COUNT = Rule(_or_none(_whole), "needs a whole number >= 1, or None for the default")
 COUNT_GIVEN = Rule(_whole, "needs a whole number >= 1; leave it out for the default")
-
-
-TRUE_OR_FALSE = Rule(lambda value: isinstance(value, bool), "needs True or False")
-TRUE_FALSE_OR_UNSET = Rule(
-    lambda value: value is None or isinstance(value, bool), "needs True, False, or None for the default"
-)
+TRUE_OR_FALSE = Rule(_is_bool, "needs True or False")
+TRUE_FALSE_OR_UNSET = Rule(_or_none(_is_bool), "needs True, False, or None for the default")
 
 
 def one_of(*choices: object) -> Rule:

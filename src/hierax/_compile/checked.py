@@ -63,7 +63,7 @@ def batch_shape(bound: Bound, name: str, n: int) -> PyTree:
     if source is None:
         return None
     if isinstance(source, samples.Finite):
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((n, *a.shape[1:]), a.dtype), source.arrays)
+        return source.shapes(n)
     key = jax.eval_shape(lambda: jax.random.key(0))
     drawn = bound.trace(f"{name}.draw", (key, n))
     for leaf in jax.tree.leaves(drawn):
@@ -138,11 +138,11 @@ def refused(problem: object, x0: PyTree, y0: PyTree) -> str | None:
             check_set("x", problem.x_set, x)
             check_set("y", problem.y_set, y)
             bound = Bound(problem, x_rest, y_rest)
-            sources = {name: getattr(problem, name) for name in ("zeta", "xi")}
-            sizes = {name: 1 if source is None else source.default_batch() for name, source in sources.items()}
-            in_files = {name: source for name, source in sources.items() if isinstance(source, FiniteFiles)}
-            shapes = {name: batch_shape(bound, name, n) for name, n in sizes.items() if name not in in_files}
-            shapes |= {name: source.shapes(sizes[name]) for name, source in in_files.items()}
+            shapes = {}
+            for name, source in (("zeta", problem.zeta), ("xi", problem.xi)):
+                n = 1 if source is None else source.default_batch()
+                in_files = isinstance(source, FiniteFiles)
+                shapes[name] = source.shapes(n) if in_files else batch_shape(bound, name, n)
             check_functions(bound, x, y, shapes)
             into_set("x", problem.x_set, x)
             into_set("y", problem.y_set, y)

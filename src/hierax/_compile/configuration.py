@@ -1,4 +1,4 @@
-"""JAX's configuration: what a user has set for their own code must not break ours; precision; programs kept on disk.
+"""JAX's configuration and BLAS's: what a user has set must not break ours; precision; threads; programs kept on disk.
 
 With jit disabled (`JAX_DISABLE_JIT=1`, for stepping through one's own code) or implicit transfers guarded, nothing in
 hierax could compile or move data, and the errors would name none of it; with NaNs and infinities forbidden, line
@@ -8,6 +8,9 @@ JAX computes in float32 unless it is told otherwise, and an array of float64 tha
 silently rounded. So what is computed inside leaves as NumPy arrays (`on_host`), which keep their precision wherever
 they go. Whoever judges points uses `hierax._engine.float64_problem.Float64Problem`, which does both by itself.
 
+What the threads of a process share, like the number of BLAS's threads, is changed by the first thread to come and put
+back by the last to go (`SharedContext`).
+
 Compiled programs are kept by JAX (its persistent compilation cache); here is when and where. A program is filed under a
 hash of its text, of the compiler's version and flags and of the kind of processor, so nothing in the folder can be out
 of date. It only grows: delete it whenever you like.
@@ -15,6 +18,7 @@ of date. It only grows: delete it whenever you like.
 
 import functools
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -30,6 +34,8 @@ from jaxtyping import PyTree
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.imports import lazy
 from hierax._base.trees import on_device
+
+linalg, platformdirs, threadpoolctl = lazy("scipy.linalg"), lazy("platformdirs"), lazy("threadpoolctl")
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -107,7 +113,45 @@ def _is_real(leaf: PyTree) -> bool:
     return eqx.is_inexact_array_like(leaf) and isinstance(leaf, jax.Array | np.ndarray | np.generic)
 
 
-platformdirs = lazy("platformdirs")
+class SharedContext:
+    """A context that the first thread to come enters and the last to go leaves.
+
+    Were every thread to enter one of its own, the first to leave would take it away from the others, and the last would
+    put back what an earlier one had changed.
+
+    Args:
+        make: returns the context.
+    """
+
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
+        self._make, self._lock, self._inside = make, threading.Lock(), 0
+        self._context: AbstractContextManager[object]
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._context = self._make()
+                self._context.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._context.__exit__(None, None, None)
+
+
+def _limited() -> AbstractContextManager[object]:
+    """SciPy's own BLAS is loaded before: one that came later would not be limited, and the first call in a process
+    would differ from others in the last digits.
+    """
+    _ = linalg.solve
+    return threadpoolctl.threadpool_limits(1, user_api="blas")
+
+
+one_blas_thread = SharedContext(_limited)
+"""Within it BLAS has one thread."""
+
 
 VARIABLE = "HIERAX_CACHE"
 

@@ -9,13 +9,12 @@ import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.trees import split_variable
-from hierax._compile.bound import FUNCTIONS
+from hierax._compile.bound import FUNCTIONS, with_rests
 from hierax._compile.configuration import doubled, float64
 from hierax._compile.placement import read
 from hierax._compile.tracing import Function, trace_function
@@ -74,12 +73,8 @@ def _parts(problem: Problem, x: PyTree, y: PyTree) -> Iterator[bytes]:
     (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
     x, y = doubled((x, y))
     batches = {"upper": (_batch("zeta", problem.zeta),), "lower": (_batch("xi", problem.xi),)}
-
-    def whole(function: Function) -> Function:
-        return lambda x, y, *batch: function(eqx.combine(x, x_rest), eqx.combine(y, y_rest), *batch)
-
     for name in FUNCTIONS:
-        yield from _traced(name, whole(getattr(problem, name)), (x, y, *batches.get(name, ())))
+        yield from _traced(name, with_rests(getattr(problem, name), x_rest, y_rest), (x, y, *batches.get(name, ())))
     for name in ("x_set", "y_set"):
         yield from _tree(name, getattr(problem, name))
     for name in ("zeta", "xi"):
@@ -121,12 +116,8 @@ def _batch(name: str, source: AbstractSource | None) -> PyTree:
     """A batch of a source as shapes."""
     if source is None:
         return None
-    if isinstance(source, Sampler):
-        return jax.eval_shape(lambda key: source.draw(key, TRACED_SAMPLES), jax.random.key(0))
-    if isinstance(source, Finite):
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((TRACED_SAMPLES, *leaf.shape[1:]), leaf.dtype), source.arrays
-        )
+    if isinstance(source, Finite | Sampler):
+        return source.shapes(TRACED_SAMPLES)
     raise _NoText(f"{name} comes from a stream, from files or a source of the user's own, which no text determines")
 
 

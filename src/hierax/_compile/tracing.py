@@ -12,6 +12,7 @@ that tracing does not lift share with nobody, not even with their own next trace
 
 import functools
 import inspect
+import itertools
 import weakref
 from collections.abc import Callable, Hashable
 
@@ -23,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.jaxprs import nested_constants
 from hierax._base.trees import on_device, shape_of
 from hierax._compile.placement import Placement
 
@@ -59,14 +61,6 @@ def _accepts(function: Function, arguments: int) -> bool:
     return True
 
 
-class MissingTrace(Exception):
-    """A program called a user function with a signature that has not been traced yet."""
-
-    def __init__(self, name: str, args: tuple[PyTree, ...]) -> None:
-        super().__init__(name)
-        self.name, self.args_ = name, args
-
-
 # Operations on numbers that are what they are whether an operand is known or not; the others keep their literals.
 # fmt: off
 NUMERIC = frozenset((
@@ -76,7 +70,37 @@ NUMERIC = frozenset((
 # fmt: on
 
 
-class Trace:
+class Keyed:
+    """Equal to what has the same key and is of the same class; the hash of the key, of many parts, is computed once."""
+
+    def __init__(self, key: Hashable) -> None:
+        self.key, self._hash = key, hash(key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Keyed) and type(self) is type(other) and self.key == other.key)
+
+
+class Place(Keyed):
+    """Where a user function is traced: its name, and the shapes and dtypes of its arguments."""
+
+    def __init__(self, name: str, args: tuple[PyTree, ...]) -> None:
+        self.name, self.signature = name, signature_of(args)[0]
+        self.args = jax.tree.map(lambda leaf: leaf if isinstance(leaf, int) else shape_of(leaf), args)
+        super().__init__((name, self.signature))
+
+
+class MissingTrace(Exception):
+    """A program called a user function at a place where it has not been traced yet."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.name)
+        self.place = place
+
+
+class Trace(Keyed):
     """One user function traced at one signature; equal to another where the compiled code would be.
 
     `numbers` are the dtypes of the literals that were lifted out: the last constants of the jaxpr.
@@ -85,7 +109,13 @@ class Trace:
     def __init__(
         self, jaxpr: jex.Jaxpr, out_tree: jax.tree_util.PyTreeDef, key: Hashable, numbers: list[jnp.dtype]
     ) -> None:
-        self.jaxpr, self.out_tree, self.key, self.numbers = jaxpr, out_tree, key, numbers
+        super().__init__(key)
+        self.jaxpr, self.out_tree, self.numbers = jaxpr, out_tree, numbers
+
+    @property
+    def returned(self) -> PyTree:
+        """What the function returns, with variables of the jaxpr in the place of arrays."""
+        return jax.tree.unflatten(self.out_tree, self.jaxpr.outvars)
 
     def __call__(self, constants: tuple[Array, ...], leaves: list[PyTree]) -> PyTree:
         """Evaluate it; `constants` are the arrays that it closes over and, at the end, its numbers one by one."""
@@ -93,13 +123,12 @@ class Trace:
 
     def unpacked(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         """The constants from the arrays that it closes over and, at the end, its packed numbers."""
-        return _unpacked(arrays, self.numbers)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Trace) and self.key == other.key
+        kinds = list(dict.fromkeys(self.numbers))
+        own = len(arrays) - len(kinds)
+        packs = dict(zip(kinds, arrays[own:], strict=True))
+        places = {kind: itertools.count() for kind in kinds}
+        pairs = [(packs[kind], next(places[kind])) for kind in self.numbers]
+        return (*arrays[:own], *(jax.lax.index_in_dim(pack, place, keepdims=False) for pack, place in pairs))
 
 
 class Hoisted(eqx.Module):
@@ -129,18 +158,20 @@ class Hoisted(eqx.Module):
         for (known, trace), arrays in zip(self.table, self.arrays, strict=True):
             if known == signature:
                 return trace(trace.unpacked(arrays) if self.packed else arrays, leaves)
-        raise MissingTrace(
-            self.name, jax.tree.map(lambda leaf: leaf if isinstance(leaf, int) else shape_of(leaf), args)
-        )
+        raise MissingTrace(Place(self.name, args))
 
 
 def unpacked(tree: PyTree) -> PyTree:
     """A tree of a program's arguments with the numbers of its functions one by one."""
-    return jax.tree.map(lambda one: one.unpacked() if is_hoisted(one) else one, tree, is_leaf=is_hoisted)
+    return jax.tree.map(lambda one: one.unpacked() if _is_hoisted(one) else one, tree, is_leaf=_is_hoisted)
 
 
-def is_hoisted(node: object) -> bool:
-    """Whether a node of a tree is a user's function."""
+def tables_of(tree: PyTree) -> tuple[PyTree, ...]:
+    """The traces of every user function in a tree."""
+    return tuple(node.table for node in jax.tree.leaves(tree, is_leaf=_is_hoisted) if _is_hoisted(node))
+
+
+def _is_hoisted(node: object) -> bool:
     return isinstance(node, Hoisted)
 
 
@@ -151,28 +182,8 @@ def signature_of(args: tuple[PyTree, ...]) -> tuple[Hashable, list[PyTree]]:
     return (treedef, tuple(leaf if isinstance(leaf, int) else (leaf.shape, leaf.dtype) for leaf in leaves)), arrays
 
 
-class Place:
-    """Where a user function is traced: its name, and the shapes and dtypes of its arguments."""
-
-    def __init__(self, name: str, args: tuple[PyTree, ...]) -> None:
-        self.name = name
-        self.args = jax.tree.map(lambda leaf: leaf if isinstance(leaf, int) else shape_of(leaf), args)
-        self.signature, _ = signature_of(args)
-        self._hash = hash((name, self.signature))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and (self.name, self.signature) == (other.name, other.signature)
-
-
 def trace_function(
-    name: str,
-    function: Function,
-    given: Function,
-    args: tuple[PyTree, ...],
-    forget: Callable[["Identity"], None],
+    name: str, function: Function, given: Function, args: tuple[PyTree, ...], forget: Callable[["Identity"], None]
 ) -> tuple[Trace, tuple[PyTree, ...]]:
     """The trace of a function at the signature of `args`, and the arrays that it closes over.
 
@@ -190,8 +201,8 @@ def trace_function(
     specs = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in place]
     try:
         closed, shapes = jax.make_jaxpr(of_arrays, return_shape=True)(*specs)
-        if _inner_constants(closed.jaxpr):
-            closed = jax.make_jaxpr(lambda *a: _inlined(closed.jaxpr, closed.consts, a))(*specs)
+        if nested_constants(closed.jaxpr):
+            closed = jax.make_jaxpr(jex.jaxpr_as_fun(_inlined(closed)))(*specs)
     except Exception as error:
         called = ", ".join(str(jax.tree.map(lambda a: getattr(a, "shape", a), arg)) for arg in args)
         raise InputError(
@@ -239,18 +250,6 @@ def _packed(numbers: list[np.ndarray]) -> list[Array]:
     return [on_device(np.stack([number for number in numbers if number.dtype == dtype])) for dtype in dtypes]
 
 
-def _unpacked(arrays: tuple[PyTree, ...], dtypes: list[jnp.dtype]) -> tuple[PyTree, ...]:
-    """The arrays that a function closes over and, one by one, its packed numbers."""
-    kinds = list(dict.fromkeys(dtypes))
-    own, packs = arrays[: len(arrays) - len(kinds)], dict(zip(kinds, arrays[len(arrays) - len(kinds) :], strict=True))
-    place = dict.fromkeys(kinds, 0)
-    scalars = []
-    for dtype in dtypes:
-        scalars.append(jax.lax.index_in_dim(packs[dtype], place[dtype], keepdims=False))
-        place[dtype] += 1
-    return (*own, *scalars)
-
-
 class Identity:
     """Stands for a function, or for one trace of it, that is equal to nothing else."""
 
@@ -259,11 +258,7 @@ _identities: weakref.WeakKeyDictionary[Function, Identity] = weakref.WeakKeyDict
 
 
 def _identity(
-    jaxpr: jex.Jaxpr,
-    text: str,
-    specs: list[PyTree],
-    function: Function,
-    forget: Callable[[Identity], None],
+    jaxpr: jex.Jaxpr, text: str, specs: list[PyTree], function: Function, forget: Callable[[Identity], None]
 ) -> Identity | str:
     """What tells a function apart beyond its jaxpr's text.
 
@@ -291,7 +286,7 @@ def _rules(jaxpr: jex.Jaxpr, text: str, specs: list[PyTree]) -> str | None:
     Custom rules are Python functions that run later. Differentiating once shows what they would compute, and any array
     found then is one that they close over.
     """
-    if _inner_constants(jaxpr):
+    if nested_constants(jaxpr):
         return None
     if "custom_jvp_call" not in text and "custom_vjp_call" not in text:
         return ""
@@ -310,7 +305,7 @@ def _rules(jaxpr: jex.Jaxpr, text: str, specs: list[PyTree]) -> str | None:
 
     inputs = [*jaxpr.constvars, *jaxpr.invars]  # JAX 0.12: those without a value are all among the latter
     differentiated = jax.make_jaxpr(derivative)([_shape(v) for v in inputs[: len(inputs) - len(specs)]], specs)
-    if differentiated.consts or _inner_constants(differentiated.jaxpr):
+    if differentiated.consts or nested_constants(differentiated.jaxpr):
         return None
     return str(differentiated)
 
@@ -320,45 +315,13 @@ def _shape(variable: jex.Var) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
 
 
-def _inner_constants(jaxpr: jex.Jaxpr) -> bool:
-    """Whether a jaxpr nested in this one holds arrays of its own."""
-    for equation in jaxpr.eqns:
-        for nested in jex.jaxprs_in_params(equation.params):
-            if _inner_constants(nested):
-                return True
-        for value in equation.params.values():
-            for closed in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(closed, jex.ClosedJaxpr) and closed.consts:
-                    return True
-    return False
+def _inlined(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """A jaxpr whose jitted calls are inlined where it is traced again, so that the arrays they close over surface."""
 
+    def inlined(equation: jex.JaxprEqn) -> jex.JaxprEqn:
+        if equation.primitive.name not in ("jit", "pjit"):
+            return equation
+        inner = _inlined(equation.params["jaxpr"])
+        return equation.replace(params={**equation.params, "inline": True, "jaxpr": inner})
 
-def _inlined(jaxpr: jex.Jaxpr, constants: list[PyTree], args: tuple[PyTree, ...]) -> list[PyTree]:
-    """Evaluate a jaxpr with its jitted calls inlined, so that the arrays they close over surface."""
-    values = dict(zip(jaxpr.constvars, constants, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
-
-    def read(variable: jex.Var | jex.Literal) -> Array:
-        return variable.val if isinstance(variable, jex.Literal) else values[variable]
-
-    for equation in jaxpr.eqns:
-        inputs = [read(variable) for variable in equation.invars]
-        if equation.primitive.name in ("jit", "pjit"):
-            inner = equation.params["jaxpr"]
-            outputs = _inlined(inner.jaxpr, inner.consts, tuple(inputs))
-        else:
-            outputs = _evaluate(jaxpr, equation, inputs)
-        values.update(zip(equation.outvars, outputs, strict=True))
-    return [read(variable) for variable in jaxpr.outvars]
-
-
-def _evaluate(jaxpr: jex.Jaxpr, equation: jex.JaxprEqn, inputs: list[PyTree]) -> list[PyTree]:
-    """Evaluate a single equation, as a jaxpr of its own."""
-    variables = {v: value for v, value in zip(equation.invars, inputs, strict=True) if not isinstance(v, jex.Literal)}
-    alone = jaxpr.replace(
-        constvars=[],
-        invars=list(variables),
-        outvars=equation.outvars,
-        eqns=[equation],
-        debug_info=jaxpr.debug_info.with_unknown_names(),
-    )
-    return jex.jaxpr_as_fun(jex.ClosedJaxpr(alone, ()))(*variables.values())
+    return jex.ClosedJaxpr(closed.jaxpr.replace(eqns=[inlined(one) for one in closed.jaxpr.eqns]), closed.consts)

@@ -15,8 +15,7 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.text import numbers_of
-from hierax._base.threads import one_blas_thread
-from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
+from hierax._compile.configuration import in_own_configuration, one_blas_thread, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._engine.linearised import MAX_SYSTEMS, Linearised

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.constants import FINE, LITTLE, NEGLIGIBLE
-from hierax._base.trees import all_finite, or_one, size
+from hierax._base.trees import all_finite, dtype_of, or_one, size
 from hierax._math.lower_level import PROBES, raveled, rows_at
 from hierax._math.scatter import Cube, cover, normal_around, unit_cube
 from hierax._math.spectrum import GOLDEN, extreme_eigenvalues, hessian_product
@@ -151,9 +151,8 @@ def joint_convexity(
 def _against_chord(problem: Problem, first: Pair, second: Pair) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
     """Whether an inequality lies above its chord half-way between two points, and whether an equality is off it."""
     rows = jax.tree.map(excess, *(problem.rows(*pair) for pair in (first, second, _middle(first, second))))
-    above = jax.tree.map(lambda row: jnp.any(row > FINE), rows.inequalities)
-    off = jax.tree.map(lambda row: jnp.any(jnp.abs(row) > FINE), rows.equalities)
-    return _any(above), _any(off)
+    above, off = (raveled(part, dtype_of(second)) for part in rows)
+    return jnp.any(above > FINE), jnp.any(jnp.abs(off) > FINE)
 
 
 def _bends_down(problem: Problem, at: Pair, number: Int[Array, ""]) -> Bool[Array, ""]:
@@ -193,10 +192,6 @@ def affine_rows(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Bo
         return jnp.any(jnp.abs(second) > FINE * (jnp.abs(along(zero)) + jnp.abs(first) + jnp.abs(second)))
 
     return ~jnp.any(jax.vmap(bent)(draws[: (PROBES // 2)], draws[(PROBES // 2) :]))
-
-
-def _any(flags: PyTree) -> Bool[Array, ""]:
-    return jnp.any(jnp.stack([jnp.array(False), *jax.tree.leaves(flags)]))
 
 
 def projection_problem(problem: Problem) -> Problem:

@@ -36,7 +36,6 @@ gradients of active constraints are dependent, the multiplier is one of the solu
 where K itself is singular the others are still solved.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -225,27 +224,6 @@ class Adjoint(NamedTuple):
     flat: Bool[Array, ""]
 
 
-class Hypergradient(NamedTuple):
-    """The gradient of F(x, y*(x)) and what it rests on.
-
-    Attributes:
-        gradient: d_x.
-        margin: of strict complementarity, see `margin`; where it is small the gradient holds on one side only.
-        smallest: smallest singular value of the scaled KKT matrix.
-        singular: whether it is singular: y*(x) is not unique, or the active gradients are dependent (then the gradient
-            is one of several, or meaningless).
-        flat: which of the two, see `Adjoint`.
-        active: which rows were taken as active, in the order of `hierax._math.lower_level`.
-    """
-
-    gradient: PyTree
-    margin: Scalar
-    smallest: Scalar
-    singular: Bool[Array, ""]
-    flat: Bool[Array, ""]
-    active: Bool[Array, " rows"]
-
-
 def fits(problem: Problem, x: PyTree, y: PyTree) -> bool:
     """Whether the KKT matrix is small enough to be factorised densely (a question about shapes only)."""
     rows = jax.eval_shape(lambda x, y: rows_at(problem, x, y), x, y).size
@@ -258,7 +236,7 @@ def kkt_system(problem: Problem, x: PyTree, found: LowerSolution, xi: PyTree) ->
     at = level.start
     mu = multiplier_vector(found, at.dtype)
     h = level.rows(at)
-    jacobian = _jacobian(level.rows, at, h.size)
+    jacobian = (jax.jacfwd if at.size <= h.size else jax.jacrev)(level.rows)(at)
     push = jax.grad(level.objective)(at)
     hessian = jax.hessian(lambda v: level.lagrangian(v, mu))(at)
     norms = jnp.linalg.norm(jacobian, axis=1)
@@ -332,21 +310,8 @@ def upper_gradient_y(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree) -> Ve
     return jax.flatten_util.ravel_pytree(jax.grad(problem.upper, 1)(x, y, zeta))[0]
 
 
-def hypergradient(problem: Problem, x: PyTree, found: LowerSolution, zeta: PyTree, xi: PyTree) -> Hypergradient:
+def hypergradient(problem: Problem, x: PyTree, found: LowerSolution, zeta: PyTree, xi: PyTree) -> PyTree:
     """The gradient of F(x, y*(x)) at the lower level's solution `found` (with the multipliers of the user's units)."""
     system = kkt_system(problem, x, found, xi)
-    active = active_rows(system)
-    solved = adjoint(system, active, upper_gradient_y(problem, x, found.y, zeta))
-    return Hypergradient(
-        gradient=total_gradient(problem, x, found, solved, zeta, xi),
-        margin=jnp.min(margins(system), initial=jnp.inf),
-        smallest=solved.smallest,
-        singular=solved.singular,
-        flat=solved.flat,
-        active=active,
-    )
-
-
-def _jacobian(rows: Callable[[Vector], RowVector], at: Vector, count: int) -> Float[Array, "rows n"]:
-    """Row by row or column by column, whichever are fewer."""
-    return (jax.jacfwd if at.size <= count else jax.jacrev)(rows)(at)
+    solved = adjoint(system, active_rows(system), upper_gradient_y(problem, x, found.y, zeta))
+    return total_gradient(problem, x, found, solved, zeta, xi)

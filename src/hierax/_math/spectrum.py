@@ -250,7 +250,15 @@ def curvature(
 
     `above_over_below` only `with_ratio`: a loop inside of a loop takes long to compile.
     """
-    at = _Operators(problem, x, y, lam, zeta, xi)
+    upper_yy = hessian_product(lambda v: problem.upper(x, v, zeta), y)
+    lower_yy = hessian_product(lambda v: problem.lower(x, v, xi), y)
+
+    def slope_below(x: PyTree) -> PyTree:
+        return jax.grad(problem.lower, 1)(x, y, xi)
+
+    def mixed(vector: PyTree) -> PyTree:
+        return jax.jvp(slope_below, (x,), (vector,))[1]
+
     squares = {
         "jacobian_x": (jacobian_square(lambda v: problem.rows(v, y), x), x),
         "jacobian_y": (jacobian_square(lambda v: problem.rows(x, v), y), y),
@@ -259,84 +267,39 @@ def curvature(
     }
     curved: dict[str, tuple[Product, PyTree]] = {
         "upper_xx": (hessian_product(lambda v: problem.upper(v, y, zeta), x), x),
-        "upper_yy": (at.upper_yy, y),
-        "lower_yy": (at.lower_yy, y),
-        "mixed": (at.mixed_square, x),
+        "upper_yy": (upper_yy, y),
+        "lower_yy": (lower_yy, y),
+        "mixed": (lambda vector: jax.vjp(slope_below, x)[1](mixed(vector))[0], x),
     }
     if jax.tree.leaves(lam):
-        curved["constraint_yy"] = (hessian_product(at.weighted_rows, y), y)
+        curved["constraint_yy"] = (hessian_product(lambda v: trees.vdot(lam, problem.rows(x, v)), y), y)
     found = power_iterations(curved | {name: (a, like) for name, (a, like) in squares.items() if a is not None})
     zero = jnp.zeros_like(found["lower_yy"][0])
     norms = dict.fromkeys((*squares, "constraint_yy"), zero) | {name: value for name, (value, _) in found.items()}
     norms |= {name: jnp.sqrt(norms[name]) for name in squares}
     top, (square, most) = norms["lower_yy"], found["mixed"]
     del norms["mixed"]
-    needing = {"shifted": (shifted(at.lower_yy, top), y)}
+    needing = {"shifted": (shifted(lower_yy, top), y)}
     if with_ratio:
-        needing["ratio"] = (at.above_over_below(MUCH * top / or_one(norms["jacobian_y"] ** 2)), y)
+        # M^-1 F_yy, M the Hessian of the lower level's augmented Lagrangian: constraints supply curvature where the
+        # objective has none (the offset of a support vector machine).
+        gamma1 = 1 / (MUCH * top / or_one(norms["jacobian_y"] ** 2))
+        below = hessian_product(lambda v: augmented_lagrangian(problem, x, v, lam, gamma1, xi), y)
+        needing["ratio"] = (lambda vector: conjugate_gradients(below, upper_yy(vector)), y)
     second = power_iterations(needing)
     bottom = jnp.clip(MARGIN * top - second["shifted"][0], NEGLIGIBLE * top, top)
+    # How strongly grad_x G moves through y*(x), about ||G_xy G_yy^-1 G_yx||. The bound ||G_xy||^2 / mu_G is far too
+    # large where the weakly curved directions of y are not those that x moves, so the curvature met in the direction
+    # that x moves most, and mu_G, enter by their geometric mean.
+    moved = normalised(mixed(most))
+    met = jnp.maximum(trees.vdot(moved, lower_yy(moved)), bottom)
     return Curvature(
         **norms,
         upper_slope=trees.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(trees.norm(y)),
         lower_yy_min=bottom,
-        response=at.response(square, most, bottom),
+        response=jnp.where(bottom > 0, square / jnp.sqrt(met * bottom), 0.0),
         above_over_below=second["ratio"][0] if with_ratio else zero,
     )
-
-
-class _Operators(NamedTuple):
-    """The linear operators of a problem at one point, on the given batches."""
-
-    problem: Problem
-    x: PyTree
-    y: PyTree
-    lam: Rows
-    zeta: PyTree
-    xi: PyTree
-
-    def upper_yy(self, vector: PyTree) -> PyTree:
-        """F_yy v."""
-        return hessian_product(lambda v: self.problem.upper(self.x, v, self.zeta), self.y)(vector)
-
-    def lower_yy(self, vector: PyTree) -> PyTree:
-        """G_yy v."""
-        return hessian_product(lambda v: self.problem.lower(self.x, v, self.xi), self.y)(vector)
-
-    def weighted_rows(self, y: PyTree) -> Scalar:
-        """<lam, H>."""
-        return trees.vdot(self.lam, self.problem.rows(self.x, y))
-
-    def _slope_below(self, x: PyTree) -> PyTree:
-        return jax.grad(self.problem.lower, 1)(x, self.y, self.xi)
-
-    def mixed(self, vector: PyTree) -> PyTree:
-        """G_yx v."""
-        return jax.jvp(self._slope_below, (self.x,), (vector,))[1]
-
-    def mixed_square(self, vector: PyTree) -> PyTree:
-        """G_xy G_yx v."""
-        return jax.vjp(self._slope_below, self.x)[1](self.mixed(vector))[0]
-
-    def response(self, square: Scalar, most: PyTree, weakest: Scalar) -> Scalar:
-        """How strongly grad_x G moves through y*(x): about ||G_xy G_yy^-1 G_yx||.
-
-        The bound ||G_xy||^2 / mu_G is far too large where the weakly curved directions of y are not those that x
-        moves, so the curvature met in the direction that x moves most, and mu_G, enter by their geometric mean.
-        """
-        moved = normalised(self.mixed(most))
-        met = jnp.maximum(trees.vdot(moved, self.lower_yy(moved)), weakest)
-        return jnp.where(weakest > 0, square / jnp.sqrt(met * weakest), 0.0)
-
-    def above_over_below(self, weight: Scalar) -> Product:
-        """v -> M^-1 F_yy v, M the Hessian of the lower level's augmented Lagrangian with the given weight.
-
-        Constraints supply curvature where the objective has none (the offset of a support vector machine).
-        """
-        below = hessian_product(
-            lambda v: augmented_lagrangian(self.problem, self.x, v, self.lam, 1 / weight, self.xi), self.y
-        )
-        return lambda vector: conjugate_gradients(below, self.upper_yy(vector))
 
 
 def nothing(dtype: jnp.dtype) -> Curvature:

@@ -157,7 +157,7 @@ class ImplicitGradient(Smoothed):
 
     def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
         """The implicit gradient; a linear term in y changes the solution, but not the system that is differentiated."""
-        return hyper.hypergradient(problem, x, solution_of(look), at.zeta, at.xi).gradient
+        return hyper.hypergradient(problem, x, solution_of(look), at.zeta, at.xi)
 
 
 class LinearRows(ImplicitGradient):

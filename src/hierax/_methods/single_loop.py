@@ -2,7 +2,7 @@ r"""The single-loop methods LV-HBA and BiC-GAFFA: one step of every variable at 
 
 LV-HBA (Yao, Yu, Zeng, Zhang, ICLR 2024): a single loop on the proximal Lagrangian value function.
 
-Per step, with c_k = c (k+1)^q, v(x, y, z) of `hierax._math.gap` and C = {(x, y) in X x Y: H <= 0, e = 0}:
+Per step, with c_k = c (k+1)^q, v(x, y, z) of `hierax._math.psi` and C = {(x, y) in X x Y: H <= 0, e = 0}:
 
     th  <- Proj_Y(th - eta d_th),   lam <- Proj_Z(lam + rho d_lam)          both from the old pair (th, lam)
     d    = gradient of F/c_k + G - v at (x, y, z), with the new pair
@@ -16,7 +16,7 @@ eta where the user sets eta only. With samples every g-gradient of a step is tak
 
 BiC-GAFFA (Yao, Yin, Zeng, Zhang, NeurIPS 2024): a single loop of gradient steps on the regularised gap function.
 
-Per step, with c_k = c (k+1)^q and gap(x, y, z) of `hierax._math.gap`:
+Per step, with c_k = c (k+1)^q and gap(x, y, z) of `hierax._math.psi`:
 
     th  <- Proj_Y(th - eta (grad_y G(x, th) + J_y H(x, th)' z + (th - y)/g1))
     lam  = [z + g2 H(x, y)]_+
@@ -43,9 +43,8 @@ from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math.convexity import is_linear_space, joint_convexity, onto_linear_space, projection_problem
-from hierax._math.gap import Centre, Saddle, gap_gradient, inner_gradient, outer_gradient
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import gradient_mapping, nonnegative
+from hierax._math.psi import Centre, Saddle, gap_gradient, gradient_mapping, inner_gradient, nonnegative, outer_gradient
 from hierax._math.spectrum import curvature, jacobian_norm
 from hierax._methods import common
 from hierax._problem import samples, sets

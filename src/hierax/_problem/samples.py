@@ -106,9 +106,9 @@ class Finite(AbstractSource):
         """Number of rows."""
         return int(jax.tree.leaves(self.arrays)[0].shape[0])
 
-    def default_batch(self) -> int:
-        """min(n, 32)."""
-        return min(self.size, 32)
+    def shapes(self, n: int) -> PyTree:
+        """The form of n rows."""
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), self.arrays)
 
     def full(self) -> PyTree:
         """All rows as one batch."""
@@ -140,6 +140,10 @@ class Finite(AbstractSource):
     def plan(self, key: PRNGKeyArray, block: Int[Array, ""] | int, count: int, n: int) -> Int[Array, "count n"]:
         """Row numbers."""
         return RowNumbers(self.size, self.replace).plan(key, block, count, n)
+
+    def default_batch(self) -> int:
+        """min(n, 32)."""
+        return RowNumbers(self.size, self.replace).default_batch()
 
     def fetch(self, planned: Int[Array, " n"]) -> PyTree:
         """Gather the rows."""
@@ -193,6 +197,10 @@ class Sampler(AbstractSource):
         """Refuse a `draw` that cannot be called."""
         if not callable(self.draw):
             raise InputError(f"Sampler(draw): needs a function draw(key, n), got {type(self.draw).__name__}.")
+
+    def shapes(self, n: int) -> PyTree:
+        """The form of n samples."""
+        return jax.eval_shape(lambda key: self.draw(key, n), jax.random.key(0))
 
     def default_batch(self) -> int:
         """1, as in the paper's toy."""

@@ -80,7 +80,7 @@ class AbstractSet(eqx.Module):
 
     def bounds(self, tree: PyTree) -> Bounds:
         """The smallest box around the set, as far as it is known."""
-        return Bounds(jax.tree.map(jnp.negative, _infinite(tree)), _infinite(tree))
+        return _box(-jnp.inf, jnp.inf, tree)
 
     def in_units(self, lengths: PyTree) -> "AbstractSet":
         """The same set for a tree whose entries are divided by `lengths` (all the same, unless `entrywise`)."""
@@ -158,11 +158,11 @@ class Box(AbstractSet):
 
     def project(self, tree: PyTree) -> PyTree:
         """Clip every entry to its bounds."""
-        return jax.tree.map(jnp.clip, tree, _bounds_like(self.lower, tree), _bounds_like(self.upper, tree))
+        return jax.tree.map(jnp.clip, tree, *self.bounds(tree))
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Its own bounds."""
-        return Bounds(_bounds_like(self.lower, tree), _bounds_like(self.upper, tree))
+        return _box(self.lower, self.upper, tree)
 
     def faces(self, tree: PyTree) -> Faces:
         """lower - tree <= 0 and tree - upper <= 0; a bound at infinity is a row that is constantly -1."""
@@ -170,15 +170,14 @@ class Box(AbstractSet):
         def row(bound: Array, distance: Array) -> Array:
             return jnp.where(jnp.isfinite(bound), distance, -1.0)
 
-        low, high = _bounds_like(self.lower, tree), _bounds_like(self.upper, tree)
+        low, high = self.bounds(tree)
         below = jax.tree.map(lambda b, leaf: row(b, b - leaf), low, tree)
         above = jax.tree.map(lambda b, leaf: row(b, leaf - b), high, tree)
         return Faces({"lower": below, "upper": above}, None)
 
     def in_units(self, lengths: PyTree) -> AbstractSet:
         """The bounds divided by the lengths."""
-        low, high = _bounds_like(self.lower, lengths), _bounds_like(self.upper, lengths)
-        return Box(*(jax.tree.map(jnp.divide, bound, lengths) for bound in (low, high)))
+        return Box(*(jax.tree.map(jnp.divide, bound, lengths) for bound in self.bounds(lengths)))
 
 
 class NonNegative(AbstractSet):
@@ -203,7 +202,7 @@ class NonNegative(AbstractSet):
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Zero and infinity."""
-        return Bounds(jax.tree.map(jnp.zeros_like, tree), _infinite(tree))
+        return _box(0.0, jnp.inf, tree)
 
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0."""
@@ -248,9 +247,7 @@ class Ball(AbstractSet):
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Minus the radius and the radius."""
-        radius = _scalar_like(self.radius, tree)
-        most = jax.tree.map(lambda leaf: jnp.full_like(leaf, radius), tree)
-        return Bounds(jax.tree.map(jnp.negative, most), most)
+        return _box(-self.radius, self.radius, tree)
 
     def faces(self, tree: PyTree) -> Faces:
         """(||tree||^2 - radius^2) / (2 radius) <= 0: smooth, and of slope one on the sphere."""
@@ -302,8 +299,7 @@ class Simplex(AbstractSet):
 
     def bounds(self, tree: PyTree) -> Bounds:
         """Zero and the scale."""
-        scale = _scalar_like(self.scale, tree)
-        return Bounds(jax.tree.map(jnp.zeros_like, tree), jax.tree.map(lambda leaf: jnp.full_like(leaf, scale), tree))
+        return _box(0.0, self.scale, tree)
 
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0 and sum - scale = 0."""
@@ -402,11 +398,6 @@ def shared_units(sets: PyTree, tree: PyTree) -> np.ndarray:
     return np.cumsum(np.concatenate([np.zeros(0, bool), *another])) - 1
 
 
-def contains(sets: PyTree, tree: PyTree, tol: float = 0.0) -> Bool[Array, ""]:
-    """Whether the tree lies in a tree prefix of sets, up to `tol` in every entry."""
-    return jnp.array(_each(lambda one, part: one.contains(part, tol), sets, tree)).all()
-
-
 def _check_number(name: str, value: object, needs: str) -> None:
     """Refuse what is neither a number nor an array of numbers (arrays of a compiled program are not looked at)."""
     if isinstance(value, bool) or not (_concrete(value) or isinstance(value, jax.core.Tracer)):
@@ -427,15 +418,15 @@ def _concrete(value: object) -> bool:
     )
 
 
-def _bounds_like(bound: PyTree, tree: PyTree) -> PyTree:
-    """Bounds in the dtype of the entries they bound, so that a bound never promotes a variable."""
-    if jax.tree_util.all_leaves([bound]):  # one bound for every leaf
-        bound = jax.tree.map(lambda leaf: bound, tree)
-    return jax.tree.map(lambda b, leaf: jnp.broadcast_to(jnp.asarray(b, leaf.dtype), leaf.shape), bound, tree)
+def _box(lower: PyTree, upper: PyTree, tree: PyTree) -> Bounds:
+    """Bounds in the shape and dtype of the entries they bound, so that a bound never promotes a variable."""
 
+    def like(bound: PyTree) -> PyTree:
+        if jax.tree_util.all_leaves([bound]):  # one bound for every leaf
+            bound = jax.tree.map(lambda leaf: bound, tree)
+        return jax.tree.map(lambda b, leaf: jnp.broadcast_to(jnp.asarray(b, leaf.dtype), leaf.shape), bound, tree)
 
-def _infinite(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), tree)
+    return Bounds(like(lower), like(upper))
 
 
 def _first(tree: PyTree) -> Array:

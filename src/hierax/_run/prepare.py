@@ -172,7 +172,7 @@ class Prepared:
         """The shapes of a small batch of a source; of a stream, those of its batches."""
         source = getattr(self.problem, name)
         if isinstance(source, samples.Sampler):  # not traced by `bound`: its programs would no longer be known
-            return jax.eval_shape(lambda key: source.draw(key, samples.TRACED_SAMPLES), jax.random.key(0))
+            return source.shapes(samples.TRACED_SAMPLES)
         return _batch_shape(self, name, samples.TRACED_SAMPLES)
 
     def places(self) -> dict[str, Place]:

@@ -18,21 +18,19 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.constants import FINE, MUCH
-from hierax._base.trees import size
+from hierax._base.constants import FINE, MANY, MUCH
+from hierax._base.trees import dtype_of, size
 from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._lower.exact import Exact
-from hierax._math.lower_level import SOLVED
+from hierax._math.lower_level import SOLVED, raveled
 from hierax._math.psi import violation
 from hierax._math.spectrum import extreme_eigenvalues, hessian_product, power_iteration
 from hierax._problem import samples, sets
-from hierax._problem.problem import Multipliers, Problem, Rows
+from hierax._problem.problem import Multipliers, Problem
 from hierax._theory.formulas import Constants
 
-SAMPLES = 1024  # that stand for an expectation which is not known, or, one by one, for a variance
 PLACES = 8  # at which the lower level is solved, noise is looked at, and dense Hessians whatever the size
-DENSE_WORK = 1e9  # variables cubed, over all points at which dense Hessians are looked at
 
 
 class Looks(NamedTuple):
@@ -134,8 +132,7 @@ def slopes(setting: Float64Problem, looks: Looks) -> tuple[dict[str, float], np.
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> dict[str, Array]:
         def one(at: tuple[PyTree, PyTree]) -> dict[str, Array]:
-            rows = flat_rows(problem)
-            jacobian, h = rows_jacobian(rows, at), rows(*at)
+            h, jacobian = rows_and_jacobian(problem.rows, *at)
             beyond = violation(Multipliers(*problem.rows(*at), None))
             return {
                 "lipschitz": trees.norm(jax.grad(problem.upper, 1)(*at, data.zeta)),
@@ -156,7 +153,7 @@ def slopes(setting: Float64Problem, looks: Looks) -> tuple[dict[str, float], np.
 def curvatures(setting: Float64Problem, looks: Looks) -> dict[str, float]:
     """Extreme curvatures over as many points as dense Hessians are affordable at."""
     n, m = size(setting.x), size(setting.y)
-    count = int(max(PLACES, min(_count(looks), DENSE_WORK // (n + m) ** 3)))
+    count = int(max(PLACES, min(_count(looks), (MANY / (n + m)) ** 3)))
     x, y = jax.tree.map(lambda a: a[:count], (looks.x, looks.y))
 
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[Array, Array, Array]:
@@ -183,7 +180,10 @@ def curvatures(setting: Float64Problem, looks: Looks) -> dict[str, float]:
 
 def _row_curvatures(problem: Problem, at: tuple[PyTree, PyTree]) -> Array:
     """Of every row: its smallest curvature in y, and its largest (in size) in (x, y)."""
-    rows = flat_rows(problem)
+
+    def rows(x: PyTree, y: PyTree) -> Array:
+        return raveled(problem.rows(x, y), dtype_of(y))
+
     count = jax.eval_shape(rows, *at).size
 
     def one(which: Array) -> Array:
@@ -201,6 +201,10 @@ def below(setting: Float64Problem, looks: Looks, scale: np.ndarray) -> tuple[flo
 
     The smallest singular value of the active rows at y*(x) (inf: no row was active anywhere), and counts.
     """
+
+    def active_rows(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[Array, Array]:
+        return rows_and_jacobian(lambda v: problem.rows(x, v), y)
+
     looked = min(PLACES, _count(looks))
     sigma, largest, counts = np.inf, 0.0, dict.fromkeys(("unsolved", "on_faces", "slater"), 0)
     for x in (jax.tree.map(lambda a, i=i: a[i], looks.x) for i in range(looked)):
@@ -208,7 +212,7 @@ def below(setting: Float64Problem, looks: Looks, scale: np.ndarray) -> tuple[flo
         if int(found.status) != SOLVED:
             counts["unsolved"] += 1
             continue
-        h, jacobian = setting.run("theory: active rows", _rows_and_jacobian, x, found.y, quick=True)
+        h, jacobian = setting.run("theory: active rows", active_rows, x, found.y, quick=True)
         active = np.abs(h) <= FINE * scale
         if np.any(active):
             values = np.linalg.svd(jacobian[active], compute_uv=False)
@@ -220,28 +224,19 @@ def below(setting: Float64Problem, looks: Looks, scale: np.ndarray) -> tuple[flo
     return float(sigma), {"multiplier": largest, "looked": looked, **counts}
 
 
-def _rows_and_jacobian(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[Array, Array]:
-    rows = flat_rows(problem)
-    return rows(x, y), rows_jacobian(lambda v: rows(x, v), (y,))
-
-
 def _strictly_feasible(setting: Float64Problem, x: PyTree, y: PyTree, scale: np.ndarray) -> bool:
     """Whether the lower level still has a point when every inequality is asked to be clearly negative."""
 
-    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, room: Rows) -> tuple[Array, Array]:
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, room: Array) -> Array:
+        _, unravel = jax.flatten_util.ravel_pytree(problem.rows(x, y))
+
         def tighter(x: PyTree, y: PyTree) -> PyTree:
-            return jax.tree.map(jnp.add, problem.constraints(x, y), room.inequalities)
+            return jax.tree.map(jnp.add, problem.constraints(x, y), unravel(room).inequalities)
 
         asked = Problem(problem.upper, problem.lower, tighter, problem.equalities, y_set=problem.y_set)
-        found = Exact().solve(asked, x, y, data.xi)
-        return found.status, found.residual
+        return Exact().solve(asked, x, y, data.xi).status
 
-    shapes = Rows(setting.shapes("constraints"), setting.shapes("equalities"))
-    leaves, form = jax.tree.flatten(shapes)
-    parts = np.split(np.sqrt(FINE) * scale, np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])[:-1])
-    room = jax.tree.unflatten(form, [np.reshape(p, leaf.shape) for p, leaf in zip(parts, leaves, strict=True)])
-    status, _ = setting.run("theory: Slater", program, x, y, room)
-    return int(status) == SOLVED
+    return int(setting.run("theory: Slater", program, x, y, np.sqrt(FINE) * scale)) == SOLVED
 
 
 def noise(setting: Float64Problem, looks: Looks, name: str, key: PRNGKeyArray) -> tuple[float, float]:
@@ -252,8 +247,8 @@ def noise(setting: Float64Problem, looks: Looks, name: str, key: PRNGKeyArray) -
     at = jax.tree.map(lambda a: a[: min(PLACES, len(a))], (looks.x, looks.y))
 
     def program(problem: Problem, data: Data, points: tuple[PyTree, PyTree], key: PRNGKeyArray) -> tuple[Array, Array]:
-        plan = samples.plan(getattr(problem, source), key, 0, SAMPLES, 1)
-        few = jax.tree.map(lambda a: a[: SAMPLES // PLACES], plan)
+        plan = samples.plan(getattr(problem, source), key, 0, MANY, 1)
+        few = jax.tree.map(lambda a: a[: MANY // PLACES], plan)
         function: Callable[..., Scalar] = getattr(problem, name)
 
         def of_sample(point: tuple[PyTree, PyTree], planned: PyTree) -> tuple[PyTree, PyTree]:
@@ -285,20 +280,14 @@ def noise(setting: Float64Problem, looks: Looks, name: str, key: PRNGKeyArray) -
 # -- small parts ------------------------------------------------------------------------------------------------------
 
 
-def flat_rows(problem: Problem) -> Callable[[PyTree, PyTree], Array]:
-    """All rows of the lower level as one vector: inequalities, then equalities."""
-
-    def rows(x: PyTree, y: PyTree) -> Array:
-        leaves = [jnp.ravel(leaf) for leaf in jax.tree.leaves(problem.rows(x, y))]
-        return jnp.concatenate(leaves) if leaves else jnp.zeros(0)
-
-    return rows
-
-
-def rows_jacobian(rows: Callable[..., Array], at: tuple[PyTree, ...]) -> Array:
-    """The Jacobian of the rows in all arguments, as a matrix."""
+def rows_and_jacobian(rows: Callable[..., PyTree], *at: PyTree) -> tuple[Array, Array]:
+    """All rows as one vector, inequalities before equalities, and its Jacobian in all arguments."""
     flat, unravel = jax.flatten_util.ravel_pytree(at)
-    return jax.jacrev(lambda v: rows(*unravel(v)))(flat)
+
+    def vector(v: Array) -> Array:
+        return raveled(rows(*unravel(v)), v.dtype)
+
+    return vector(flat), jax.jacrev(vector)(flat)
 
 
 def _count(looks: Looks) -> int:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._base.constants import FINE
+from hierax._base.constants import FINE, MANY
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_setting
 from hierax._base.text import text_table
@@ -24,7 +24,7 @@ from hierax._problem.problem import Problem
 from hierax._run.call import DEFAULT_STEPS, Call
 from hierax._run.prepare import prepare
 from hierax._run.start import started
-from hierax._theory.estimates import SAMPLES, Looks, Seen, constants_at, points_around
+from hierax._theory.estimates import Looks, Seen, constants_at, points_around
 from hierax._theory.formulas import Asked, Constants, Gammas, corrected, printed
 
 Column = Literal["printed", "corrected"]
@@ -129,35 +129,23 @@ class Theory:
         active = "no row was active" if math.isinf(at.sigma_0) else "of the active rows' gradients in y at y*(x)"
         return [
             ("L", _text(at.lipschitz), "sup |grad_y F|: the Lipschitz constant of F(x, .)"),
-            ("L_F, L_G", f"{_text(at.upper)}, {_text(at.lower)}", "Lipschitz constants of grad F and grad G"),
+            ("L_F, L_G", _text(at.upper, at.lower), "Lipschitz constants of grad F and grad G"),
             ("mu_G", _text(at.convexity), "least curvature of G in y"),
             ("L_H", _text(at.rows), "Lipschitz constant of a row's gradient; 0: the rows are affine"),
             ("M_G1", _text(at.gradient), "sup |grad G|"),
-            ("M_H0, M_H1", f"{_text(at.value)}, {_text(at.row)}", "sup |H_i| and sup |grad H_i|"),
-            ("M_J, M_+", f"{_text(at.jacobian)}, {_text(at.violation)}", "sup |J_H| and sup of sum_i [H_i]_+"),
+            ("M_H0, M_H1", _text(at.value, at.row), "sup |H_i| and sup |grad H_i|"),
+            ("M_J, M_+", _text(at.jacobian, at.violation), "sup |J_H| and sup of sum_i [H_i]_+"),
             ("sigma_0", _text(at.sigma_0), f"smallest singular value {active}"),
-            (
-                "sigma_f^2, sigma_g^2",
-                f"{_text(at.upper_noise)}, {_text(at.lower_noise)}",
-                "variance of one sample's gradient",
-            ),
-            (
-                "L_f, L_g",
-                f"{_text(at.upper_mean)}, {_text(at.lower_mean)}",
-                "averaged Lipschitz constants of grad f, grad g",
-            ),
+            ("sigma_f^2, sigma_g^2", _text(at.upper_noise, at.lower_noise), "variance of one sample's gradient"),
+            ("L_f, L_g", _text(at.upper_mean, at.lower_mean), "averaged Lipschitz constants of grad f, grad g"),
             ("p", str(at.p), "rows of the lower level"),
-            (
-                "gamma1, gamma2",
-                f"{_text(self.gammas.gamma1)}, {_text(self.gammas.gamma2)}",
-                "given to the theorems: SALVF's rule",
-            ),
+            ("gamma1, gamma2", _text(*self.gammas), "given to the theorems: SALVF's rule"),
         ]
 
     def _setting_rows(self) -> list[tuple[str, str, str, str, str]]:
         one, two, own = self.printed, self.corrected, self.defaults
         sizes = _sizes(own)
-        steps = ", ".join(_text(float(rule.scale)) for rule in (own.steps.x, own.steps.y))
+        steps = _text(float(own.steps.x.scale), float(own.steps.y.scale))
         rows = [("", "printed", "corrected", "default", "")]
         for name, symbol, default, meaning in (
             ("c1", "c1", _text(float(own.c1)), "2L/(3 mu_G eps) + 2; 3L^2/(2 mu_G eps) + 2"),
@@ -237,7 +225,7 @@ def theory(
                 f"Problem({name}): theory draws samples of its own, which files do not give. Load some rows: "
                 f"dataclasses.replace(problem, {name}=hx.Finite(arrays))."
             )
-    setting = Float64Problem.of(problem, x0, y0, SAMPLES, seed)
+    setting = Float64Problem.of(problem, x0, y0, MANY, seed)
     looks = points_around(setting, points, float(radius), np.random.default_rng(seed))
     constants, seen = constants_at(setting, looks, seed)
     natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
@@ -290,5 +278,5 @@ def _sizes(method: SALVF) -> dict[str, float]:
     return {name: float(number) for name, number in numbers.items()}  # type: ignore[arg-type]
 
 
-def _text(value: float) -> str:
-    return f"{value:.3g}"
+def _text(*values: float) -> str:
+    return ", ".join(f"{value:.3g}" for value in values)

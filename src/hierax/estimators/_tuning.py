@@ -17,8 +17,7 @@ from hierax._auto.session import Work
 from hierax._base.constants import FRESH_SAMPLES, MUCH
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt
-from hierax._base.threads import one_blas_thread
-from hierax._compile.configuration import in_own_configuration
+from hierax._compile.configuration import in_own_configuration, one_blas_thread
 from hierax._engine.by_hand import VectorsByHand
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.vectors import Point, Total

@@ -12,7 +12,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 
 from hierax._base.errors import InputError
-from hierax._base.threads import one_blas_thread
+from hierax._compile.configuration import one_blas_thread
 from hierax._lower.linear import SAME
 from hierax.estimators._base import Given, Parts, kept, number, whole_number
 from hierax.estimators._linear import COST_DECADES

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 from sklearn.utils import check_random_state
 
-from hierax._base.threads import one_blas_thread
+from hierax._compile.configuration import one_blas_thread
 from hierax._lower.linear import SAME
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite

@@ -3,8 +3,6 @@
 All examples are affine in their noise, so the mean of the noise gives the exact problem.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,28 +14,13 @@ from hierax._problem.samples import Sampler
 
 def gaussian(sigma: float, size: int) -> Sampler | None:
     """Vectors of N(0, sigma^2 I_size); None (no noise, exact) for sigma = 0."""
+    if sigma < 0:
+        raise InputError(f"sigma={sigma} is a standard deviation: it must be >= 0 (0 for the exact problem)")
 
     def draw(key: Array, n: int) -> Array:
         # Single precision is enough for noise, and twice as fast to draw.
         return sigma * jax.random.normal(key, (n, size), jnp.float32)
 
-    return _source(draw, sigma, size)
-
-
-def uniform(sigma: float, size: int) -> Sampler | None:
-    """Vectors of independent uniform entries, mean 0 and standard deviation sigma; None for sigma = 0."""
-    # Bounded on purpose: a factor 1 + noise stays positive for sigma < 1/sqrt(3).
-    half_width = 3**0.5 * sigma
-
-    def draw(key: Array, n: int) -> Array:
-        return jax.random.uniform(key, (n, size), minval=-half_width, maxval=half_width)
-
-    return _source(draw, sigma, size)
-
-
-def _source(draw: Callable[[Array, int], Array], sigma: float, size: int) -> Sampler | None:
-    if sigma < 0:
-        raise InputError(f"sigma={sigma} is a standard deviation: it must be >= 0 (0 for the exact problem)")
     # The examples are affine in their noise, so the batch that holds the mean gives the expectation.
     return Sampler(draw, exact=np.zeros((1, size))) if sigma > 0 else None
 

@@ -3,10 +3,15 @@
 `toy` states it, in any units; the other functions are its closed forms, in the original units.
 """
 
+import functools
+from types import ModuleType
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float64
 
+from hierax._base.constants import MANY
 from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 from hierax._problem.sets import Box
@@ -20,9 +25,6 @@ SOURCE = (
 )
 
 SIDE = 3.0  # X = Y = [0, SIDE]
-
-# Zeros of d/dx F(x, x) with a sign change from - to +, by bracketing (scipy.optimize.brentq, xtol 1e-16).
-_MINIMISERS = (0.14889100086549265, 0.9862248266501455, 2.0197256344546033, 2.990774029193764)
 
 
 def toy(
@@ -90,6 +92,7 @@ def toy(
 
     box = Box(0.0, SIDE * stretch)
     problem = Problem(upper, lower, constraints, x_set=box, y_set=box, zeta=gaussian(sigma, 2), xi=gaussian(sigma, 2))
+    best = local_minimisers()
     solutions = [
         Known(
             x=np.asarray(stretch * x),
@@ -97,21 +100,37 @@ def toy(
             multipliers=np.asarray(2.0 * x * scale_lower / scale_constraint),
             upper=scale_upper * value,
         )
-        for x, value in zip(_MINIMISERS, _numpy_hyper_objective(local_minimisers()).tolist(), strict=True)
+        for x, value in zip(best.tolist(), _upper(best, best, np).tolist(), strict=True)  # float64, whatever JAX has
     ]
     centre = np.asarray(0.5 * SIDE * stretch)
     return Example(problem, x0=centre, y0=centre, solutions=solutions, source=SOURCE)
 
 
+@functools.cache
 def local_minimisers() -> Float64[np.ndarray, " 4"]:
-    """The local minimisers of x -> F(x, y*(x)) on [0, 3], in the original units and ascending; the second is global."""
-    return np.asarray(_MINIMISERS)
+    """The local minimisers of x -> F(x, y*(x)) on [0, 3], in the original units and ascending; the second is global.
+
+    The zeros of its derivative (an imaginary part: no digits are lost) where that changes from - to +, by bisection.
+    """
+    tiny = np.finfo(np.float64).eps
+    grid = np.linspace(0.0, SIDE, MANY)
+
+    def falls(x: np.ndarray) -> np.ndarray:
+        return _upper(x + tiny * 1j, x + tiny * 1j, np).imag < 0
+
+    turns = np.flatnonzero(falls(grid[:-1]) & ~falls(grid[1:]))
+    low, high = grid[turns], grid[turns + 1]
+    for _ in range(np.finfo(np.float64).nmant):
+        middle = 0.5 * (low + high)
+        low, high = np.where(falls(middle), middle, low), np.where(falls(middle), high, middle)
+    found = 0.5 * (low + high)
+    found.setflags(write=False)  # all callers share it
+    return found
 
 
 def hyper_objective(x: ArrayLike) -> Array:
     """F(x, y*(x)) = F(x, x) in the original units, elementwise."""
-    x = jnp.asarray(x)
-    return _upper(x, x)
+    return _upper(jnp.asarray(x), jnp.asarray(x))
 
 
 def toy_inner_solution(x: ArrayLike, z: ArrayLike, gamma1: ArrayLike, gamma2: ArrayLike) -> tuple[Array, Array]:
@@ -151,10 +170,6 @@ def toy_inner_solution(x: ArrayLike, z: ArrayLike, gamma1: ArrayLike, gamma2: Ar
     return w, z + (w - x) / gamma2
 
 
-def _upper(x: Array, y: Array) -> Array:
-    return jnp.exp(2.0 - y) / (2.0 + jnp.cos(6.0 * x)) + 0.5 * jnp.log((4.0 * x - 2.0) ** 2 + 1.0)
-
-
-def _numpy_hyper_objective(x: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
-    # NumPy, because the reference values are float64 whatever JAX is set to.
-    return np.exp(2.0 - x) / (2.0 + np.cos(6.0 * x)) + 0.5 * np.log((4.0 * x - 2.0) ** 2 + 1.0)
+def _upper(x: Any, y: Any, xp: ModuleType = jnp) -> Any:
+    """F of JAX's arrays, or of NumPy's, which may be complex."""
+    return xp.exp(2.0 - y) / (2.0 + xp.cos(6.0 * x)) + 0.5 * xp.log((4.0 * x - 2.0) ** 2 + 1.0)

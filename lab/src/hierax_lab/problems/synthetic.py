@@ -4,15 +4,17 @@ It has what the theory asks for (strong convexity below, coupled nonlinear const
 size, with the solution known up to rounding; see `ellipsoids` for how solutions are planted.
 """
 
+import dataclasses
 from typing import Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierax import Box, InputError, Problem
+from hierax import Box, InputError, Problem, Sampler
 from hierax.problems.example import Example, Known
-from hierax.problems.noise import batch_mean, gaussian, linear_term, uniform
+from hierax.problems.noise import batch_mean, gaussian, linear_term
 from hierax_lab.problems.ellipsoids import (
     Ellipsoids,
     Matrix,
@@ -105,7 +107,7 @@ def synthetic(
     if noise == "additive":
         zeta, xi = gaussian(sigma, nx + ny), gaussian(sigma, nx + ny)
     elif noise == "multiplicative":
-        zeta, xi = uniform(sigma, nx + ny), uniform(sigma, 2 * ny)
+        zeta, xi = _uniform(sigma, nx + ny), _uniform(sigma, 2 * ny)
     else:
         raise InputError(f'noise={noise!r} is not one of "additive", "multiplicative"')
 
@@ -134,6 +136,18 @@ def synthetic(
     value = 0.5 * np.sum((data.x - data.target_x) ** 2) + 0.5 * np.sum((data.y - data.target_y) ** 2)
     known = Known(x=data.x, y=data.y, multipliers=data.multipliers, upper=float(value))
     return Example(problem, x0=np.zeros(nx), y0=np.zeros(ny), solutions=[known], source=SOURCE)
+
+
+def _uniform(sigma: float, size: int) -> Sampler | None:
+    """Vectors of independent uniform entries, mean 0 and standard deviation sigma; None for sigma = 0."""
+    # Bounded on purpose: a factor 1 + noise stays positive for sigma < 1/sqrt(3).
+    half_width = 3**0.5 * sigma
+
+    def draw(key: Array, n: int) -> Array:
+        return jax.random.uniform(key, (n, size), minval=-half_width, maxval=half_width)
+
+    normal = gaussian(sigma, size)
+    return normal and dataclasses.replace(normal, draw=draw)
 
 
 def _plant(rng: np.random.Generator, nx: int = N_X, ny: int = N_Y, p: int = P) -> _Data:
