@@ -30,8 +30,7 @@ from hierax._auto.hunt import Space
 from hierax._auto.session import Work
 from hierax._base.imports import lazy
 from hierax._base.threads import SharedContext
-from hierax._engine.linearised import Linearised
-from hierax._engine.vectors import Point, Total, VectorProblem
+from hierax._engine.vectors import Linearised, Point, Total, VectorProblem
 from hierax._judge.gain import gain
 from hierax._lower.active_set import Centre, Found
 from hierax._lower.linear import OutOfTime

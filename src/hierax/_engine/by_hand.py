@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hierax._engine.programs import Branches, LargeFunctions, Programs, Values, raveled
-from hierax._engine.traced import Units
+from hierax._engine.programs import Branches, LargeFunctions, Programs, Units, Values, raveled
 from hierax._lower.active_set import Slopes
 from hierax._lower.blocks import Blocks
 from hierax._math.lower_level import INACCURATE

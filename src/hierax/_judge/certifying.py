@@ -19,8 +19,8 @@ from hierax._base.threads import one_blas_thread
 from hierax._compile.configuration import in_own_configuration, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
-from hierax._engine.linearised import MAX_SYSTEMS, Linearised
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
+from hierax._engine.vectors import MAX_SYSTEMS, Linearised
 from hierax._judge.certificate import Certificate
 from hierax._judge.descent import Around, look_around
 from hierax._judge.gain import Gain, gain, total_slopes
