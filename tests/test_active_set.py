@@ -49,7 +49,7 @@ def test_quadratic_programs_are_solved_like_clarabel(seed):
     level, data = quadratic_level(rng, 30, 15)
     found = Tracker().solve(level, np.zeros(30), np.zeros(45))
     assert found is not None
-    assert residual(found.slopes, found.mu, level.equal) <= 1e-9
+    assert residual(found.slopes.gradient, found.slopes.rows, found.mu, level.equal) <= 1e-9
     assert np.allclose(found.y, by_clarabel(*data), atol=1e-7)
 
 

@@ -1,6 +1,6 @@
 """Linear solvers, y*(x) and gradients through it where matrices do not fit.
 
-Unit tests of hierax._lower.linear, hierax._engine.vectors and hierax._engine.linearised.
+Unit tests of hierax._lower.linear and hierax._engine.vectors.
 """
 
 import jax.numpy as jnp
@@ -12,9 +12,8 @@ import hierax as hx
 from hierax._engine.columns import Places
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
-from hierax._engine.linearised import Linearised
 from hierax._engine.programs import Programs
-from hierax._engine.vectors import Point, VectorProblem
+from hierax._engine.vectors import Linearised, Point, VectorProblem
 from hierax._lower.linear import OutOfTime, Products
 
 

@@ -7,11 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_barrier import LINE
-from test_branches import EXACT, STARTS
+from test_branches import STARTS
 from test_conic import level
 
 import hierax as hx
 from hierax import Conic, InputError
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.programs import Programs, raveled
+from hierax._engine.vectors import VectorProblem
 from hierax._lower import cones as _cones
 from hierax._lower import conic
 from hierax._math.lower_level import level_at
@@ -130,14 +133,12 @@ def test_hessians_of_too_many_rows_are_refused(monkeypatch):
 
 
 def branches(problem, x, y, seed=0):
-    points = cover(problem.y_set, y, unit_cube(y.size, STARTS - 1, seed))
-    rows = level_at(problem, x, y, None).equal.size
-
-    @jax.jit
-    def found(x):
-        return EXACT.branches(problem, x, y, None, points, jnp.zeros((STARTS, rows)))
-
-    return found
+    points = np.asarray(cover(problem.y_set, y, unit_cube(y.size, STARTS - 1, seed)))
+    programs = Programs(Float64Problem.of(problem, x, y, 64, seed))
+    vectors = VectorProblem(programs, programs.raw, raveled(y), seed)
+    vectors.bent = "not convex"  # whatever it is: steps take negative curvature into account
+    multipliers = np.zeros((STARTS, programs.layout.rows))
+    return lambda x: vectors.solved(np.asarray(x, float), points, multipliers)
 
 
 @pytest.mark.parametrize("name", ["MitsosBarton2006Ex316", "Vogel2012", "PaulaviciusAdjiman2017a"])

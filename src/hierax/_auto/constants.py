@@ -3,7 +3,7 @@
 "Not measured" is said of numbers that were never varied by themselves; what the whole of them does is measured by
 `hierax bench bolib`, `medium`, `fuzz` and `stochastic` (docs/methods/auto.md). "Prototype" is the study that the small
 route comes from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there. Units of F, G, rows
-and variables are those of `hierax._engine.traced`. Numbers that other packages must agree on are in
+and variables are those of `hierax._engine.programs`. Numbers that other packages must agree on are in
 `hierax._base.constants`; the violation of a point that counts as feasible is `hierax._engine.programs.FEASIBLE`.
 """
 

@@ -31,8 +31,7 @@ from hierax._auto.session import Work
 from hierax._base.imports import lazy
 from hierax._compile.configuration import SharedContext
 from hierax._engine.by_hand import VectorsByHand
-from hierax._engine.linearised import Linearised
-from hierax._engine.vectors import Point, Total, VectorProblem
+from hierax._engine.vectors import Linearised, Point, Total, VectorProblem
 from hierax._judge.gain import gain
 from hierax._lower.active_set import Centre, Found
 from hierax._lower.linear import OutOfTime

@@ -9,8 +9,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hierax._engine.programs import Branches, LargeFunctions, Layout, Limits, Programs, Values, raveled
-from hierax._engine.traced import RowUnits, Scale, Units
+from hierax._engine.programs import (
+    Branches,
+    LargeFunctions,
+    Layout,
+    Limits,
+    Programs,
+    RowUnits,
+    Scale,
+    Units,
+    Values,
+    raveled,
+)
 from hierax._engine.vectors import Follower
 from hierax._lower.active_set import Slopes
 from hierax._lower.blocks import Blocks
@@ -64,7 +74,7 @@ class HandMadeInUnits(LargeFunctions):
         self._x, self._y = raveled(units.x), raveled(units.y)
         self._rows = raveled((units.rows.constraints, units.rows.equalities))
         self._per_below = np.concatenate([self._y / units.lower.unit, 1.0 / self._rows])
-        self._last: tuple[Blocks, Blocks] | None = None  # the latest matrices, as they are and in units
+        self._latest: tuple[Blocks, Blocks] | None = None  # the latest matrices, as they are and in units
 
     def _raw(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return x * self._x, y * self._y, mu * self._lower.unit / self._rows
@@ -80,9 +90,9 @@ class HandMadeInUnits(LargeFunctions):
 
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Blocks:
         raw = self.hand.matrices(*self._raw(x, y, mu))
-        if self._last is None or self._last[0] is not raw:
-            self._last = raw, raw.scaled(self._y, self._rows, float(self._lower.unit))
-        return self._last[1]
+        if self._latest is None or self._latest[0] is not raw:
+            self._latest = raw, raw.scaled(self._y, self._rows, float(self._lower.unit))
+        return self._latest[1]
 
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         return self.hand.mixed(*self._raw(x, y, mu)) * self._x * self._per_below[:, None]

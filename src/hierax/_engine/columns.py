@@ -15,13 +15,14 @@ import numpy as np
 
 from hierax._base.imports import lazy
 from hierax._engine.float64_problem import FEW, ROUNDING
-from hierax._engine.traced import TANGENTS
+from hierax._math.lower_level import PROBES
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 sparse = lazy("scipy.sparse")
 
+TANGENTS = PROBES  # directions that are pushed through a program at a time: all at once may not fit into memory
 THROWS = 8  # of columns into bins, by which entries are looked for
 BINS = THROWS * TANGENTS  # tangents of a sparse Jacobian are fewer
 

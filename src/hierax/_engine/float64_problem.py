@@ -19,16 +19,16 @@ from jaxtyping import Array, Int, PyTree
 from hierax._base.errors import InputError
 from hierax._base.jaxprs import Curvature, curvatures, depends_on_arguments
 from hierax._base.trees import split_variable
-from hierax._compile.bound import Bound, Ready
+from hierax._compile.bound import Bound
 from hierax._compile.configuration import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.linear import ROUNDING as ROUNDING
 from hierax._math.lower_level import Layout, LowerSolution, layout_of
 from hierax._problem import sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem, Rows
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, is_spread_over_processes
 
-ROUNDING = 1e-9  # relative to the sizes of what is added up or compared: what may be rounding
 FEW = 3  # looks, starts, patterns or tries, where one should do or each is costly
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
 
@@ -50,6 +50,9 @@ class Expectation(NamedTuple):
 Made = TypeVar("Made")
 Program = Callable[..., PyTree]
 """What a Float64Problem compiles: program(problem, data, *args), determined by its name, `static` and its inputs."""
+
+HostProgram = Callable[..., PyTree]
+"""A compiled program in float64, from NumPy's arrays to NumPy's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,10 +137,20 @@ class Float64Problem:
         with float64():
             return on_host(self.bound.run(name, program, self._data, *args, static=static, quick=quick))
 
-    def ready(self, name: str, program: Program, *args: PyTree) -> "HostProgram":
-        """The program of `run` as a function of arrays shaped like `args`, for many short calls (see `Bound.ready`)."""
+    def ready(self, name: str, program: Program, *args: PyTree, fixed: tuple[PyTree, ...] = ()) -> HostProgram:
+        """The program of `run` as a function of arrays shaped like `args`, for many short calls (see `Bound.ready`).
+
+        `fixed`: what stands before them in every call.
+        """
         with float64():
-            return HostProgram(self.bound.ready(name, program, self._data, *args)).given(self._data)
+            compiled = self.bound.ready(name, program, self._data, *fixed, *args).given(self._data, *fixed)
+
+        def call(*args: PyTree) -> PyTree:
+            with float64():
+                result = compiled(*args)
+            return np.asarray(result) if isinstance(result, jax.Array) else on_host(result)  # spares 6 of 50 us
+
+        return call
 
     def run_on_groups(self, name: str, program: Program, *args: PyTree) -> PyTree:
         """`run` on each of GROUPS parts of what is only a sample, on a new leading axis; for standard errors."""
@@ -233,24 +246,6 @@ class Float64Problem:
     def whole(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
         """Arrays put back into the variables that the caller stated."""
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
-
-
-class HostProgram:
-    """A compiled program in float64, from NumPy's arrays to NumPy's."""
-
-    def __init__(self, program: Ready) -> None:
-        self._program = program
-
-    def __call__(self, *args: PyTree) -> PyTree:
-        """The result for the arguments that are not fixed."""
-        with float64():
-            result = self._program(*args)
-        return np.asarray(result) if isinstance(result, jax.Array) else on_host(result)  # spares 6 of 50 us
-
-    def given(self, *args: PyTree) -> "HostProgram":
-        """The same program with its next arguments fixed."""
-        with float64():
-            return HostProgram(self._program.given(*args))
 
 
 def upper_faces(x_set: PyTree, x: PyTree) -> sets.Faces:

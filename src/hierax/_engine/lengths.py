@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hierax._base.constants import FINE
 from hierax._engine.float64_problem import FEW, ROUNDING
-from hierax._engine.programs import LargeFunctions, Programs, Values, unraveled
-from hierax._engine.traced import RowUnits, Scale, Units
+from hierax._engine.programs import LargeFunctions, Programs, RowUnits, Scale, Units, Values, unraveled
+from hierax._lower.exact import RUN_OFF
 
-WIDE = 1e4  # a box this many times wider than its entry is large is not its length; or its square, no box at all
-CANCELLED = 1e-6  # a function this small against its terms is zero: single precision leaves no more
+WIDE = float(
+    np.sqrt(RUN_OFF)
+)  # a box this many times wider than its entry is large is not its length; or its square, no box
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
 
 Most = tuple[np.ndarray, np.ndarray]
@@ -40,12 +42,11 @@ def lengths_of(
     for none, and as without bounds it is that size; but an entry without a size, at zero up to 1 / WIDE^2, has that of
     its box. Entries of one group share the largest that is not only assumed.
     """
-    endless = WIDE**2
     half = 0.5 * (bounds[1] - bounds[0])
     half = np.where(np.isfinite(half) & (half > 0), np.minimum(half, most), most)
     own = np.maximum(np.abs(v), intrinsic)
-    nothing = own < 1 / endless
-    by_both, by_box = half < endless * own, nothing & (half < endless**2)
+    nothing = own < 1 / RUN_OFF
+    by_both, by_box = half < RUN_OFF * own, nothing & (half < RUN_OFF**2)
     assumed = ~by_both & ~by_box & nothing
     found = np.where(by_both, np.minimum(half, WIDE * own), np.where(by_box, half, own))
     if not groups.size:
@@ -60,10 +61,11 @@ def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | No
     """For every entry the median distance |value| / |slope| to where a function that depends on it would be zero.
 
     A function of k entries is moved to zero by all of them, each sqrt(k) times less than it would have to move alone.
-    Functions that are zero already, up to rounding of their terms at `v`, say nothing; zero where none says anything.
+    Functions that are zero already, up to what single precision leaves of their terms at `v`, say nothing; zero where
+    none says anything.
     """
     terms = 0.0 if v is None else np.abs(np.nan_to_num(slopes, posinf=0.0, neginf=0.0)) @ np.abs(v)
-    values = np.where(np.abs(values) > CANCELLED * terms, values, 0.0)
+    values = np.where(np.abs(values) > FINE * terms, values, 0.0)
     shared = np.sqrt(np.count_nonzero(slopes, axis=1).clip(min=1))[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         distances = np.abs(values)[:, None] / (np.abs(slopes) * shared)

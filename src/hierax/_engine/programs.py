@@ -9,24 +9,26 @@ import abc
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import jax
+import jax.flatten_util
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree, Scalar
 
-from hierax._base.constants import LITTLE_DATA, LOWER_STARTS
+from hierax._base.constants import FINE, LITTLE_DATA, LOWER_STARTS, NEGLIGIBLE
 from hierax._base.trees import size
-from hierax._engine import traced
-from hierax._engine.columns import BINS, Places
+from hierax._engine.columns import BINS, TANGENTS, Places
 from hierax._engine.float64_problem import FEW, Data, Float64Problem, HostProgram, upper_faces
-from hierax._engine.traced import RowUnits, Scale, Traced, Trees, Units, Vector, in_units
 from hierax._lower import active_set
 from hierax._lower.active_set import Level, Slopes, centre
-from hierax._lower.exact import State
-from hierax._lower.linear import CONVERGED, Matrices, OutOfTime, Products, SecondDerivatives, Stop
+from hierax._lower.exact import Exact, State, begun, conjugate_gradients, continued
+from hierax._lower.linear import CONVERGED, SAME, Matrices, OutOfTime, Products, SecondDerivatives, Stop
+from hierax._math import lower_level
 from hierax._math.hypergradient import MOST as MAX_ORDER
-from hierax._math.lower_level import RUNNING, SOLVED, UNBOUNDED
+from hierax._math.lower_level import RUNNING, SOLVED, UNBOUNDED, continued_outside, level_at
+from hierax._math.spectrum import extreme_eigenvalues
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 
@@ -37,10 +39,16 @@ BY_TABLE = 60  # entries of x and y, and rows, up to which the table of all deri
 SIDE_BY_SIDE_NUMBERS = 20_000
 """Numbers of data up to which many starts of a lower level of half the size of a table run as one batch. All of them
 take as many steps as the slowest: with 131,072 numbers one call took 44 s, and one start after another 2 s."""
-FEASIBLE = 1e-6  # violation, in units of the rows, up to which a solution of the lower level counts as feasible
+FEASIBLE = FINE  # violation, in units of the rows, up to which a solution of the lower level counts as feasible
 DIFFERENT_VALUES = 1e-4  # difference, in units of f, from which local solutions of the lower level count as different
-CENTRAL_PATH_END = 1e-12  # in units: there the active rows are clear
-CLOSE = 1e-3  # in units: points nearer than this are one, and a residual below it is near a solution
+CLOSE = NEGLIGIBLE  # in units: points nearer than this are one, and a residual below it is near a solution
+
+
+Vector = TypeVar("Vector", np.ndarray, Array)
+"""NumPy's arrays on the host, JAX's inside a program."""
+
+Jacobian = Callable[[Callable[[Array], Array]], Callable[[Array], Array]]
+"""`jax.jacfwd`, or what does the same."""
 
 
 class Values(NamedTuple, Generic[Vector]):
@@ -115,9 +123,7 @@ class Layout(NamedTuple):
 
     def kkt_residual(self, values: Values[np.ndarray], mu: np.ndarray) -> float:
         """Largest entry of the lower level's KKT system, in units: slope, violation, complementarity, sign of mu."""
-        of_pairs = np.where(self.equal, 0.0, np.maximum(np.abs(mu * values.rows), -mu))
-        parts = np.abs(values.stationarity), self.beyond(values.rows), of_pairs
-        return float(np.max(np.concatenate(parts), initial=0.0))
+        return active_set.residual(values.stationarity, values.rows, mu, self.equal)
 
 
 class Branches(NamedTuple):
@@ -145,6 +151,13 @@ class Branches(NamedTuple):
         value = there.value + mu @ np.where(layout.equal, there.rows, np.maximum(there.rows, 0.0))
         violation = np.max(layout.beyond(there.rows), initial=0.0)
         return Branches(*(np.asarray(part)[None] for part in (y, mu, value, violation, status, there.along_x)))
+
+    @staticmethod
+    def read(layout: Layout, line: np.ndarray) -> "Branches":
+        """One of the lines that the program `branches` returns."""
+        sizes = layout.ny, layout.rows, 1, 1, layout.nx, layout.ny
+        y, mu, status, value, along_x, gradient, rows = np.split(line, np.cumsum(sizes))
+        return Branches.one(layout, y, mu, Slopes(float(value[0]), along_x, gradient, rows), int(status[0]))
 
     @staticmethod
     def joined(parts: "list[Branches]") -> "Branches":
@@ -176,6 +189,233 @@ class Branches(NamedTuple):
         return int(values.size > 0) + int(np.sum(np.diff(values) > DIFFERENT_VALUES * (1 + np.abs(values[1:]))))
 
 
+# -- what is traced ---------------------------------------------------------------------------------------------------
+
+
+class Scale(NamedTuple):
+    """(value - origin) / unit is of order one."""
+
+    unit: Scalar | np.ndarray
+    origin: Scalar | np.ndarray
+
+
+class RowUnits(NamedTuple):
+    """Units of what the functions of constraints return, as trees like theirs."""
+
+    constraints: PyTree
+    equalities: PyTree
+    upper_constraints: PyTree
+
+
+class Units(NamedTuple):
+    """Everything that a problem is measured in; a tree of arrays, so that programs take it as an argument.
+
+    Attributes:
+        x: length of every entry of x.
+        y: likewise.
+        upper: of F.
+        lower: of G.
+        rows: of the constraints.
+    """
+
+    x: PyTree
+    y: PyTree
+    upper: Scale
+    lower: Scale
+    rows: RowUnits
+
+
+def in_units(problem: Problem, units: Units) -> Problem:
+    """The problem of x / lengths and y / lengths, all of whose values are in units (inside programs)."""
+
+    def at(x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
+        return jax.tree.map(jnp.multiply, x, units.x), jax.tree.map(jnp.multiply, y, units.y)
+
+    def value(function: object, scale: Scale, x: PyTree, y: PyTree, batch: PyTree) -> Array:
+        return (function(*at(x, y), batch) - scale.origin) / scale.unit  # type: ignore[operator]
+
+    def rows(function: object, sizes: PyTree, x: PyTree, y: PyTree) -> PyTree:
+        return jax.tree.map(jnp.divide, function(*at(x, y)), sizes)  # type: ignore[operator]
+
+    return Problem(
+        upper=lambda x, y, zeta: value(problem.upper, units.upper, x, y, zeta),
+        lower=lambda x, y, xi: value(problem.lower, units.lower, x, y, xi),
+        constraints=lambda x, y: rows(problem.constraints, units.rows.constraints, x, y),
+        equalities=lambda x, y: rows(problem.equalities, units.rows.equalities, x, y),
+        upper_constraints=lambda x, y: rows(problem.upper_constraints, units.rows.upper_constraints, x, y),
+        x_set=sets.in_units(problem.x_set, units.x),
+        y_set=sets.in_units(problem.y_set, units.y),
+        zeta=problem.zeta,
+        xi=problem.xi,
+    )
+
+
+class Trees(NamedTuple):
+    """The start as trees, which give programs the structure of x and y."""
+
+    x: PyTree
+    y: PyTree
+
+    def x_of(self, vector: Array) -> PyTree:
+        """x as the problem's functions take it."""
+        return jax.flatten_util.ravel_pytree(self.x)[1](vector)
+
+    def y_of(self, vector: Array) -> PyTree:
+        """y likewise."""
+        return jax.flatten_util.ravel_pytree(self.y)[1](vector)
+
+
+class Traced(NamedTuple):
+    """A problem in units as functions of vectors, inside a program."""
+
+    problem: Problem
+    data: Data
+    trees: Trees
+
+    def level(self, x: Array, y: Array) -> lower_level.Level:
+        """The lower level at x, started at y."""
+        return level_at(self.problem, self.trees.x_of(x), self.trees.y_of(y), self.data.xi)
+
+    def upper(self, x: Array, y: Array) -> Array:
+        """F, the upper constraints with the faces of X, and the equalities of X."""
+        at = self.trees.x_of(x), self.trees.y_of(y)
+        value, faces = self.problem.upper(*at, self.data.zeta), upper_faces(self.problem.x_set, at[0])
+        rows = self.problem.upper_constraints(*at), faces.inequalities, faces.equalities
+        return lower_level.raveled((value, rows), y.dtype)
+
+    def lower(self, x: Array, y: Array, mu: Array) -> Array:
+        """The gradient of L = G + mu.rows in y, then the rows."""
+        level = self.level(x, y)
+        rows, pull = jax.vjp(level.rows, level.start)
+        return jnp.concatenate([jax.grad(level.objective)(level.start) + pull(mu)[0], rows])
+
+    def nearest(self, y: Array) -> Array:
+        """The nearest point of Y."""
+        return lower_level.raveled(sets.project(self.problem.y_set, self.trees.y_of(y)), y.dtype)
+
+    def land(self, x: Array, y: Array) -> Array:
+        """The nearest points of X and Y, one after the other."""
+        landed = lower_level.raveled(sets.project(self.problem.x_set, self.trees.x_of(x)), x.dtype)
+        return jnp.concatenate([landed, self.nearest(y)])
+
+    def values(self, x: Array, y: Array, mu: Array) -> Array:
+        """All functions, in the order of `Values`."""
+        level, upper = self.level(x, y), self.upper(x, y)
+        rows, pull = jax.vjp(level.rows, level.start)
+        lower, slope = jax.value_and_grad(level.objective)(level.start)
+        return jnp.concatenate([upper[:1], lower[None], upper[1:], rows, slope + pull(mu)[0]])
+
+    def table(self, jacobian: Jacobian, everything: Array) -> Array:
+        """One line per function: its value, then its derivatives in (x, y); `everything` are x, y and mu."""
+        nx, n = size(self.trees.x), size(self.trees)
+
+        def functions(point: Array) -> Array:
+            return self.values(point[:nx], point[nx:], everything[n:])
+
+        point = everything[:n]
+        return jnp.concatenate([functions(point)[:, None], jacobian(functions)(point)], axis=1)
+
+    def slopes(self, x: Array, y: Array, mu: Array) -> Array:
+        """G, the gradient of L in x and in y, and the rows, one after the other."""
+
+        def lagrangian(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
+            level = self.level(x, y)
+            value, rows = level.objective(level.start), level.rows(level.start)
+            return value + mu @ rows, (value, rows)
+
+        (of_x, of_y), (value, rows) = jax.grad(lagrangian, (0, 1), has_aux=True)(x, y)
+        return jnp.concatenate([value[None], of_x, of_y, rows])
+
+    def along(self, x: Array, y: Array, mu: Array, directions: Array) -> Array:
+        """The derivatives of `lower` along directions of y, one line for each."""
+        return _pushed(lambda y: self.lower(x, y, mu), y, directions)
+
+    def matrices(self, jacobian: Jacobian, x: Array, y: Array, mu: Array) -> Array:
+        """The Hessian of L in y, and below it the Jacobian of the rows."""
+        return jacobian(lambda y: self.lower(x, y, mu))(y)
+
+    def mixed(self, x: Array, y: Array, mu: Array) -> Array:
+        """The derivatives in x of the gradient of L in y, then of the rows."""
+        return in_blocks(lambda x: self.lower(x, y, mu))(x)
+
+    def upper_table(self, x: Array, y: Array) -> Array:
+        """One line per function of the upper level: its value, then its derivatives in (x, y)."""
+        return jnp.concatenate([self.upper(x, y)[:, None], *jax.jacrev(self.upper, (0, 1))(x, y)], axis=1)
+
+    def pulled_back(self, x: Array, y: Array, mu: Array, adjoints: Array) -> Array:
+        """Each of the adjoints times the derivatives in x of `lower`."""
+        return jax.jacrev(lambda x: adjoints @ self.lower(x, y, mu))(x)
+
+    def product(self, x: Array, y: Array, mu: Array, a: Array, b: Array) -> Array:
+        """H a + J'b, then J a."""
+        level = self.level(x, y)
+        _, pull = jax.vjp(level.rows, level.start)
+        _, both = jax.jvp(lambda y: self.lower(x, y, mu), (y,), (a,))
+        return both.at[: y.size].add(pull(b)[0])
+
+    def least_curvature(self, x: Array, y: Array, mu: Array, free: Array) -> Array:
+        """About the smallest eigenvalue of L_yy on some entries (Lanczos: never below it)."""
+
+        def times(u: Array) -> Array:
+            _, both = jax.jvp(lambda y: self.lower(x, y, mu), (y,), (jnp.where(free, u, 0.0),))
+            return jnp.where(free, both[: y.size], u)
+
+        return extreme_eigenvalues(times, y)[0]
+
+
+def sizes(traced: Traced, x: Array, y: Array) -> tuple[Array, Array, Array]:
+    """F, G and the typical size of its curvature; norms of the gradients of upper functions, and of the rows."""
+    level = traced.level(x, y)
+    gradient = jax.grad(level.objective)(level.start)
+    found = lower_level.units_at(level, level.start, level.rows(level.start), gradient, jnp.asarray(1e-8))
+    squares = sum(jnp.sum(part**2, axis=1) for part in jax.jacrev(traced.upper, (0, 1))(x, y))
+    values = traced.upper(x, y)[0], level.objective(level.start), found.curvature
+    return jnp.stack(values), jnp.sqrt(squares), found.row
+
+
+def boxes(problem: Problem, data: Data, start: Trees) -> tuple[sets.Bounds, sets.Bounds]:
+    """The boxes around X and Y."""
+    del data
+    return sets.bounds(problem.x_set, start.x), sets.bounds(problem.y_set, start.y)
+
+
+def _pushed(function: Callable[[Array], Array], at: Array, directions: Array) -> Array:
+    """The derivatives of a function along some directions, one line for each."""
+    _, push = jax.linearize(function, at)
+    return jax.lax.map(push, directions, batch_size=TANGENTS)
+
+
+def in_blocks(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The same as `jax.jacfwd`, for functions of much data: a few tangents at a time."""
+    return lambda at: _pushed(function, at, jnp.eye(at.size, dtype=at.dtype)).T
+
+
+def branches(starts: int, traced: Traced, x: Array, points: Array, mu: Array) -> Array:
+    """One line per start of the lower level: point, multipliers, status, and what `Traced.slopes` returns there.
+
+    With `starts` > 1 Newton steps take negative curvature into account.
+    """
+    level = continued_outside(traced.level(x, lower_level.raveled(traced.trees.y, x.dtype)), traced.problem.y_set)
+    ends = Exact(starts=starts).from_each(level, jax.vmap(traced.nearest)(points), mu)
+    landed = jax.vmap(traced.nearest)(ends.v)
+    there = jax.vmap(lambda y, mu: traced.slopes(x, y, mu))(landed, ends.mu)
+    return jnp.concatenate([landed, ends.mu, ends.status[:, None].astype(x.dtype), there], axis=1)
+
+
+def begin(traced: Traced, y: Array, mu: Array) -> State:
+    """The state of the loop of `Exact` that starts at y."""
+    return begun(traced.nearest(y), mu)
+
+
+def advance(traced: Traced, x: Array, y: Array, state: State, tol: Array, until: Array) -> State:
+    """A few Newton steps of the loop that started at y."""
+    level = continued_outside(traced.level(x, traced.nearest(y)), traced.problem.y_set)
+    return continued(level, state, level.start, tol, Exact().max_steps, conjugate_gradients, until)
+
+
+# -- the compiled problem ----------------------------------------------------------------------------------------------
+
+
 class Programs:
     """The compiled problem: what all `VectorProblem`s of a setting share.
 
@@ -193,10 +433,9 @@ class Programs:
         self.lanes = LOWER_STARTS if together else 1
         self.x_groups = sets.shared_units(problem.x_set, setting.x)
         self.y_groups = sets.shared_units(problem.y_set, setting.y)
-        found = setting.once("boxes", lambda: setting.run("boxes", traced.boxes, self.trees, quick=True))
+        found = setting.once("boxes", lambda: setting.run("boxes", boxes, self.trees, quick=True))
         self.x_limits, self.y_limits = (Limits(*box) for box in found)
         self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
-        self._land: HostProgram | None = None
 
     @functools.cached_property
     def large(self) -> bool:
@@ -211,8 +450,7 @@ class Programs:
 
     def ready(self, units: Units, name: str, program: Callable[..., PyTree], *args: PyTree) -> HostProgram:
         """`program(traced, *args)` in units, as a function of arrays shaped like `args`."""
-        fixed = self.trees, units
-        return self.setting.ready(name, _in_units(program), *fixed, *args).given(*fixed)
+        return self.setting.ready(name, _in_units(program), *args, fixed=(self.trees, units))
 
     def run(self, units: Units, name: str, program: Callable[..., PyTree], *args: PyTree, quick: bool = True) -> PyTree:
         """`program(traced, *args)` in units, once."""
@@ -231,13 +469,9 @@ class Programs:
         """The problem in the user's units."""
         return self.functions(self.raw)
 
-    @functools.cached_property
-    def _raw_table(self) -> "FromTable":
-        return FromTable(self, self.raw)
-
     def at(self, x: np.ndarray, y: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
         """Values and Jacobians in the user's units, without multipliers."""
-        return self._raw_table.at(x, y, np.zeros(self.layout.rows))
+        return self.raw_functions.at(x, y, np.zeros(self.layout.rows))
 
     def raw_values(self, x: np.ndarray, y: np.ndarray) -> Values[np.ndarray]:
         """All functions in the user's units, without multipliers."""
@@ -247,8 +481,7 @@ class Programs:
         """The nearest points of X and Y, in the user's units."""
         x, y = np.clip(x, *self.x_limits), np.clip(y, *self.y_limits)
         if not self.entrywise:
-            self._land = self._land or self.ready(self.raw, "land", traced.land, x, y)
-            x, y = np.split(self._land(x, y), [x.size])
+            x, y = np.split(self.raw_functions.call("land", Traced.land, x, y), [x.size])
         return x, y
 
 
@@ -309,7 +542,29 @@ class Functions(abc.ABC):
 
     def __init__(self, programs: Programs, units: Units) -> None:
         self.programs, self.units, self.layout = programs, units, programs.layout
+        self._compiled: dict[str, HostProgram] = {}
+        self._last: tuple[bytes, np.ndarray] | None = None  # the point and the lines of the last table
         self.forget()
+
+    def call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
+        """A program of `Traced` by its name, compiled at its first call."""
+        if name not in self._compiled:
+            self._compiled[name] = self.programs.ready(self.units, name, program, *args)
+        return self._compiled[name](*args)
+
+    def lines(self, point: np.ndarray) -> np.ndarray:
+        """One line per function: its value, then its derivatives in (x, y), at x, y and mu one after another."""
+        key = point.tobytes()
+        if self._last is None or self._last[0] != key:
+            little = self.programs.little_data
+            name, jacobian = ("values", jax.jacfwd) if little else ("values in blocks", in_blocks)
+            self._last = key, self.call(name, lambda traced, point: traced.table(jacobian, point), point)
+        return self._last[1]
+
+    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+        """Values and Jacobians, from the table of all derivatives."""
+        lines = self.lines(np.concatenate([x, y, mu]))
+        return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
 
     def forget(self) -> None:
         """Drop what earlier points say of later ones."""
@@ -363,24 +618,6 @@ class FromTable(Functions):
         super().__init__(programs, units)
         above, above_equal, rows, stationarity = self.layout.parts
         self._uppers, self._below = np.r_[0, above, above_equal], np.r_[stationarity, rows]
-        self._program: HostProgram | None = None
-        self._last: tuple[bytes, np.ndarray] | None = None
-
-    def lines(self, point: np.ndarray) -> np.ndarray:
-        """One line per function: its value, then its derivatives in (x, y), at x, y and mu one after another."""
-        if self._program is None:
-            little = self.programs.little_data
-            name, jacobian = ("values", jax.jacfwd) if little else ("values in blocks", traced.in_blocks)
-            self._program = self.programs.ready(self.units, name, functools.partial(traced.table, jacobian), point)
-        key = point.tobytes()
-        if self._last is None or self._last[0] != key:
-            self._last = key, self._program(point)
-        return self._last[1]
-
-    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
-        """Values and Jacobians."""
-        lines = self.lines(np.concatenate([x, y, mu]))
-        return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
 
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
         return self.at(x, y, mu)[0]
@@ -411,23 +648,16 @@ class FromPrograms(Functions):
 
     def __init__(self, programs: Programs, units: Units) -> None:
         super().__init__(programs, units)
-        self._compiled: dict[str, HostProgram] = {}
         self._places = programs.setting.once("places of entries", Places)
 
-    def _call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
-        """A program of that name, compiled at its first call."""
-        if name not in self._compiled:
-            self._compiled[name] = self.programs.ready(self.units, name, program, *args)
-        return self._compiled[name](*args)
-
     def _along(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, directions: np.ndarray) -> np.ndarray:
-        return self._call(f"along {len(directions)}", traced.along, x, y, mu, directions)
+        return self.call(f"along {len(directions)}", Traced.along, x, y, mu, directions)
 
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
-        return self.layout.cut(self._call("functions", traced.values, x, y, mu))
+        return self.layout.cut(self.call("functions", Traced.values, x, y, mu))
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
-        numbers = self._call("slopes", traced.slopes, x, y, mu)
+        numbers = self.call("slopes", Traced.slopes, x, y, mu)
         along_x, gradient, rows = np.split(numbers[1:], [x.size, x.size + y.size])
         return Slopes(float(numbers[0]), along_x, gradient, rows)
 
@@ -438,19 +668,19 @@ class FromPrograms(Functions):
         if few is not None:
             both = few.toarray()
         else:
-            name, jacobian = ("matrices", jax.jacfwd) if self.programs.little_data else ("in blocks", traced.in_blocks)
-            both = self._call(name, functools.partial(traced.matrices, jacobian), x, y, mu)
+            name, jacobian = ("matrices", jax.jacfwd) if self.programs.little_data else ("in blocks", in_blocks)
+            both = self.call(name, lambda traced, *at: traced.matrices(jacobian, *at), x, y, mu)
         return Matrices(both[y.size :], both[: y.size])
 
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        return self._call("mixed", traced.mixed, x, y, mu)
+        return self.call("mixed", Traced.mixed, x, y, mu)
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        table = self._call("upper", traced.upper_table, x, y)
+        table = self.call("upper", Traced.upper_table, x, y)
         return table[:, 0], table[:, 1:]
 
     def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
-        return self._call("pulled", traced.pulled_back, x, y, mu, adjoints)
+        return self.call("pulled", Traced.pulled_back, x, y, mu, adjoints)
 
 
 class FromLarge(FromPrograms, LargeFunctions):
@@ -470,7 +700,7 @@ class FromLarge(FromPrograms, LargeFunctions):
             return Matrices(both[y.size :], both[: y.size])
 
         def product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            both = self._call("product", traced.product, x, y, mu, a, b)
+            both = self.call("product", Traced.product, x, y, mu, a, b)
             return both[: y.size], both[y.size :]
 
         return Products(product, y.size, mu.size, self._stop)
@@ -481,7 +711,7 @@ class FromLarge(FromPrograms, LargeFunctions):
             parts = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
             level = Level(self.layout.equal, *parts, lambda y: y, solved=self.solved)
             try:
-                found = centre(level, y, np.ones_like(mu), CENTRAL_PATH_END)
+                found = centre(level, y, np.ones_like(mu), SAME)  # there the active rows are clear
             except RuntimeError:  # a singular system
                 found = None
             if found is not None:
@@ -490,13 +720,13 @@ class FromLarge(FromPrograms, LargeFunctions):
 
     def _by_loop(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
         """The loop of `Exact`, a few steps at a time so that the clock is looked at: where it is close, and its end."""
-        state, shown = self.programs.run(self.units, "begin from afar", traced.begin, y, mu), False
+        state, shown = self.programs.run(self.units, "begin from afar", begin, y, mu), False
         tol = np.asarray(0.1 * self.solved)
         while int(state.status) == RUNNING:
             if self._stop():
                 raise OutOfTime
             until = np.asarray(int(state.steps) + FEW, np.int32)
-            state = self._call("steps from afar", traced.advance, x, y, state, tol, until)
+            state = self.call("steps from afar", advance, x, y, state, tol, until)
             if not shown and float(state.residual) <= CLOSE:
                 shown = True
                 yield self._reached(x, state, SOLVED)
@@ -508,7 +738,7 @@ class FromLarge(FromPrograms, LargeFunctions):
 
     def least_curvature(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, free: np.ndarray) -> float:
         at = x, y, mu, free
-        return float(self.programs.run(self.units, "least curvature", traced.least_curvature, *at, quick=False))
+        return float(self.programs.run(self.units, "least curvature", Traced.least_curvature, *at, quick=False))
 
     def sizes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.programs.run(self.units, "sizes", traced.sizes, x, y)
+        return self.programs.run(self.units, "sizes", sizes, x, y)

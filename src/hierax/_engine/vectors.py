@@ -1,4 +1,4 @@
-r"""A problem as the host sees it: NumPy vectors in units (`traced.py`), its lower level solved and differentiated.
+r"""A problem as the host sees it: NumPy vectors in units, its lower level solved and differentiated.
 
 The unknowns are x, y and mu, the multipliers of the lower level's rows in the order of `hierax._math.lower_level`, all
 divided by their units, so that tolerances may be absolute. With K the KKT system of the lower level on its active rows
@@ -6,9 +6,13 @@ and U a function of (x, y), K (a, b) = (U_y, 0) gives
 
     dU(x, y*(x))/dx = U_x - a'L_yx - b'r_x,
 
-one system per function whatever the number of x, and no second derivative in x.
+one system per function whatever the number of x, and no second derivative in x. `Linearised` is the problem near a
+solution of its lower level: with L = G + mu.r, the response on active rows A solves
+
+    L_yy dy + r_A' dmu = -L_yx dx,     r_A dy = -r_x dx.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -17,20 +21,43 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
-from hierax._engine import traced
-from hierax._engine.float64_problem import FEW, ROUNDING, HostProgram
-from hierax._engine.programs import FEASIBLE, Branches, FromTable, Functions, LargeFunctions, Programs, Values, raveled
+from hierax._engine.float64_problem import FEW, ROUNDING
+from hierax._engine.programs import (
+    BY_TABLE,
+    CLOSE,
+    FEASIBLE,
+    Branches,
+    Functions,
+    LargeFunctions,
+    Programs,
+    Units,
+    Values,
+    branches,
+    raveled,
+)
 from hierax._engine.segments import FLAT, not_convex
-from hierax._engine.traced import Units
 from hierax._lower.active_set import CentralSystem, Centre, Found, Level, Tracker, centre
-from hierax._lower.linear import KKTSystem, Matrices, Stop, gradients, stiffness
+from hierax._lower.linear import (
+    SMALL_ORDER,
+    KKTSystem,
+    Matrices,
+    Products,
+    SecondDerivatives,
+    Stop,
+    gradients,
+    stiffness,
+)
+from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
 
 STIFF = 1e6  # in units: where y answers to a push by more than this, it is not unique
-MODERATE = 300  # entries of y and rows; larger lower levels are solved once, or from fewer starts if not convex
 SCAN_LOOKS = 200  # points of all grids of a scan: 10 to 20 ms
 FEWEST = 15  # points of a line: with fewer a scan sees no valleys, many more are not needed
+MAX_DENSE = 600  # entries of y, up to which singular values of its matrices are computed
+CUT = 0.05  # difference in G, in units, up to which other local solutions of the lower level are in the way
+MAX_SYSTEMS = BY_TABLE  # systems by products for the response to x: entries of x, or rows, whichever are fewer
+MAX_NUMBERS = MAX_ORDER * MAX_ORDER  # of a matrix that is formed where they are large: 16 million took 15 seconds
 
 
 class Point(NamedTuple):
@@ -203,10 +230,6 @@ class InUnits:
         """The problem inside of X and Y."""
         return self.programs.functions(self.units, self._stop)
 
-    @functools.cached_property
-    def _table(self) -> FromTable:
-        return self.functions if isinstance(self.functions, FromTable) else FromTable(self.programs, self.units)
-
     def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The nearest points of X and Y."""
         x, y = self.programs.landed(x * self.x_unit, y * self.y_unit)
@@ -233,7 +256,7 @@ class InUnits:
         else:
             at = self.landed(x, y)
         inside = np.concatenate([*at, mu])
-        lines, away = self._table.lines(inside), (point - inside)[: x.size + y.size]
+        lines, away = self.functions.lines(inside), (point - inside)[: x.size + y.size]
         if away.any():
             lines = lines.copy()
             with np.errstate(invalid="ignore"):  # slopes may be infinite
@@ -312,7 +335,6 @@ class VectorProblem(InUnits):
         super().__init__(programs, units, y, stop)
         self._seed = seed
         self._looked_at = self._centre[0][None] if xs is None else xs / self.x_unit
-        self._solvers: dict[bool, HostProgram] = {}  # by whether the lower level is convex
 
     @functools.cached_property
     def lower_starts(self) -> np.ndarray:
@@ -337,7 +359,8 @@ class VectorProblem(InUnits):
 
     @property
     def _moderate(self) -> bool:
-        return self.layout.ny + self.layout.rows <= MODERATE
+        """Larger lower levels are solved once, or from fewer starts if not convex."""
+        return self.layout.ny + self.layout.rows <= 2 * SMALL_ORDER
 
     @property
     def starts_below(self) -> int:
@@ -441,16 +464,11 @@ class VectorProblem(InUnits):
         convex = self.bent is None and lanes == 1
         for first in range(0, len(points), lanes):
             turns = first + np.arange(lanes) % min(lanes, len(points) - first)
-            args = x, points[turns], mu[turns]
-            if convex not in self._solvers:
-                name, starts = ("branches of a convex level", 1) if convex else ("branches", LOWER_STARTS)
-                program = functools.partial(traced.branches, starts)
-                self._solvers[convex] = self.programs.ready(self.units, name, program, *args)
-            found.append(self._solvers[convex](*args)[: len(points) - first])
-        ny, end = self.layout.ny, self.layout.ny + self.layout.rows
-        y, mu, numbers, slope = np.split(np.concatenate(found), [ny, end, end + 3], axis=1)
-        value, violation, status = numbers.T
-        return Branches(y, mu, value, violation, status.astype(int), slope)
+            name, starts = ("branches of a convex level", 1) if convex else ("branches", LOWER_STARTS)
+            program = functools.partial(branches, starts)
+            lines = self.functions.call(name, program, x, points[turns], mu[turns])
+            found += [Branches.read(self.layout, line) for line in lines[: len(points) - first]]
+        return Branches.joined(found)
 
     def structure(self, xs: np.ndarray) -> Structure:
         """Which rows are mere bounds, and which are none at all, as far as Jacobians at a few points show."""
@@ -546,3 +564,194 @@ def _bottoms(line: np.ndarray, values: np.ndarray) -> np.ndarray:
     deepest = valleys[np.argsort(middle[valleys], kind="stable")][:FEW]
     shift = 0.5 * (left - right)[deepest] / bend[deepest]
     return line[1 + inside[deepest]] + shift * (line[1] - line[0])
+
+
+# -- the problem linearised --------------------------------------------------------------------------------------------
+
+
+class Jacobians(NamedTuple):
+    """In (x, y): of F, of G, of the upper constraints with the faces of X, and of the equalities of X."""
+
+    upper: np.ndarray
+    lower: np.ndarray
+    above: np.ndarray
+    above_equal: np.ndarray
+
+
+class Response(NamedTuple):
+    """How y* answers to x where nothing is weakly active.
+
+    Attributes:
+        y: dy/dx; None where the lower level is flat along its active rows, so that y* is not unique, or not known.
+        mu: dmu/dx, of the active rows.
+        dependent: whether active rows depend on each other as functions of y, but not of (x, y): only some of them stay
+            active when x moves.
+    """
+
+    y: np.ndarray | None
+    mu: np.ndarray
+    dependent: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Linearised:
+    """The problem near a solution of the lower level.
+
+    Attributes:
+        vectors: the problem.
+        point: x, y*(x) and the multipliers.
+        values: all functions there; upper constraints may be followed by cuts (`with_cuts`).
+        slopes: Jacobians of the upper level's functions and of G.
+    """
+
+    vectors: VectorProblem
+    point: Point
+    values: Values[np.ndarray]
+    slopes: Jacobians
+    _kept: dict[bytes, Response] = dataclasses.field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def at(vectors: VectorProblem, point: Point) -> "Linearised":
+        """At a point inside of X and Y."""
+        functions, (x, y, mu) = vectors.functions, point
+        upper, above, equal = vectors.upper_slopes(x, y)
+        there = functions.slopes(x, y, np.zeros_like(mu))
+        slopes = Jacobians(upper, np.concatenate([there.along_x, there.gradient]), above, equal)
+        return Linearised(vectors, point, vectors.values(*point), slopes)
+
+    @functools.cached_property
+    def matrices(self) -> SecondDerivatives:
+        """Of second order, in y."""
+        return self.vectors.functions.matrices(*self.point)
+
+    @functools.cached_property
+    def mixed(self) -> np.ndarray | None:
+        """The derivatives in x of the gradient of L in y, then of the rows; None where x has too many entries."""
+        by_factors = isinstance(self.matrices, Matrices)
+        most = MAX_NUMBERS // max(self.point.y.size, 1) if by_factors else MAX_SYSTEMS
+        if self.vectors.programs.large and self.vectors.layout.nx > most:
+            return None
+        return self.vectors.functions.mixed(*self.point)
+
+    def row_slopes(self, which: np.ndarray) -> np.ndarray:
+        """The Jacobian in (x, y) of some rows (a mask)."""
+        from_y = gradients(self.matrices, np.flatnonzero(which))
+        of_x = np.zeros((which.size, self.point.x.size)) if self.mixed is None else self.mixed[self.point.y.size :]
+        return np.concatenate([of_x[which], from_y], axis=1)
+
+    @functools.cached_property
+    def stationarity_slopes(self) -> np.ndarray:
+        """The Jacobian in (x, y) of the gradient of L in y, formed."""
+        assert self.mixed is not None
+        return np.concatenate([self.mixed[: self.point.y.size], self.hessian], axis=1)
+
+    @property
+    def hessian(self) -> np.ndarray:
+        """Of L in y, formed."""
+        assert isinstance(self.matrices, Matrices)
+        found = self.matrices.hessian
+        return found if isinstance(found, np.ndarray) else found.toarray()
+
+    @property
+    def dense(self) -> bool:
+        """Whether singular values of the matrices may be computed."""
+        return isinstance(self.matrices, Matrices) and self.point.y.size <= MAX_DENSE
+
+    @property
+    def active(self) -> np.ndarray:
+        """Equalities, and rows whose multiplier is larger than their slack."""
+        return self.vectors.layout.equal | (np.abs(self.point.mu) > np.abs(self.values.rows))
+
+    @functools.cached_property
+    def margins(self) -> np.ndarray:
+        """How clearly every row is active or not: zero where it is weakly active; infinite for equalities."""
+        moves = self.matrices.along(np.random.default_rng(0).normal(size=self.point.y.size)) != 0
+        if self.mixed is not None:
+            moves |= self.mixed[self.point.y.size :].any(axis=1)
+        clear = np.maximum(np.abs(self.values.rows), np.abs(self.point.mu))
+        return np.where(self.vectors.layout.equal | ~moves, np.inf, clear)
+
+    @functools.cached_property
+    def radii(self) -> np.ndarray:
+        """Lengths that x may move until, to first order, every row changes sides; infinite for those that never do.
+
+        Where the response of y* to x is not known, the rows' margins.
+        """
+        active, answer, (x, y, mu) = self.active, self.response(self.active), self.point
+        if answer.y is not None and self.mixed is not None:
+            moves = np.abs(self.mixed[y.size :] + self.matrices.along(answer.y)).sum(axis=1)
+            moves[active] = np.abs(answer.mu).sum(axis=1)
+        else:
+            few = self.mixed is None and mu.size <= MAX_SYSTEMS
+            system, follower = self.regular_system(active) if few else None, self.vectors.follower
+            if system is None or follower is None:
+                return self.margins
+            found = Found(y, mu, self.vectors.functions.slopes(*self.point), system)
+            moves = np.abs(follower.sides(x, found, np.arange(mu.size))[1]).sum(axis=1)
+        distance = np.where(active, np.abs(mu), np.abs(self.values.rows))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.vectors.layout.equal | (moves <= ROUNDING), np.inf, distance / moves)
+
+    def response(self, active: np.ndarray) -> Response:
+        """dy*/dx and dmu/dx on one active set, dependent rows counted once."""
+        key = active.tobytes()
+        if key not in self._kept:
+            self._kept[key] = self._response(active)
+        return self._kept[key]
+
+    def _response(self, active: np.ndarray) -> Response:
+        ny, unknown = self.point.y.size, Response(None, np.zeros((int(active.sum()), self.point.x.size)), False)
+        system = None if self.mixed is None else self.regular_system(active)
+        if self.mixed is not None and system is not None:
+            dy, dmu = system.solve(-self.mixed[:ny], -self.mixed[ny:])
+            if np.isfinite(dy).all():
+                return Response(dy, dmu[active], False)
+        return self._by_singular_values(active, self.mixed) if self.dense and self.mixed is not None else unknown
+
+    def _by_singular_values(self, active: np.ndarray, mixed: np.ndarray) -> Response:
+        nx, ny, hessian, rows = self.point.x.size, self.point.y.size, self.hessian, self.row_slopes(active)
+        mixed, rows_y = mixed[:ny], rows[:, nx:]
+        rank, inverse = np.linalg.matrix_rank(rows_y, rtol=ROUNDING), np.linalg.pinv(rows_y, rcond=ROUNDING)
+        free = np.linalg.svd(rows_y, full_matrices=True)[2][rank:].T
+        # Else a row follows from the others, whatever x does.
+        dependent = bool(rank < len(rows) and rank < np.linalg.matrix_rank(rows, rtol=ROUNDING))
+        moved = -inverse @ rows[:, :nx]
+        reduced = free.T @ hessian @ free
+        curvatures = np.abs(np.linalg.eigvalsh(0.5 * (reduced + reduced.T)))
+        if np.min(curvatures, initial=np.inf) <= ROUNDING * max(1.0, np.abs(hessian).max()):
+            return Response(None, np.zeros((len(rows), nx)), dependent)
+        dy = moved + free @ np.linalg.solve(reduced, -free.T @ (mixed + hessian @ moved))
+        dmu = -inverse.T @ (mixed + hessian @ dy)
+        return Response(dy, dmu, dependent)
+
+    def regular_system(self, active: np.ndarray) -> KKTSystem | None:
+        """The KKT system on some rows; None where y* or the multipliers are not unique, or nearly so."""
+        if isinstance(self.matrices, Matrices) and not self.matrices.finite:
+            return None
+        system = self.matrices.system(active)
+        if system.doubled:
+            return None
+        if isinstance(self.matrices, Products) and system.independent(MAX_ORDER, MAX_NUMBERS) is not True:
+            return None
+        return system if stiffness(system, push_rows=True) <= STIFF else None
+
+    def with_cuts(self, branches: Branches) -> "Linearised":
+        """The same with a further upper constraint, G(x, y) <= v_j(x), for every other local solution that is as good.
+
+        Where x moves so that such a solution becomes better, y stops being one.
+        """
+        value = float(self.values.lower)
+        kept: list[int] = []
+        for j in np.flatnonzero((branches.status == SOLVED) & (np.abs(branches.value - value) <= CUT)):
+            known = np.concatenate([self.point.y[None], branches.y[kept]])
+            if np.all(np.max(np.abs(branches.y[j] - known), axis=1, initial=0.0) > CLOSE):
+                kept.append(int(j))
+        if not kept:
+            return self
+        slopes = np.tile(self.slopes.lower, (len(kept), 1))
+        slopes[:, : self.point.x.size] -= branches.slope[kept]
+        return dataclasses.replace(
+            self,
+            values=self.values._replace(above=np.concatenate([self.values.above, value - branches.value[kept]])),
+            slopes=self.slopes._replace(above=np.concatenate([self.slopes.above, slopes])),
+        )

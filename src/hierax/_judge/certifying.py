@@ -18,8 +18,8 @@ from hierax._base.text import numbers_of
 from hierax._compile.configuration import in_own_configuration, one_blas_thread, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
-from hierax._engine.linearised import MAX_SYSTEMS, Linearised
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
+from hierax._engine.vectors import MAX_SYSTEMS, Linearised
 from hierax._judge.certificate import Certificate
 from hierax._judge.descent import Around, look_around
 from hierax._judge.gain import Gain, gain, total_slopes

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._engine.float64_problem import ROUNDING
-from hierax._engine.linearised import MAX_DENSE, Linearised
 from hierax._engine.programs import FEASIBLE
-from hierax._engine.vectors import Point, VectorProblem
+from hierax._engine.vectors import MAX_DENSE, Linearised, Point, VectorProblem
 from hierax._judge.gain import Slopes, total_slopes
 from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS, Stop
 from hierax._lower.linear import Matrices, OutOfTime, gradients

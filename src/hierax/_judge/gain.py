@@ -30,9 +30,8 @@ import numpy as np
 
 from hierax._base.imports import lazy
 from hierax._engine.float64_problem import ROUNDING
-from hierax._engine.linearised import MAX_DENSE, Linearised
 from hierax._engine.programs import LargeFunctions
-from hierax._engine.vectors import STIFF, through
+from hierax._engine.vectors import MAX_DENSE, STIFF, Linearised, through
 from hierax._judge.measuring import KINK
 from hierax._lower.linear import Matrices, gradients
 from hierax._math.hypergradient import MOST as MAX_ORDER

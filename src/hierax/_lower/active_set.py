@@ -23,17 +23,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hierax._base.constants import MUCH, NEGLIGIBLE
 from hierax._base.imports import lazy
-from hierax._lower.linear import SAME, KKTSystem, Matrices, SecondDerivatives
+from hierax._lower.linear import ROUNDING, SAME, KKTSystem, Matrices, SecondDerivatives
 
 sparse = lazy("scipy.sparse")
 
 MAX_STEPS = 60
-SOLVED = 1e-9  # KKT residual, in units
-SHARPER = 1e-2  # share of the residual that counts as solved, for which one step more is worth making
-MAX_STALLED_STEPS = 10  # steps in which the residual must fall to half
-SHORTEST = 1e-3  # share of a step that is tried, at least
-FACTOR = 10.0  # by which a step along the central path may make its conditions worse, and brings mu_i s_i closer to t
+SOLVED = ROUNDING  # KKT residual, in units
 
 
 class Slopes(NamedTuple):
@@ -72,7 +69,7 @@ class Level(NamedTuple):
     @property
     def sharper(self) -> float:
         """The residual below which no step more is worth making."""
-        return SHARPER * self.solved
+        return self.solved / MUCH**2
 
 
 class Found(NamedTuple):
@@ -91,12 +88,11 @@ class Found(NamedTuple):
     system: KKTSystem
 
 
-def residual(slopes: Slopes, mu: np.ndarray, equal: np.ndarray) -> float:
-    """Largest entry of the KKT conditions, in units: slope, violation, complementarity, sign of mu."""
-    rows = slopes.rows
+def residual(gradient: np.ndarray, rows: np.ndarray, mu: np.ndarray, equal: np.ndarray) -> float:
+    """Largest entry of the KKT conditions, in units: gradient of L, violation, complementarity, sign of mu."""
     of_rows = np.where(equal, rows, np.maximum(rows, 0.0))
     of_pairs = np.where(equal, 0.0, mu * rows), np.where(equal, 0.0, np.minimum(mu, 0.0))
-    return float(np.max(np.abs(np.concatenate([slopes.gradient, of_rows, *of_pairs])), initial=0.0))
+    return float(np.max(np.abs(np.concatenate([gradient, of_rows, *of_pairs])), initial=0.0))
 
 
 class Tracker:
@@ -115,7 +111,7 @@ class Tracker:
         best, stalled, sharpened = here.left, 0, False
         hopeless = (1 + here.left) / np.sqrt(SAME)  # no step comes back from there: the system is nearly singular
         for _ in range(MAX_STEPS):
-            if not here.left <= hopeless or stalled > MAX_STALLED_STEPS:
+            if not here.left <= hopeless or stalled > MUCH:  # steps in which the residual did not fall to half
                 return None
             system = self._system_at(level, here.y, here.mu, active)
             if here.left <= level.solved and (here.left <= level.sharper or sharpened):
@@ -183,7 +179,7 @@ class _There(NamedTuple):
 
 def _at(level: Level, y: np.ndarray, mu: np.ndarray) -> _There:
     slopes = level.slopes(y, mu)
-    return _There(y, mu, slopes, residual(slopes, mu, level.equal))
+    return _There(y, mu, slopes, residual(slopes.gradient, slopes.rows, mu, level.equal))
 
 
 def _step(level: Level, system: KKTSystem, here: _There) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -206,7 +202,7 @@ def _after(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, share: f
 def _shortened(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, there: _There) -> _There:
     """Where the active rows stay the same a step of Newton's method should not make things worse: halved until so."""
     best, share = there, 1.0
-    while not best.left < here.left and share > SHORTEST:
+    while not best.left < here.left and share > NEGLIGIBLE:
         share *= 0.5
         best = _after(level, here, dy, dmu, share)
     return best if best.left < here.left else there
@@ -260,17 +256,17 @@ class _Iterate(NamedTuple):
 def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | None:
     """The point of the central path at t, from near y and mu; None where the steps do not arrive."""
     slopes = level.slopes(y, mu)
-    s = np.where(level.equal, 1.0, np.maximum(-slopes.rows, np.sqrt(t) / FACTOR))
+    s = np.where(level.equal, 1.0, np.maximum(-slopes.rows, np.sqrt(t) / MUCH))
     mu = np.where(level.equal, mu, np.maximum(mu, t / np.maximum(s, 1.0)))
     here = _iterate(level, y, s, mu, t)
     for _ in range(MAX_STEPS):
         if not np.isfinite(here.left):
             return None
         system = CentralSystem(level.matrices(here.y, here.mu), level.equal, here.mu / here.s)
-        if here.left <= min(SOLVED * (1 + t), FACTOR * t):
+        if here.left <= min(SOLVED * (1 + t), MUCH * t):
             return Centre(here.y, here.mu, here.slopes, system)
         pairs = (here.mu * here.s)[~level.equal]
-        there = _after_step(level, here, system, t, max(t, float(np.mean(pairs)) / FACTOR if pairs.size else t))
+        there = _after_step(level, here, system, t, max(t, float(np.mean(pairs)) / MUCH if pairs.size else t))
         if there is None:
             return None
         here = there
@@ -292,9 +288,9 @@ def _after_step(level: Level, here: _Iterate, system: CentralSystem, t: float, a
     dy, dmu = system.solve(-slopes.gradient, of_rows)
     ds = np.where(equal, 0.0, -(slopes.rows + s) - system.matrices.jacobian @ dy)
     share = min(1.0, _longest(s, ds, equal), _longest(mu, dmu, equal))
-    while share >= SHORTEST:
+    while share >= NEGLIGIBLE:
         there = _iterate(level, y + share * dy, s + share * ds, mu + share * dmu, t)
-        if there.left <= FACTOR * left:
+        if there.left <= MUCH * left:
             return there
         share *= 0.5
     return None
@@ -303,4 +299,4 @@ def _after_step(level: Level, here: _Iterate, system: CentralSystem, t: float, a
 def _longest(values: np.ndarray, change: np.ndarray, equal: np.ndarray) -> float:
     """The longest share of a change that keeps values positive, nearly all of the way to the first zero."""
     falling = ~equal & (change < 0)
-    return float(np.min(-(1 - SHORTEST) * values[falling] / change[falling], initial=np.inf))
+    return float(np.min(-(1 - NEGLIGIBLE) * values[falling] / change[falling], initial=np.inf))

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from hierax._base.constants import FINE
 from hierax._compile.bound import Bound
 from hierax._compile.configuration import in_own_configuration
 from hierax._math.lower_level import Level, LowerSolution, RowVector
 from hierax._problem.problem import Problem, Rows
 
-CLEAR = 1e-6  # violations (in lengths) below this are never called infeasible, slacks below it are none
+CLEAR = FINE  # violations (in lengths) below this are never called infeasible, slacks below it are none
 
 
 class AbstractLowerSolver(eqx.Module):

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike
 
+from hierax._base.constants import MUCH
 from hierax._base.errors import MissingExtra
 from hierax._base.imports import lazy
-from hierax._lower.linear import SMALL_ORDER
+from hierax._lower.linear import ROUNDING, SAME, SMALL_ORDER
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 sparse = lazy("scipy.sparse")
 
-ACCEPTED = 100.0  # times tol: the largest KKT residual of a point that is called solved
+ACCEPTED = MUCH * MUCH  # times tol: the largest KKT residual of a point that is called solved
 PIP_LINES = {"clarabel": "pip install 'hierax[conic]'", "ecos": "pip install ecos"}
 SHAPES = "(n,n),(n),(n,r),(r),(c,n,n),(r),(r),(),()->(n),(r),(),()"  # of one problem's arrays and answer
 
@@ -161,13 +162,13 @@ def _parts(form: Quadratics) -> list[Part]:
 def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> Part:
     """value + slope'd + 1/2 d'Qd <= 0 as s = b - A d in the second-order cone."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
-    used = values > 1e-12 * values[-1]
+    used = values > SAME * values[-1]
     values, vectors = values[used], vectors[:, used]
     factor = np.sqrt(values)[:, None] * vectors.T
     along = vectors.T @ slope
     centre = -vectors @ (along / values)
     outside = slope - vectors @ along
-    if np.linalg.norm(outside) <= 1e-12 * np.linalg.norm(slope):
+    if np.linalg.norm(outside) <= SAME * np.linalg.norm(slope):
         outside = np.zeros_like(slope)
     level = value - 0.5 * np.sum(along**2 / values)  # t = -outside'd - level
     beta = abs(level) + float(np.linalg.norm(outside)) or 1.0
@@ -254,7 +255,7 @@ def _solution(system: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Of the linear system; in the sense of least squares where active rows depend on each other."""
     try:
         found = np.linalg.solve(system, right)
-        if np.abs(system @ found - right).max() <= 1e-9 * (1 + np.abs(right).max()):
+        if np.abs(system @ found - right).max() <= ROUNDING * (1 + np.abs(right).max()):
             return found
     except np.linalg.LinAlgError:
         pass

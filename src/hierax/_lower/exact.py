@@ -14,6 +14,7 @@ enough), so that many problems can be mapped over at once without waiting for ea
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -22,10 +23,11 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
+from hierax._base.constants import ARMIJO, MUCH
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number
 from hierax._lower.base import CLEAR, AbstractLowerSolver, compiled_where_called, with_faces
-from hierax._lower.newton import Newton, armijo, cholesky, conjugate_gradients, eigenvectors
+from hierax._lower.linear import MAX_PRODUCTS
 from hierax._math.lower_level import (
     INACCURATE,
     INFEASIBLE,
@@ -49,9 +51,15 @@ from hierax._problem.problem import Problem, Rows
 
 FIRST_PENALTY = 30.0  # first penalty, in units of curvature of G per squared gradient of the row
 FIRST_PROXIMAL = 1e-4  # first proximal weight, in units of curvature of G
-GROWTH = 10.0  # factor of the penalty, and divisor of the proximal weight, after an outer step that changes more than
-# the last change divided by it
+GROWTH = MUCH  # factor of the penalty, and divisor of the proximal weight, after an outer step that changes more than
+# the last change divided by it; the longest step along one eigenvector, in sizes of y
 RUN_OFF = 1e8  # an iterate this many lengths away has run off
+
+
+Product = Callable[[Vector], Vector]
+Direction = tuple[Vector, Bool[Array, ""]]
+Newton = Callable[[Product, Vector, Scalar, Units, Vector], Direction]
+"""(product with the Hessian, gradient, damping, units, point) -> (direction, whether the Hessian failed to give one)"""
 
 
 class _Phi(NamedTuple):
@@ -99,26 +107,6 @@ class State(NamedTuple):
     moved_mu: Scalar
     moved_v: Scalar
     at_start: Scalar
-
-
-class Branches(NamedTuple):
-    """What was found from each of many starts (leading axis), all vectors flat.
-
-    Attributes:
-        v: the points.
-        mu: multipliers of all rows, faces of Y included.
-        value: G plus the multipliers times what is left of the violation: to first order the value at a feasible point.
-        violation: the largest, in the units of the rows.
-        status: of each; only SOLVED ones are KKT points.
-        slope: gradient of the value in x, raveled, by the envelope theorem: grad_x (G + mu.rows).
-    """
-
-    v: Float[Array, "starts n"]
-    mu: Float[Array, "starts rows"]
-    value: Float[Array, " starts"]
-    violation: Float[Array, " starts"]
-    status: Int[Array, " starts"]
-    slope: Float[Array, "starts nx"]
 
 
 class Exact(AbstractLowerSolver):
@@ -190,36 +178,12 @@ class Exact(AbstractLowerSolver):
             end = self._minimise(level, jax.flatten_util.ravel_pytree(sets.project(problem.y_set, y))[0], mu)
         else:
             cube = unit_cube(level.start.size, self.starts - 1)
-            end = _best(self._many(level, cover(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
+            end = _best(self.from_each(level, cover(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
         at = sets.project(problem.y_set, level.tree(end.v))
         return LowerSolution(at, *level.split(end.mu), end.value, end.residual, end.status, end.steps)
 
-    def branches(
-        self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, points: Float[Array, "starts n"], mu: Array
-    ) -> Branches:
-        """The lower level at x from each of the raveled points and multipliers (of all rows; y gives the structure)."""
-        level = continued_outside(level_at(problem, x, y, xi), problem.y_set)
-
-        def land(v: Vector) -> Vector:
-            return jax.flatten_util.ravel_pytree(sets.project(problem.y_set, level.tree(v)))[0]
-
-        end = self._many(level, jax.vmap(land)(points), mu)
-
-        def look(v: Vector, mu: RowVector) -> tuple[Scalar, Scalar, Array]:
-            def lagrangian(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
-                here = level_at(problem, x, level.tree(v), xi)
-                rows, value = here.rows(v), here.objective(v)
-                beyond = jnp.where(here.equal, rows, jnp.maximum(rows, 0.0))
-                return value + mu @ rows, (value + mu @ beyond, jnp.max(jnp.abs(beyond), initial=0.0))
-
-            slope, (value, violation) = jax.grad(lagrangian, has_aux=True)(x)
-            return value, violation, jax.flatten_util.ravel_pytree(slope)[0]
-
-        landed = jax.vmap(land)(end.v)
-        value, violation, slope = jax.vmap(look)(landed, end.mu)
-        return Branches(landed, end.mu, value, violation, end.status, slope)
-
-    def _many(self, level: Level, points: Float[Array, "starts n"], mu: Array) -> State:
+    def from_each(self, level: Level, points: Float[Array, "starts n"], mu: Array) -> State:
+        """The ends of the loops from each of the points and multipliers (leading axes)."""
         return jax.vmap(lambda v, m: self._minimise(level, v, m))(points, mu)
 
     def _minimise(self, level: Level, start: Vector, mu: RowVector) -> State:
@@ -373,3 +337,84 @@ def _gone(v: Vector, start: Vector, violation: RowVector) -> Bool[Array, ""]:
     distance = jnp.max(jnp.abs(v), initial=0.0)
     far = distance > RUN_OFF * jnp.maximum(1.0, jnp.max(jnp.abs(start), initial=0.0))
     return far & (jnp.max(jnp.abs(violation), initial=0.0) <= CLEAR * distance)
+
+
+# -- directions of Newton's method, and the line search along them ----------------------------------------------------
+
+
+def cholesky(curved: Product, slope: Vector, damping: Scalar, units: Units, v: Vector) -> Direction:
+    """Newton's direction from a factorisation; where the Hessian is not positive definite, a short way downhill."""
+    del units, v
+    n = slope.size
+    identity = jnp.eye(n, dtype=slope.dtype)
+    hessian = jax.vmap(curved)(identity)
+    typical = jnp.mean(jnp.abs(jnp.diag(hessian)))
+    factor = jnp.linalg.cholesky(hessian + (damping + 4 * n * jnp.finfo(slope.dtype).eps) * typical * identity)
+    direction = -jax.scipy.linalg.cho_solve((factor, True), slope)
+    failed = ~jnp.all(jnp.isfinite(direction))
+    return jnp.where(failed, -slope / jnp.linalg.norm(hessian), direction), failed
+
+
+def eigenvectors(curved: Product, slope: Vector, damping: Scalar, units: Units, v: Vector) -> Direction:
+    """Newton's direction with the magnitudes of the eigenvalues: downhill also where the Hessian is indefinite.
+
+    Each component along an eigenvector is held back for itself. A bound on the whole step would let the huge component
+    of a flat direction (a linear lower level has them) shrink the useful ones.
+    """
+    del damping
+    hessian = jax.vmap(curved)(jnp.eye(slope.size, dtype=slope.dtype))
+    failed = ~jnp.all(jnp.isfinite(hessian))
+    hessian = jnp.where(failed, units.curvature * jnp.eye(slope.size, dtype=slope.dtype), hessian)
+    values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
+    least = jnp.finfo(slope.dtype).eps * jnp.max(jnp.abs(values)) + jnp.finfo(slope.dtype).tiny
+    magnitudes = jnp.maximum(jnp.abs(values), least)
+    longest = GROWTH * (units.length + jnp.max(jnp.abs(v)))
+    along = jnp.clip(-(vectors.T @ slope) / magnitudes, -longest, longest)
+    return vectors @ along, failed
+
+
+def conjugate_gradients(curved: Product, slope: Vector, damping: Scalar, units: Units, v: Vector) -> Direction:
+    """Newton's direction as far as it matters: the closer to the minimum, the more exact."""
+    del v
+    enough = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope) / units.slope))
+    direction, _ = jax.scipy.sparse.linalg.cg(
+        lambda u: curved(u) + damping * units.curvature * u, -slope, tol=enough, maxiter=MAX_PRODUCTS
+    )
+    downhill = jnp.vdot(direction, slope) < 0
+    return jnp.where(downhill, direction, -slope / units.curvature), ~downhill
+
+
+def armijo(
+    function: Callable[[Vector], tuple[Scalar, Scalar]],
+    v: Vector,
+    here: tuple[Scalar, Scalar],
+    direction: Vector,
+    slope: Scalar,
+    wanted: Bool[Array, ""] | bool = True,
+) -> tuple[Vector, Bool[Array, ""]]:
+    """The point after the first of the steps 1, 1/2, 1/4, ... that lowers the function enough, and whether none did.
+
+    `here` is the function at v: its value, and the size of what it was summed from. Close to the minimum the values are
+    too blunt to judge by, as their last digits are noise. Where they differ by less than half their digits the slope
+    after the step decides (Hager and Zhang's approximate rule: both rules agree for quadratic functions). A value that
+    is not a number never passes. Where nothing is `wanted` no step is looked for: of many starts in one batch those
+    that are done would take all of the halvings while others go on.
+    """
+    shortest = float(jnp.finfo(float).eps)  # below it the function is minimised as far as rounding allows
+    noise = jnp.sqrt(jnp.finfo(v.dtype).eps) * here[1]
+
+    def too_high(carry: tuple[Scalar, Scalar, Scalar]) -> Bool[Array, ""]:
+        length, reached, after = carry
+        lower = reached <= here[0] + ARMIJO * length * slope
+        flatter = (reached <= here[0] + noise) & (after <= (2 * ARMIJO - 1) * slope)
+        return ~(lower | flatter) & (length > shortest) & wanted
+
+    def halve(carry: tuple[Scalar, Scalar, Scalar]) -> tuple[Scalar, Scalar, Scalar]:
+        length = 0.5 * carry[0]
+        (reached, _), (after, _) = jax.jvp(function, (v + length * direction,), (direction,))
+        return length, reached, after
+
+    high = jnp.full((), jnp.inf, v.dtype)
+    length, _, _ = jax.lax.while_loop(too_high, halve, (jnp.full((), 2.0, v.dtype), high, high))
+    stuck = length <= shortest
+    return jnp.where(stuck, v, v + length * direction), stuck

@@ -27,6 +27,7 @@ sparse_linalg = lazy("scipy.sparse.linalg")
 SHIFT = 1e-10  # keeps systems with dependent rows regular; later steps take its effect out again
 SMALL_ORDER = 150  # of systems that dense linear algebra solves in next to no time
 SAME = 1e-12  # relative difference that is rounding
+ROUNDING = 1e-9  # relative to the sizes of what is added up or compared: what may be rounding
 MAX_PRODUCTS = 3000  # of one solve by MINRES or conjugate gradients
 CONVERGED = 1e-8  # relative residual at which a solution by MINRES counts
 

@@ -33,7 +33,7 @@ from hierax._base.constants import FINE, LITTLE, MANY
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, Rule
 from hierax._base.trees import Number, dtype_of, given, or_one, size
-from hierax._lower.newton import armijo, cholesky
+from hierax._lower.exact import armijo, cholesky
 from hierax._math import lower_level
 from hierax._math.hypergradient import MOST, upper_gradient_y
 from hierax._methods.common import SHARE

@@ -14,7 +14,7 @@ from scipy import linalg, optimize
 
 from hierax._auto.descents import Phi, SearchAborted
 from hierax._auto.session import Work
-from hierax._base.constants import FRESH_SAMPLES, MUCH
+from hierax._base.constants import FRESH_SAMPLES, MUCH, NEGLIGIBLE
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt
 from hierax._compile.configuration import in_own_configuration, one_blas_thread
@@ -23,7 +23,7 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.vectors import Point, Total
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
-from hierax._lower.active_set import SHORTEST, SOLVED, Found
+from hierax._lower.active_set import SOLVED, Found
 from hierax._lower.linear import SAME
 from hierax.estimators._base import Given, Parts, Splits, TunedClassifier
 from hierax.estimators._linear import Kept, LinearByHand, Weighing, stated_linear
@@ -56,7 +56,7 @@ class Tuning(Phi):
     def solved(self, x: np.ndarray, warm: Point) -> Found | None:
         """The models at x; where they are too far from the known ones, by way of models between."""
         done, share, self.last = 0.0, 1.0, warm
-        while share > SHORTEST:
+        while share > NEGLIGIBLE:
             reach = min(1.0, done + share)
             there = (1.0 - reach) * warm.x + reach * x
             found = self.follower.solve(there, self.last.y, self.last.mu)
@@ -109,7 +109,7 @@ class Tuning(Phi):
         near = [gradient for there, gradient in self._gradients if np.max(np.abs(there - x)) <= radius]
         left = np.where(x <= low, np.minimum(near, 0.0), near)
         left = np.where(x >= high, np.maximum(left, 0.0), left)
-        much = (float(np.max(np.abs(left))) or 1.0) / SHORTEST  # makes the weights add up to one
+        much = (float(np.max(np.abs(left))) or 1.0) / NEGLIGIBLE  # makes the weights add up to one
         wanted = np.append(np.zeros(x.size), much)
         weights, _ = optimize.nnls(np.vstack([left.T, np.full(len(left), much)]), wanted)
         return (weights / weights.sum()) @ np.array(near)
