@@ -20,8 +20,7 @@ is held near the start as long as that will do. If none of these centres is insi
 answer is INFEASIBLE. Equalities have no inside: callers refuse them.
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -31,12 +30,12 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.constants import FINE, LITTLE, MANY
 from hierax._base.errors import InputError
-from hierax._base.settings import POSITIVE, Rule
-from hierax._base.trees import Number, dtype_of, given, or_one, size
+from hierax._base.settings import POSITIVE
+from hierax._base.trees import Number, dtype_of, or_one, size
 from hierax._lower.newton import armijo, cholesky
 from hierax._math import lower_level
 from hierax._math.hypergradient import MOST, upper_gradient_y
-from hierax._methods.common import SHARE
+from hierax._methods.common import SHARE, setting, with_defaults
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, eta_advice, look_through
 from hierax._problem.problem import Problem
 from hierax._run.method import Advice
@@ -214,12 +213,11 @@ class Barrier(Smoothed):
         docs/methods/barrier.md (cost and when to use it)
     """
 
-    t: Number = None
-    t_last: Number = None
-    shrink: Number = 0.5
+    t: Number = setting(POSITIVE)
+    t_last: Number = setting(POSITIVE)
+    shrink: Number = setting(SHARE, 0.5)
 
     advice: ClassVar[Advice] = eta_advice("Barrier", "a smaller t_last brings it closer")
-    rules: ClassVar[Mapping[str, Rule]] = {"t": POSITIVE, "t_last": POSITIVE, "shrink": SHARE}
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """A Slater point at x0, and the unit of t there."""
@@ -229,17 +227,12 @@ class Barrier(Smoothed):
                 f"Barrier: y has more than {MOST} entries, and the Hessian of the barrier is factorised at every step. "
                 "Use hx.SALVF()."
             )
-        dtype = dtype_of(x, y)
         level = lower_level.level_at(problem, x, y, at.xi)
         start, inside = interior_point(lower_level.continued_outside(level, problem.y_set), level)
         unit = _unit(jax.grad(level.objective)(start), jnp.diagonal(jax.hessian(level.objective)(start)), start)
+        dtype = dtype_of(x, y)
         least = jnp.sqrt(jnp.finfo(dtype).eps)  # half of the digits for t, the other half for y_t
-        method = dataclasses.replace(
-            self,
-            t=given(self.t, LITTLE * unit, dtype),
-            t_last=given(self.t_last, least * unit, dtype),
-            shrink=jnp.asarray(self.shrink, dtype),
-        )
+        method = with_defaults(self, dtype, t=LITTLE * unit, t_last=least * unit, shrink=self.shrink)
         return Prepared(method, level.tree(start), {NO_INTERIOR: ~inside})
 
     def weight(self, this: Round) -> Scalar:

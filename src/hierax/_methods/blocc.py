@@ -18,50 +18,26 @@ which is another problem.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.constants import LITTLE, MUCH, NEGLIGIBLE
-from hierax._base.settings import POSITIVE, Rule, instance_of, is_transformation
-from hierax._base.trees import Number, dtype_of, given, move, or_one
+from hierax._base.settings import POSITIVE, instance_of, is_transformation
+from hierax._base.trees import Number, dtype_of, given, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
 from hierax._methods import common
 from hierax._methods.maxmin import MaxMin, Place, norms_of, with_steps
-from hierax._problem import samples, sets
+from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._run.method import Advice, Begun, Metrics, Residual, RunCosts
 
-X_STEP_GROWTH = 1.2  # the adaptive x-step grows at most by this factor per step
-
-
-class Adaptive(eqx.Module):
-    """eta_k = min(1.2 eta_{k-1}, ||x_k - x_{k-1}|| / (2 ||d_k - d_{k-1}||)), after Malitsky and Mishchenko (2020).
-
-    Args:
-        first: eta_0.
-    """
-
-    first: Number
-
-    def init(self, x: PyTree) -> tuple[PyTree, PyTree, Scalar]:
-        """(x_{k-1}, d_{k-1}, eta_{k-1})."""
-        return x, jax.tree.map(jnp.zeros_like, x), self.first
-
-    def length(self, memory: tuple[PyTree, PyTree, Scalar], x: PyTree, d: PyTree, step: Array) -> Scalar:
-        """eta_k. A step that did not move x (it is held by X) says nothing about the curvature."""
-        before, d_before, eta = memory
-        moved, turned = (trees.norm(trees.sub(a, b)) for a, b in ((x, before), (d, d_before)))
-        known = (step > 0) & (moved > 0) & (turned > 0)
-        local = jnp.where(known, moved / jnp.where(known, 2 * turned, 1.0), jnp.inf)
-        return jnp.where(step == 0, self.first, jnp.minimum(X_STEP_GROWTH * eta, local))
+SOLVER = instance_of(AbstractLowerSolver, "hx.MaxMin() or hx.Exact()")
 
 
 class BLOCCState(NamedTuple):
@@ -112,27 +88,16 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         docs/methods/blocc.md (cost and when to use it)
     """
 
-    c: Number = None
-    lower: AbstractLowerSolver = MaxMin()
-    penalised: AbstractLowerSolver = MaxMin()
-    eta: "common.StepRule | Adaptive" = None
+    c: Number = common.setting(POSITIVE)
+    lower: AbstractLowerSolver = common.setting(SOLVER, MaxMin())
+    penalised: AbstractLowerSolver = common.setting(SOLVER, MaxMin())
+    eta: common.StepRule = common.setting(common.check_rule)
 
     advice: ClassVar[Advice] = Advice(
         shorten_steps="Shorten the x-step (eta) or leave it unset, or take more steps in hx.MaxMin.",
         lengthen_x_step="lengthen its step, hx.BLOCC(eta=...).",
     )
     state_settings: ClassVar[dict[str, str]] = {"eta": "Adaptive()"}
-
-    rules: ClassVar[Mapping[str, Rule]] = {
-        "c": POSITIVE,
-        **dict.fromkeys(("lower", "penalised"), instance_of(AbstractLowerSolver, "hx.MaxMin() or hx.Exact()")),
-    }
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no problem could make right."""
-        super().__post_init__()
-        if not isinstance(self.eta, Adaptive):
-            common.check_rule("eta", self.eta)
 
     # -- before the first step --------------------------------------------------------------------------------------
 
@@ -149,8 +114,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         y, mu = y0, common.no_multipliers(problem, x0, y0)
         if self.start == "solve":
             y, mu = seen.lower.y, seen.lower.multipliers
-        memory = method.eta.init(x0) if isinstance(method.eta, Adaptive) else common.init_rule(method.eta, x0)
-        weighted = jax.tree.map(lambda a: method.c * a, mu)
+        memory, weighted = common.init_rule(method.eta, x0), jax.tree.map(lambda a: method.c * a, mu)
         state = BLOCCState(common.Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
         return Begun(method, state, self._doubts(problem, x0, y0, zeta, xi, curvatures["given"]))
 
@@ -183,12 +147,10 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         # y*(x) moves with G's mixed derivatives and with the constraints; its curvature is left out.
         speed = jnp.maximum(at.response / mean, (at.jacobian_x / or_one(at.jacobian_y)) ** 2)
         smoothness = or_one(given(self.smoothness, at.upper_xx + curved_upper * speed, dtype), tiny)
-        sampled, sizes = problem.zeta is not None or problem.xi is not None, self.batches(problem)
-        default = common.Decay(1 / smoothness, a=2.0) if sampled else Adaptive(LITTLE / smoothness)
+        sampled = problem.zeta is not None or problem.xi is not None
+        default = common.Decay(1 / smoothness, a=2.0) if sampled else common.Adaptive(LITTLE / smoothness)
         return dataclasses.replace(
-            self,
-            batch_zeta=sizes.zeta,
-            batch_xi=sizes.xi,
+            self.sized(problem),
             c=c,
             lower=common.as_arrays(self.lower, dtype),  # MaxMin's unset steps stay unset, and follow x
             penalised=common.as_arrays(self.penalised, dtype),
@@ -239,23 +201,14 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
 
         d, (upper, lower) = jax.grad(gap_and_upper, has_aux=True)(x)
         # 3. One projected step.
-        if isinstance(self.eta, Adaptive):
-            eta = self.eta.length(state.memory, x, d, state.step)
-            moved, memory = sets.project(problem.x_set, move(x, eta, d)), (x, d, eta)
-        else:
-            moved, memory = common.apply_rule(self.eta, state.memory, problem.x_set, x, d, state.step)
-        new = common.Iterate(moved, high.y)
-        taken = common.StepTaken(
-            old=state.point,
-            new=new,
-            d_x=d,
-            d_y=(),
-            upper=upper,
-            lower=lower,
-            distance=trees.norm(trees.sub(high.y, low.y)),
-            inner=(low.residual, high.residual),
-            status=jnp.maximum(low.status, high.status),
+        moved, memory = common.apply_rule(self.eta, state.memory, problem.x_set, x, d, state.step)
+        new, inner, status = (
+            common.Iterate(moved, high.y),
+            (low.residual, high.residual),
+            jnp.maximum(low.status, high.status),
         )
+        distance = trees.norm(trees.sub(high.y, low.y))
+        taken = common.StepTaken(state.point, new, d, (), upper, lower, distance, inner, status=status)
         after = BLOCCState(new, low.y, low.multipliers, high.multipliers, memory, state.step + 1, state.key)
         return after, common.step_metrics(problem, self.scales, taken, self.smoothness)
 
@@ -283,7 +236,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         for name, solver, norms in zip(("lower", "penalised"), self._solvers, all_norms, strict=True):
             if isinstance(solver, MaxMin):
                 limits |= {f"{name}.{step}": limit for step, limit in solver.step_limits(norms).items()}
-        if not isinstance(self.eta, Adaptive) and not is_transformation(self.eta):
+        if not isinstance(self.eta, common.Adaptive) and not is_transformation(self.eta):
             free = dataclasses.replace(self, eta=None, smoothness=None)
             able = free.begin(problem, x, state.y_lower, state.key).method
             limits["eta"] = (common.rate(self.eta, state.step, dtype_of(x)), 2 / able.smoothness)

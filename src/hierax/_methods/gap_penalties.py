@@ -28,10 +28,8 @@ Only first derivatives of F, G and H enter, apart from a few norms at the start,
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
@@ -39,7 +37,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.constants import MUCH, NEGLIGIBLE
-from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, POSITIVE, POSITIVE_GIVEN, Rule, instance_of
+from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, POSITIVE, POSITIVE_GIVEN, instance_of
 from hierax._base.trees import Number, dtype_of, given, or_one, select
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
@@ -47,7 +45,7 @@ from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, Vector, 
 from hierax._math.psi import blockwise
 from hierax._math.spectrum import constraint_scales
 from hierax._methods.augmented import accelerated
-from hierax._methods.common import SCALES, SHARE, as_arrays
+from hierax._methods.common import SCALES, SHARE, as_arrays, setting, with_defaults
 from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank, eta_advice, gap_unit
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows, scaled
@@ -103,20 +101,15 @@ class Moreau(Smoothed):
         docs/methods/moreau.md (cost and when to use it)
     """
 
-    c: Number = None
-    p: Number = 1.0
-    c_last: Number = None
-    g: Number = None
-    lower: AbstractLowerSolver = Exact(tol=1e-10)
+    c: Number = setting(POSITIVE)
+    p: Number = setting(NOT_NEGATIVE, 1.0)
+    c_last: Number = setting(POSITIVE)
+    g: Number = setting(POSITIVE)
+    lower: AbstractLowerSolver = setting(instance_of(AbstractLowerSolver, "hx.Exact()"), Exact(tol=1e-10))
 
     solves: ClassVar[int] = 2
     sees_zeta: ClassVar[bool] = True
     advice: ClassVar[Advice] = eta_advice("Moreau", "more steps, a larger c or a larger p bring it closer")
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **dict.fromkeys(("c", "c_last", "g"), POSITIVE),
-        "p": NOT_NEGATIVE,
-        "lower": instance_of(AbstractLowerSolver, "hx.Exact()"),
-    }
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """c and g from the curvatures of F and G in y."""
@@ -124,14 +117,10 @@ class Moreau(Smoothed):
         y = sets.project(problem.y_set, y)
         unit, bottom, top, weakest = gap_unit(problem, problem, x, y, at)
         c = given(self.c, MUCH**2 * unit, dtype)
-        method = dataclasses.replace(
-            self,
-            c=c,
-            c_last=given(self.c_last, jnp.maximum(c, unit / jnp.sqrt(self._tolerance(dtype))), dtype),
-            p=jnp.asarray(self.p, dtype),
-            g=given(self.g, jnp.where(bottom < -NEGLIGIBLE * top, 0.5, MUCH) / weakest, dtype),
-            lower=as_arrays(self.lower, dtype),
-        )
+        c_last = jnp.maximum(c, unit / jnp.sqrt(self._tolerance(dtype)))
+        g = jnp.where(bottom < -NEGLIGIBLE * top, 0.5, MUCH) / weakest
+        method = dataclasses.replace(self, lower=as_arrays(self.lower, dtype))
+        method = with_defaults(method, dtype, c=c, c_last=c_last, p=self.p, g=g)
         first = blank(problem, x, y)
         return Prepared(method, Pair(first, first), self.lower.doubts(problem, x, y, at.xi))
 
@@ -261,21 +250,17 @@ class FirstOrderPenalty(Smoothed):
         docs/methods/first-order-penalty.md (cost and when to use it)
     """
 
-    r: Number = None
-    m: Number = None
-    eps: Number = 0.1
-    tau: Number = 0.5
-    eps_last: Number = None
-    inner_steps: int = eqx.field(static=True, default=20_000)
-    scales: PyTree = None
+    r: Number = setting(POSITIVE)
+    m: Number = setting(POSITIVE)
+    eps: Number = setting(POSITIVE_GIVEN, 0.1)
+    tau: Number = setting(SHARE, 0.5)
+    eps_last: Number = setting(POSITIVE)
+    inner_steps: int = setting(COUNT_GIVEN, 20_000, static=True)
+    scales: PyTree = setting(SCALES)
 
     solves: ClassVar[int] = 2
     sees_zeta: ClassVar[bool] = True
     advice: ClassVar[Advice] = eta_advice("FirstOrderPenalty", "a smaller eps_last brings it closer")
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **dict.fromkeys(("r", "m", "eps_last"), POSITIVE),
-        **{"eps": POSITIVE_GIVEN, "tau": SHARE, "inner_steps": COUNT_GIVEN, "scales": SCALES},
-    }
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """r, m and the scales of the rows from the norms at (x0, y0)."""
@@ -286,15 +271,9 @@ class FirstOrderPenalty(Smoothed):
             scales = constraint_scales(problem, x, y, jax.random.fold_in(key, 1))
         scales = as_arrays(scales, dtype)
         unit, _, top, _ = gap_unit(problem, scaled(problem, scales), x, y, at)
-        method = dataclasses.replace(
-            self,
-            r=given(self.r, unit, dtype),
-            m=given(self.m, 1 / MUCH**2 * top, dtype),
-            scales=scales,
-            eps=jnp.asarray(self.eps, dtype),
-            tau=jnp.asarray(self.tau, dtype),
-            eps_last=given(self.eps_last, jnp.maximum(NEGLIGIBLE, jnp.finfo(dtype).eps ** 0.25), dtype),
-        )
+        numbers = {"r": unit, "m": 1 / MUCH**2 * top, "eps": self.eps, "tau": self.tau}
+        last = jnp.maximum(NEGLIGIBLE, jnp.finfo(dtype).eps ** 0.25)
+        method = with_defaults(dataclasses.replace(self, scales=scales), dtype, **numbers, eps_last=last)
         return Prepared(method, Inner(y, y, jnp.zeros((), dtype)), {})
 
     def weights(self, this: Round) -> tuple[Scalar, Scalar]:
