@@ -22,12 +22,10 @@ from hierax._lower.conic import Conic
 from hierax._lower.exact import Exact
 from hierax._lower.salm import SALM
 from hierax._methods.augmented import ALM
-from hierax._methods.barrier import Barrier
-from hierax._methods.blocc import BLOCC
+from hierax._methods.blocc import BLOCC, MaxMin
 from hierax._methods.common import Decay, Steps
-from hierax._methods.gap_penalties import FirstOrderPenalty, Moreau
 from hierax._methods.implicit_gradient import GAM, IGAL, SIGD
-from hierax._methods.maxmin import MaxMin
+from hierax._methods.penalties import Barrier, FirstOrderPenalty, Moreau
 from hierax._methods.salvf import SALVF, SALVF_VR
 from hierax._methods.salvf_settings import Plain, Storm
 from hierax._methods.single_loop import LVHBA, BiCGAFFA

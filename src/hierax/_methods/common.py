@@ -231,6 +231,7 @@ def apply_rule(
 
 X_STEP_GROWTH = 1.2  # an adaptive step grows at most by this factor per step
 WEIGHT = 5.0  # of a gap, in units of (curvature of F) / (that of G); of F's slope where it stands in for curvature
+SEVERAL = 3.0  # how many times larger counts as somewhat larger, where nothing finer was measured
 Z_STEP = 0.3  # step of z, in units of the one that would set z = lam
 
 DIVISORS = "hx.Multipliers of divisors, shaped like the constraints, or None to have them estimated"

@@ -62,7 +62,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.constants import FINE, LITTLE, MANY, MUCH
+from hierax._base.constants import FINE, LITTLE, MANY, MUCH, NEGLIGIBLE
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, or_one
@@ -361,9 +361,6 @@ class IGAL(LinearRows):
     advice: ClassVar[Advice] = eta_advice("IGAL", "as near as the lower solver's tolerance brings it")
 
 
-SHARE = 1e-5  # sigma in units of what moves y by its own size: its bias is then of this order, far above the solver's
-
-
 class SIGD(LinearRows):
     r"""Implicit gradients of a randomly perturbed lower level. Whatever is None is estimated from the problem.
 
@@ -406,7 +403,8 @@ class SIGD(LinearRows):
         curved, _ = power_iteration(hessian_product(lambda v: problem.lower(x, v, at.xi), y), y)
         push = trees.norm(jax.grad(problem.lower, 1)(x, y, at.xi))
         unit = or_one(jnp.maximum(or_one(curved) * trees.norm(y), push))
-        share = jnp.maximum(SHARE, MUCH**2 * reachable(getattr(self.lower, "tol", 0.0), dtype))
+        # In units of what moves y by its own size: the bias is of this order, far above the solver's tolerance.
+        share = jnp.maximum(NEGLIGIBLE / MUCH**2, MUCH**2 * reachable(getattr(self.lower, "tol", 0.0), dtype))
         filled = with_defaults(self, dtype, sigma=share * unit)
         return super(SIGD, filled).prepared(problem, x, y, at, key)
 

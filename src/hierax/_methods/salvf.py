@@ -403,32 +403,16 @@ class SALVF(SALVFSettings):
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
         sizes, points = self.batches(problem), self.direction.gradients_per_step
         sampled = problem.xi is not None
+        size, zeta = sizes.inner_size * sampled, sizes.zeta * (problem.zeta is not None)
         products_per_step = 3 if problem.xi is None else 1  # with a Hessian (`pace.py`)
         watched = 2 * products_per_step * bool(structured(self, problem).adapt)
         products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
+        start, below = sizes.start + products, sizes.inner + 2 * points + watched  # gradients of g
         return RunCosts(
-            start=Costs(
-                xi=sizes.start * sizes.inner_size * sampled,
-                grad_upper=products,
-                grad_lower=sizes.start + products,
-                vjp_constraints=sizes.start + products,
-                lower_solves=1,
-            ),
-            step=Costs(
-                zeta=sizes.zeta * (problem.zeta is not None),
-                xi=(sizes.xi + sizes.inner * sizes.inner_size) * sampled,
-                grad_upper=points,
-                grad_lower=sizes.inner + 2 * points + watched,
-                vjp_constraints=sizes.inner + 2 * points + watched,
-                lower_solves=1,
-            ),
-            end=Costs(
-                xi=repair * sizes.inner_size * sampled,
-                grad_lower=repair,
-                vjp_constraints=repair,
-                lower_solves=int(bool(self.repair)),
-            ),
+            start=Costs(0, sizes.start * size, products, start, start, lower_solves=1),
+            step=Costs(zeta, sizes.xi * sampled + sizes.inner * size, points, below, below, lower_solves=1),
+            end=Costs(0, repair * size, 0, repair, repair, lower_solves=int(bool(self.repair))),
         )
 
 

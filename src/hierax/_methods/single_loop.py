@@ -54,8 +54,6 @@ from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._run.method import Advice, Begun, Metrics, Residual, RunCosts
 
-G2_FACTOR = 3.0  # its g2 in units of L_G / ||J_y H||^2
-
 NOT_CONVEX = (
     "LVHBA: the set {H(x, y) <= 0} is not jointly convex in (x, y): between two points near the start a constraint "
     "lies above its chord, or its curvature is negative. LV-HBA projects on this set at every step. Use hx.BiCGAFFA(), "
@@ -423,7 +421,7 @@ class BiCGAFFA(GrowingWeight, common.WithSmoothness):
         weight = common.upper_curvature(at) / lower
         weight = weight if sampled else 2 * common.WEIGHT * weight  # the noise of g in x is c_k times that of F
         c = given(self.c, or_one(weight, tiny), dtype)
-        g1, g2 = given(self.g1, MUCH / lower, dtype), given(self.g2, G2_FACTOR * lower / steep, dtype)
+        g1, g2 = given(self.g1, MUCH / lower, dtype), given(self.g2, common.SEVERAL * lower / steep, dtype)
         held = at.lower_yy_min + 1 / g1  # strong convexity of what th minimises
         smooth_x = at.upper_xx / c + 2 * g2 * at.jacobian_x**2 + 2 * mixed**2 / held
         smooth_y = at.upper_yy / c + lower + bent + g2 * at.jacobian_y**2 + 1 / g1
