@@ -20,7 +20,7 @@ from hierax._lower import conic
 from hierax._math.lower_level import level_at
 from hierax._math.scatter import cover, unit_cube
 from hierax._methods.augmented import accelerated
-from hierax._methods.barrier import central_point
+from hierax._methods.penalties import central_point
 from hierax._problem import sets
 from hierax.extend import INACCURATE, INFEASIBLE, SOLVED
 from hierax.problems import toy

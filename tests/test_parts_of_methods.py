@@ -1,4 +1,4 @@
-"""Unit tests of hierax._methods.blocc and .smoothed."""
+"""Unit tests of hierax._methods.common and .smoothed."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from test_envelope_penalties import LINE
 from test_smoothed import EVERY, METHODS
 
 import hierax as hx
-from hierax._methods.blocc import Adaptive
+from hierax._methods.common import Adaptive
 from hierax._methods.smoothed import Round, Samples
 
 

@@ -39,7 +39,6 @@ from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._methods.common import Decay, Steps
-from hierax._methods.inner import inner_of
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call
@@ -447,8 +446,7 @@ def _estimates(solution: Solution) -> tuple[float, float, float]:
     """What SALVF estimated at its start."""
     method = solution.method
     assert isinstance(method, SALVF)
-    longest_inner_step = inner_of(method.inner).control_step(method.smoothness)
-    return (float(method.c1), float(method.steps.x.scale), float(longest_inner_step))
+    return (float(method.c1), float(method.steps.x.scale), float(method.longest_inner_step))
 
 
 def _sum(counts: Counts, run: Counts, starts: int) -> Counts:

@@ -146,15 +146,8 @@ class ALM(AbstractLowerSolver):
         full = jnp.zeros_like(mu).at[loop.own].set(end.mu / norms)
         landed = level_at(problem, x, level.tree(end.v), xi)
         own, faces = level.split(with_faces(landed, full))
-        return LowerSolution(
-            y=level.tree(end.v),
-            multipliers=own,
-            faces=faces,
-            value=level.objective(end.v),
-            residual=end.residual,
-            status=jnp.where(end.residual <= loop.tol, SOLVED, INACCURATE).astype(jnp.int32),
-            iterations=end.steps,
-        )
+        status = jnp.where(end.residual <= loop.tol, SOLVED, INACCURATE).astype(jnp.int32)
+        return LowerSolution(level.tree(end.v), own, faces, level.objective(end.v), end.residual, status, end.steps)
 
 
 class _Loop:

@@ -10,8 +10,8 @@ Step sizes of the blocks x, y and z: numbers, schedules or optax transformations
 import abc
 import dataclasses
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -19,22 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base import trees
+from hierax._base import settings, trees
 from hierax._base.constants import MANY, MUCH, NEGLIGIBLE
 from hierax._base.errors import InputError
 from hierax._base.imports import lazy
-from hierax._base.settings import (
-    NOT_NEGATIVE,
-    POSITIVE,
-    POSITIVE_GIVEN,
-    Rule,
-    check_schedule,
-    check_settings,
-    in_interval,
-    is_transformation,
-    one_of,
-)
-from hierax._base.trees import Number, dtype_of, largest, move, relaxed_promotion
+from hierax._base.trees import Number, dtype_of, given, largest, move, relaxed_promotion
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import LowerSolution
 from hierax._math.psi import all_constraints, gradient_mapping, nonnegative, violation
@@ -48,6 +37,7 @@ from hierax._run.method import AbstractMethod, Costs, Metrics, Residual
 
 optax = lazy("optax")
 
+M = TypeVar("M", bound=eqx.Module)
 
 StepRule = Any
 """A number, a schedule k -> number, an optax transformation, or None: to be estimated."""
@@ -78,12 +68,35 @@ class Decay(eqx.Module):
 
     def __post_init__(self) -> None:
         """Refuse numbers that would make a step go backwards."""
-        check_settings(self, {"scale": POSITIVE_GIVEN, "a": POSITIVE_GIVEN, "power": NOT_NEGATIVE})
+        positive = dict.fromkeys(("scale", "a"), settings.POSITIVE_GIVEN)
+        settings.check_settings(self, {**positive, "power": settings.NOT_NEGATIVE})
 
     def __call__(self, step: Array) -> Array:
         """The step size at outer step `step`."""
         scale, a, power = (jnp.asarray(number, float) for number in (self.scale, self.a, self.power))
         return scale * jnp.minimum(1.0, a * (jnp.asarray(step, float) + 1.0) ** -power)
+
+
+class Adaptive(eqx.Module):
+    """eta_k = min(1.2 eta_{k-1}, ||x_k - x_{k-1}|| / (2 ||d_k - d_{k-1}||)), after Malitsky and Mishchenko (2020).
+
+    Args:
+        first: eta_0.
+    """
+
+    first: Number
+
+    def init(self, x: PyTree) -> tuple[PyTree, PyTree, Scalar]:
+        """(x_{k-1}, d_{k-1}, eta_{k-1})."""
+        return x, jax.tree.map(jnp.zeros_like, x), self.first
+
+    def length(self, memory: tuple[PyTree, PyTree, Scalar], x: PyTree, d: PyTree, step: Array) -> Scalar:
+        """eta_k. A step that did not move x (it is held by X) says nothing about the curvature."""
+        before, d_before, eta = memory
+        moved, turned = (trees.norm(trees.sub(a, b)) for a, b in ((x, before), (d, d_before)))
+        known = (step > 0) & (moved > 0) & (turned > 0)
+        local = jnp.where(known, moved / jnp.where(known, 2 * turned, 1.0), jnp.inf)
+        return jnp.where(step == 0, self.first, jnp.minimum(X_STEP_GROWTH * eta, local))
 
 
 class Steps(eqx.Module):
@@ -118,18 +131,15 @@ class Steps(eqx.Module):
             check_rule(f"Steps({name})", getattr(self, name))
 
 
-def check_steps(owner: str, steps: object) -> None:
-    """Refuse what is neither None nor `Steps`, which checks its rules itself."""
-    if steps is not None and not isinstance(steps, Steps):
-        raise InputError(f"{owner}(steps): needs hx.Steps(x=, y=, z=), got {type(steps).__name__}.")
+STEPS = settings.instance_of((Steps, type(None)), "hx.Steps(x=, y=, z=)")  # which checks its rules itself
 
 
 def check_rule(name: str, rule: StepRule) -> None:
     """Refuse what is neither a positive number, a schedule nor a transformation."""
-    if rule is None or is_transformation(rule) or isinstance(rule, Decay | jax.core.Tracer):
+    if rule is None or settings.is_transformation(rule) or isinstance(rule, Decay | Adaptive | jax.core.Tracer):
         return
     if callable(rule):
-        check_schedule(name, rule, ((step,) for step in (0, 1, MANY)))
+        settings.check_schedule(name, rule, ((step,) for step in (0, 1, MANY)))
         return
     number = isinstance(rule, int | float | np.ndarray | np.generic | jax.Array) and not isinstance(rule, bool)
     if not number or not bool(np.all(np.asarray(rule) > 0)) or (np.ndim(rule) and not isinstance(rule, jax.Array)):
@@ -139,7 +149,7 @@ def check_rule(name: str, rule: StepRule) -> None:
 def filled_rule(asked: StepRule, default: StepRule, dtype: jnp.dtype) -> StepRule:
     """The rule that was asked for, or the default where it is None, with every number an array."""
     rule = default if asked is None else asked
-    if is_transformation(rule) or (callable(rule) and not isinstance(rule, Decay)):
+    if settings.is_transformation(rule) or (callable(rule) and not isinstance(rule, Decay)):
         return rule
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), rule)
 
@@ -161,7 +171,9 @@ def init_rule(rule: StepRule, tree: PyTree) -> PyTree:
         >>> hx.extend.init_rule(0.1, jnp.zeros(2)) is None  # only optax transformations have a state
         True
     """
-    if not is_transformation(rule):
+    if isinstance(rule, Adaptive):
+        return rule.init(tree)
+    if not settings.is_transformation(rule):
         return None
     with relaxed_promotion():
         return rule.init(tree)
@@ -205,7 +217,10 @@ def apply_rule(
     """
     if not jax.tree.leaves(tree):  # z of a problem without constraints
         return tree, state
-    if is_transformation(rule):
+    if isinstance(rule, Adaptive):
+        length = rule.length(state, tree, direction, step)
+        moved, state = move(tree, length, direction), (tree, direction, length)
+    elif settings.is_transformation(rule):
         with relaxed_promotion():
             updates, state = rule.update(direction, state, tree)
             moved = optax.apply_updates(tree, updates)
@@ -214,29 +229,38 @@ def apply_rule(
     return sets.project(convex_set, moved), state
 
 
+X_STEP_GROWTH = 1.2  # an adaptive step grows at most by this factor per step
 WEIGHT = 5.0  # of a gap, in units of (curvature of F) / (that of G); of F's slope where it stands in for curvature
+SEVERAL = 3.0  # how many times larger counts as somewhat larger, where nothing finer was measured
 Z_STEP = 0.3  # step of z, in units of the one that would set z = lam
 
-SCALES = Rule(
-    lambda value: value is None or isinstance(value, Multipliers),
-    "needs hx.Multipliers of divisors, shaped like the constraints, or None to have them estimated",
-    shows_kind=True,
-)
+DIVISORS = "hx.Multipliers of divisors, shaped like the constraints, or None to have them estimated"
+SCALES = settings.instance_of((Multipliers, type(None)), DIVISORS)
+SHARE = settings.in_interval(lambda share: 0 < share < 1, "(0, 1)")
 
 
-SHARE = in_interval(lambda share: 0 < share < 1, "(0, 1)")
+def setting(rule: settings.Rule | Callable[[str, Any], None], default: Any = None, **how: Any) -> Any:
+    """A field of a method, with what it must be: a rule, or a function of its name and value that raises."""
+    return eqx.field(default=default, metadata={"rule": rule}, **how)
 
 
 class CheckedMethod(AbstractMethod):
-    """A method whose classes list what their settings must be, each class its own."""
-
-    rules: ClassVar[Mapping[str, Rule]] = {}
+    """A method whose fields say what they must be (`setting`)."""
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        for kind in reversed(type(self).__mro__):
-            check_settings(self, vars(kind).get("rules", {}))
+        for field in dataclasses.fields(self):
+            rule, value = field.metadata.get("rule"), getattr(self, field.name)
+            if isinstance(rule, settings.Rule):
+                settings.check_setting(type(self).__name__, field.name, value, rule)
+            elif rule is not None:
+                rule(field.name, value)
+
+    def sized(self, problem: Problem) -> Self:
+        """With its batch sizes filled in."""
+        sizes = self.batches(problem)
+        return dataclasses.replace(self, batch_zeta=sizes.zeta, batch_xi=sizes.xi)
 
 
 class PublishedMethod(CheckedMethod):
@@ -273,10 +297,8 @@ class FromLowerSolution(CheckedMethod):
         scales: divisors of the constraints; None: estimated.
     """
 
-    start: Literal["solve", "given"] = eqx.field(static=True, default="solve", kw_only=True)
-    scales: PyTree = eqx.field(default=None, kw_only=True)
-
-    rules: ClassVar[Mapping[str, Rule]] = {"start": one_of("solve", "given"), "scales": SCALES}
+    start: Literal["solve", "given"] = setting(settings.one_of("solve", "given"), "solve", static=True, kw_only=True)
+    scales: PyTree = setting(SCALES, kw_only=True)
 
     @abc.abstractmethod
     def has_units(self) -> bool:
@@ -308,9 +330,7 @@ class WithSmoothness(CheckedMethod):
         smoothness: the L (one over the step) of the gradient mappings that measure stationarity; None: estimated.
     """
 
-    smoothness: Number = eqx.field(default=None, kw_only=True)
-
-    rules: ClassVar[Mapping[str, Rule]] = {"smoothness": POSITIVE}
+    smoothness: Number = eqx.field(default=None, kw_only=True, metadata={"rule": settings.POSITIVE})
 
 
 class Iterate(NamedTuple):
@@ -354,7 +374,7 @@ def limits_against(
     limits = {}
     for name in names:
         used, most = (operator.attrgetter(name)(one) for one in (method, able))
-        if not is_transformation(used):
+        if not settings.is_transformation(used):
             longest = most.scale if isinstance(most, Decay) else most
             limits[name] = (rate(used, state.step, dtype_of(*state.point[:2])), 2 * longest)
     return limits
@@ -381,6 +401,13 @@ def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), tree)
 
 
+def with_defaults(module: M, dtype: jnp.dtype, **defaults: Number) -> M:
+    """The settings with these defaults where they are unset, each of them an array; functions stay what they are."""
+    asked = {name: getattr(module, name) for name in defaults}
+    filled = {name: one if callable(one) else given(one, defaults[name], dtype) for name, one in asked.items()}
+    return dataclasses.replace(module, **filled)
+
+
 def multiplier_bound(lam: Rows, dtype: jnp.dtype) -> Scalar:
     """r of the box for z: too small is silently wrong, too large costs nothing."""
     return MUCH * (1 + largest(jax.tree.map(jnp.abs, lam), dtype))
@@ -395,16 +422,19 @@ class MultiplierSet(AbstractSet):
         return nonnegative(tree, self.top)
 
 
+def of_lower_level(problem: Problem, x: PyTree, y: PyTree, lam: Rows) -> Multipliers:
+    """The multipliers of the lower level beside zeros for the upper one."""
+    return Multipliers(*lam, jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y)))
+
+
 def in_user_units(problem: Problem, x: PyTree, y: PyTree, lam: Rows, scales: Multipliers) -> Multipliers:
     """Multipliers of scaled constraints as multipliers of the user's."""
-    upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(x, y))
-    return jax.tree.map(jnp.divide, Multipliers(*lam, upper), scales)
+    return jax.tree.map(jnp.divide, of_lower_level(problem, x, y, lam), scales)
 
 
 def in_scaled_units(multipliers: Multipliers, scales: Multipliers) -> Rows:
     """Multipliers of the user's constraints as multipliers of the lower level's scaled ones."""
-    there = jax.tree.map(jnp.multiply, multipliers, scales)
-    return Rows(there.inequalities, there.equalities)
+    return Rows(*jax.tree.map(jnp.multiply, multipliers, scales)[:2])
 
 
 def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:

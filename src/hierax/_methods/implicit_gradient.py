@@ -62,10 +62,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.constants import FINE, LITTLE, MANY, MUCH
+from hierax._base.constants import FINE, LITTLE, MANY, MUCH, NEGLIGIBLE
 from hierax._base.errors import InputError
-from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, Rule, instance_of, is_transformation
-from hierax._base.trees import Number, dtype_of, given, or_one
+from hierax._base.settings import COUNT_GIVEN, POSITIVE, POSITIVE_GIVEN, instance_of, is_transformation
+from hierax._base.trees import Number, dtype_of, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math import hypergradient as hyper
@@ -74,7 +74,7 @@ from hierax._math.lower_level import SOLVED, LowerSolution, reachable
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import hessian_product, power_iteration
 from hierax._methods.augmented import ALM
-from hierax._methods.common import as_arrays, rate
+from hierax._methods.common import as_arrays, rate, setting, with_defaults
 from hierax._methods.smoothed import (
     Flag,
     Look,
@@ -117,13 +117,13 @@ NOT_STRONGLY_CONVEX = (
 )
 
 
+LOWER = instance_of(AbstractLowerSolver, "hx.Exact(), hx.ALM() or hx.Conic()")
+
+
 class ImplicitGradient(Smoothed):
     """Base of GAM, SIGD and IG-AL; `inner` of a look is the lower level's solution."""
 
     lower: eqx.AbstractVar[AbstractLowerSolver]
-    rules: ClassVar[Mapping[str, Rule]] = {
-        "lower": instance_of(AbstractLowerSolver, "hx.Exact(), hx.ALM() or hx.Conic()")
-    }
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """Nothing is estimated; a system that is too large is refused."""
@@ -247,14 +247,13 @@ class GAM(ImplicitGradient):
         docs/methods/gam.md (cost and when to use it)
     """
 
-    lower: AbstractLowerSolver = Exact(tol=1e-10)
-    tol_active: Number = eqx.field(default=0.1, kw_only=True)
-    candidates: int = eqx.field(static=True, default=8, kw_only=True)
+    lower: AbstractLowerSolver = setting(LOWER, Exact(tol=1e-10))
+    tol_active: Number = setting(POSITIVE_GIVEN, 0.1, kw_only=True)
+    candidates: int = setting(COUNT_GIVEN, 8, static=True, kw_only=True)
 
     advice: ClassVar[Advice] = eta_advice("GAM", "as near as the lower solver's tolerance brings it")
     changes: ClassVar[bool] = False
     measures_before: ClassVar[bool] = True
-    rules: ClassVar[Mapping[str, Rule]] = {"tol_active": POSITIVE_GIVEN, "candidates": COUNT_GIVEN}
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """The first solve starts without multipliers; the memory is the tolerance of activity."""
@@ -356,13 +355,10 @@ class IGAL(LinearRows):
         docs/methods/ig-al.md (cost and when to use it)
     """
 
-    lower: AbstractLowerSolver = ALM()
+    lower: AbstractLowerSolver = setting(LOWER, ALM())
 
     changes: ClassVar[bool] = False
     advice: ClassVar[Advice] = eta_advice("IGAL", "as near as the lower solver's tolerance brings it")
-
-
-SHARE = 1e-5  # sigma in units of what moves y by its own size: its bias is then of this order, far above the solver's
 
 
 class SIGD(LinearRows):
@@ -396,11 +392,10 @@ class SIGD(LinearRows):
         docs/methods/sigd.md (cost and when to use it)
     """
 
-    sigma: Number = None
-    lower: AbstractLowerSolver = Exact(tol=1e-10)
+    sigma: Number = setting(POSITIVE)
+    lower: AbstractLowerSolver = setting(LOWER, GAM.lower)
 
     advice: ClassVar[Advice] = eta_advice("SIGD", "a smaller sigma brings it closer")
-    rules: ClassVar[Mapping[str, Rule]] = {"sigma": POSITIVE}
 
     def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
         """sigma from the curvature of G and the size of y; the assumptions are looked at."""
@@ -408,8 +403,9 @@ class SIGD(LinearRows):
         curved, _ = power_iteration(hessian_product(lambda v: problem.lower(x, v, at.xi), y), y)
         push = trees.norm(jax.grad(problem.lower, 1)(x, y, at.xi))
         unit = or_one(jnp.maximum(or_one(curved) * trees.norm(y), push))
-        share = jnp.maximum(SHARE, MUCH**2 * reachable(getattr(self.lower, "tol", 0.0), dtype))
-        filled = dataclasses.replace(self, sigma=given(self.sigma, share * unit, dtype))
+        # In units of what moves y by its own size: the bias is of this order, far above the solver's tolerance.
+        share = jnp.maximum(NEGLIGIBLE / MUCH**2, MUCH**2 * reachable(getattr(self.lower, "tol", 0.0), dtype))
+        filled = with_defaults(self, dtype, sigma=share * unit)
         return super(SIGD, filled).prepared(problem, x, y, at, key)
 
     def perturbation(self, y: PyTree, this: Round) -> PyTree:

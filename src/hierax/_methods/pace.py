@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.constants import FINE
+from hierax._base.constants import FINE, LITTLE
 from hierax._base.trees import dtype_of, normalised, or_one, select
 from hierax._math.psi import Inner, saddle_gradient_xw
 from hierax._math.spectrum import probe
@@ -39,9 +39,7 @@ WINDOW_GROWTH = 1.07  # of the windows, so that each is about a fifteenth of the
 SHORTEN = 4.0  # factor by which a step that was too long is divided; its inverse is the share of the squared directions
 # that their mean must keep, or x goes round in a circle, and minus the mean cosine at which steps undo each other
 SAME_WAY = 0.7  # cosine of two mean directions from which on they point the same way
-FAST = 0.05  # part of the distance between y and w by which w may move per step
 REACH = 3.0  # a lengthened step is at most this many times as long as those of the window before
-FORGOTTEN = 1.1  # growth per window of the largest factor that is tried, after one that was too long
 SLACK = 1.25  # by which curvature may exceed the estimate: the steps are half the longest stable ones
 
 
@@ -117,7 +115,7 @@ def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below)
     )
     speed = jnp.max(jnp.where(pace.offset > 0, _distances(below, pace.begun, dtype) / or_one(pace.offset), 0.0))
     seen = pace.steps >= jnp.maximum(FIRST_WINDOW, pace.length / SHORTEN)
-    alarm = seen & (_turning(pace) | (speed > 2 * FAST))
+    alarm = seen & (_turning(pace) | (speed > LITTLE))
     return select(alarm | (pace.steps >= pace.length), _closed(pace, alarm, speed, below), pace)
 
 
@@ -141,21 +139,17 @@ def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> 
     circling = (new < 1 / SHORTEN * steady) & (pace.turned[0] > 0.5 * pace.turned[1])  # directions hardly change
     back = _turning(pace) | (along < 0) | circling
     change = jnp.where(back, 1 / SHORTEN, jnp.where(onward, 2.0, 1.0))
-    change = jnp.where(speed > 0, jnp.clip(FAST / or_one(speed), 1 / SHORTEN, change), change)
-    longest = jnp.where(back, 0.5 * jnp.minimum(pace.factor, pace.longest), FORGOTTEN * pace.longest)
+    # Per step w may move by half of a small part of its distance from y; all of that part is an alarm.
+    change = jnp.where(speed > 0, jnp.clip(0.5 * LITTLE / or_one(speed), 1 / SHORTEN, change), change)
+    # What was too long is forgotten a little with every window.
+    longest = jnp.where(back, 0.5 * jnp.minimum(pace.factor, pace.longest), (1 + LITTLE) * pace.longest)
     longest = jnp.clip(longest, 1.0, 1 / jnp.finfo(dtype).eps)  # finite, as every number of a state has to be
     zero = jax.tree.map(jnp.zeros_like, pace.total)
-    return Pace(
+    return first_pace(zero, below)._replace(
         factor=jnp.clip(pace.factor * change, 1.0, longest).astype(dtype),
         longest=longest.astype(dtype),
-        total=zero,
         before=select(back, zero, mean),
-        last=zero,
-        turned=jnp.zeros_like(pace.turned),
-        begun=below,
-        offset=jnp.zeros_like(pace.offset),
         moved=jnp.stack([jnp.zeros((), dtype), pace.moved[0] / or_one(pace.steps)]),
-        steps=jnp.zeros_like(pace.steps),
         length=(jnp.where(alarm, 1.0, WINDOW_GROWTH) * pace.length).astype(dtype),
     )
 

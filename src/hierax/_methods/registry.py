@@ -5,10 +5,9 @@
 
 from collections.abc import Callable
 
-from hierax._methods.barrier import Barrier
 from hierax._methods.blocc import BLOCC
-from hierax._methods.gap_penalties import FirstOrderPenalty, Moreau
 from hierax._methods.implicit_gradient import GAM, IGAL, SIGD
+from hierax._methods.penalties import Barrier, FirstOrderPenalty, Moreau
 from hierax._methods.salvf import SALVF, SALVF_VR
 from hierax._methods.single_loop import LVHBA, BiCGAFFA
 from hierax._run.method import AbstractMethod

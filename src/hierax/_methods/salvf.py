@@ -3,7 +3,7 @@
 Per outer step k: (w, lam) = inner solver at (x_k, z_k); draw zeta and xi~; d = grad Psi (or its variance-reduced
 version); step per block; with the outer multiplier, nu follows. The cost is s + 3 gradients (SALVF-VR: s + 6).
 
-The inner solver stands behind one interface (`inner.py`): SALM, or one that is exact, with which gamma2 = 0 and the
+The inner solver is SALM, or one that is exact, with which gamma2 = 0 and the
 envelope is the value function itself: it does not depend on z, the z block is dropped and z stands for lam.
 
 The parts of SALVF's outer step: its state, the set of z, how y follows and x keeps pace, and what a step reports.
@@ -25,13 +25,13 @@ from hierax._base.settings import is_transformation, size_at, stage_of, values_o
 from hierax._base.trees import dtype_of, select, size
 from hierax._judge.psi import Penalty
 from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.salm import SALM, START_ROUNDS, InnerSolution
 from hierax._math import spectrum as estimate
 from hierax._math.lower_level import SOLVED
 from hierax._math.psi import (
     Inner,
     Point,
     PsiGradient,
-    Weights,
     all_constraints,
     nonnegative,
     psi_gradient,
@@ -40,7 +40,6 @@ from hierax._math.psi import (
 )
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods import common
-from hierax._methods.inner import SampledInner, sizes_of
 from hierax._methods.pace import Below, Pace, Watch, first_watch, looked, paced, within_reach
 from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, structured
 from hierax._problem import samples, sets
@@ -105,6 +104,29 @@ def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: 
     rows = jax.tree.map(lambda a, new, old: a + method.c1 * (new - old), Rows(*point.nu[:2]), inner.lam, state.lam)
     nu = point.nu._replace(**nonnegative(rows)._asdict())
     return point._replace(y=sets.project(problem.y_set, y), nu=nu)
+
+
+def inner_solution(
+    method: SALVFSettings, problem: Problem, state: SALVFState, plan: PyTree, share: Scalar
+) -> tuple[InnerSolution, Array | int]:
+    """(w, lam) at (x_k, z_k), warm from the last ones, and the status of an exact solve; `share`: of SALM's steps."""
+    (x, y, z, _), salm = state.point, method.salm
+    if salm is None:
+        found = method.exact_solver.solve(problem, x, state.w, samples.whole(problem.xi, state.key), state.lam)
+        return InnerSolution(found.y, found.multipliers, found.residual), found.status
+    if "inner" in (method.adapt or ()):
+        salm = dataclasses.replace(salm, eta_max=share * salm.eta_max, rho_max=share * salm.rho_max)
+    begin = state.w if salm.warm else y
+    return salm.solve(problem, x, z, begin, state.lam, plan, method.gamma1, method.gamma2, state.step), SOLVED
+
+
+def repaired(method: SALVFSettings, salm: SALM, problem: Problem, state: SALVFState, steps: int) -> InnerSolution:
+    """(y', z') after further steps of SALM with gamma2 = 0, the paper's eq. 15."""
+    solver, lam = dataclasses.replace(salm, steps=steps, warm=True, dual_free=False), state.lam
+    size = size_at(solver.batch, 0) or 1
+    plan = samples.plan(problem.xi, jax.random.fold_in(state.key, 2), state.step, steps, size)
+    none = jnp.zeros_like(method.gamma2)
+    return solver.solve(problem, state.point.x, lam, state.point.y, lam, plan, method.gamma1, none, state.step)
 
 
 def alphas(
@@ -204,7 +226,8 @@ class SALVF(SALVFSettings):
 
     def staged(self, step: int) -> tuple["SALVF", int]:
         """With the sizes s_k, r_k and q_k of an outer step, and the next step at which one of them changes."""
-        stage, until = stage_of((self.batch_zeta, self.batch_xi, *sizes_of(self.inner)), step)
+        inner = (self.inner.steps, self.inner.batch) if isinstance(self.inner, SALM) else ()
+        stage, until = stage_of((self.batch_zeta, self.batch_xi, *inner), step)
         return (self if stage == self.stage else dataclasses.replace(self, stage=stage)), until
 
     # -- before the first step --------------------------------------------------------------------------------------
@@ -212,14 +235,14 @@ class SALVF(SALVFSettings):
     def batches(self, problem: Problem) -> Batches:
         """Those of the outer step and of the inner loop."""
         xi = default_size(problem.xi, size_at(self.batch_xi, self.stage))
-        steps, inner_size, first = self.inner_solver.costs(xi)
+        steps, inner_size = (0, xi) if self.salm is None else (self.salm.count, size_at(self.salm.batch, 0) or xi)
         asked = (("zeta", self.batch_zeta), ("xi", self.batch_xi), ("xi", getattr(self.inner, "batch", None)))
         return Batches(
             zeta=default_size(problem.zeta, size_at(self.batch_zeta, self.stage)),
             xi=xi,
             inner=steps,
             inner_size=inner_size,
-            start=first,
+            start=START_ROUNDS * steps,
             needs_all_xi=self.exact,
             asked=tuple((name, n) for name, size in asked for n in values_of(size)),
             stage=self.stage,
@@ -230,7 +253,7 @@ class SALVF(SALVFSettings):
 
         The estimate looks at the first batches of zeta, which the run draws again: they cost no further samples.
         """
-        doubts = self.inner_solver.doubts(problem, x0, y0, key)
+        doubts = self.exact_solver.doubts(problem, x0, y0, samples.whole(problem.xi, key)) if self.exact else {}
         self = structured(self, problem)
         dtype = dtype_of(x0, y0)
         look = self.batches(problem).first_look(problem, key) if look is None else look
@@ -245,7 +268,10 @@ class SALVF(SALVFSettings):
             rough = filled(self, most, scales, dtype)
 
             def solved() -> tuple[PyTree, Rows]:
-                return rough.inner_solver.first_solve(rescaled, x0, y0, look.inner, key, rough.gammas)
+                if rough.salm is not None:
+                    return rough.salm.solve_in_rounds(rescaled, x0, y0, look.inner, rough.gamma1, rough.gamma2)
+                found = rough.exact_solver.solve(rescaled, x0, y0, samples.whole(problem.xi, key))
+                return found.y, found.multipliers
 
             w, lam = jax.lax.cond(first, solved, lambda: (w, lam))
             return (most, w, lam), None
@@ -264,23 +290,22 @@ class SALVF(SALVFSettings):
     def step(self, problem: Problem, state: SALVFState, tickets: Tickets) -> tuple[SALVFState, Metrics]:
         """One outer step."""
         problem = scaled(problem, self.scales)
-        point, weights = state.point, Weights(self.c1, self.c2, self.gamma1, self.gamma2)
+        point = state.point
         # 1. The inner problem at (x_k, z_k), with steps for the curvature there; where the lower level is sampled, for
         #    that of the last point: the batch of the direction must not tell how the inner problem is solved.
-        watch, adapt, stiffness = state.watch, self.adapt or (), self.inner_solver.stiffness(self.gammas)
+        watch, adapt = state.watch, self.adapt or ()
         if problem.xi is None:
-            watch = looked(watch, problem, point.x, Inner(state.w, state.lam), stiffness, None)
-        solver = self.inner_solver.shortened(watch.share) if "inner" in adapt else self.inner_solver
-        solved, lower_status = solver.solve(problem, state, tickets.inner, self.gammas)
+            watch = looked(watch, problem, point.x, Inner(state.w, state.lam), self.stiffness, None)
+        solved, lower_status = inner_solution(self, problem, state, tickets.inner, watch.share)
         inner = Inner(solved.w, solved.lam)
         if self.follow:
             point = followed(self, problem, state, inner)
         # 2. The direction, on fresh batches.
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        control = self.inner_solver.control_step(self.smoothness) if self.control_variate else None
+        control = self.longest_inner_step if self.control_variate else None
 
         def gradient(at: Point) -> PsiGradient:
-            return psi_gradient(problem, at, inner, weights, zeta, xi, control)
+            return psi_gradient(problem, at, inner, self.weights, zeta, xi, control)
 
         factors = watch.x_factor if "x" in adapt else 1.0, watch.share if "y" in adapt else 1.0
         alpha, fastest = alphas(self, state.step, factors, dtype_of(point.x, point.y))
@@ -304,7 +329,7 @@ class SALVF(SALVFSettings):
         new = Point(x, y, z, nu)
         rules = (x_rule, y_rule, z_rule)
         if problem.xi is not None:
-            watch = looked(watch, problem, point.x, inner, stiffness, xi)
+            watch = looked(watch, problem, point.x, inner, self.stiffness, xi)
         if watch.pace is not None:
             watch = watch._replace(pace=paced_after(self, state, factors[0], point, x, inner))
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
@@ -328,9 +353,8 @@ class SALVF(SALVFSettings):
 
     def zero_residual(self, state: SALVFState) -> Residual:
         """Zeros like x, y, z and the inner solver's residual."""
-        x, y, z, _ = state.point
-        inner = self.inner_solver.zero_residual(state.w, self.smoothness)
-        return Residual(*jax.tree.map(jnp.zeros_like, (x, y, z)))._replace(inner=inner)
+        inner = self.smoothness if self.exact else state.w
+        return jax.tree.map(jnp.zeros_like, Residual(*state.point[:3], inner))
 
     def multipliers(self, problem: Problem, state: SALVFState) -> Multipliers:
         """lam of the lower level and the multipliers of the upper constraints, in the user's units."""
@@ -353,53 +377,42 @@ class SALVF(SALVFSettings):
             solved = found.status == SOLVED
             y, lam = select(solved, (found.y, found.multipliers), (y, Rows(*kept[:2])))
             return x, y, kept._replace(**lam._asdict())
-        inner = self.inner_solver
-        if self.repair and isinstance(inner, SampledInner):
-            y, lam = inner.repaired(scaled(problem, self.scales), state, self.repair, self.gammas)
-            kept = kept._replace(**jax.tree.map(jnp.divide, lam, Rows(*self.scales[:2]))._asdict())
+        if self.repair and self.salm is not None:
+            w, lam, _ = repaired(self, self.salm, scaled(problem, self.scales), state, self.repair)
+            lam = jax.tree.map(jnp.divide, lam, Rows(*self.scales[:2]))
+            return x, w, kept._replace(**lam._asdict())
         return x, y, kept
 
     def step_limits(self, problem: Problem, state: SALVFState) -> dict[str, tuple[Scalar, Scalar]]:
         """Each step length in use and the longest that is stable where the state is: what to blame for a failure."""
-        able = common.estimated_anew(self, problem, state, {"steps": None, "inner": self.inner_solver.unset()})
-        limits = self.inner_solver.step_limits(able.inner)
+        inner, limits = self.salm or self.inner, {}
+        if self.salm is not None:
+            inner = dataclasses.replace(self.salm, eta=None, rho=None, eta_max=None, rho_max=None)
+        able = common.estimated_anew(self, problem, state, {"steps": None, "inner": inner})
+        if self.salm is not None:
+            first, _ = self.salm.rates(0, jnp.zeros_like(able.inner.eta_max))
+            name = "eta(0, 0)" if callable(self.salm.eta) else f"eta/{1 + self.salm.offset:g}"
+            limits = {f"first lower step {name}": (first, 2 * able.inner.eta_max)}
         return limits | common.limits_against(self, able, state, ("steps.x", "steps.y"))
 
     def psi_penalty(self, state: SALVFState) -> Penalty:
         """What Psi was made of at a state, for the certificate of a run."""
-        weights = Weights(self.c1, self.c2, self.gamma1, self.gamma2)
-        return Penalty(weights, self.scales, self.smoothness, state.point.z, state.point.nu, top_of_z(self))
+        return Penalty(self.weights, self.scales, self.smoothness, state.point.z, state.point.nu, top_of_z(self))
 
     def costs(self, problem: Problem) -> RunCosts:
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
         sizes, points = self.batches(problem), self.direction.gradients_per_step
         sampled = problem.xi is not None
+        size, zeta = sizes.inner_size * sampled, sizes.zeta * (problem.zeta is not None)
         products_per_step = 3 if problem.xi is None else 1  # with a Hessian (`pace.py`)
         watched = 2 * products_per_step * bool(structured(self, problem).adapt)
         products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
+        start, below = sizes.start + products, sizes.inner + 2 * points + watched  # gradients of g
         return RunCosts(
-            start=Costs(
-                xi=sizes.start * sizes.inner_size * sampled,
-                grad_upper=products,
-                grad_lower=sizes.start + products,
-                vjp_constraints=sizes.start + products,
-                lower_solves=1,
-            ),
-            step=Costs(
-                zeta=sizes.zeta * (problem.zeta is not None),
-                xi=(sizes.xi + sizes.inner * sizes.inner_size) * sampled,
-                grad_upper=points,
-                grad_lower=sizes.inner + 2 * points + watched,
-                vjp_constraints=sizes.inner + 2 * points + watched,
-                lower_solves=1,
-            ),
-            end=Costs(
-                xi=repair * sizes.inner_size * sampled,
-                grad_lower=repair,
-                vjp_constraints=repair,
-                lower_solves=int(bool(self.repair)),
-            ),
+            start=Costs(0, sizes.start * size, products, start, start, lower_solves=1),
+            step=Costs(zeta, sizes.xi * sampled + sizes.inner * size, points, below, below, lower_solves=1),
+            end=Costs(0, repair * size, 0, repair, repair, lower_solves=int(bool(self.repair))),
         )
 
 

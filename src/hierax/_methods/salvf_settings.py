@@ -1,7 +1,11 @@
-"""The settings of SALVF: what they must be, and the rules that fill in what a user leaves unset.
+"""The settings of SALVF: what they must be, the rules that fill in what a user leaves unset, and its inner solver.
 
 Dimensionless constants are fixed here; everything that carries units is estimated from the norms of the problem
 (docs/methods/salvf.md).
+
+With SALM, which lives on batches of xi, the inner problem is the envelope's, at (x, z) with gamma2 > 0. With an exact
+solver (`Exact`, `Conic`), on all of xi, gamma2 = 0: the envelope is the value function itself, it does not depend on z,
+and z stands for lam.
 
 From gradients of Psi to a direction: as they are (SALVF), or variance-reduced (SALVF-VR).
 
@@ -15,7 +19,7 @@ always gets there; the default beta_{k+1} = min(1, kappa c1 alpha_k) does not.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -29,10 +33,10 @@ from hierax._base.errors import InputError
 from hierax._base.trees import INFINITE, Number, given
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM
-from hierax._math.psi import Point, PsiGradient, Weights, is_plain
+from hierax._math.psi import Point, PsiGradient, Weights, is_plain, joint_gamma
 from hierax._math.spectrum import Curvature
 from hierax._methods import common
-from hierax._methods.inner import ExactInner, Gammas, inner_of, with_batch
+from hierax._methods.common import setting
 from hierax._problem.problem import Multipliers, Problem
 
 Gradient = Callable[[Point], PyTree]
@@ -154,64 +158,54 @@ REPAIR = settings.Rule(
     lambda value: isinstance(value, AbstractLowerSolver) or (settings.is_whole(value) and value >= 0),
     "needs a number of steps, which cannot be negative, or a solver, hx.Exact() or hx.Conic()",
 )
-
-
 ADAPT = settings.Rule(
     lambda value: value is None or (isinstance(value, tuple) and set(value) <= {"x", "y", "inner"}),
     'needs a tuple of names out of "x", "y" and "inner", or None for all steps that are not given',
 )
-
-
 GAMMA1 = settings.Rule(
     lambda value: settings.POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
     "needs a positive number, inf for the plain Lagrangian, or None to have it estimated",
 )
+PENALTY = settings.one_of("multiplier", "quadratic")
+INNER = settings.instance_of((SALM, AbstractLowerSolver), "hx.SALM(), hx.Exact() or hx.Conic()")
+DIRECTION = settings.instance_of((Plain, Storm), "hx.Plain() or hx.Storm()")
 
 
 class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
     """The settings of SALVF, which documents them, and what they must be."""
 
-    c1: Number = None
-    c2: Number = None
-    gamma1: Number = None
+    c1: Number = setting(settings.POSITIVE)
+    c2: Number = setting(settings.POSITIVE)
+    gamma1: Number = setting(GAMMA1)
     gamma2: Number = None
-    tau: Number = None
-    penalty: Literal["multiplier", "quadratic"] = eqx.field(static=True, default="multiplier")
-    steps: PyTree = None
-    inner: SALM | AbstractLowerSolver = SALM()
-    direction: Plain | Storm = Plain()
-    control_variate: bool | None = eqx.field(static=True, default=None)
-    follow: bool | None = eqx.field(static=True, default=None)
-    repair: int | AbstractLowerSolver = eqx.field(static=True, default=0)
-    adapt: tuple[str, ...] | None = eqx.field(static=True, default=None)
-    bound: Number = None
+    tau: Number = setting(settings.POSITIVE)
+    penalty: Literal["multiplier", "quadratic"] = setting(PENALTY, "multiplier", static=True)
+    steps: PyTree = setting(common.STEPS)
+    inner: SALM | AbstractLowerSolver = setting(INNER, SALM())
+    direction: Plain | Storm = setting(DIRECTION, Plain())
+    control_variate: bool | None = setting(settings.TRUE_FALSE_OR_UNSET, static=True)
+    follow: bool | None = setting(settings.TRUE_FALSE_OR_UNSET, static=True)
+    repair: int | AbstractLowerSolver = setting(REPAIR, 0, static=True)
+    adapt: tuple[str, ...] | None = setting(ADAPT, static=True)
+    bound: Number = setting(settings.POSITIVE)
     # The outer step whose sizes are in use, where some size is a `Staircase`: set by the run (`staged`).
     stage: int = eqx.field(static=True, default=0, kw_only=True, repr=False)
 
     size_rule: ClassVar[settings.Rule] = settings.SIZE
-    rules: ClassVar[Mapping[str, settings.Rule]] = {
-        **dict.fromkeys(("c1", "c2", "tau", "bound"), settings.POSITIVE),
-        "gamma1": GAMMA1,
-        "penalty": settings.one_of("multiplier", "quadratic"),
-        "repair": REPAIR,
-        **dict.fromkeys(("control_variate", "follow"), settings.TRUE_FALSE_OR_UNSET),
-        "adapt": ADAPT,
-    }
 
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
         settings.check_setting("SALVF", "tau", self.tau, settings.AT_MOST_ONE)
-        common.check_steps("SALVF", self.steps)
-        inner_of(self.inner).check(self.gamma2, self.repair)
+        check_inner(self)
         check_direction(self)
         if isinstance(self.gamma1, float) and self.gamma1 == math.inf:
             self.gamma1 = INFINITE
 
     @property
-    def inner_solver(self) -> ExactInner:
-        """The inner solver at the current stage, as SALVF uses it."""
-        return inner_of(self.inner, self.stage)
+    def salm(self) -> SALM | None:
+        """The inner solver with the sizes of the current stage; None where it is exact."""
+        return self.inner.at(self.stage) if isinstance(self.inner, SALM) else None
 
     def has_units(self) -> bool:
         """Whether a number is given that carries the constraints' units."""
@@ -224,17 +218,44 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
         return isinstance(self.inner, AbstractLowerSolver)
 
     @property
-    def gammas(self) -> Gammas:
-        """The parameters of the envelope."""
-        return Gammas(self.gamma1, self.gamma2)
+    def exact_solver(self) -> AbstractLowerSolver:
+        """The inner solver, which is known to be exact."""
+        assert isinstance(self.inner, AbstractLowerSolver)
+        return self.inner
+
+    @property
+    def weights(self) -> Weights:
+        """The numbers in Psi."""
+        return Weights(self.c1, self.c2, self.gamma1, self.gamma2)
+
+    @property
+    def stiffness(self) -> Scalar | float:
+        """The gamma of the augmented Lagrangian that the inner solver descends on."""
+        return stiffness_of(self.inner, self.weights)
+
+    @property
+    def longest_inner_step(self) -> Scalar:
+        """SALM's longest step, 1/L_w; where the inner solver is exact that of the stationarity measure."""
+        return self.inner.eta_max if isinstance(self.inner, SALM) else 1 / self.smoothness
 
 
 S = TypeVar("S", bound=SALVFSettings)
 
 
+def check_inner(method: SALVFSettings) -> None:
+    """Refuse settings that do not fit the inner solver: with an exact one gamma2 is 0, and a repair has no steps."""
+    gamma2, repair, name = method.gamma2, method.repair, type(method.inner).__name__
+    if not method.exact:
+        settings.check_setting("SALVF", "gamma2", gamma2, settings.POSITIVE)
+        return
+    if gamma2 is not None and not eqx.is_array(gamma2) and not (settings.is_number(gamma2) and float(gamma2) == 0.0):
+        raise InputError(f"SALVF(gamma2={gamma2}): with inner={name}() gamma2 is 0; leave it unset.")
+    if isinstance(repair, int) and repair:
+        raise InputError(f"SALVF(repair={repair}): steps need inner=hx.SALM(); give repair=hx.{name}().")
+
+
 def check_direction(method: SALVFSettings) -> None:
     """Refuse a direction that does not fit the steps."""
-    settings.check_settings(method, {"direction": settings.instance_of((Plain, Storm), "hx.Plain() or hx.Storm()")})
     direction = method.direction
     if isinstance(direction, Plain):
         return
@@ -251,17 +272,18 @@ def check_direction(method: SALVFSettings) -> None:
 
 def structured(method: S, problem: Problem) -> S:
     """With batch sizes, control variate and follow filled in: they are structure, and so never traced."""
-    sizes, inner, control = method.batches(problem), method.inner_solver, method.control_variate
+    sizes, salm, control = method.batches(problem), method.salm, method.control_variate
     adapt = _unset(method) if method.adapt is None else method.adapt
-    if control is None:
-        control = problem.xi is not None and inner.settles()
+    if control is None:  # it needs an inner solution that is close
+        control = problem.xi is not None and (salm is None or (salm.warm and salm.count >= MUCH))
+    size, inner = method.batch_xi or sizes.xi, method.inner
     # Without noise below: where x waits for an inner loop that lags behind (`pace.py`).
     keeps_up = method.exact or (problem.xi is None and {"x", "inner"} <= set(adapt))
     return dataclasses.replace(
         method,
         batch_zeta=method.batch_zeta or sizes.zeta,
-        batch_xi=method.batch_xi or sizes.xi,
-        inner=with_batch(method.inner, method.batch_xi or sizes.xi),
+        batch_xi=size,
+        inner=dataclasses.replace(inner, batch=inner.batch or size) if isinstance(inner, SALM) else inner,
         control_variate=bool(control),
         follow=keeps_up if method.follow is None else method.follow,
         adapt=adapt,
@@ -280,24 +302,36 @@ def filled(method: S, at: Curvature, scales: Multipliers, dtype: jnp.dtype) -> S
     weights = _weights(method, at, dtype)
     smooth_x, smooth_y = _smoothness(at, weights, dtype)
     steps = _steps(method, weights, smooth_x, smooth_y, dtype)
-    gammas = Gammas(weights.gamma1, weights.gamma2)
-    return dataclasses.replace(
+    method = dataclasses.replace(
         method,
         **weights._asdict(),
-        tau=given(method.tau, LITTLE, dtype),
         steps=steps,
-        inner=inner_of(method.inner).filled(at, gammas, dtype),
+        inner=_filled_salm(method.inner, at, weights, dtype) if isinstance(method.inner, SALM) else method.inner,
         direction=_direction(method, at, weights.gamma1, steps, dtype),
         scales=scales,
-        smoothness=given(method.smoothness, jnp.maximum(smooth_x, smooth_y), dtype),
         bound=None if method.bound is None else given(method.bound, 0.0, dtype),
     )
+    return common.with_defaults(method, dtype, tau=LITTLE, smoothness=jnp.maximum(smooth_x, smooth_y))
+
+
+def _filled_salm(salm: SALM, at: Curvature, weights: Weights, dtype: jnp.dtype) -> SALM:
+    """eta = 1/mu_G, rho = 1/gamma2, capped by 1/L_w and L_w/||J||^2."""
+    tiny, square = jnp.finfo(dtype).tiny, at.jacobian_y**2
+    lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
+    curved = lower + square / stiffness_of(salm, weights) + at.constraint_yy  # L_w
+    most = _ratio(curved, square)
+    return common.with_defaults(salm, dtype, eta=1 / weakest, rho=1 / weights.gamma2, eta_max=1 / curved, rho_max=most)
+
+
+def stiffness_of(inner: SALM | AbstractLowerSolver, weights: Weights) -> Scalar | float:
+    """`stiffness` of a method with these weights."""
+    free = isinstance(inner, SALM) and inner.dual_free
+    return joint_gamma(weights.gamma1, weights.gamma2) if free else weights.gamma1
 
 
 def below_curvature(method: SALVFSettings, at: Curvature) -> Scalar:
     """L_w: the largest curvature in y of the lower level's augmented Lagrangian that the steps are made for."""
-    stiffness = inner_of(method.inner).stiffness(method.gammas)
-    return at.lower_yy + at.jacobian_y**2 / stiffness + at.constraint_yy
+    return at.lower_yy + at.jacobian_y**2 / method.stiffness + at.constraint_yy
 
 
 def _ratio(a: Scalar, b: Scalar, otherwise: float = 1.0) -> Scalar:

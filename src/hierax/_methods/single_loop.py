@@ -38,7 +38,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 from hierax._base import trees
 from hierax._base.constants import MUCH
 from hierax._base.errors import InputError
-from hierax._base.settings import POSITIVE, Rule, in_interval, instance_of, is_transformation
+from hierax._base.settings import POSITIVE, in_interval, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
@@ -47,12 +47,11 @@ from hierax._math.lower_level import SOLVED
 from hierax._math.psi import Centre, Saddle, gap_gradient, gradient_mapping, inner_gradient, nonnegative, outer_gradient
 from hierax._math.spectrum import curvature, jacobian_norm
 from hierax._methods import common
+from hierax._methods.common import setting
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._run.method import Advice, Begun, Metrics, Residual, RunCosts
-
-G2_FACTOR = 3.0  # its g2 in units of L_G / ||J_y H||^2
 
 NOT_CONVEX = (
     "LVHBA: the set {H(x, y) <= 0} is not jointly convex in (x, y): between two points near the start a constraint "
@@ -94,13 +93,12 @@ class GrowingWeight(common.PublishedMethod, common.FromLowerSolution):
         r: bound of the multipliers; None: estimated.
     """
 
-    c: Number = None
+    c: Number = setting(POSITIVE)
     q: Number = 0.3
-    g1: Number = None
-    g2: Number = None
-    r: Number = None
+    g1: Number = setting(POSITIVE)
+    g2: Number = setting(POSITIVE)
+    r: Number = setting(POSITIVE)
 
-    rules: ClassVar[dict[str, Rule]] = dict.fromkeys(("c", "g1", "g2", "r"), POSITIVE)
     with_units: ClassVar[tuple[str, ...]] = ("g2", "r")  # settings that carry the constraints' units
     moves: ClassVar[tuple[str, ...]]  # the steps
 
@@ -143,16 +141,9 @@ class GrowingWeight(common.PublishedMethod, common.FromLowerSolution):
 
     def with_numbers(self, problem: Problem, seen: common.StartLook, dtype: jnp.dtype, **numbers: PyTree) -> Self:
         """With the numbers of the method, and those that both methods fill in alike."""
-        sizes = self.batches(problem)
-        return dataclasses.replace(
-            self,
-            batch_zeta=sizes.zeta,
-            batch_xi=sizes.xi,
-            q=given(self.q, 0.0, dtype),
-            r=given(self.r, common.multiplier_bound(seen.lower.multipliers, dtype), dtype),
-            scales=seen.scales,
-            **numbers,
-        )
+        method = dataclasses.replace(self.sized(problem), scales=seen.scales, **numbers)
+        bound = common.multiplier_bound(seen.lower.multipliers, dtype)
+        return common.with_defaults(method, dtype, q=self.q, r=bound)
 
     def zero_residual(self, state: SingleLoopState) -> Residual:
         """Zeros like x, y, z and the inner variables."""
@@ -212,17 +203,13 @@ class LVHBA(GrowingWeight):
         docs/methods/lv-hba.md (cost and when to use it)
     """
 
-    alpha: common.StepRule = None
-    beta: Number = None
-    eta: Number = None
-    rho: Number = None
-    projection: AbstractLowerSolver = Exact()
+    q: Number = setting(in_interval(lambda q: 0 < q < 0.5, "(0, 1/2)"), GrowingWeight.q)
+    alpha: common.StepRule = setting(common.check_rule)
+    beta: Number = setting(POSITIVE)
+    eta: Number = setting(POSITIVE)
+    rho: Number = setting(POSITIVE)
+    projection: AbstractLowerSolver = setting(instance_of(AbstractLowerSolver, "hx.Exact() or hx.Conic()"), Exact())
 
-    rules: ClassVar[dict[str, Rule]] = {
-        **dict.fromkeys(("beta", "eta", "rho"), POSITIVE),
-        "q": in_interval(lambda q: 0 < q < 0.5, "(0, 1/2)"),
-        "projection": instance_of(AbstractLowerSolver, "hx.Exact() or hx.Conic()"),
-    }
     with_units: ClassVar[tuple[str, ...]] = ("g2", "r", "beta", "eta", "rho")
     moves: ClassVar[tuple[str, ...]] = ("eta", "rho", "alpha")
     advice: ClassVar[Advice] = Advice(
@@ -234,7 +221,6 @@ class LVHBA(GrowingWeight):
     def __post_init__(self) -> None:
         """Refuse settings that no problem could make right."""
         super().__post_init__()
-        common.check_rule("alpha", self.alpha)
         if is_transformation(self.alpha):
             raise InputError(
                 "LVHBA(alpha): (x, y) moves by one projected step, so it needs a number or a schedule, not an optax "
@@ -407,21 +393,16 @@ class BiCGAFFA(GrowingWeight, common.WithSmoothness):
         docs/methods/bic-gaffa.md (cost and when to use it)
     """
 
-    steps: PyTree = None
-    eta: Number = None
+    q: Number = setting(in_interval(lambda q: 0 <= q < 0.5, "[0, 1/2)"), GrowingWeight.q)
+    steps: PyTree = setting(common.STEPS)
+    eta: Number = setting(POSITIVE)
 
-    rules: ClassVar[dict[str, Rule]] = {"eta": POSITIVE, "q": in_interval(lambda q: 0 <= q < 0.5, "[0, 1/2)")}
     moves: ClassVar[tuple[str, ...]] = ("eta", "steps.x", "steps.y", "steps.z")
     advice: ClassVar[Advice] = Advice(
         bring_y_closer="more steps, a larger c or a larger q bring it closer",
         shorten_steps="Shorten the steps (hx.Steps, eta) or leave them unset.",
         lengthen_x_step="lengthen its step, hx.BiCGAFFA(steps=hx.Steps(x=...)); sol.method.steps.x shows it.",
     )
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no problem could make right."""
-        super().__post_init__()
-        common.check_steps("BiCGAFFA", self.steps)
 
     def seen(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, zeta: PyTree) -> common.StartLook:
         """The lower level at x0, solved with the scales at y0."""
@@ -439,7 +420,7 @@ class BiCGAFFA(GrowingWeight, common.WithSmoothness):
         weight = common.upper_curvature(at) / lower
         weight = weight if sampled else 2 * common.WEIGHT * weight  # the noise of g in x is c_k times that of F
         c = given(self.c, or_one(weight, tiny), dtype)
-        g1, g2 = given(self.g1, MUCH / lower, dtype), given(self.g2, G2_FACTOR * lower / steep, dtype)
+        g1, g2 = given(self.g1, MUCH / lower, dtype), given(self.g2, common.SEVERAL * lower / steep, dtype)
         held = at.lower_yy_min + 1 / g1  # strong convexity of what th minimises
         smooth_x = at.upper_xx / c + 2 * g2 * at.jacobian_x**2 + 2 * mixed**2 / held
         smooth_y = at.upper_yy / c + lower + bent + g2 * at.jacobian_y**2 + 1 / g1

@@ -32,7 +32,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.constants import ARMIJO, LITTLE, MUCH, NEGLIGIBLE
-from hierax._base.trees import dtype_of, given, move, or_one, select
+from hierax._base.trees import dtype_of, move, or_one, select
 from hierax._math.convexity import lower_curvatures
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
 from hierax._math.spectrum import curvature, unit_scales
@@ -179,18 +179,13 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
             at the start (at least ||d||/||x||).
     """
 
-    eta: common.StepRule = dataclasses.field(default=None, kw_only=True)
+    eta: common.StepRule = dataclasses.field(default=None, kw_only=True, metadata={"rule": common.check_rule})
 
     solves: ClassVar[int] = 1  # lower solves of a look
     changes: ClassVar[bool] = True  # whether phi differs from line search to line search
     sees_zeta: ClassVar[bool] = False  # whether the inner problems contain F
     measures_before: ClassVar[bool] = False  # whether stationarity is that for the last success before the trial
     state_settings: ClassVar[dict[str, str]] = {"eta": "Armijo's"}
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no problem could make right."""
-        super().__post_init__()
-        common.check_rule("eta", self.eta)
 
     # -- what a method writes ---------------------------------------------------------------------------------------
 
@@ -228,20 +223,16 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
 
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """The first look at x0; unless Armijo's rule does without, the step estimated there."""
-        dtype, sizes = dtype_of(x0, y0), self.batches(problem)
+        dtype = dtype_of(x0, y0)
         at = Samples(*common.first_batches(self, problem, key, look))
-        sized = dataclasses.replace(self, batch_zeta=sizes.zeta, batch_xi=sizes.xi)
-        method, inner, doubts, memory = sized.prepared(problem, x0, y0, at, key)
+        method, inner, doubts, memory = self.sized(problem).prepared(problem, x0, y0, at, key)
         none = jnp.zeros((), jnp.int32)
         if self.searches(problem):
             first = method.look(problem, x0, inner, Round(none, key), at)
         else:
             first, curved = _probed(method, problem, x0, inner, Round(none, key), at)
-            method = dataclasses.replace(
-                method,
-                eta=common.filled_rule(self.eta, common.Decay(1 / curved), dtype),
-                smoothness=given(self.smoothness, curved, dtype),
-            )
+            eta = common.filled_rule(self.eta, common.Decay(1 / curved), dtype)
+            method = common.with_defaults(dataclasses.replace(method, eta=eta), dtype, smoothness=curved)
         doubts = {**doubts, **method.doubts_at(problem, x0, first, at)}
         line = LineSearch(jnp.zeros((), dtype), jnp.zeros((), dtype), x0, jax.tree.map(jnp.zeros_like, x0))
         state = SmoothedState(
@@ -260,17 +251,8 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
         at = Samples(samples.fetch(problem.zeta, tickets.zeta), samples.whole(problem.xi, state.key))
         step = _trial_step if self.searches(problem) else _rule_step
         new, here, d, smoothness, status = step(self, problem, state, at)
-        taken = common.StepTaken(
-            old=state.point,
-            new=new.point,
-            d_x=d,
-            d_y=(),
-            upper=problem.upper(state.point.x, here.y, at.zeta),
-            lower=here.lower,
-            distance=new.look.distance,
-            inner=new.look.residual,
-            status=status,
-        )
+        upper, distance, inner = problem.upper(state.point.x, here.y, at.zeta), new.look.distance, new.look.residual
+        taken = common.StepTaken(state.point, new.point, d, (), upper, here.lower, distance, inner, status=status)
         smoothness = smoothness if self.smoothness is None else self.smoothness
         return new, common.step_metrics(problem, unit_scales(problem, *new.point[:2]), taken, smoothness)
 
@@ -282,24 +264,19 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
 
     def multipliers(self, problem: Problem, state: SmoothedState) -> Multipliers:
         """Those of the lower level."""
-        upper = jax.tree.map(jnp.zeros_like, problem.upper_constraints(*state.point[:2]))
-        return Multipliers(*state.look.multipliers, upper)
+        return common.of_lower_level(problem, *state.point[:2], state.look.multipliers)
 
     def moved_to(self, state: SmoothedState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SmoothedState:
         """The state at another point of the run."""
-        own = Rows(multipliers.inequalities, multipliers.equalities)
-        return state._replace(point=common.Iterate(x, y), look=state.look._replace(y=y, multipliers=own))
+        look = state.look._replace(y=y, multipliers=Rows(*multipliers[:2]))
+        return state._replace(point=common.Iterate(x, y), look=look)
 
     def costs(self, problem: Problem) -> RunCosts:
         """In lower solves, which are nearly all of it; second derivatives are not counted."""
-        searches = self.searches(problem)
-        looks = 1 + self.changes if searches else 1
-        start = 1 if searches else 2
-        zeta = common.batch_costs(self, problem).zeta
-        each = Costs(grad_upper=2, grad_lower=2, vjp_constraints=2)
-        return RunCosts(
-            each._replace(lower_solves=start * self.solves), each._replace(zeta=zeta, lower_solves=looks * self.solves)
-        )
+        looks, start = (1 + self.changes, 1) if self.searches(problem) else (1, 2)
+        each = Costs(common.batch_costs(self, problem).zeta, grad_upper=2, grad_lower=2, vjp_constraints=2)
+        first = each._replace(zeta=0, lower_solves=start * self.solves)
+        return RunCosts(first, each._replace(lower_solves=looks * self.solves))
 
 
 def _probed(
