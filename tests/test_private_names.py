@@ -34,7 +34,7 @@ UNIT_TESTS: dict[str, set[str]] = {
     "tests/test_parts_of_bridges.py": {"_bridges"},
     "tests/test_parts_of_compile.py": {"_compile"},
     "tests/test_parts_of_judge.py": {"_compile", "_engine", "_judge"},
-    "tests/test_parts_of_lower.py": {"_lower", "_math", "_methods", "_problem"},
+    "tests/test_parts_of_lower.py": {"_lower", "_math", "_methods", "_problem", "_engine"},
     "tests/test_parts_of_math.py": {"_compile", "_math", "_methods"},
     "tests/test_parts_of_methods.py": {"_methods"},
     "tests/test_parts_of_run.py": {"_run"},
