@@ -19,7 +19,7 @@ from hierax._run.prepare import prepare
 
 def ended(start: int, upper: float, x: float, violation: float = 0.0) -> Candidate:
     point = Point(np.array([x]), np.zeros(1), np.zeros(0))
-    return Candidate(point, upper, violation, 0.0, 0.0, point, 0.0, True, 1, start, "kkt")
+    return Candidate(point, upper, violation, 0.0, point, 0.0, True, 1, start, "kkt")
 
 
 def test_ends_are_the_same_by_value_or_by_place():
@@ -74,7 +74,7 @@ def test_points_that_are_not_valid_are_no_ends_of_a_start():
     point = Point(np.zeros(1), np.zeros(1), np.zeros(1))
 
     def candidate(start, upper, violation):
-        return Candidate(point, upper, violation, 0.0, 0.0, point, 0.0, True, 1, start, "kkt")
+        return Candidate(point, upper, violation, 0.0, point, 0.0, True, 1, start, "kkt")
 
     found = [candidate(0, -9.0, 1.0), candidate(0, 2.0, 0.0), candidate(0, 1.0, 0.0), candidate(1, -9.0, 1.0)]
     np.testing.assert_array_equal(ends_of_starts(found, 3), [1.0, np.nan, np.nan])

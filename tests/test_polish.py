@@ -1,6 +1,6 @@
 """The polishes of the small route: derivatives against differences, and what their lines say.
 
-Unit tests of hierax._auto.polish.
+Unit tests of hierax._auto.descents.
 """
 
 import jax.numpy as jnp
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import hierax as hx
+from hierax._auto.descents import System
 from hierax._auto.hunt import Space
-from hierax._auto.polish import System
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.vectors import Point
 

@@ -67,12 +67,12 @@ def nothing(*_: Any, **__: Any) -> None:
 
 OTHER_SEARCHES: dict[str, dict[str, Any]] = {
     "descent on pieces": {"_auto.descents.along_kinks": lambda space, work, start: (start, False)},
-    "polishes that share ends": {"_auto.polish._end_after": nothing},
+    "polishes that share ends": {"_auto.descents._end_after": nothing},
     "downhill after the certificate": {"_auto.deterministic.go_down_from": nothing},
     "search by training": {"_auto.large_route.search_by_training": nothing},
 }
 REACHED = {"downhill after the certificate": "_auto.deterministic._downhill"}
-LEAST = {"GROWTH": 2, "STEPS_GROWTH": 1.1, "STRETCH": 1.1}  # with less, no end
+LEAST = {"GROWTH": 2, "STEPS_GROWTH": 1.1}  # with less, no end
 CONSTANTS, READERS = "hierax._auto.constants", "hierax._auto"
 
 # -- the problems -----------------------------------------------------------------------------------------------------

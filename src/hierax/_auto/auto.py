@@ -11,7 +11,7 @@ from hierax._auto import constants as const
 from hierax._auto.deterministic import FIRST_AVERAGE, averaged, numbers_per_sample, run_averages, run_deterministic
 from hierax._auto.large_route import run_large
 from hierax._auto.searches import NoRoute
-from hierax._auto.session import Route, Session, finished, float64_problem, kept_answer, seen_as_a_whole
+from hierax._auto.session import Route, Session, finished, float64_problem, kept_answer
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_number
@@ -21,6 +21,7 @@ from hierax._engine.segments import not_convex
 from hierax._judge.measuring import fits
 from hierax._judge.retraining import is_trained
 from hierax._math.lower_level import layout_of
+from hierax._problem.problem import is_streamed
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
 from hierax._run.batches import Batches, default_size
 from hierax._run.call import Call, Guarded
@@ -110,34 +111,27 @@ class Auto(AbstractSolver):
         if self.route is not None and self.route != route:
             route, reason = self.route, f"asked for; by itself it would be {route}: {reason}"
         self._refuse_route(prepared, route)
-        filled = dataclasses.replace(self, tol=call.tol or self.tol, seconds=seconds)
         line = f"Route {route}: {reason}."
         while True:
+            auto = dataclasses.replace(
+                self,
+                route=route,
+                tol=call.tol or self.tol,
+                seconds=seconds or const.SECONDS / {"small": 4, "penalty": 2, "average": 2}.get(route, 1),
+                starts=self.starts or {"implicit": 1, "large": None}.get(route, const.STARTS),
+            )
+            session = Session(prepared, auto, seed, call, interrupt)
+            session.log.append(line)
             try:
-                return filled._by(route, line, prepared, seed, call, interrupt)
+                if route == "large":
+                    return run_large(session)
+                if route == "average":
+                    return run_averages(session, _by_size(prepared, seed)[0], self.starts is None)
+                return run_deterministic(session, self.starts is None)
             except NoRoute as why:
-                route = "penalty" if route == "implicit" and _variables(prepared) <= const.MATRIX_ORDER else "large"
+                matrices_fit = size((prepared.x, prepared.y)) <= const.MATRIX_ORDER
+                route = "penalty" if route == "implicit" and matrices_fit else "large"
                 line = f"{line} It has no answer ({why}): on by the route {route}."
-
-    def _by(
-        self, route: Route, first_line: str, prepared: Prepared, seed: int, call: Call, interrupt: Interrupt
-    ) -> Solution:
-        """The solution by a route."""
-        starts = {"small": const.STARTS, "penalty": const.STARTS, "implicit": 1}
-        seconds = {"small": const.SECONDS / 4, "penalty": const.SECONDS / 2, "average": const.SECONDS / 2}
-        auto = dataclasses.replace(
-            self,
-            route=route,
-            seconds=self.seconds or seconds.get(route, const.SECONDS),
-            starts=self.starts or starts.get(route),
-        )
-        session = Session(prepared, auto, seed, call, interrupt)
-        session.log.append(first_line)
-        if route == "large":
-            return run_large(session)
-        if route == "average":
-            return run_averages(session, _by_size(prepared, seed)[0], interrupt, self.starts is None)
-        return run_deterministic(session, self.starts is None)
 
     def _refuse_route(self, prepared: Prepared, route: Route) -> None:
         """Refuse a route that does not fit the problem's samples."""
@@ -145,7 +139,7 @@ class Auto(AbstractSolver):
             raise InputError("Auto(route='average'): needs a hx.Sampler without `exact` as zeta or xi.")
         if route not in ("large", "average") and self.samples is not None:
             raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
-        if route == "implicit" and (not seen_as_a_whole(prepared.problem) or averaged(prepared)):
+        if route == "implicit" and (is_streamed(prepared.problem) or averaged(prepared)):
             raise InputError(
                 "Auto(route='implicit'): needs expectations that are known, no Stream and no bare Sampler."
             )
@@ -160,7 +154,7 @@ def choose_route(prepared: Prepared, seed: int, unlimited: bool) -> tuple[Route,
     route, text = _by_size(prepared, seed)
     too_large = (sampled and route == "large") or (by_average and route == "implicit")
     much = any(count is None or count > const.WHOLE_DATA for count in known)
-    if too_large or (much and not (unlimited and _used_whole(prepared, seed, by_average))):
+    if too_large or (much and not (unlimited and _used_whole(prepared, seed))):
         return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}"
     if by_average:
         only = f"{' and '.join(by_average)} {'is' if len(by_average) == 1 else 'are'} known from samples only"
@@ -176,12 +170,12 @@ def choose_route(prepared: Prepared, seed: int, unlimited: bool) -> tuple[Route,
 def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:
     """The route of a problem whose expectations are known, or as good as known."""
     rows = layout_of(prepared.bound.problem, prepared.x, prepared.y).equal.size
-    variables = _variables(prepared)
+    variables = size((prepared.x, prepared.y))
     text = f"{variables} variables, {rows} rows in the lower level"
     if variables + rows <= const.SMALL_ROUTE_SIZE:
         return "small", text
     too_large = variables > const.MATRIX_ORDER
-    if not seen_as_a_whole(prepared.problem):
+    if is_streamed(prepared.problem):
         return "large" if too_large else "penalty", text
     if prepared.problem.xi is not None or variables + rows > const.DENSE_SIZE:
         problem = float64_problem(prepared, seed)
@@ -195,19 +189,14 @@ def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:
     return "penalty", text
 
 
-def _variables(prepared: Prepared) -> int:
-    return size((prepared.x, prepared.y))
-
-
-def _used_whole(prepared: Prepared, seed: int, by_average: list[str]) -> bool:
+def _used_whole(prepared: Prepared, seed: int) -> bool:
     """Whether much data are used whole: rows in memory, few numbers on the way, a lower level that looks convex."""
     sources = {"upper": prepared.problem.zeta, "lower": prepared.problem.xi}
-    data = {name: source for name, source in sources.items() if source is not None}
-    if by_average or not all(isinstance(source, Finite) for source in data.values()):
+    if not all(source is None or isinstance(source, Finite) for source in sources.values()):
         return False
-    numbers = sum(size(source.arrays) for source in data.values() if isinstance(source, Finite))
-    for name, source in data.items():
-        batch = source.arrays if isinstance(source, Finite) else None
+    data = {name: source.arrays for name, source in sources.items() if isinstance(source, Finite)}
+    numbers = size(data)
+    for name, batch in data.items():
         numbers += _made_by(jax.make_jaxpr(prepared.stated(name))(prepared.x, prepared.y, batch).jaxpr)
     problem = float64_problem(prepared, seed)
     return numbers <= const.MUCH_DATA and not_convex(problem, problem.y, seed) is None

@@ -4,8 +4,14 @@
 `hierax bench bolib`, `medium`, `fuzz` and `stochastic` (docs/methods/auto.md). "Prototype" is the study that the small
 route comes from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there. Units of F, G, rows
 and variables are those of `hierax._engine.programs`. Numbers that other packages must agree on are in
-`hierax._base.constants`; the violation of a point that counts as feasible is `hierax._engine.programs.FEASIBLE`.
+`hierax._base.constants`, MUCH and LITTLE among them: how much further F is looked at along a ray, how many times more
+data are used whole where their way is counted, the ratio of the first two x-steps that compete on the large route; the
+share of a violation, of a relaxation t and of a gain that counts as much less, and the chance of ending somewhere new
+up to which no further starts are made. The violation of a point that counts as feasible is
+`hierax._engine.programs.FEASIBLE`.
 """
+
+from hierax._base.constants import FRESH_SAMPLES, MUCH
 
 # -- routes and limits ------------------------------------------------------------------------------------------------
 
@@ -21,15 +27,10 @@ MATRIX_ORDER = 2000
 """Order of the largest dense matrices: variables up to which the penalty route is taken, entries of y and rows up to
 which the large route makes certificates. At 1,010 variables and 1,300 rows a problem takes 16 CPU s; not measured."""
 
-STRETCH = 10.0
-"""Ten times as much: factor by which a ray is lengthened to see whether F falls on, by which much data may exceed what
-is used whole anyway, of the two x-steps that compete in the first stages of the large route (on the synthetic problem
-good x-steps are up to 15 times the y-step). Not measured."""
-
 WHOLE_DATA = 2e6
 """Numbers in all data up to which they are used whole whatever the objectives do with them. Not measured."""
 
-MUCH_DATA = STRETCH * WHOLE_DATA
+MUCH_DATA = MUCH * WHOLE_DATA
 """Numbers up to which data are used whole if what the objectives make of them on the way is counted."""
 
 SECONDS = 120.0
@@ -43,13 +44,13 @@ SEARCH_SHARE = 0.75
 # -- starts -----------------------------------------------------------------------------------------------------------
 
 STARTS = 16
-"""Starts of a search; half as many on the large route, three times as many further ones on the small route. Prototype:
+"""Starts of a search; three times as many further ones on the small route. Prototype:
 71 of 71 with 16 starts (two seeds), 66 with 4. With 25 optima that are met equally often, 16 starts find a given one in
 about half of all searches, 64 in nine of ten."""
 
-AGREEING_STARTS = 8
-"""Starts that must all end at one optimum for the small route to end early; feasible points that are enough. Not
-measured."""
+AGREEING_STARTS = STARTS // 2
+"""Starts that must all end at one optimum for the small route to end early; feasible points that are enough; starts of
+the large route. Not measured."""
 
 AGREEING_DESCENTS = 3
 """Descents that must end at the lowest F for the penalty route to try no more starts; further ones may take twice as
@@ -61,8 +62,8 @@ TURNS = 4
 """Times that the search goes on from a lower point which the certificate, or a look along the entries of x, has found;
 starts before the first such look; starts of value polishes where some start arrived nowhere. Not measured."""
 
-STRETCHES = tuple(STRETCH**power for power in range(1, TURNS))
-"""How much further, one after another, F must fall on for a problem to count as unbounded."""
+STRETCHES = tuple(MUCH**power for power in range(1, TURNS))
+"""How much further along a ray, one after another, F must fall on for a problem to count as unbounded."""
 
 # -- how points are judged --------------------------------------------------------------------------------------------
 
@@ -89,11 +90,6 @@ NEAR = 1e-2
 or one kink (not measured); relative difference in F within which a tight point is preferred to a lower one that is not.
 With selection by F alone and a last slack of 1e-6, 58 to 63 of 68 answers were within 1e-3 of the optimum; with this
 rule and 1e-8, 69 of 69."""
-
-MUCH_LESS = 0.1
-"""Share that counts as much less: of a violation, of a relaxation t, of a gain; chance of ending somewhere new up to
-which no further starts are made. Not measured: of Dempe1992b (no Slater point) the violations beside each other differ
-by a factor of 1e4."""
 
 LISTED = 4
 """Other optima, and rows that exclude each other, that are named in words."""
@@ -132,7 +128,7 @@ GROWTH = 4
 """Growth of the samples from average to average, and of c1 where the stages of the large route bring no progress: the
 bias of the penalty falls like 1/c1. Not measured."""
 
-MOST_SAMPLES = 65_536
+MOST_SAMPLES = GROWTH * GROWTH * FRESH_SAMPLES
 """Samples that are averaged, or judge a point, at most. Not measured."""
 
 INNER_STEPS = 50

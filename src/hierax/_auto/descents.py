@@ -1,7 +1,8 @@
-r"""Descent on phi(x) = F(x, y*(x)): the lower level solved exactly at every x, gradients by implicit differentiation.
+r"""Searches from one point: descents on phi(x) = F(x, y*(x)), and SLSQP over x and y together (polishes).
 
-For lower levels that look convex with a unique solution. Few evaluations are needed, and what it ends with is as exact
-as the lower solves are. Without constraints on the upper level but bounds of X it is L-BFGS-B, else SLSQP, in x alone.
+Descents solve the lower level exactly at every x, with gradients by implicit differentiation. They are for lower
+levels that look convex with a unique solution. Few evaluations are needed, and what they end with is as exact as the
+lower solves are. Without constraints on the upper level but bounds of X it is L-BFGS-B, else SLSQP, in x alone.
 
 Along kinks: phi is smooth as long as the lower level's active rows A stay the same. With A held, y_A(x) and mu_A(x)
 follow from equations alone, and
@@ -16,21 +17,27 @@ The central descent minimises F(x, y_t(x)) instead, t falling: y_t(x) (`hierax._
 however many rows change sides on the way, and for large t it shows only the broad shape of phi. From whichever start,
 descents that end in different kinks often end at one point here, and at a lower one. The last word has a descent on phi
 itself.
+
+The polishes: SQP on the relaxed KKT system, and SQP against the value function. Both minimise F from a given point in
+stages, each started from the last one's end, and return wherever they get to; whether that is any good is judged
+elsewhere (`hunt.py`).
 """
 
+import functools
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hierax._auto import constants as const
-from hierax._auto.hunt import Space
+from hierax._auto.hunt import Passed, Space
 from hierax._auto.session import Work
+from hierax._base.constants import LITTLE
 from hierax._base.imports import lazy
 from hierax._compile.configuration import SharedContext
 from hierax._engine.by_hand import VectorsByHand
+from hierax._engine.programs import FEASIBLE, Branches
 from hierax._engine.vectors import Linearised, Point, Total, VectorProblem
 from hierax._judge.gain import gain
 from hierax._lower.active_set import Centre, Found
@@ -47,14 +54,9 @@ problems (60 y, 100 to 160 rows) ended within 1 % of each other, 20 to 40 % belo
 # -- SciPy's SLSQP and L-BFGS-B ---------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _without_runtime_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        yield
-
-
-without_runtime_warnings = SharedContext(_without_runtime_warnings)  # filters of warnings are those of all threads
+without_runtime_warnings = SharedContext(  # filters of warnings are those of all threads
+    functools.partial(warnings.catch_warnings, action="ignore", category=RuntimeWarning)
+)
 
 
 class Evaluated(NamedTuple):
@@ -178,7 +180,7 @@ class Phi:
         )
 
     def minimised(
-        self, start: Point, work: Work, iterations: int, change: float, least: float = const.MUCH_LESS * const.ROUNDING
+        self, start: Point, work: Work, iterations: int, change: float, least: float = LITTLE * const.ROUNDING
     ) -> Point | None:
         """The best point of a search over x; it ends where many evaluations in a row gain less than `least`."""
         best: Point | None = None
@@ -277,10 +279,8 @@ def descent(
             return None, False
     except OutOfTime:
         return None, False
-    if to_rounding:
-        best = phi.minimised(start, work, iterations, 0.0, least=0.0)
-    else:
-        best = phi.minimised(start, work, iterations, const.SQP_CHANGE)
+    limits = (0.0, 0.0) if to_rounding else (const.SQP_CHANGE, LITTLE * const.ROUNDING)
+    best = phi.minimised(start, work, iterations, *limits)
     return (None, False) if best is None else along_kinks(space, work, best)
 
 
@@ -353,3 +353,137 @@ def solved_below(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> tuple[
         status = INFEASIBLE if (found.status == INFEASIBLE).all() else int(np.max(found.status))
         return Point(x, y, np.zeros(vectors.layout.rows)), status
     return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
+
+
+# -- polishes ---------------------------------------------------------------------------------------------------------
+
+Cuts = tuple[Point, ...]
+"""Branches of lower-level solutions whose values v_j(x) bound f(x, y) from above, followed from where they were.
+
+A fixed point w would be a valid cut only where the constraints do not depend on x.
+"""
+
+
+def kkt_polish(space: Space, work: Work, start: Point, cuts: Cuts, relaxations: tuple[float, ...]) -> Point:
+    """min F subject to the upper constraints, the lower level's KKT system with -mu_i row_i <= t, and the cuts.
+
+    t falls from stage to stage. Where a polish is between two stages determines it: one that arrives where another
+    has been ends where that one did.
+    """
+    system, way = System(space, cuts, with_multipliers=True), list[tuple[tuple[tuple[float, ...], int], np.ndarray]]()
+    u, change = system.packed(start), const.ROUNDING if cuts else const.SQP_CHANGE
+    for stage in range(len(relaxations) + 1):
+        if stage:
+            relaxed = functools.partial(system.evaluate, t=relaxations[stage - 1])
+            u = minimise(relaxed, u, system.bounds, work, change=change)
+        way.append(((relaxations, stage), system.determining(u)))
+        known = _end_after(space.passed, *way[-1])
+        if known is not None:
+            break
+    end = system.unpacked(u) if known is None else known
+    if not work.passed:
+        space.passed.extend(Passed(stage, here, end) for stage, here in way)
+    return end
+
+
+def _end_after(passed: list[Passed], stage: tuple[tuple[float, ...], int], here: np.ndarray) -> Point | None:
+    """The end of a polish that was here after this stage; None where none was."""
+    for one in passed:
+        if one.stage == stage and one.here.shape == here.shape and np.max(np.abs(here - one.here)) <= FEASIBLE:
+            return one.end
+    return None
+
+
+def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float) -> Point:
+    """min F subject to the upper and the lower constraints and f <= v_j + e for every cut, e falling.
+
+    Needs no multiplier: it reaches solutions at which the lower level has none, and it chooses y freely among the lower
+    level's solutions. F only rises as e falls: a stage that ends above `beat` is the last.
+    """
+    system = System(space, cuts, with_multipliers=False)
+    u = system.packed(start)
+    for t in const.RELAXATIONS:
+        slackened = functools.partial(system.evaluate, t=max(LITTLE * t, const.RELAXATIONS[-1]))
+        u = minimise(slackened, u, system.bounds, work, const.SQP_ITERATIONS // 2, const.ROUNDING)
+        if space.vectors.values(*system.unpacked(u)).upper > beat:
+            break
+    return system.unpacked(u)
+
+
+class System:
+    """min F over the constraints of both levels, as SLSQP sees it: with the lower level's relaxed KKT system, or not.
+
+    The unknowns u are x, y and the multipliers of the live rows. The lines are first F, then the inequalities: upper
+    ones, rows of the lower level, complementary pairs, cuts; then the equalities: those of X, rows of the lower level,
+    and stationarity.
+
+    Attributes:
+        bounds: the boxes around X and Y, and the multipliers' signs.
+        parts: slices of the lines of every kind.
+    """
+
+    def __init__(self, space: Space, cuts: Cuts, with_multipliers: bool) -> None:
+        self.vectors, self._cuts, self._with_multipliers = space.vectors, cuts, with_multipliers
+        layout, structure = space.vectors.layout, space.structure
+        self._n, self._live = layout.nx + layout.ny, structure.live & with_multipliers
+        self._pairs = np.flatnonzero(~layout.equal[self._live])  # complementary pairs, among the live rows
+        equal = layout.equal[self._live]
+        self.bounds = space.box(np.where(equal, -np.inf, 0.0), np.full(equal.size, np.inf))
+        above, above_equal, rows, stationarity = (np.arange(part.start, part.stop) for part in layout.parts)
+        kinds = {  # where the lines stand in the table of all functions; cuts are not in it
+            "upper": np.zeros(1, int),
+            "above": above[structure.above],
+            "rows": rows[structure.curved & ~layout.equal],
+            "pairs": rows[self._live & ~layout.equal],
+            "cuts": np.zeros(len(cuts), int),
+            "above_equal": above_equal,
+            "equal": rows[layout.equal],
+            "stationarity": stationarity[: layout.ny * with_multipliers],
+        }
+        ends = np.cumsum([kind.size for kind in kinds.values()])
+        self.parts = {name: slice(end - kinds[name].size, end) for name, end in zip(kinds, ends, strict=True)}
+        self._places, self._above = np.concatenate([*kinds.values()]), int(self.parts["cuts"].stop - 1)
+        self._signs = np.ones(self._places.size)
+        self._signs[1 : self.parts["rows"].stop] = -1.0
+
+    def packed(self, point: Point) -> np.ndarray:
+        """A point as the unknowns."""
+        return np.concatenate([point.x, point.y, point.mu[self._live]])
+
+    def unpacked(self, u: np.ndarray) -> Point:
+        """The unknowns as a point."""
+        mu = np.zeros(self._live.size)
+        mu[self._live] = u[self._n :]
+        x, y = np.split(u[: self._n], [self.vectors.layout.nx])
+        return Point(x, y, mu)
+
+    def _followed(self, x: np.ndarray) -> Branches:
+        """The branches of the cuts at x."""
+        return self.vectors.followed(x, np.array([cut.y for cut in self._cuts]), np.array([c.mu for c in self._cuts]))
+
+    def determining(self, u: np.ndarray) -> np.ndarray:
+        """What determines how a polish goes on: the unknowns, and the values and slopes of the cuts."""
+        if not self._cuts:
+            return u
+        found = self._followed(u[: self.vectors.layout.nx])
+        return np.concatenate([u, found.value, found.slope.ravel()])
+
+    def evaluate(self, u: np.ndarray, t: float) -> Evaluated:
+        """Everything at u; t relaxes the complementary pairs or, without multipliers, the cuts."""
+        layout, parts, n = self.vectors.layout, self.parts, self._n
+        table = self.vectors.table(np.concatenate(self.unpacked(u)))
+        factors = self._signs.copy()
+        factors[parts["pairs"]] = u[n:][self._pairs]  # t + mu_i row_i >= 0
+        found = np.zeros((factors.size, 1 + u.size))
+        found[:, : 1 + n] = factors[:, None] * table[self._places]
+        if self._with_multipliers:
+            rows = table[layout.parts[2]][self._live]
+            found[parts["pairs"], 0] += t
+            found[np.arange(factors.size)[parts["pairs"]], 1 + n + self._pairs] = rows[self._pairs, 0]
+            found[parts["stationarity"], 1 + n :] = rows[:, 1 + layout.nx :].T
+        if self._cuts:  # v_j(x) - f >= 0
+            branches, lines = self._followed(u[: layout.nx]), found[parts["cuts"], : 1 + n]
+            lines[:] = -table[1]
+            lines[:, 0] += branches.value + (0.0 if self._with_multipliers else t)
+            lines[:, 1 : 1 + layout.nx] += branches.slope
+        return Evaluated(found, self._above)

@@ -25,8 +25,7 @@ from hierax._auto.descents import solved_below
 from hierax._auto.hunt import Candidate, Hunt, Space, chance_of_more, judge, most_left, optima, select
 from hierax._auto.searches import ROUTES, go_down_from, run
 from hierax._auto.session import Route, Session
-from hierax._base.constants import FRESH_SAMPLES
-from hierax._base.interrupt import Interrupt
+from hierax._base.constants import FRESH_SAMPLES, LITTLE
 from hierax._base.text import entries, numbers_of
 from hierax._base.trees import size
 from hierax._compile.checked import refuse_nonfinite
@@ -124,7 +123,7 @@ def _with_own_y(hunt: Hunt, best: Candidate) -> Candidate:
     exact = judge(hunt.vectors, best.better, best.start, best.way)
     as_low = best.confirmed and exact.upper <= best.upper + const.NEAR * (1 + abs(best.upper))
     apart = np.max(np.abs(exact.point.y - best.point.y), initial=0.0)
-    nearby = apart <= const.NEAR and exact.violation <= const.MUCH_LESS * best.violation
+    nearby = apart <= const.NEAR and exact.violation <= LITTLE * best.violation
     return exact if exact.accepted and (as_low or nearby) else best
 
 
@@ -146,12 +145,7 @@ def _refuse_nonfinite(space: Space) -> None:
 
 # -- what a search says: the status of its answer, and the log in words -----------------------------------------------
 
-ENDED = {
-    Kind.SECONDS: Reason.SEARCH_OUT_OF_TIME,
-    Kind.INTERRUPTED: Reason.SEARCH_INTERRUPTED,
-    Kind.STOPPED: Reason.SEARCH_STOPPED,
-    Kind.MAX_STEPS: Reason.SEARCH_OUT_OF_STEPS,
-}
+ENDED = {reason.kind: reason for reason in Reason if reason.name.startswith("SEARCH_")}
 
 
 def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | None) -> Status:
@@ -173,13 +167,8 @@ def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | N
 
 def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
     """Nothing was accepted: what comes nearest, and why."""
-
-    def badness(candidate: Candidate) -> float:
-        badness = max(candidate.violation, candidate.gap)
-        return badness if np.isfinite(badness) else np.inf
-
     judged, statuses = len(hunt.candidates), hunt.statuses
-    nearest = min(hunt.candidates, key=badness)
+    nearest = min(hunt.candidates, key=lambda one: np.nan_to_num(max(one.violation, one.gap), nan=np.inf))
     if hunt.contradiction is not None:
         return nearest, Reason.CONTRADICTION.status(judged, proof=hunt.contradiction)
     below = [candidate for candidate in hunt.candidates if candidate.gap <= const.NEGLIGIBLE]
@@ -199,11 +188,10 @@ def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
 
 def _beyond_above(vectors: VectorProblem, nearest: Candidate) -> str | None:
     """Which upper constraint the nearest solution of the lower level violates most; None: none worth mention."""
-    if not nearest.upper_violation > const.NOTICEABLE:
+    values, (x, y, _) = vectors.values(*nearest.point), nearest.point
+    if not vectors.upper_violation(values) > const.NOTICEABLE:
         return None
-    x, y, _ = nearest.point
-    own = slice(vectors.layout.own_above)
-    worst = int(np.argmax(vectors.values(*nearest.point).above[own]))
+    worst = int(np.argmax(values.above[: vectors.layout.own_above]))
     raw = vectors.programs.raw_values(*vectors.programs.landed(x * vectors.x_unit, y * vectors.y_unit))
     name = entries("upper_constraints", vectors.programs.setting.shapes("upper_constraints"))[worst]
     return f"At the nearest of the lower level's solutions {name} is violated by {float(raw.above[worst]):.3g}."
@@ -295,9 +283,9 @@ def numbers_per_sample(prepared: Prepared, name: str) -> int:
     return size(jax.eval_shape(lambda: draw(jax.random.key(0), 1)))
 
 
-def run_averages(session: Session, route: Route, interrupt: Interrupt, all_starts: bool) -> Solution:
+def run_averages(session: Session, route: Route, all_starts: bool) -> Solution:
     """The answer of the largest average that was needed; `route` solves each."""
-    rounds = _Rounds(session, route, interrupt)
+    rounds = _Rounds(session, route)
     most = min(const.MOST_SAMPLES, int(const.WHOLE_DATA) // rounds.numbers)
     if session.auto.samples is not None:
         most = max(1, min(most, session.auto.samples // (2 * len(rounds.names))))
@@ -318,8 +306,8 @@ class _Rounds:
         certificate: of the last one, on samples that it has not seen; None: an earlier run of the call has judged it.
     """
 
-    def __init__(self, session: Session, route: Route, interrupt: Interrupt) -> None:
-        self.session, self.route, self.interrupt = session, route, interrupt
+    def __init__(self, session: Session, route: Route) -> None:
+        self.session, self.route = session, route
         self.names = averaged(session.prepared)
         self.numbers = max(numbers_per_sample(session.prepared, name) for name in self.names)
         self.point = session.prepared.whole(session.prepared.x, session.prepared.y)
@@ -330,12 +318,12 @@ class _Rounds:
     def solve(self, samples: int, all_starts: bool) -> bool:
         """One round; whether it is the last."""
         name, session = f"{samples} samples", self.session
-        starts = session.auto.starts or const.STARTS if not self.found else 1
+        starts = 1 if self.found else session.auto.starts
         side_by_side = samples * self.numbers <= SIDE_BY_SIDE_NUMBERS
         route = self.route if side_by_side or self.route != "small" else "penalty"
         auto = dataclasses.replace(session.auto, route=route, samples=None, starts=starts)
         average = self._average(samples)
-        part = Session(average, auto, session.seed, session.call.under(name), self.interrupt)
+        part = Session(average, auto, session.seed, session.call.under(name), session.interrupt)
         last = session.piece(
             name,
             functools.partial(run_deterministic, part, all_starts and not self.found),

@@ -99,7 +99,6 @@ class Candidate(NamedTuple):
         point: the point.
         upper: F there.
         violation: the largest.
-        upper_violation: the largest of the upper constraints alone.
         gap: (f - v) / (1 + |v|), v of the best lower-level solution found; infinite where there is none.
         better: that solution at the point's x.
         residual: KKT residual of the point's own y with that solution's multipliers.
@@ -112,7 +111,6 @@ class Candidate(NamedTuple):
     point: Point
     upper: float
     violation: float
-    upper_violation: float
     gap: float
     better: Point
     residual: float
@@ -145,8 +143,8 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
     except OutOfTime:
         found = Branches.none(point.y.size, point.mu.size, point.x.size)
     best, upper, lower = found.best(), float(values.upper), float(values.lower)
-    violation, above = vectors.violation(point.x, point.y, values), vectors.upper_violation(values)
-    unsolved = Candidate(point, upper, violation, above, np.inf, point, np.inf, False, 0, start, way)
+    violation = vectors.violation(point.x, point.y, values)
+    unsolved = Candidate(point, upper, violation, np.inf, point, np.inf, False, 0, start, way)
     if best is None or not np.isfinite(upper) or found.unbounded:
         return unsolved
     if found.status[0] == SOLVED and found.value[0] <= found.value[best] + const.ROUNDING:

@@ -26,9 +26,9 @@ from jaxtyping import PyTree
 
 from hierax._auto import constants as const
 from hierax._auto.runs import Referee, Runner, RunSettings, Schedule, Stage, in_words, open_by_noise
-from hierax._auto.session import Session, in_precision_of, seen_as_a_whole, zero_multipliers
+from hierax._auto.session import Session, in_precision_of, zero_multipliers
 from hierax._base import trees
-from hierax._base.constants import LOWER_STARTS
+from hierax._base.constants import LOWER_STARTS, MUCH
 from hierax._base.imports import lazy
 from hierax._base.text import numbers_of, shown
 from hierax._base.trees import size
@@ -39,22 +39,14 @@ from hierax._judge.measuring import SURE
 from hierax._judge.retraining import COUNT, LARGE, Retraining
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem import sets
-from hierax._problem.problem import Multipliers
+from hierax._problem.problem import Multipliers, is_streamed
 from hierax._run.progress import Show, progress_bar
 from hierax._run.solution import Solution, Starts, lowest_of_starts
 from hierax._run.status import Kind, Reason, Status
 
 optimize = lazy("scipy.optimize")
 
-REASONS = {
-    Kind.INTERRUPTED: Reason.STAGES_INTERRUPTED,
-    Kind.DATA_ERROR: Reason.STAGES_OUT_OF_DATA,
-    Kind.STOPPED: Reason.STAGES_STOPPED,
-    Kind.MAX_STEPS: Reason.STAGES_ENOUGH,
-    Kind.SECONDS: Reason.STAGES_OUT_OF_TIME,
-    Kind.SAMPLES: Reason.STAGES_OUT_OF_SAMPLES,
-    None: Reason.STAGES_WITHOUT_PROOF,
-}
+REASONS = {reason.kind: reason for reason in Reason if reason.name.startswith("STAGES_")}
 
 
 def run_large(session: Session) -> Solution:
@@ -78,7 +70,7 @@ class LargeRoute:
     def __init__(self, session: Session, show: Show) -> None:
         self.session, self.prepared, self._show = session, session.prepared, show
         self.referee: Referee | None = None
-        if seen_as_a_whole(self.prepared.problem):
+        if not is_streamed(self.prepared.problem):
             self.referee = Referee(self.prepared, session.seed)
             session.compiles(self.referee.setting.bound)
             if self.referee.not_convex is not None:
@@ -88,7 +80,7 @@ class LargeRoute:
         self.starts = 1
         if self.referee is not None:
             several = size(self.prepared.x) + self.referee.entries <= LARGE
-            self.starts = session.auto.starts or (const.STARTS // 2 if several else 1)
+            self.starts = session.auto.starts or (const.AGREEING_STARTS if several else 1)
         self.best: Stage | None = None
         self.least_violation = np.inf
         self.certificate: Certificate | None = None
@@ -124,7 +116,7 @@ class LargeRoute:
             if most is not None and len(self.session.records) >= most:
                 return
             schedule.learn(*self._race(schedule.next_race()))
-            if schedule.stalled and not self._way_out(schedule):
+            if schedule.longer_lost >= 2 and not self._way_out(schedule):
                 break
         if self.session.work.ended is not Kind.INTERRUPTED:
             self._certified()  # what is said of the best point in the end
@@ -186,7 +178,7 @@ class LargeRoute:
                 self.best, self.certificate = referee.again(best), None
                 line = f"Noise leaves the certificate open: from here on {referee.samples} samples judge."
                 self.session.log.append(line)
-            schedule.go_on()
+            schedule.longer_lost = 0
             return True
         if schedule.settings.c1_factor > 1 and self._verdict != "no":
             return False
@@ -214,7 +206,7 @@ class LargeRoute:
             return False
         x0, end = self.prepared.x, self.best
         way = trees.sub(end.x, x0)
-        if _largest(way) < const.STRETCH * (1 + _largest(x0)):
+        if _largest(way) < MUCH * (1 + _largest(x0)):
             return False
         for stretch in const.STRETCHES:
             further = sets.project(self.prepared.problem.x_set, trees.add_scaled(x0, stretch, way))
@@ -284,17 +276,16 @@ class LargeRoute:
         if self.least_violation > const.NOTICEABLE:
             nearest = f"The least violation of any stage is {self.least_violation:.3g}."
             return Reason.NO_FEASIBLE_X.status(stages, nearest=nearest)
-        reason, text = REASONS[self.session.ended], "`sol.certificate` says how good that is."
+        kind, text = self.session.ended or Kind.UNPROVED, "`sol.certificate` says how good that is."
         if self._verdict == "yes":
             branches = self.referee is not None and self.referee.not_convex is not None
-            reason = Reason.STAGES_DONE_AMONG_BRANCHES if branches else Reason.STAGES_DONE
-            text = "The certificate agrees."
+            kind, text = Kind.BEST_OF_BRANCHES if branches else Kind.CONVERGED, "The certificate agrees."
         elif self.certificate is not None:
             said = "objects" if self._verdict == "no" else "cannot decide"
             objection = next(iter(self.certificate.reasons(self.session.auto.tol)), None)
             text = f"The certificate {said}: {objection} More seconds may help."
         details = {"upper": best.upper, "violation": best.violation, "stages": stages}
-        return reason.status(stages, **details, certificate=text, what=self.runner.known.no_more_data)
+        return REASONS[kind].status(stages, **details, certificate=text, what=self.runner.known.no_more_data)
 
 
 def _largest(tree: PyTree) -> float:
@@ -362,7 +353,7 @@ def trained_stages(
         lengths = np.where(at != 0, np.abs(at), np.where(np.isfinite(high - low), 0.5 * (high - low), 1.0))
         bounds, start = optimize.Bounds((low - at) / lengths, (high - at) / lengths), np.zeros(at.size)
     else:
-        lengths, bounds, start = raveled(way), optimize.Bounds(0.0, const.STRETCH), np.ones(1)
+        lengths, bounds, start = raveled(way), optimize.Bounds(0.0, MUCH), np.ones(1)
 
     def value(u: np.ndarray) -> float:
         there = np.clip(at + lengths * u, low, high)

@@ -23,7 +23,7 @@ from jaxtyping import Array, PyTree
 
 from hierax._auto import constants as const
 from hierax._auto.session import Session, arrays_of, float64_problem, form_of_multipliers, in_precision_of, tree_of
-from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS
+from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS, MUCH
 from hierax._base.errors import InputError
 from hierax._base.trees import select, size
 from hierax._compile.checked import finite_values
@@ -69,12 +69,17 @@ AS_ESTIMATED = RunSettings(const.FIRST_STEPS, 1.0, 1.0)
 
 
 class Schedule:
-    """Which settings come next, after what the stages so far have shown."""
+    """Which settings come next, after what the stages so far have shown.
+
+    Attributes:
+        settings: of the normal run of a race.
+        longer_lost: stages in a row with this weight c1 in which there was no progress, nor did the longer step win.
+    """
 
     def __init__(self) -> None:
         self.settings = AS_ESTIMATED
-        self._ratio = const.STRETCH  # of the two x-steps in the next race
-        self._longer_lost = 0  # stages in a row in which there was no progress, and the longer step did not win either
+        self._ratio = MUCH  # of the two x-steps in the next race
+        self.longer_lost = 0
 
     def first_race(self) -> list[RunSettings]:
         """The estimated weight c1, and weights far below it, where steps are longer: which wins depends on the problem.
@@ -95,25 +100,16 @@ class Schedule:
         if longer_won:
             factor *= self._ratio
         else:  # the longer step is too long; without any progress the shorter one is, too
-            self._ratio = max(self._ratio**0.5, const.STRETCH**0.25)
+            self._ratio = max(self._ratio**0.5, MUCH**0.25)
             factor /= 1.0 if progress else self._ratio
         self.settings = self.settings._replace(step_factor=factor)
-        self._longer_lost = 0 if progress or longer_won else self._longer_lost + 1
-
-    @property
-    def stalled(self) -> bool:
-        """Whether this weight c1 has brought no progress for long enough."""
-        return self._longer_lost >= 2
-
-    def go_on(self) -> None:
-        """Further stages with this weight, although it has brought no progress."""
-        self._longer_lost = 0
+        self.longer_lost = 0 if progress or longer_won else self.longer_lost + 1
 
     def raise_c1(self) -> None:
         """The next weight, up to a hundred times the estimate."""
-        factor = min(const.GROWTH * self.settings.c1_factor, const.STRETCH**2)
+        factor = min(const.GROWTH * self.settings.c1_factor, MUCH**2)
         self.settings = self.settings._replace(c1_factor=factor)
-        self.go_on()
+        self.longer_lost = 0
 
 
 class Stage(NamedTuple):

@@ -13,14 +13,15 @@ from collections.abc import Callable
 import numpy as np
 
 from hierax._auto import constants as const
-from hierax._auto.descents import central_descent, descent, solved_below
+from hierax._auto.descents import Cuts, central_descent, descent, kkt_polish, solved_below, value_polish
+from hierax._auto.feasibility import contradiction, feasible_points
 from hierax._auto.hunt import Candidate, Hunt, chance_of_more, optima, select
-from hierax._auto.polish import Cuts, contradiction, feasible_points, kkt_polish, value_polish
+from hierax._base.constants import LITTLE
 from hierax._engine.programs import FEASIBLE
 from hierax._engine.vectors import Point, VectorProblem, lowest_on_lines, scan_points
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
-LAST_RELAXATIONS = tuple(const.MUCH_LESS * t for t in const.RELAXATIONS)  # of polishes from the best point
+LAST_RELAXATIONS = tuple(LITTLE * t for t in const.RELAXATIONS)  # of polishes from the best point
 
 
 class NoRoute(Exception):
@@ -85,12 +86,7 @@ def first_solves(hunt: Hunt) -> None:
 
 def proof_of_contradiction(hunt: Hunt) -> None:
     """It is over where it is proved that no point satisfies the constraints of both levels."""
-
-    def prove() -> str | None:
-        found = None if hunt.accepted else contradiction(hunt.space, hunt.work)
-        return None if found is None else found.text
-
-    hunt.contradiction = hunt.piece("proof of contradiction", prove)
+    hunt.contradiction = hunt.piece("proof of contradiction", contradiction, hunt.space, hunt.work)
     hunt.over |= hunt.contradiction is not None
 
 
@@ -207,7 +203,7 @@ def kkt_searches(hunt: Hunt, enough: Callable[[Hunt], bool] = _starts_agree) -> 
         if hunt.over or hunt.work.passed or enough(hunt):
             return
         if number == const.TURNS and len(optima(hunt.candidates)) > 1:
-            hunt.piece("along lines, early", _look_along_lines, hunt)
+            along_lines(hunt, "along lines, early")
         hunt.piece(f"start {number}", search_kkt_points, hunt, first, number)
         hunt.tried = number + 1
         hunt.show(hunt.tried)
@@ -243,21 +239,18 @@ def _flat_below(vectors: VectorProblem, point: Point) -> bool:
     return bool(np.min(sizes) <= const.ROUNDING * np.max(sizes))
 
 
-def along_lines(hunt: Hunt) -> None:
-    """F(x, y*(x)) along every entry of x."""
-    hunt.piece("along lines", _look_along_lines, hunt)
-
-
-def _look_along_lines(hunt: Hunt) -> None:
+def along_lines(hunt: Hunt, name: str = "along lines") -> None:
     """Look at F(x, y*(x)) along every entry of x, and go down from where it is lower than at the best point."""
-    if not scan_points(hunt.vectors.layout.nx) or _starts_agree(hunt):
-        return
-    for _ in range(const.TURNS):
-        best = select(hunt.candidates)
-        lower = None if best is None else _lower_along_lines(hunt, best)
-        if best is None or lower is None or hunt.work.passed:
-            return
-        go_down_from(hunt, lower, best.start)
+
+    def look() -> None:
+        for _ in range(const.TURNS if scan_points(hunt.vectors.layout.nx) and not _starts_agree(hunt) else 0):
+            best = select(hunt.candidates)
+            lower = None if best is None else _lower_along_lines(hunt, best)
+            if best is None or lower is None or hunt.work.passed:
+                return
+            go_down_from(hunt, lower, best.start)
+
+    hunt.piece(name, look)
 
 
 def _lower_along_lines(hunt: Hunt, best: Candidate) -> Point | None:
@@ -317,7 +310,7 @@ def further_starts(hunt: Hunt) -> None:
             search_kkt_points(hunt, first, number)
 
     for number, (x, y) in enumerate(hunt.space.further, len(hunt.space.xs)):
-        if hunt.work.passed or chance_of_more(optima(hunt.candidates)) <= const.MUCH_LESS:
+        if hunt.work.passed or chance_of_more(optima(hunt.candidates)) <= LITTLE:
             return
         hunt.piece(f"start {number}", search, x, y, number)
         hunt.show(number + 1)
@@ -372,7 +365,7 @@ def search_kkt_points(
         found = hunt.add(kkt_polish(hunt.space, hunt.work, start, cuts, relaxations), number)
         polishes += 1
         if const.TIGHT < found.gap < np.inf and found.on_best_branch:  # t was too large for the units of f
-            sharper = (relaxations[-1] * const.MUCH_LESS * const.TIGHT / found.gap,)
+            sharper = (relaxations[-1] * LITTLE * const.TIGHT / found.gap,)
             found = hunt.add(kkt_polish(hunt.space, hunt.work, found.point, cuts, sharper), number)
             polishes += 1
         # Where another branch is better by a little, a point that owes its F to this counts for nothing.

@@ -22,8 +22,7 @@ from hierax._compile.bound import Bound
 from hierax._compile.configuration import as_answer
 from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.certificate import Certificate
-from hierax._problem.problem import Multipliers, Problem
-from hierax._problem.samples import Stream
+from hierax._problem.problem import Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.checkpoints import Notes
 from hierax._run.prepare import Prepared
@@ -115,7 +114,7 @@ class Session:
 
     def __init__(self, prepared: Prepared, auto: "Auto", seed: int, call: Call, interrupt: Interrupt) -> None:
         assert auto.seconds is not None
-        self.prepared, self.auto, self.seed, self.call = prepared, auto, seed, call
+        self.prepared, self.auto, self.seed, self.call, self.interrupt = prepared, auto, seed, call, interrupt
         self.work = Work(auto.seconds, interrupt, call.clock.begin)
         self.work.share = const.SEARCH_SHARE
         self.log: list[str] = []
@@ -358,11 +357,6 @@ def float64_problem(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES)
     sampled = any(source is not None for source in (prepared.problem.zeta, prepared.problem.xi))
     x, y = prepared.whole(prepared.x, prepared.y)
     return Float64Problem.of(prepared.problem, x, y, samples, seed, None if sampled else prepared.bound)
-
-
-def seen_as_a_whole(problem: Problem) -> bool:
-    """Whether all that the problem depends on can be looked at: a Stream is never seen as a whole."""
-    return not any(isinstance(source, Stream) for source in (problem.zeta, problem.xi))
 
 
 def in_precision_of(like: PyTree, tree: PyTree) -> PyTree:
