@@ -46,7 +46,7 @@ UNIT_TESTS: dict[str, set[str]] = {
     "tests/test_scanning.py": {"_engine"},
     "tests/test_sets.py": {"_problem"},
     "tests/test_theory.py": {"_theory"},
-    "tests/test_threads.py": {"_base", "_compile"},
+    "tests/test_threads.py": {"_compile"},
 }
 
 
