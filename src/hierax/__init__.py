@@ -37,8 +37,7 @@ from hierax._problem.sets import AbstractSet, Ball, Box, Free, NonNegative, Simp
 from hierax._run import solution as _solution
 from hierax._run.call import Info
 from hierax._run.method import AbstractMethod
-from hierax._run.solution import Solution, Solutions
-from hierax._run.status import Status
+from hierax._run.solution import Solution, Solutions, Status
 from hierax._theory.theory import Theory, theory
 from hierax.solving import solve, solve_many
 

@@ -31,8 +31,7 @@ from hierax._methods.salvf import first_state
 from hierax._problem.problem import Multipliers, Rows
 from hierax._problem.samples import Tickets, fetch, whole
 from hierax._problem.sets import AbstractSet, Faces, project
-from hierax._run.batches import Batches
-from hierax._run.method import AbstractMethod, Advice, Begun, Costs, Metrics, Residual, RunCosts
+from hierax._run.method import AbstractMethod, Advice, Batches, Begun, Costs, Metrics, Residual, RunCosts
 
 __all__ = [
     "INACCURATE",

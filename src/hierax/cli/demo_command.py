@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hierax._base.errors import RunFailed
-from hierax._run.solution import Solution
-from hierax._run.status import Kind
+from hierax._run.solution import Kind, Solution
 from hierax.cli.run_folder import Out
 from hierax.problems import toy
 from hierax.problems.toy import SIDE, hyper_objective, local_minimisers
