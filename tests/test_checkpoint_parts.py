@@ -17,11 +17,18 @@ import hierax as hx
 from hierax._base.files import FolderLock, write_whole
 from hierax._base.text import versions
 from hierax._run import checkpoints as kept
-from hierax._run.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from hierax._run.checkpoints import (
+    Checkpoint,
+    Packed,
+    gathered,
+    packed,
+    placed,
+    read_checkpoint,
+    unpacked,
+    write_checkpoint,
+)
 from hierax._run.outcome import Ending
-from hierax._run.packing import Packed, gathered, packed, placed, unpacked
-from hierax._run.processes import Processes
-from hierax._run.status import Reason
+from hierax._run.solution import Reason
 from hierax._run.stepping import Host
 
 
@@ -155,7 +162,7 @@ def test_a_kill_costs_no_more_than_it_may(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(kept.time, "monotonic", lambda: now[0])
     journal = kept.Journal(tmp_path, 20.0)
-    journal.open({}, Processes())
+    journal.open({})
     monkeypatch.setattr(kept, "write_checkpoint", lambda path, checkpoint: now.__setitem__(0, now[0] + 2.0))
     in_time = 10.0
     assert journal.left == in_time

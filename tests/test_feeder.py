@@ -1,4 +1,4 @@
-"""Unit tests of hierax._run.streams: batches of a Stream, one after another, and their threads."""
+"""Unit tests of hierax._run.feeding: batches of a Stream, one after another, and their threads."""
 
 import gc
 import os
@@ -32,7 +32,7 @@ from test_streams import (
 import hierax as hx
 from hierax._compile.bound import Bound
 from hierax._problem.samples import HostBatches
-from hierax._run.streams import Exhausted, Feeder, feeder_of
+from hierax._run.feeding import Exhausted, Feeder, feeder_of
 from hierax.extend import Tickets
 
 
@@ -133,7 +133,7 @@ def test_solve_takes_the_batches_in_order():
 
 
 def test_ctrl_c_ends_the_wait_for_a_batch(monkeypatch):
-    monkeypatch.setattr("hierax._run.streams.SILENT_SECONDS", 0.3)
+    monkeypatch.setattr("hierax._run.feeding.SILENT_SECONDS", 0.3)
     stated = problem(block(list(cycle(ZETA, 0, 10)), 9), XI)
     solve(problem(ZETA, XI), 3)  # compiled
     threading.Timer(4.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()

@@ -16,7 +16,7 @@ from hierax._judge.retraining import COUNT, Retraining, is_trained, trained_fiel
 from hierax._run.call import Call
 from hierax._run.checkpoints import NOTHING_KEPT, notes_in
 from hierax._run.prepare import prepare
-from hierax._run.status import Kind
+from hierax._run.solution import Kind
 
 
 @pytest.fixture(scope="module")

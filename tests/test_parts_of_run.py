@@ -10,9 +10,8 @@ from test_solve_many import STARTS
 
 import hierax as hx
 from hierax._run import stepping
-from hierax._run.processes import Processes
-from hierax._run.solution import Starts, changed, lowest_of_starts, with_certificate
-from hierax._run.status import Kind, Reason
+from hierax._run.prepare import Processes
+from hierax._run.solution import Kind, Reason, Starts, changed, lowest_of_starts, with_certificate
 
 
 def test_the_lowest_value_of_every_start():

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PRIVATE = re.compile(r"\bhierax\.((?:[a-z]\w*\.)*_[a-z]\w*)")  # "_run" of hierax._run.status
+PRIVATE = re.compile(r"\bhierax\.((?:[a-z]\w*\.)*_[a-z]\w*)")  # "_run" of hierax._run.solution
 
 # What may change without a word to users, by the file that tests it in itself. Everything else is tested by what users
 # have: hierax, hierax.extend, hierax.problems, hierax.estimators, the commands, files, messages.

@@ -1,6 +1,6 @@
 """A run is not silent: lines on stderr where that is no terminal, lines of the logger, in the user's units.
 
-Unit tests of hierax._run.progress: its lines come sooner here.
+Unit tests of hierax._run.call: its lines come sooner here.
 """
 
 import logging
@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._run import progress
-from hierax._run.progress import News, reporting
+from hierax._run.call import News, reporting
 
 # Units of F that nobody could take for those of the search.
 PROBLEM = hx.Problem(

@@ -58,7 +58,7 @@ from hierax._run.call import Info as Info
 from hierax._run.method import AbstractMethod as AbstractMethod
 from hierax._run.solution import Solution as Solution
 from hierax._run.solution import Solutions as Solutions
-from hierax._run.status import Status as Status
+from hierax._run.solution import Status as Status
 from hierax._theory.theory import Theory as Theory
 from hierax._theory.theory import theory as theory
 from hierax.solving import solve as solve

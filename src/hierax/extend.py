@@ -43,9 +43,9 @@ from hierax._problem.samples import whole as whole
 from hierax._problem.sets import AbstractSet as AbstractSet
 from hierax._problem.sets import Faces as Faces
 from hierax._problem.sets import project as project
-from hierax._run.batches import Batches as Batches
 from hierax._run.method import AbstractMethod as AbstractMethod
 from hierax._run.method import Advice as Advice
+from hierax._run.method import Batches as Batches
 from hierax._run.method import Begun as Begun
 from hierax._run.method import Costs as Costs
 from hierax._run.method import Metrics as Metrics

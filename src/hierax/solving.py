@@ -18,17 +18,35 @@ from hierax._base.interrupt import interruptible
 from hierax._base.trees import split_variable
 from hierax._compile.configuration import as_answer, float64, in_own_configuration, inside_a_trace, refuse_to_be_traced
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.call import Call, Guarded, Info, State, raise_error_of
+from hierax._run.call import (
+    Call,
+    Clock,
+    Guarded,
+    Info,
+    Interrupted,
+    OutOfTime,
+    Patience,
+    State,
+    raise_error_of,
+    reporting,
+)
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, notes_in
 from hierax._run.device import Output
 from hierax._run.identity import identity_of
 from hierax._run.method import AbstractMethod
-from hierax._run.prepare import Prepared, prepare, split_start
-from hierax._run.processes import Processes
-from hierax._run.progress import Clock, Interrupted, OutOfTime, Patience, reporting
-from hierax._run.records import History
-from hierax._run.solution import Counts, Found, Solution, Solutions, changed, stacked, statuses_of
-from hierax._run.status import Reason, Status
+from hierax._run.prepare import Prepared, Processes, prepare, split_start
+from hierax._run.solution import (
+    Counts,
+    Found,
+    History,
+    Reason,
+    Solution,
+    Solutions,
+    Status,
+    changed,
+    stacked,
+    statuses_of,
+)
 from hierax._run.stepping import run_steps
 
 
@@ -247,7 +265,12 @@ def _kept(prepared: Prepared, asked: Auto | AbstractMethod | None, call: Call) -
     if journal.path is None or journal.is_open:
         yield
         return
-    journal.open(identity_of(prepared, asked, call), prepared.processes)
+    identity, processes = identity_of(prepared, asked, call), prepared.processes
+    with processes.together():
+        if processes.first:
+            journal.open(identity)
+    if processes.shared:
+        journal.share(processes.from_first)
     try:
         yield
     finally:

@@ -22,10 +22,9 @@ from hierax._judge.measuring import fits
 from hierax._judge.retraining import is_trained
 from hierax._math.lower_level import layout_of
 from hierax._problem.problem import is_streamed
-from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream
-from hierax._run.batches import Batches, default_size
+from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, default_size
 from hierax._run.call import Call, Guarded
-from hierax._run.method import AbstractSolver
+from hierax._run.method import AbstractSolver, Batches
 from hierax._run.prepare import Prepared, check_batches_fit
 from hierax._run.solution import Solution
 

@@ -38,10 +38,9 @@ from hierax._judge.certifying import certificate_in
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, Sampler
+from hierax._run.call import progress_bar
 from hierax._run.prepare import Prepared, prepare
-from hierax._run.progress import progress_bar
-from hierax._run.solution import Counts, Solution, Starts, lowest_of_starts
-from hierax._run.status import Kind, Reason, Status
+from hierax._run.solution import Counts, Kind, Reason, Solution, Starts, Status, lowest_of_starts
 
 
 def run_deterministic(session: Session, all_starts: bool = True) -> Solution:

@@ -24,7 +24,7 @@ from hierax._judge.point import relative_gap
 from hierax._lower.linear import OutOfTime, Stop
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import unit_cube
-from hierax._run.progress import Show
+from hierax._run.call import Show
 
 Way = Literal["kkt", "value"]
 

@@ -40,9 +40,8 @@ from hierax._judge.retraining import COUNT, LARGE, Retraining
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, is_streamed
-from hierax._run.progress import Show, progress_bar
-from hierax._run.solution import Solution, Starts, lowest_of_starts
-from hierax._run.status import Kind, Reason, Status
+from hierax._run.call import Show, progress_bar
+from hierax._run.solution import Kind, Reason, Solution, Starts, Status, lowest_of_starts
 
 optimize = lazy("scipy.optimize")
 

@@ -41,14 +41,12 @@ from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._methods.common import Decay, Steps
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.call import Call
+from hierax._run.call import Call, Interrupted, OutOfTime
 from hierax._run.device import Output
+from hierax._run.feeding import Exhausted, Place
 from hierax._run.prepare import Prepared
-from hierax._run.progress import Interrupted, OutOfTime
-from hierax._run.solution import Counts, Solution, Solutions, statuses_of
-from hierax._run.status import Kind
+from hierax._run.solution import Counts, Kind, Solution, Solutions, statuses_of
 from hierax._run.stepping import run_steps
-from hierax._run.streams import Exhausted, Place
 
 
 class RunSettings(NamedTuple):

@@ -26,9 +26,7 @@ from hierax._problem.problem import Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.checkpoints import Notes
 from hierax._run.prepare import Prepared
-from hierax._run.records import History
-from hierax._run.solution import Counts, Solution, Starts, changed, with_certificate
-from hierax._run.status import Kind, Status
+from hierax._run.solution import Counts, History, Kind, Solution, Starts, Status, changed, with_certificate
 
 if TYPE_CHECKING:
     from hierax._auto.auto import Auto

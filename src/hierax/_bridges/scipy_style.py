@@ -30,8 +30,7 @@ from hierax._methods.registry import METHODS
 from hierax._problem.problem import Problem, nothing
 from hierax._problem.sets import AbstractSet, Box, Free
 from hierax._run.method import AbstractMethod
-from hierax._run.solution import Solution
-from hierax._run.status import Kind
+from hierax._run.solution import Kind, Solution
 from hierax.solving import solve
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
 from hierax._problem.sets import AbstractSet, Free
-from hierax._run.batches import look_at
-from hierax._run.method import AbstractMethod, Costs, Metrics, Residual
+from hierax._run.method import AbstractMethod, Costs, Metrics, Residual, look_at
 
 optax = lazy("optax")
 

@@ -46,8 +46,7 @@ from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 from hierax._problem.samples import Tickets
-from hierax._run.batches import Batches, default_size, look_at
-from hierax._run.method import Advice, Begun, Costs, Metrics, Residual, RunCosts
+from hierax._run.method import Advice, Batches, Begun, Costs, Metrics, Residual, RunCosts, look_at
 
 
 class SALVFState(NamedTuple):
@@ -234,11 +233,11 @@ class SALVF(SALVFSettings):
 
     def batches(self, problem: Problem) -> Batches:
         """Those of the outer step and of the inner loop."""
-        xi = default_size(problem.xi, size_at(self.batch_xi, self.stage))
+        xi = samples.default_size(problem.xi, size_at(self.batch_xi, self.stage))
         steps, inner_size = (0, xi) if self.salm is None else (self.salm.count, size_at(self.salm.batch, 0) or xi)
         asked = (("zeta", self.batch_zeta), ("xi", self.batch_xi), ("xi", getattr(self.inner, "batch", None)))
         return Batches(
-            zeta=default_size(problem.zeta, size_at(self.batch_zeta, self.stage)),
+            zeta=samples.default_size(problem.zeta, size_at(self.batch_zeta, self.stage)),
             xi=xi,
             inner=steps,
             inner_size=inner_size,

@@ -382,3 +382,8 @@ def _shuffled(key: PRNGKeyArray, place: Int[Array, " n"], size: int) -> Int[Arra
     start = permute(place.astype(jnp.uint32))
     inside = jax.lax.while_loop(lambda value: jnp.any(value >= size), again, start)
     return inside.astype(jnp.int32)
+
+
+def default_size(source: AbstractSource | None, asked: int | None) -> int:
+    """The batch size: as asked for, or what the source suggests."""
+    return asked or (1 if source is None else source.default_batch())

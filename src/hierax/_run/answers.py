@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.constants import FINE
 from hierax._base.errors import InputError
 from hierax._base.files import Json
 from hierax._base.text import arrays_by_path
@@ -27,10 +28,10 @@ from hierax._judge.certifying import certify
 from hierax._judge.measuring import SHOWN_TOLERANCE, SURE
 from hierax._judge.point import judge_point
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.packing import hash_of_json
+from hierax._run.checkpoints import hash_of_json
 from hierax._run.solution import Solution, answer_fields
 
-SAME_VALUE_SHARE = 1e-6  # difference of F to the claimed one, relative to 1 + |F|
+SAME_VALUE_SHARE = FINE  # difference of F to the claimed one, relative to 1 + |F|
 FORMAT = "hierax answer 1"
 FIELDS = ("format", "x", "y", "multipliers", "F", "problem")
 

@@ -7,13 +7,23 @@ kept.
 Each checkpoint is a folder of its own, arrays.npz and checkpoint.json, and the newest two are kept. It is written under
 another name, flushed to the disk and renamed, so that a process may be killed at any moment; hashes inside tell a
 damaged one. Names of files come from here alone, never from what is read.
+
+Values are kept as JSON and plain arrays. No pickle: reading runs nothing. Numbers, texts, lists, tuples, dictionaries,
+NumPy arrays and bytes come back as they were; of named tuples and data classes those whose types the reader names.
+
+Of the state of a run only arrays and numbers are kept, in the order of its leaves, with their paths. The structure
+(which settings there are, functions, optax transformations) comes from the call that goes on. `gathered` is the one
+place where arrays leave the devices, `placed` the one where they return to them.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import dataclasses
 import datetime
 import hashlib
+import io
 import json
 import logging
 import math
@@ -23,19 +33,211 @@ import shutil
 import time
 import warnings
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from hierax._base.errors import HieraxWarning, InputError
-from hierax._base.files import UNFINISHED, FolderLock, flush_folder, move_folder_into_place, remove_folder
+from hierax._base.files import UNFINISHED, FolderLock, Json, flush_folder, move_folder_into_place, remove_folder
 from hierax._base.settings import is_number
 from hierax._base.text import versions
-from hierax._run.packing import HASH, Packed, from_bytes, hash_of_json, packed, to_bytes, unpacked
-from hierax._run.processes import Processes
+from hierax._base.trees import on_device
+from hierax._compile.placement import read
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+HASH = "sha256:"  # begins every hash
+
+
+class Packed(NamedTuple):
+    """A value as JSON, in which arrays are numbered, and these arrays."""
+
+    content: Json
+    arrays: list[np.ndarray]
+
+
+def packed(value: object) -> Packed:
+    """Take a value apart.
+
+    Examples:
+        >>> packed({"a": (1.0, np.arange(2))})
+        Packed(content={'dict': [['a', {'tuple': [1.0, {'array': 0}]}]]}, arrays=[array([0, 1])])
+    """
+    arrays: list[np.ndarray] = []
+    return Packed(_taken_apart(value, arrays), arrays)
+
+
+def unpacked(found: Packed, types: Iterable[type] = ()) -> Any:
+    """Put a value together again; `types` are the named tuples and data classes that may be in it."""
+    return _put_together(found.content, found.arrays, {one.__name__: one for one in types})
+
+
+def to_bytes(value: object) -> bytes:
+    """A value in one piece."""
+    content, arrays = packed(value)
+    text = np.frombuffer(json.dumps(content, allow_nan=False).encode(), np.uint8)
+    whole = io.BytesIO()
+    np.savez(whole, text, *arrays, allow_pickle=False)
+    return whole.getvalue()
+
+
+def from_bytes(whole: bytes, types: Iterable[type] = ()) -> Any:
+    """What `to_bytes` was given."""
+    with np.load(io.BytesIO(whole), allow_pickle=False) as stored:
+        text, *arrays = (stored[name] for name in stored.files)
+    return unpacked(Packed(json.loads(text.tobytes()), arrays), types)
+
+
+def _taken_apart(value: object, arrays: list[np.ndarray]) -> Json:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "O":
+            raise InputError("an array of Python objects cannot be kept in a checkpoint.")
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, list):
+        return [_taken_apart(entry, arrays) for entry in value]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        fields = dict(zip(value._fields, value, strict=True))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    elif isinstance(value, tuple):
+        return {"tuple": [_taken_apart(entry, arrays) for entry in value]}
+    elif isinstance(value, dict):
+        return {"dict": [[_taken_apart(part, arrays) for part in pair] for pair in value.items()]}
+    else:
+        raise InputError(f"a {type(value).__name__} cannot be kept in a checkpoint.")
+    return {"type": type(value).__name__, "fields": {name: _taken_apart(part, arrays) for name, part in fields.items()}}
+
+
+def _put_together(content: object, arrays: list[np.ndarray], types: dict[str, type]) -> object:
+    if isinstance(content, list):
+        return [_put_together(entry, arrays, types) for entry in content]
+    if not isinstance(content, dict):
+        return content
+    if "type" in content:
+        fields = {name: _put_together(part, arrays, types) for name, part in content["fields"].items()}
+        return types[content["type"]](**fields)
+    ((kind, inside),) = content.items()
+    match kind:
+        case "float":
+            return float(inside)
+        case "bytes":
+            return base64.b64decode(inside)
+        case "array":
+            return arrays[inside]
+        case "tuple":
+            return tuple(_put_together(entry, arrays, types) for entry in inside)
+        case "dict":
+            return {_put_together(a, arrays, types): _put_together(b, arrays, types) for a, b in inside}
+    raise InputError(f"unknown entry {kind!r} in a checkpoint.")
+
+
+class Gathered(NamedTuple):
+    """Paths of a tree's arrays, the arrays on the host (of random keys, their data), and how keys are made, by path."""
+
+    paths: list[str]
+    arrays: list[np.ndarray]
+    keys: dict[str, str]
+
+
+def gathered(tree: PyTree) -> Gathered:
+    """Copies of the arrays and numbers of a tree, on the host: a run overwrites its own."""
+    named = _stored(tree)
+    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in named if _is_key(leaf)}
+    return Gathered([name for name, _ in named], [np.array(_to_numpy(leaf)) for _, leaf in named], keys)
+
+
+def placed(found: Gathered, like: PyTree) -> PyTree:
+    """The tree `like` (its arrays may be shapes only) with the arrays that were gathered from one of the same form.
+
+    Raises:
+        InputError: they are those of another problem or method.
+    """
+    expected = _stored(like)
+    names = [name for name, _ in expected]
+    if found.paths != names:
+        odd = sorted(set(found.paths) ^ set(names))[:3]
+        raise InputError(
+            "checkpoint: its state does not fit this problem and method: they differ in "
+            f"{', '.join(odd) or 'the order of entries'}. Resume with those that it was made with."
+        )
+    pairs = zip(expected, found.arrays, strict=True)
+    restored = iter([_like(leaf, array, name, found.keys.get(name)) for (name, leaf), array in pairs])
+    return jax.tree.map(lambda leaf: next(restored) if _is_stored(leaf) else leaf, like)
+
+
+def hash_of_json(content: Mapping[str, Json]) -> str:
+    """The hash of what a file of JSON holds, whatever the order of its keys and its spaces.
+
+    Examples:
+        >>> hash_of_json({"x": 1.0, "y": [2.0]}) == hash_of_json({"y": [2.0], "x": 1.0})
+        True
+    """
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hash_of_arrays(tree: PyTree) -> str:
+    """The hash of the structure of a tree and of its numbers, without a copy of them."""
+    whole = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = np.ascontiguousarray(_to_numpy(leaf))
+        whole.update(f"{jax.tree_util.keystr(path)} {array.dtype.name} {array.shape}\n".encode())
+        whole.update(array.reshape(-1).view(np.uint8).data)
+    return HASH + whole.hexdigest()
+
+
+def _stored(tree: PyTree) -> list[tuple[str, PyTree]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves if _is_stored(leaf)]
+
+
+def _is_stored(leaf: object) -> bool:
+    return eqx.is_array_like(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _is_key(leaf: object) -> bool:
+    return jnp.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
+
+
+def _to_numpy(leaf: PyTree) -> np.ndarray:
+    """The numbers of an array, or of a random key, without a copy where they are on the host."""
+    found: np.ndarray = np.asarray(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
+    return found
+
+
+def _like(leaf: PyTree, array: np.ndarray, name: str, key: str | None) -> PyTree:
+    """The stored array as the kind of thing that `leaf` is."""
+    is_key = key is not None and _is_key(leaf)
+    expected = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+    if array.dtype.kind == "V":  # npz does not know the names of JAX's own types
+        array = array.view(expected.dtype)
+    found = jax.random.wrap_key_data(on_device(array), impl=key) if is_key else array
+    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+        raise InputError(
+            f"checkpoint: {name} has shape {found.shape} and dtype {found.dtype}, this problem needs {expected.shape} "
+            f"and {expected.dtype}. Resume with the problem that it was made with."
+        )
+    if is_key:
+        return found
+    return type(leaf)(array) if isinstance(leaf, bool | int | float) else on_device(array)
+
+
+# -- the folder -------------------------------------------------------------------------------------------------------
 
 FORMAT = "hierax checkpoint 4"
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
@@ -45,9 +247,6 @@ ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
 CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
 
 logger = logging.getLogger("hierax")
-
-
-# -- the folder -------------------------------------------------------------------------------------------------------
 
 
 class Checkpoint(NamedTuple):
@@ -187,25 +386,20 @@ class Journal:
         self._taken = self._put_at = time.monotonic()  # when the records of the last checkpoint, and the last one, were
         self._write_seconds = 0.0  # that the last checkpoint took
 
-    def open(self, identity: dict[str, str], processes: Processes) -> None:
-        """Lock the folder and take over what is in it, if it belongs to the same call.
-
-        Of several processes the first does so, and tells the others.
-        """
-        if self.path is None:
-            return
-        with processes.together():
-            if processes.first:
-                self._lock, self._identity = FolderLock(self.path), identity
-                try:
-                    self._take_over(self.path)
-                except BaseException:
-                    self.close()
-                    raise
-        if processes.shared:
-            whole = processes.from_first(to_bytes((self.records, self.log_lines)))
-            self.records, self.log_lines = from_bytes(whole, (Packed,))
+    def open(self, identity: dict[str, str]) -> None:
+        """Lock the folder and take over what is in it, if it belongs to the same call."""
+        assert self.path is not None
+        self._lock, self._identity = FolderLock(self.path), identity
+        try:
+            self._take_over(self.path)
+        except BaseException:
+            self.close()
+            raise
         self._taken = time.monotonic()
+
+    def share(self, from_first: Callable[[bytes], bytes]) -> None:
+        """Of several processes the first has opened the journal: the others get what it took over."""
+        self.records, self.log_lines = from_bytes(from_first(to_bytes((self.records, self.log_lines))), (Packed,))
 
     def _take_over(self, path: Path) -> None:
         for name in os.listdir(path):

@@ -12,23 +12,26 @@ from typing import Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from hierax._base import trees
+from hierax._base.constants import FINE, LITTLE
 from hierax._base.trees import all_finite, dtype_of, select
 from hierax._math.lower_level import INFEASIBLE, UNBOUNDED
 from hierax._problem import samples
 from hierax._problem.problem import Multipliers, Problem
 from hierax._problem.samples import Tickets
-from hierax._run.batches import MAX_DRAWN_STEPS
-from hierax._run.method import AbstractMethod, Metrics, Residual
+from hierax._run.method import MAX_DRAWN_STEPS, AbstractMethod, Metrics, Residual
 
 RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
-DIVERGED_RATIO = 1e8  # a point this many times farther out than the start counts as diverged
+DIVERGED_RATIO = float(
+    np.sqrt(1 / np.finfo(np.float64).eps)
+)  # times the start: farther out half of all digits are lost
 MAX_CHUNK_RECORDS = MAX_DRAWN_STEPS  # records that one chunk can return
-PINNED_SHARE = 1e-6  # the sets hold back all but this part of the direction
+PINNED_SHARE = FINE  # the sets hold back all but this part of the direction
 TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carries most of the weight
-CYCLE_MEAN_SHARE = 0.1  # the mean direction of a cycle is below this part of the single ones
+CYCLE_MEAN_SHARE = LITTLE  # the mean direction of a cycle is below this part of the single ones
 CYCLE_STEPS = 8  # steps in which a cycle is told from noise
 
 Output = Literal["last", "tail", "best", "random"]

@@ -1,7 +1,17 @@
-"""Batches of open streams and rows of files, stacked for the steps of a chunk.
+"""The host's side of data: batches of a `Stream` and rows of files, fetched ahead by a thread, stacked for a chunk.
+
+The iterable of a stream is the user's, so nothing is taken for granted: it may block, fail, end, or change the shape of
+its batches. Whoever waits for a batch keeps looking at its clock and at Ctrl-C (`Patience`), and the thread holds on to
+neither the stream nor its feeder, so that it ends with them; a thread that is blocked inside the iterable cannot be
+ended, but it is a daemon and nothing waits for it.
+
+An iterator with `get_state` and `set_state` (as grain's) or `state_dict` and `load_state_dict` (as torchdata's, where
+the iterable may have them) says itself where it is. A re-iterable is begun anew, and what it gave before is skipped;
+the last skipped batch is compared, so that one which gives others every time is noticed. Other iterators cannot be
+brought back.
 
 The numbers of the rows of files are those that `Finite` would draw, a function of the key and the step; so a run that
-goes on, or begins anew, reads what it would have read. A thread reads them ahead.
+goes on, or begins anew, reads what it would have read.
 """
 
 from __future__ import annotations
@@ -9,26 +19,340 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import queue
 import sys
+import threading
 import time
-from collections import deque
-from collections.abc import Iterator
+import warnings
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree, PyTreeDef
 
+from hierax._base.constants import MANY
+from hierax._base.errors import HieraxWarning, InputError
 from hierax._compile.bound import Bound
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
-from hierax._problem.samples import RowNumbers, Tickets
-from hierax._run.batches import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
-from hierax._run.prepare import Prepared, on_mesh
-from hierax._run.progress import CHUNK_SECONDS, Patience
-from hierax._run.streams import Exhausted
+from hierax._problem.samples import RowNumbers, Stream, Tickets
+from hierax._run.call import CHUNK_SECONDS, LINE_SECONDS, MOMENT_SECONDS, Patience
+from hierax._run.checkpoints import hash_of_arrays, packed
+from hierax._run.method import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+Form = tuple[PyTreeDef, tuple[tuple[tuple[int, ...], np.dtype], ...]]
+"""Structure of a batch, and shapes and types of its arrays."""
+
+STATE_METHODS = (("get_state", "set_state"), ("state_dict", "load_state_dict"))
+SILENT_SECONDS = LINE_SECONDS  # without a batch, after which a warning says what the run is waiting for
+FIRST_BATCHES = 5  # whose majority decides the shape
+MAX_WRONG_BATCHES = MANY  # batches of other shapes that are dropped before the stream is given up
+
+
+class Exhausted(Exception):
+    """The stream gives no further batch: it has ended, failed, or has none of the right shape."""
+
+
+class Place(NamedTuple):
+    """A place in a stream: behind a batch.
+
+    Attributes:
+        given: batches that the iterable gave up to here, those that were dropped included.
+        state: what the iterator says of itself there; None: it has no such method.
+        form: shapes and types of the arrays of the stream's batches, in words; empty: not known yet.
+        digest: hash of the last batch; empty where `state` says it all, or where there was none.
+    """
+
+    given: int = 0
+    state: object = None
+    form: str = ""
+    digest: str = ""
+
+
+Item = tuple[PyTree, Place] | Exception
+"""A batch and the place behind it, or why there is none."""
+
+
+class Feeder:
+    """Batches of one stream, in order. Lives as long as the stream, so that a continued run goes on where it was."""
+
+    def __init__(
+        self,
+        name: str,
+        stream: Stream,
+        patience: Patience | None = None,
+        begin: Place = Place(),
+        restorable: bool = False,
+    ) -> None:
+        """`begin`: where in the stream; `restorable`: whether iterators are asked for their state at every batch."""
+        self.name, self.patience, self.restorable = name, patience or Patience(), restorable
+        self._queue: queue.Queue[Item] = queue.Queue(maxsize=stream.prefetch)
+        self._stop = threading.Event()
+        fill = (name, _from_place(name, stream.iterable, begin, restorable), self._queue, self._stop)
+        self._thread = threading.Thread(target=_fill, args=fill, daemon=True, name=f"hierax stream {name}")
+        self._thread.start()
+        weakref.finalize(self, self._stop.set)
+        self._warned_of: set[str] = set()
+        self._ended: Exception | None = None  # why there is no further batch
+        self._form: Any = None  # agreed upon when the first batch is asked for
+        self._waiting: list[tuple[PyTree, Place]] = []
+        self._begin = begin
+        self._last: tuple[PyTree, Place] | None = None  # the latest that was taken
+
+    # -- its place --------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> Place:
+        """The place behind the last batch that was taken: those that only wait are still to come."""
+        if self._last is None:
+            return self._begin
+        batch, place = self._last
+        digest = "" if place.state is not None else hash_of_arrays(batch)
+        return place._replace(form=_shown(self._form), digest=digest)
+
+    def close(self) -> None:
+        """End the thread; whoever waits for it keeps its patience."""
+        self._stop.set()
+        while self._thread.is_alive():
+            self._thread.join(MOMENT_SECONDS)
+            self.patience.check()
+
+    # -- one batch --------------------------------------------------------------------------------------------------
+
+    def _received(self, seconds: float) -> tuple[PyTree, Place] | None:
+        """The next batch, whatever its form; None where it does not come within the given seconds."""
+        if self._ended is None:
+            item = self.patience.wait_for(self._queue.get, seconds, self._warn_of_silence)
+            if not isinstance(item, Exception):
+                return item
+            self._ended = item
+        raise self._ended.with_traceback(None)
+
+    def _warn_of_silence(self, waited: float) -> None:
+        if waited > SILENT_SECONDS:
+            self._warn("silent", f"has given no batch for {SILENT_SECONDS:g} seconds; the run waits for it.")
+
+    def _agree_on_a_form(self) -> None:
+        """The form that most of the first few batches have is the stream's, and the others are dropped.
+
+        Batches wait where they are if the wait for the others is ended: the next run finds them.
+        """
+        try:
+            while len(self._waiting) < FIRST_BATCHES:
+                fetched = self._received(CHUNK_SECONDS if self._waiting else math.inf)
+                if fetched is None:
+                    break
+                self._waiting.append(fetched)
+        except Exhausted:
+            if not self._waiting:
+                raise
+        forms = [_form(batch) for batch, _ in self._waiting]
+        known = [form for form in forms if _shown(form) == self._begin.form]
+        self._form = Counter(known or forms).most_common(1)[0][0]
+        _check_form(self.name, self._form)
+        self._waiting = [fetched for fetched in self._waiting if self._fits(fetched)]
+
+    def _fits(self, fetched: tuple[PyTree, Place]) -> bool:
+        form = _form(fetched[0])
+        if form != self._form:
+            self._warn("form", f"a batch of {_shown(form)} was dropped; most have {_shown(self._form)}.")
+        return form == self._form
+
+    def _warn(self, about: str, text: str) -> None:
+        """Once for everything there is to warn about."""
+        if about not in self._warned_of:
+            self._warned_of.add(about)
+            warnings.warn(f"Stream {self.name}: {text}", HieraxWarning, stacklevel=2)
+
+    # -- many batches -----------------------------------------------------------------------------------------------
+
+    def hold(self, count: int, wanted: int | None = None) -> int:
+        """Fetch until `count` batches wait; returns how many do, fewer where the stream ends.
+
+        No more than a moment is spent on waiting for `wanted` of them (None: as long as it takes for all), and none on
+        waiting for the others.
+        """
+        until = math.inf if wanted is None else time.perf_counter() + CHUNK_SECONDS
+        wrong = 0
+        try:
+            if self._form is None:
+                self._agree_on_a_form()
+            while len(self._waiting) < count:
+                seconds = until - time.perf_counter() if wanted is None or len(self._waiting) < wanted else 0.0
+                fetched = self._received(max(0.0, seconds))
+                if fetched is None:
+                    break
+                if self._fits(fetched):
+                    self._waiting.append(fetched)
+                    wrong = 0
+                elif (wrong := wrong + 1) == MAX_WRONG_BATCHES:
+                    text = f"gave {MAX_WRONG_BATCHES} batches in a row that do not have {_shown(self._form)}"
+                    self._ended = _no_batch(self.name, text)
+        except Exhausted:
+            pass
+        return min(count, len(self._waiting))
+
+    def require(self, count: int) -> None:
+        """Wait for `count` batches; raises `Exhausted` where the stream ends before."""
+        if self.hold(count) < count:
+            assert self._ended is not None
+            raise self._ended.with_traceback(None)
+
+    def peek(self) -> PyTree:
+        """The next batch, which stays the next."""
+        self.require(1)
+        return self._waiting[0][0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes per batch."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.peek()))
+
+    def take(self, *shape: int) -> PyTree:
+        """The next prod(shape) batches, stacked to leading axes `shape`."""
+        count = int(np.prod(shape))
+        self.require(count)
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._last = taken[-1]
+        batches = [batch for batch, _ in taken]
+        return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(*shape, *leaves[0].shape), *batches)
+
+
+def feeder_of(name: str, stream: Stream, patience: Patience | None = None, restorable: bool = False) -> Feeder:
+    """The feeder of a stream, made at first use; it waits as long as `patience` does.
+
+    With `restorable`, a stream whose place another process could not restore is refused.
+    """
+    iterator = isinstance(stream.iterable, Iterator)
+    if restorable and iterator and _state_methods(stream.iterable) is None:
+        raise InputError(
+            f"checkpoint: the Stream given as {name} is an iterator ({type(stream.iterable).__name__}), which another "
+            "process could not bring back to where it was. Give a re-iterable (a list, a DataLoader with a seed, an "
+            "object whose __iter__ begins anew), or an iterator with get_state and set_state or state_dict and "
+            "load_state_dict."
+        )
+    if not hasattr(stream, "_feeder"):
+        stream._feeder = Feeder(name, stream, patience, restorable=restorable)  # type: ignore[attr-defined]
+    feeder: Feeder = stream._feeder  # type: ignore[attr-defined]
+    if restorable and not feeder.restorable and iterator:
+        raise InputError(
+            f"checkpoint: the Stream given as {name} was used without checkpoint= before, and where its iterator is by "
+            "now is not known. Give a new hx.Stream."
+        )
+    feeder.patience = patience or Patience()
+    return feeder
+
+
+def _form(batch: PyTree) -> Form:
+    """What a compiled program knows of a batch: its structure, and shapes and types of its arrays."""
+    leaves, structure = jax.tree.flatten(batch)
+    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+
+
+def _check_form(name: str, form: Form) -> None:
+    shapes = [shape for shape, _ in form[1]]
+    if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
+        raise InputError(
+            f"Stream {name}: every leaf of a batch needs the same leading axis (the samples); got shapes {shapes}."
+        )
+    for _, dtype in form[1]:
+        if dtype.kind not in "biufc" and not hasattr(jax.dtypes, dtype.name):
+            raise InputError(f"Stream {name}: a batch must hold numbers, got dtype {dtype}.")
+
+
+def _shown(form: Form) -> str:
+    structure, leaves = form
+    shapes = jax.tree.unflatten(structure, [shape for shape, _ in leaves])
+    kinds = sorted({str(dtype) for _, dtype in leaves})
+    return f"shapes {shapes} ({', '.join(kinds)})"
+
+
+def _no_batch(name: str, text: str) -> Exhausted:
+    return Exhausted(f"the Stream given as {name} {text}")
+
+
+# -- the thread -------------------------------------------------------------------------------------------------------
+
+
+def _fill(name: str, items: Iterator[Item], fetched: queue.Queue[Item], stop: threading.Event) -> None:
+    """Put items into the queue until they end or `stop` is set. Whatever the iterable raises ends the stream."""
+
+    def put(item: Item) -> None:
+        while not stop.is_set():
+            try:
+                return fetched.put(item, timeout=MOMENT_SECONDS)
+            except queue.Full:
+                continue
+
+    try:
+        for item in items:
+            put(item)
+            if stop.is_set():
+                return
+        put(_no_batch(name, "has no further batch"))
+    except BaseException as error:  # SystemExit and its like would end the thread without a word
+        end = _no_batch(name, f"failed: {type(error).__name__}: {error}")
+        end.__cause__ = error
+        put(end)
+
+
+def _from_place(name: str, iterable: Iterable[PyTree], begin: Place, with_states: bool) -> Iterator[Item]:
+    """The batches of an iterable from a place on, epoch after epoch, each with the place behind it."""
+    own = _state_methods(iterable)
+    if own is not None and begin.state is not None:
+        own[1](begin.state)
+    iterator = iter(iterable)
+    methods = own or _state_methods(iterator)
+    if own is None and methods is not None and begin.state is not None:
+        methods[1](begin.state)
+    given, skip = begin.given, begin.given if begin.state is None else 0
+    some = given > 0  # the place may be at the end of an epoch: nothing more of that one is no end
+    while True:
+        for batch in iterator:
+            some = True
+            batch = jax.tree.map(_copied, batch)
+            if skip:
+                skip -= 1
+                if not skip and hash_of_arrays(batch) != begin.digest:
+                    yield InputError(
+                        f"checkpoint: the Stream given as {name} cannot be resumed: it gives other batches when it is "
+                        "iterated again (shuffled without a seed of its own?), so that the checkpoint's place in it "
+                        "cannot be found."
+                    )
+                continue
+            given += 1
+            state = methods[0]() if with_states and methods is not None else None
+            packed(state)  # raises where it cannot be kept
+            yield batch, Place(given, state)
+        if isinstance(iterable, Iterator) or not some:
+            return
+        iterator, some = iter(iterable), False
+        methods = own or _state_methods(iterator)
+
+
+def _copied(leaf: object) -> np.ndarray:
+    """A batch's array with memory of its own: a loader may refill its buffer for the next batch."""
+    return np.asarray(leaf) if isinstance(leaf, jax.Array) else np.array(leaf)  # nobody writes into a jax.Array
+
+
+def _state_methods(candidate: object) -> tuple[Callable[[], object], Callable[[object], object]] | None:
+    """The two methods by which an object says where it is, and is brought back there; None: it has none."""
+    for names in STATE_METHODS:
+        get, put = (getattr(candidate, name, None) for name in names)
+        if callable(get) and callable(put):
+            return get, put
+    return None
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
 
 Numbers = dict[str, np.ndarray]
 """Row numbers by the field of `Tickets` that they belong to."""
@@ -95,7 +419,7 @@ class FileFeeder:
     """The rows of one step after the other, from a step on. The host plans them, a thread reads them."""
 
     def __init__(self, planned: PlannedRows, step: int, patience: Patience) -> None:
-        self._planned, self._patience = planned, patience
+        self._planned, self._patience, self.step_bytes = planned, patience, planned.step_bytes
         self._numbers = planned.from_step(step)
         self._reader = ThreadPoolExecutor(1, "hierax files")
         self._reading: deque[Future[dict[str, PyTree] | Exception]] = deque()
@@ -149,23 +473,21 @@ def _rows_or_error(planned: PlannedRows, numbers: Numbers) -> dict[str, PyTree] 
 class Feeding:
     """What streams and files give to the chunks of a run from a step on; without them, nothing.
 
-    `key`: the run's, which says the rows of files; `patience`: of whoever waits for them.
+    `inner`: batches of xi that the inner loop of a step takes; `put`: brings batches to the devices of the run.
     """
 
-    def __init__(self, prepared: Prepared, batches: Batches, key: PRNGKeyArray, step: int, patience: Patience) -> None:
-        self.prepared, self.feeders = prepared, prepared.feeders
-        self.per_step = {"zeta": 1, "xi": 1 + batches.inner}
+    def __init__(
+        self, feeders: dict[str, Feeder], files: FileFeeder | None, inner: int, put: Callable[[PyTree, int], PyTree]
+    ) -> None:
+        self.feeders, self._files, self._put = feeders, files, put
+        self.per_step = {"zeta": 1, "xi": 1 + inner}
         self.last: dict[str, PyTree] = {}  # what the latest chunk was given
-        self._files: FileFeeder | None = None
-        self._file_bytes = 0
-        if prepared.files:
-            planned = PlannedRows(prepared.files, prepared.bound, batches, key)
-            self._files, self._file_bytes = FileFeeder(planned, step, patience), planned.step_bytes
 
     @property
     def most(self) -> int:
         """How many steps' batches may be stacked."""
-        size = self._file_bytes + sum(feeder.nbytes * self.per_step[name] for name, feeder in self.feeders.items())
+        file_bytes = 0 if self._files is None else self._files.step_bytes
+        size = file_bytes + sum(feeder.nbytes * self.per_step[name] for name, feeder in self.feeders.items())
         return max(1, min(MAX_STACKED_STEPS, MAX_STACKED_BYTES // size)) if size else sys.maxsize
 
     def available(self, steps: int, wanted: int) -> int:
@@ -208,4 +530,4 @@ class Feeding:
     def _ready(self, tree: PyTree, name: str, length: int) -> PyTree:
         """Batches of steps, padded to a length, where the run's programs want them."""
         padded = jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
-        return on_mesh(padded, 2 if name == "inner" else 1, self.prepared.placement, self.prepared.processes)
+        return self._put(padded, 2 if name == "inner" else 1)

@@ -20,8 +20,7 @@ from hierax._compile.fingerprint import hash_of_function
 from hierax._problem.files import FiniteFiles
 from hierax._problem.samples import Sampler, Stream, is_spread_over_processes
 from hierax._run.call import Call
-from hierax._run.checkpoints import FUNCTION, UNKNOWN
-from hierax._run.packing import HASH, hash_of_arrays
+from hierax._run.checkpoints import FUNCTION, HASH, UNKNOWN, hash_of_arrays
 from hierax._run.prepare import Prepared
 
 LIMITS = ("method setting seconds",)  # of `Auto`

@@ -1,4 +1,4 @@
-"""How the starts of a run ended, what to do about those that did not end well, and what a run may claim.
+"""The records of a run; how its starts ended, what to do about those that did not end well, and what a run may claim.
 
 Its residuals speak of the method's own reformulation, a certificate of the bilevel problem.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,13 +24,12 @@ from hierax._problem import sets
 from hierax._problem.problem import Problem, is_streamed
 from hierax._run import device
 from hierax._run.call import Call
-from hierax._run.device import CYCLE_STEPS, Run, Spread
-from hierax._run.method import AbstractMethod
+from hierax._run.device import CYCLE_STEPS, Record, Run, Spread
+from hierax._run.method import AbstractMethod, Costs
 from hierax._run.prepare import Prepared
-from hierax._run.records import Records
-from hierax._run.solution import Solution, changed
-from hierax._run.status import Open, Reason, Status
+from hierax._run.solution import History, Open, Reason, Solution, Status, changed
 
+FOR_MESSAGES = ("pinned", "cycling", "slope_x")  # fields of a record that are no columns of the history
 HARDLY_MOVED_SHARE = 0.02  # x has hardly moved where it moved by less than this part of its size, or of its set's width
 MAX_CERTIFIED_ENTRIES = 2000  # entries of y and of the constraints; larger problems are certified when asked
 
@@ -40,6 +39,77 @@ FAILURES = {
     device.NO_LOWER_POINT: Reason.NO_LOWER_POINT,
     device.NO_LOWER_BOUND: Reason.NO_LOWER_BOUND,
 }
+
+
+class Spending:
+    """Costs of the steps of a run, part after part; `before`: what was spent before its first one."""
+
+    def __init__(self, before: Costs) -> None:
+        self.before = before
+        self.parts: list[tuple[int, Costs]] = []  # the first step of a part, and what each step of it costs
+
+    def begin(self, step: int, each: Costs) -> None:
+        """From this step on every step costs `each`."""
+        self.parts.append((step, each))
+
+    def until(self, step: int | np.ndarray) -> dict[str, Any]:
+        """Costs by name after `steps` steps."""
+        ends = [first for first, _ in self.parts[1:]] + [np.iinfo(np.int64).max]
+        made = [np.clip(step, first, end) - first for (first, _), end in zip(self.parts, ends, strict=True)]
+        costs = zip(self.before, *(each for _, each in self.parts), strict=True)
+        totals = [before + sum(n * each for n, each in zip(made, parts, strict=True)) for before, *parts in costs]
+        return dict(zip(Costs._fields, totals, strict=True))
+
+
+class Records:
+    """The records of a run so far."""
+
+    def __init__(self) -> None:
+        self._tables: list[tuple[Record, np.ndarray]] = []
+
+    def __len__(self) -> int:
+        """Number of chunks that brought records."""
+        return len(self._tables)
+
+    def add(self, table: Record, count: int, begin: float, end: float) -> None:
+        """Add the first `count` rows of a chunk's table, made between two times in seconds."""
+        if count:
+            rows = jax.tree.map(lambda a: np.asarray(a)[:count].copy(), table)  # not the rest of the table
+            self._tables.append((rows, np.linspace(begin, end, count + 1)[1:]))
+
+    def kept(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All records as columns by name, and their times: what a checkpoint keeps."""
+        if not self._tables:
+            return {}, np.zeros((0,))
+        tables, times = zip(*self._tables, strict=True)
+        columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in Record._fields}
+        return columns, np.concatenate(times)
+
+    def restore(self, columns: dict[str, Any], times: np.ndarray) -> None:
+        """Begin with what was `kept`."""
+        self._tables = [(Record(**columns), times)] if columns else []
+
+    def last(self, at: int = -1) -> dict[str, np.ndarray]:
+        """The latest record (`at` 0: the first); empty where there is none yet."""
+        return {name: column[at] for name, column in self._tables[at][0]._asdict().items()} if self._tables else {}
+
+    def of(self, start: int, at: int = -1) -> dict[str, float]:
+        """The same of one start."""
+        return {name: float(np.ravel(number)[start]) for name, number in self.last(at).items()}
+
+    def path(self, start: int, first: int) -> float:
+        """How far a start's x has travelled since step `first`, every step counted."""
+        columns, times = self.kept()
+        steps, moved = (columns[name].reshape(len(times), -1)[:, start] for name in ("step", "step_x"))
+        return float(np.diff(steps, prepend=first) @ moved.astype(float))
+
+    def history(self, spending: Spending, many: bool) -> History:
+        """All records, with the costs up to each."""
+        kept, times = self.kept()
+        columns = {name: kept.get(name, np.zeros(0)) for name in Record._fields if name not in FOR_MESSAGES}
+        if many and kept:
+            columns["step"] = columns["step"].max(axis=1)
+        return History({**columns, "seconds": times, **spending.until(columns["step"].astype(int))})
 
 
 class Ending(NamedTuple):

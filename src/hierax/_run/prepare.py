@@ -2,21 +2,31 @@
 
 Everything that runs on the problem afterwards (a method, or every stage of `Auto`) starts from the same `Prepared`, so
 that nothing is split, projected, traced or compiled twice.
+
+Several processes may make one run together (`jax.distributed`). Every one executes the same programs in the same order,
+or all of them wait for ever. So whatever a process finds out by itself (the time, Ctrl-C, an answer of a callback, a
+batch that does not come, a refusal of its data) is told to the others at fixed places, and all of them act on the same
+numbers. A run on devices of one process agrees with itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._base.errors import InputError
+from hierax._base.imports import lazy
 from hierax._base.jaxprs import depends_on_arguments
 from hierax._base.trees import size, split_variable
 from hierax._compile import checked
@@ -27,11 +37,97 @@ from hierax._problem import samples, sets
 from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, HostBatches
-from hierax._run.batches import Batches
-from hierax._run.method import AbstractMethod
-from hierax._run.processes import Processes
-from hierax._run.progress import Patience
-from hierax._run.streams import Exhausted, Feeder, Place, feeder_of
+from hierax._run.call import Patience
+from hierax._run.checkpoints import hash_of_arrays
+from hierax._run.feeding import Exhausted, Feeder, Feeding, FileFeeder, Place, PlannedRows, feeder_of
+from hierax._run.method import AbstractMethod, Batches
+
+multihost_utils = lazy("jax.experimental.multihost_utils")
+
+
+class Processes:
+    """The processes whose devices a mesh has; without a mesh, or where all are its own, this one alone."""
+
+    def __init__(self, mesh: object = None) -> None:
+        owners = {device.process_index for device in mesh.devices.flat} if isinstance(mesh, Mesh) else set()
+        self.shared = len(owners) > 1 or (bool(owners) and owners != {jax.process_index()})
+        self.count = len(owners) if self.shared else 1
+        if self.shared and len(owners) < jax.process_count():
+            raise InputError(
+                f"mesh: has devices of {len(owners)} of the {jax.process_count()} processes. Make it of all devices, "
+                'jax.make_mesh((jax.device_count(),), ("data",)), or of this process alone (jax.local_devices()).'
+            )
+
+    @property
+    def index(self) -> int:
+        """The number of this one."""
+        return jax.process_index() if self.shared else 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes, shows and decides."""
+        return self.index == 0
+
+    def exchanged(self, *numbers: int) -> np.ndarray:
+        """Whole numbers of every process, one row each, known to all: here the processes wait for one another."""
+        own = np.array(numbers, np.int32)
+        return np.asarray(multihost_utils.process_allgather(own)) if self.shared else own[None]
+
+    def from_first(self, content: bytes) -> bytes:
+        """What the first process has; what the others give does not matter."""
+        if not self.shared:
+            return content
+        length = self.exchanged(*np.array([len(content)]).view(np.int32))[0].view(np.int64)  # in numbers of 32 bits
+        whole = np.zeros(int(length[0]), np.uint8)
+        if self.first:
+            whole[:] = np.frombuffer(content, np.uint8)
+        return np.asarray(multihost_utils.broadcast_one_to_all(whole)).tobytes()
+
+    def hash_of_all(self, text: str) -> str:
+        """A hash of the texts of all processes, in their order."""
+        own = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)
+        return hashlib.sha256(self.exchanged(*own.tolist()).tobytes()).hexdigest()
+
+    def any(self, flag: bool) -> bool:
+        """Whether some process says so."""
+        return bool(self.exchanged(int(flag)).any())
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Work without exchange that may fail: where it fails in one process, all of them leave it with an error."""
+        if not self.shared:
+            yield
+            return
+        try:
+            yield
+        except BaseException:
+            self.exchanged(1)
+            raise
+        failed = np.flatnonzero(self.exchanged(0)[:, 0])
+        if failed.size:
+            raise InputError(f"process {failed[0]} could not go on; its own error says why. This one ends with it.")
+
+    def check_alike(self, given: Mapping[str, object]) -> None:
+        """Refuse arguments, by name, that are not the same in every process."""
+        if not self.shared:
+            return
+        told = self.exchanged(*(_digest(value) for value in given.values()))
+        for name, column in zip(given, told.T, strict=True):
+            odd = np.flatnonzero(column != column[0])
+            if odd.size:
+                raise InputError(
+                    f"{name}: is another one in process {odd[0]} than in process 0. All processes have to make the "
+                    "same calls with the same arguments; only Finite(..., local=True) and Stream hold a part each."
+                )
+
+
+def _digest(value: PyTree) -> int:
+    """A number of 31 bits that differs where a text, or the numbers in a tree, do."""
+    text = value if isinstance(value, str) else hash_of_arrays(value)
+    return zlib.crc32(text.encode()) >> 1
+
+
+# -- the problem ------------------------------------------------------------------------------------------------------
 
 
 def _sources(problem: Problem) -> dict[str, Any]:
@@ -93,13 +189,6 @@ def _check_parts(what: str, rows: int, placement: Placement | None, processes: P
         )
 
 
-def on_mesh(batches: PyTree, axis: int, placement: Placement | None, processes: Processes) -> PyTree:
-    """Batches of a stream, with their samples along an axis, where the run's programs want them."""
-    if placement is None:
-        return batches
-    return (placement.put_own_rows if processes.shared else placement.put_rows)(batches, axis)
-
-
 @dataclasses.dataclass(frozen=True)
 class Prepared:
     """A problem that was found sound, with its variables as arrays.
@@ -145,6 +234,19 @@ class Prepared:
         if placement is None:
             return at_home(tree)
         return jax.tree.map(lambda leaf: placement.put(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+    def on_mesh(self, batches: PyTree, axis: int) -> PyTree:
+        """Batches of the host, with their samples along an axis, where the run's programs want them."""
+        if self.placement is None:
+            return batches
+        return (self.placement.put_own_rows if self.processes.shared else self.placement.put_rows)(batches, axis)
+
+    def feeding(self, batches: Batches, key: PRNGKeyArray, step: int, patience: Patience) -> Feeding:
+        """What streams and files give to the chunks of a run from a step on; `key`: the run's, which says the rows."""
+        rows = None
+        if self.files:
+            rows = FileFeeder(PlannedRows(self.files, self.bound, batches, key), step, patience)
+        return Feeding(self.feeders, rows, batches.inner, self.on_mesh)
 
     def one_start(self) -> tuple[PyTree, PyTree]:
         """The variables of the first start."""

@@ -23,7 +23,7 @@ from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 from hierax._run.call import DEFAULT_STEPS, Call
 from hierax._run.prepare import prepare
-from hierax._run.start import started
+from hierax._run.stepping import started
 from hierax._theory.estimates import Looks, Seen, constants_at, points_around
 from hierax._theory.formulas import Asked, Constants, Gammas, corrected, printed
 

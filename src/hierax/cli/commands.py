@@ -13,8 +13,7 @@ from hierax._base.interrupt import interruptible
 from hierax._base.text import text_table
 from hierax._judge.check import check
 from hierax._run import answers
-from hierax._run.solution import Solution
-from hierax._run.status import Kind
+from hierax._run.solution import Kind, Solution
 from hierax.cli import group
 from hierax.cli.user_file import Out, Target, split, stated
 from hierax.problems import toy

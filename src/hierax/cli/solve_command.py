@@ -24,13 +24,12 @@ from hierax._base.text import as_json as plain
 from hierax._judge.certificate import Certificate
 from hierax._methods.registry import METHODS
 from hierax._run import answers
+from hierax._run.call import News, reporting
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, clear, numbers_in
 from hierax._run.method import AbstractMethod
 from hierax._run.outcome import certificate_or_why
-from hierax._run.processes import Processes
-from hierax._run.progress import News, reporting
-from hierax._run.solution import Solution
-from hierax._run.status import Kind
+from hierax._run.prepare import Processes
+from hierax._run.solution import Kind, Solution
 from hierax.cli import group
 from hierax.cli.user_file import Out, Target, split, stated
 from hierax.reports import folder as run_folder

@@ -18,7 +18,7 @@ from hierax._base.errors import MissingExtra
 from hierax._base.files import Json
 from hierax._base.imports import lazy
 from hierax._base.text import Markup, escaped, table
-from hierax._run.status import Kind
+from hierax._run.solution import Kind
 from hierax.reports.panels import MAX_LISTED, Panel, RunHistory, limits_without_outliers, panels_of, summary_rows
 
 figures = lazy("hierax.reports.figures")
