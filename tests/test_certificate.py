@@ -498,3 +498,14 @@ def test_the_global_solution_below_among_hundreds(w, gap):
     """SMD4 has 7^3 local solutions below; from 24 starts alone gaps of 1.9 and 0.0005 were found here."""
     certificate = hx.certify(smd(4).problem, np.zeros(5), np.array([*w, 0.0, 0.0]))
     assert certificate.lower_gap == pytest.approx(gap, abs=1e-4) and certificate.verdict() == "no"
+
+
+def test_a_row_of_the_lower_level_that_does_not_see_y():
+    """Its gradient in y has no length to divide by: certify raised LinAlgError."""
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (x - 2.0) ** 2 + y**2,
+        lower=lambda x, y, xi: (y - x) ** 2,
+        constraints=lambda x, y: jnp.stack([2.122 - x, y - x]),
+        x_set=hx.Box(-30.0, 30.0),
+    )
+    assert certify(problem, 2.122, 2.122).verdict() == "yes"

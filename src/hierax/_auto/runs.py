@@ -32,8 +32,9 @@ from hierax._engine.float64_problem import Data
 from hierax._engine.segments import not_convex
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
+from hierax._judge.measuring import LARGE, is_trained
 from hierax._judge.point import Judgement, nearest_kept, point_values, relative_gap
-from hierax._judge.retraining import LARGE, Retraining, is_trained
+from hierax._judge.retraining import Retraining
 from hierax._lower.exact import Exact
 from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED

@@ -23,9 +23,22 @@ from hierax._engine.vectors import MAX_SYSTEMS, Linearised
 from hierax._judge.certificate import Certificate
 from hierax._judge.descent import Around, look_around
 from hierax._judge.gain import Gain, gain, total_slopes
-from hierax._judge.measuring import KINK, KINKS, NOISE, STEPS, SURE, Inspection, Notes, Numbers, Reference, Stop, listed
+from hierax._judge.measuring import (
+    KINK,
+    KINKS,
+    NOISE,
+    STEPS,
+    SURE,
+    Inspection,
+    Notes,
+    Numbers,
+    Reference,
+    Stop,
+    is_trained,
+    listed,
+)
 from hierax._judge.psi import RunState, of_psi
-from hierax._judge.retraining import Retraining, is_trained, trained_fields
+from hierax._judge.retraining import Retraining, trained_fields
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._lower.linear import OutOfTime
@@ -130,11 +143,13 @@ def certificate_in(
     given = None if multipliers is None else _fitting(setting, multipliers)
     most = None if lengths is None else _fitting_lengths(setting, lengths)
     notes: Notes = {}
+    if state is None and training is None:
+        notes["stationarity"] = "belongs to a run: sol.certificate, or certify(..., state=sol.state)"
     if training is not None:
         numbers = trained_fields(training, setting, given, seed, notes)
     else:
         with one_blas_thread:
-            numbers = of_psi(setting, lower or Exact(), state, notes)
+            numbers = {} if state is None else of_psi(setting, lower or Exact(), state, notes)
             numbers |= _inspected(Inspection(setting, seed, stop, most, hand), lower, given, notes)
     x, y = setting.whole(setting.x, setting.y)
     found = numbers.pop("reference")

@@ -224,6 +224,8 @@ def _gain_by_sides(at: Linearised, tol: float, weak: np.ndarray) -> Gain | None:
     of_x, of_y = np.split(at.row_slopes(weak), [nx], axis=1)
     pushed, _ = system.solve(of_y.T.copy(), np.zeros((len(weak), len(of_y))))
     c, sizes = of_y @ pushed, np.linalg.norm(of_y, axis=1)
+    if not sizes.all():  # a row that does not see y cannot be held by it
+        return None
     if np.linalg.svd(c / np.outer(sizes, sizes), compute_uv=False).min(initial=np.inf) < 1 / STIFF:
         return None
     moved, held = at.response(at.active & ~weak).y, _upper_rows(at, tol)

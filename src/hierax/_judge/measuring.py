@@ -17,6 +17,7 @@ from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import ROUNDING, Float64Problem
 from hierax._engine.lengths import Most, lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
+from hierax._engine.segments import not_convex
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import Matrices, OutOfTime
@@ -32,6 +33,7 @@ FEW_ENTRIES = 6  # entries of x up to which each of them is moved by itself
 SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
 KINK = 3.0  # tolerances within which a kink of y*(x), a tie or an upper constraint counts as being at the point
 NOISE = 1e-7  # differences, in units, that solves of the lower level cannot tell from none
+LARGE = 200  # entries of y and of the rows up to which lower levels that are not convex are solved, from many starts
 FLAT = 1e-12  # shares below this are rounding: of singular values, and of what G is computed from
 KINKS = (SAME, SHOWN_TOLERANCE, DEFAULT_TOLERANCE, STEPS[1], KINK * STEPS[1])
 """Lengths of x within which rows of the lower level that change sides count as weakly active: usual tolerances."""
@@ -83,6 +85,17 @@ def fits(setting: Float64Problem) -> bool:
     """Whether the matrices of the problem are small enough to be formed."""
     rows, nx, ny = setting.layout().equal.size, size(setting.x), size(setting.y)
     return ny + min(rows, ny) <= MAX_ORDER and nx <= MAX_ORDER
+
+
+def is_trained(setting: Float64Problem, seed: int) -> str | None:
+    """Why the lower level is trained rather than solved; None: it is solved.
+
+    It is trained where it is a mean over data, large, and samples show that it is not convex.
+    """
+    unknowns = size(setting.y) + int(np.count_nonzero(~setting.layout().face))
+    if setting.bound.problem.xi is None or unknowns <= LARGE:
+        return None
+    return not_convex(setting, setting.y, seed)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -56,12 +56,11 @@ class RunState(abc.ABC):
         """What Psi was made of; None for methods without Psi."""
 
 
-def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState | None, notes: Notes) -> Numbers:
+def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState, notes: Notes) -> Numbers:
     """||u - Proj_U(u - grad Psi(u) / L)|| L at u = (x, y, z), z and nu those that the run ended with."""
-    made_of = None if state is None else state.psi_penalty()
+    made_of = state.psi_penalty()
     if made_of is None:
-        alone = "belongs to a run: sol.certificate, or certify(..., state=sol.state)"
-        notes["stationarity"] = alone if state is None else f"Psi is SALVF's, not {state.method_name}'s"
+        notes["stationarity"] = f"Psi is SALVF's, not {state.method_name}'s"
         return {}
     penalty = doubled_on_host(made_of)
     exact = float(penalty.weights.gamma2) == 0.0
