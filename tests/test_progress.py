@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hierax as hx
+from hierax._run import call
 from hierax._run.call import News, reporting
 
 # Units of F that nobody could take for those of the search.
@@ -25,7 +26,7 @@ BEST = 5000.0 + 1e4 * 0.1 / 1.1
 
 @pytest.fixture
 def often(monkeypatch):
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.02)
+    monkeypatch.setattr(call, "LINE_SECONDS", 0.02)
 
 
 def numbers(line, name):
