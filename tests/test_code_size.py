@@ -176,4 +176,4 @@ def test_the_page_of_rooms_says_what_the_modules_say():
     rooms = runpy.run_path(str(TOOL.with_name("rooms.py")))
     page = rooms["PAGE"].read_text("utf-8")
     assert page == rooms["written"](page), "run python tools/rooms.py"
-    assert "| linearised | " in page and page.count("\n### ") >= 17
+    assert "| vectors | " in page and page.count("\n### ") >= 17
