@@ -9,7 +9,7 @@ from test_solve import run
 from test_solve_many import STARTS
 
 import hierax as hx
-from hierax._run import stepping
+from hierax._run import prepare, stepping
 from hierax._run.prepare import Processes
 from hierax._run.solution import Kind, Reason, Starts, changed, lowest_of_starts, with_certificate
 
@@ -44,7 +44,7 @@ def test_a_process_alone_agrees_with_itself():
 @pytest.mark.slow  # the mapped form in test_solve_many.py, and checkpoints of many starts
 def test_starts_one_after_another(monkeypatch):
     many = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=50, seed=11)
-    monkeypatch.setattr(stepping, "MAX_VMAPPED_ENTRIES", 0)
+    monkeypatch.setattr(prepare, "MAX_VMAPPED_ENTRIES", 0)
     mapped = hx.solve_many(TOY.problem, STARTS, STARTS, METHOD, max_steps=50, seed=11)
     np.testing.assert_allclose(mapped.x, many.x, rtol=0, atol=1e-10)
     np.testing.assert_allclose(mapped.y, many.y, rtol=0, atol=1e-10)

@@ -23,12 +23,7 @@ def depends_on_arguments(function: Callable[..., PyTree], *args: PyTree) -> bool
         >>> depends_on_arguments(lambda x: jnp.ones(3), 1.0), depends_on_arguments(lambda x: 0 * x, 1.0)
         (False, True)
     """
-    program = jax.make_jaxpr(function)(*args).jaxpr
-    dependent = {id(variable) for variable in program.invars}
-    for equation in program.eqns:
-        if any(id(variable) in dependent for variable in equation.invars):
-            dependent |= {id(variable) for variable in equation.outvars}
-    return any(id(variable) in dependent for variable in program.outvars)
+    return not all(result.is_constant for result in curvatures(function, *args))
 
 
 def same_when_traced_again(function: Callable[..., PyTree], *args: PyTree) -> bool:
@@ -147,11 +142,10 @@ def _results(equation: jex.JaxprEqn, parts: list[Curvature]) -> list[Curvature]:
     inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     if equation.primitive.name in CALLS and isinstance(inner, jex.ClosedJaxpr):
         return _through(inner, parts)
-    if equation.primitive.name in CALLS or len(equation.outvars) > 1:
-        return [UNKNOWN] * len(equation.outvars)
-    found = _by_rule(equation, parts)
+    single = equation.primitive.name not in CALLS and len(equation.outvars) == 1
+    found = _by_rule(equation, parts) if single else UNKNOWN
     by_no_rule = not (found.is_convex or found.is_concave)
-    return [CONSTANT if by_no_rule and all(part.is_constant for part in parts) else found]
+    return [CONSTANT if by_no_rule and all(part.is_constant for part in parts) else found] * len(equation.outvars)
 
 
 def _by_rule(equation: Any, parts: list[Curvature]) -> Curvature:

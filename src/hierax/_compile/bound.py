@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import equinox as eqx
 import jax
@@ -135,7 +136,7 @@ Program = tuple[Compiled, PyTree]
 # traced or compiled.
 _lock = threading.RLock()  # of one thread: forgetting a function may come in between
 _programs: OrderedDict[Hashable, Program] = OrderedDict()
-_compiling: dict[Hashable, threading.Event] = {}  # what a thread compiles now; set when it is done
+_compiling: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()  # a lock for each that is being compiled
 # The traces that the last program of a form was compiled with. A run that goes on meets its programs in another order
 # than one that begins: by this it finds those that are there.
 _compiled_with: OrderedDict[Hashable, tuple[Place, ...]] = OrderedDict()
@@ -198,24 +199,15 @@ def _program_of(
     known, begin = _recalled(_programs, call.key), time.perf_counter()
     if known is not None:
         return known, 0.0
-    while known is None:
-        with _lock:
-            other_thread = _compiling.get(call.key)
-            if other_thread is None:
-                done = _compiling[call.key] = threading.Event()
-        if other_thread is not None:
-            other_thread.wait()
-            known = _recalled(_programs, call.key)  # None: it failed there, or was dropped again
-            continue
-        try:
+    with _lock:
+        one_at_a_time = _compiling.setdefault(call.key, threading.RLock())
+    with one_at_a_time:
+        known = _recalled(_programs, call.key)  # None: no other thread has, it failed there, or it was dropped again
+        if known is None:
             of_arrays, others = _of_arrays(function, call, placement)
             lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
             known = _compiled(lowered, QUICK if quick else _usual_options(call)), others[-1]
             _remember(_programs, call.key, known)
-        finally:
-            with _lock:
-                del _compiling[call.key]
-            done.set()
     return known, time.perf_counter() - begin
 
 

@@ -4,8 +4,7 @@ The history of a run has the same measure from the run's own batches and inner l
 What Psi was made of comes from the run as a plain `Penalty`: no method is known here.
 """
 
-import abc
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.flatten_util
@@ -41,17 +40,14 @@ class Penalty(NamedTuple):
     top: Rows | None = None
 
 
-class RunState(abc.ABC):
-    """What is asked of the state of a run: its base class, so that this room need not know what else is in it."""
-
-    __slots__ = ()
+@runtime_checkable
+class RunState(Protocol):
+    """What is asked of the state of a run, so that this room need not know what else is in it."""
 
     @property
-    @abc.abstractmethod
     def method_name(self) -> str:
         """The name of the method's class."""
 
-    @abc.abstractmethod
     def psi_penalty(self) -> Penalty | None:
         """What Psi was made of; None for methods without Psi."""
 

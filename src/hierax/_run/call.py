@@ -33,7 +33,7 @@ from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt
 from hierax._base.settings import NEVER, is_number, is_whole
 from hierax._compile.bound import Bound
-from hierax._judge.psi import Penalty, RunState
+from hierax._judge.psi import Penalty
 from hierax._run.checkpoints import NOTHING_KEPT, Notes
 from hierax._run.device import Output, Run
 from hierax._run.method import AbstractMethod, Costs
@@ -278,19 +278,8 @@ class Info(NamedTuple):
     record: dict[str, Any]
 
 
-class StateFields(NamedTuple):
-    """The fields of `State`: a named tuple that has a base class is written in two parts."""
-
-    method: AbstractMethod
-    run: Run
-    output: Output
-    seconds: float
-    spent: Costs
-    waiting: float = 0.0
-
-
-class State(StateFields, RunState):
-    """Everything a run needs to go on.
+class State(NamedTuple):
+    """Everything a run needs to go on; for its certificate a `hierax._judge.psi.RunState`.
 
     Attributes:
         method: the method with every value filled in.
@@ -301,7 +290,12 @@ class State(StateFields, RunState):
         waiting: seconds spent waiting for data, in all calls so far.
     """
 
-    __slots__ = ()
+    method: AbstractMethod
+    run: Run
+    output: Output
+    seconds: float
+    spent: Costs
+    waiting: float = 0.0
 
     @property
     def method_name(self) -> str:

@@ -24,7 +24,7 @@ from hierax._problem import sets
 from hierax._problem.problem import Problem, is_streamed
 from hierax._run import device
 from hierax._run.call import Call
-from hierax._run.device import CYCLE_STEPS, Record, Run, Spread
+from hierax._run.device import CYCLE_STEPS, Record, Run
 from hierax._run.method import AbstractMethod, Costs
 from hierax._run.prepare import Prepared
 from hierax._run.solution import History, Open, Reason, Solution, Status, changed
@@ -134,7 +134,6 @@ class Outcome:
     Attributes:
         prepared: the problem.
         call: what was asked for.
-        spread: how its starts share a program.
         method: with every value filled in.
         begin: where it began.
         runs: where it ended.
@@ -146,7 +145,6 @@ class Outcome:
 
     prepared: Prepared
     call: Call
-    spread: Spread
     method: AbstractMethod
     begin: Begin
     runs: Run
@@ -211,7 +209,7 @@ class Outcome:
 
         Noise moves x to and fro: where the way it came is much longer than the distance, it need not go further.
         """
-        ends = self._ends_of_x if self.spread == "one" else jax.tree.map(lambda a: a[i], self._ends_of_x)
+        ends = self._ends_of_x if self.prepared.count is None else jax.tree.map(lambda a: a[i], self._ends_of_x)
         x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in ends)
         sizes, moved = np.maximum(np.maximum(np.abs(x), np.abs(x0)), 1.0), float(np.linalg.norm(x - x0))
         wandering = 2 * moved < self.records.path(i, self.begin.step)
@@ -234,7 +232,7 @@ class Outcome:
         if self.prepared.feeders or self.prepared.files:
             return advice.shorten_steps
         method, run = self.method, self.runs
-        if self.spread != "one":
+        if self.prepared.count is not None:
             method, run = jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, (method, run))
         limits = self.prepared.bound.run("step limits", _step_limits, run, method)
         found = {name: (float(used), float(most)) for name, (used, most) in limits.items()}

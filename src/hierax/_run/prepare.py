@@ -39,8 +39,11 @@ from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, HostBatches
 from hierax._run.call import Patience
 from hierax._run.checkpoints import hash_of_arrays
+from hierax._run.device import Spread
 from hierax._run.feeding import Exhausted, Feeder, Feeding, FileFeeder, Place, PlannedRows, feeder_of
-from hierax._run.method import AbstractMethod, Batches
+from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Batches
+
+MAX_VMAPPED_ENTRIES = MAX_DRAWN_NUMBERS  # starts with more variables than this are stepped one after another
 
 multihost_utils = lazy("jax.experimental.multihost_utils")
 
@@ -218,6 +221,14 @@ class Prepared:
     placement: Placement | None = None
     processes: Processes = dataclasses.field(default_factory=Processes)
     used: set[str] = dataclasses.field(default_factory=set)
+
+    @property
+    def spread(self) -> Spread:
+        """How its starts share a program."""
+        if self.count is None:
+            return "one"
+        small = size((self.x, self.y)) // self.count <= MAX_VMAPPED_ENTRIES
+        return "vmap" if small or self.placement is not None else "map"  # on a mesh each device has starts of its own
 
     @property
     def files(self) -> dict[str, FiniteFiles]:

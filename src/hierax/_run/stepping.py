@@ -49,7 +49,6 @@ from hierax._run.outcome import Begin, Ending, Outcome, Records, Spending
 from hierax._run.prepare import Prepared, check_method
 from hierax._run.solution import Counts, Kind, Reason, Solution, Solutions, statuses_of
 
-MAX_VMAPPED_ENTRIES = MAX_DRAWN_NUMBERS  # starts with more variables than this are stepped one after another
 RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 
@@ -57,13 +56,13 @@ logger = logging.getLogger("hierax")
 MAX_UNOPTIMISED_ENTRIES = MAX_DRAWN_NUMBERS  # of all starts, up to which the program is not optimised: it runs once
 
 
-def started(prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread, form_only: bool = False) -> State:
+def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: bool = False) -> State:
     """The state of a run before its first step; with `form_only`, shapes in the place of its arrays: no batch is taken
     for that.
     """
     with prepared.processes.together():
         fed = _fed(prepared, method, call.seed, form_only)
-    static = (call.output, spread, prepared.count)
+    static = (call.output, prepared.spread, prepared.count)
     program = ("start", functools.partial(_program, static), method, prepared.x, prepared.y, call.seed, fed)
     if form_only:
         filled, run, _, _ = prepared.bound.shapes(*program, static=static)
@@ -127,13 +126,13 @@ def _fed(prepared: Prepared, method: AbstractMethod, seed: Seed, form_only: bool
 # -- going on ---------------------------------------------------------------------------------------------------------
 
 
-def continued(state: State, prepared: Prepared, method: AbstractMethod, output: Output, spread: Spread) -> State:
+def continued(state: State, prepared: Prepared, method: AbstractMethod, output: Output) -> State:
     """An earlier state made ready to go on; its arrays are copied, because a run overwrites its own."""
     point = state.run.state.point
     then, now = (jax.tree.map(jnp.shape, tree) for tree in ((point.x, point.y), (prepared.x, prepared.y)))
     if then != now:
         raise InputError(f"state: belongs to variables (x, y) of shapes {then}, but x0, y0 have {now}.")
-    fresh = output != state.output
+    fresh, spread = output != state.output, prepared.spread
 
     def program(problem: Problem, runs: Run, method: AbstractMethod) -> Run:
         def one(method: AbstractMethod, run: Run) -> Run:
@@ -197,20 +196,16 @@ class Host:
     """One run of steps, from its state to its solution."""
 
     def __init__(
-        self,
-        prepared: Prepared,
-        state: State,
-        call: Call,
-        spread: Spread,
-        watch: Stopwatch,
-        patience: Patience,
-        interrupt: Interrupt,
-        earlier: dict[str, Any] | None,
+        self, prepared: Prepared, method: AbstractMethod, call: Call, watch: Stopwatch, interrupt: Interrupt
     ) -> None:
-        """`watch`: of the run, its start included; `earlier`: what a checkpoint says of the run up to `state`."""
-        self.prepared, self.before, self.call, self.spread = prepared, state, call, spread
+        """`watch`: of the run, its start included."""
+        self.prepared, self.call, self.spread = prepared, call, prepared.spread
         self.processes = prepared.processes
-        self.watch, self.patience, self.interrupt = watch, patience, interrupt
+        self.watch, self.patience, self.interrupt = watch, Patience(call.clock, interrupt), interrupt
+        for feeder in prepared.feeders.values():
+            feeder.patience = self.patience
+        earlier = call.notes.take(RUN, (Gathered, Costs, Place))  # what a checkpoint says of the run up to `before`
+        self.before = state = _first_state(prepared, method, call, earlier)
         self.runs = state.run
         x = jax.tree.map(lambda a: np.array(a, copy=True), read(state.run.state.point.x))  # chunks overwrite the run
         self.begin = Begin(int(np.max(read(state.run.state.step))), x)
@@ -260,7 +255,7 @@ class Host:
         opened, step = read((self.runs.window.first, self.runs.state.step))
         if ended is not None and self.done and int(np.max(step)) > int(np.max(opened)):
             self._run_chunk(0, True, 0, self.feeding.last, tol=None)  # a last record, between two: no steps
-        run = (self.prepared, self.call, self.spread, self.method, self.begin, self.runs, self.records, self.done)
+        run = (self.prepared, self.call, self.method, self.begin, self.runs, self.records, self.done)
         return Outcome(*run, self.watch.compiling, ended)
 
     def _order_chunks(self) -> Ending | None:
@@ -471,16 +466,10 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
         check_method(prepared, method, asked)
     if processes.shared:
         processes.check_alike(_steering(method, call))
-    spread = _spread(prepared)
     with interruptible() as interrupt:
         if processes.any(interrupt.asked):
             raise KeyboardInterrupt
-        patience = Patience(call.clock, interrupt)
-        for feeder in prepared.feeders.values():
-            feeder.patience = patience
-        earlier = call.notes.take(RUN, (Gathered, Costs, Place))
-        state = _first_state(prepared, method, call, spread, earlier)
-        host = Host(prepared, state, call, spread, watch, patience, interrupt, earlier)
+        host = Host(prepared, method, call, watch, interrupt)
         outcome = host.drive()
         solution = host.solution(outcome)
         if isinstance(solution, Solution) and solution.status.kind is Kind.UNPROVED:  # its residuals met the tolerance
@@ -497,17 +486,15 @@ def _steering(method: AbstractMethod, call: Call) -> dict[str, object]:
     return {**given, "method": described(method), "whether there is a callback": call.callback is not None}
 
 
-def _first_state(
-    prepared: Prepared, method: AbstractMethod, call: Call, spread: Spread, earlier: dict[str, Any] | None
-) -> State:
+def _first_state(prepared: Prepared, method: AbstractMethod, call: Call, earlier: dict[str, Any] | None) -> State:
     """The state before the first step of this call: new, that of the call, or that of a checkpoint, in which case the
     streams are brought to their places.
     """
     if call.state is not None:
-        state = continued(call.state, prepared, method, call.output, spread)
+        state = continued(call.state, prepared, method, call.output)
     else:
         try:
-            state = started(prepared, method, call, spread, form_only=earlier is not None)
+            state = started(prepared, method, call, form_only=earlier is not None)
         except Exhausted as error:
             raise InputError(f"{error} before the first step: give a re-iterable or more batches.") from error
     if earlier is None:
@@ -515,10 +502,3 @@ def _first_state(
     filled, run = placed(earlier["state"], (state.method, state.run))
     prepared.move_streams_to(earlier["places"])
     return State(filled, run, call.output, earlier["seconds"], earlier["spent"], earlier["waiting_seconds"])
-
-
-def _spread(prepared: Prepared) -> Spread:
-    if prepared.count is None:
-        return "one"
-    small = size((prepared.x, prepared.y)) // prepared.count <= MAX_VMAPPED_ENTRIES
-    return "vmap" if small or prepared.placement is not None else "map"  # on a mesh each device has starts of its own

@@ -231,7 +231,7 @@ def theory(
     natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
     gammas = Gammas(GAMMA_FACTOR * natural, GAMMA_FACTOR * natural)
     prepared = prepare(problem, x0, y0)
-    own = started(prepared, SALVF(), Call(seed=seed), "one").method
+    own = started(prepared, SALVF(), Call(seed=seed)).method
     assert isinstance(own, SALVF)
     return Theory(
         eps=float(eps),
