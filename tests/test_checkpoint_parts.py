@@ -27,9 +27,8 @@ from hierax._run.checkpoints import (
     unpacked,
     write_checkpoint,
 )
-from hierax._run.outcome import Ending
 from hierax._run.solution import Reason
-from hierax._run.stepping import Host
+from hierax._run.stepping import Ending, Host
 
 
 def test_a_run_that_the_clock_has_ended_between_two_records_goes_on(tmp_path, monkeypatch):

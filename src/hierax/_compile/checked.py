@@ -16,7 +16,6 @@ from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.trees import all_finite, dtype_of, split_variable
 from hierax._compile.bound import FUNCTIONS, Bound
 from hierax._problem import samples, sets
-from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
 
 CONSTRAINTS = ("constraints", "equalities", "upper_constraints")
@@ -37,7 +36,7 @@ def check_problem(problem: object) -> None:
             )
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
-        if source is not None and not isinstance(source, samples.AbstractSource | samples.Stream | FiniteFiles):
+        if source is not None and not isinstance(source, samples.AbstractSource | samples.Stream | samples.FiniteFiles):
             raise InputError(
                 f"Problem({name}): needs hx.Finite(arrays), hx.Sampler(draw), hx.Stream(iterable) or None, got "
                 f"{type(source).__name__}. Arrays go in as hx.Finite(arrays)."
@@ -141,7 +140,7 @@ def refused(problem: object, x0: PyTree, y0: PyTree) -> str | None:
             shapes = {}
             for name, source in (("zeta", problem.zeta), ("xi", problem.xi)):
                 n = 1 if source is None else source.default_batch()
-                in_files = isinstance(source, FiniteFiles)
+                in_files = isinstance(source, samples.FiniteFiles)
                 shapes[name] = source.shapes(n) if in_files else batch_shape(bound, name, n)
             check_functions(bound, x, y, shapes)
             into_set("x", problem.x_set, x)

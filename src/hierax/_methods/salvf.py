@@ -43,9 +43,8 @@ from hierax._methods import common
 from hierax._methods.pace import Below, Pace, Watch, first_watch, looked, paced, within_reach
 from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, structured
 from hierax._problem import samples, sets
-from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
-from hierax._problem.samples import Tickets
+from hierax._problem.samples import FiniteFiles, Tickets
 from hierax._run.method import Advice, Batches, Begun, Costs, Metrics, Residual, RunCosts, look_at
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import PyTree, Scalar
 
 from hierax._base.text import notebook_table, numbers_of, shown
-from hierax._problem.files import FiniteFiles
-from hierax._problem.samples import Finite, Sampler, Stream
+from hierax._problem.samples import Finite, FiniteFiles, Sampler, Stream
 from hierax._problem.sets import Ball, Box, Free, NonNegative, Simplex, is_set
 
 

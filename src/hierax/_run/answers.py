@@ -22,13 +22,13 @@ from hierax._base.files import Json
 from hierax._base.text import arrays_by_path
 from hierax._base.trees import split_variable
 from hierax._compile.configuration import float64
-from hierax._compile.fingerprint import Fingerprint, fingerprint
 from hierax._judge.certificate import Certificate, Verdict
 from hierax._judge.certifying import certify
 from hierax._judge.measuring import SHOWN_TOLERANCE, SURE
 from hierax._judge.point import judge_point
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.checkpoints import hash_of_json
+from hierax._run.identity import Fingerprint, fingerprint
 from hierax._run.solution import Solution, answer_fields
 
 SAME_VALUE_SHARE = FINE  # difference of F to the claimed one, relative to 1 + |F|

@@ -39,9 +39,8 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree, PyTreeDef
 from hierax._base.constants import MANY
 from hierax._base.errors import HieraxWarning, InputError
 from hierax._compile.bound import Bound
-from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
-from hierax._problem.samples import RowNumbers, Stream, Tickets
+from hierax._problem.samples import FiniteFiles, RowNumbers, Stream, Tickets
 from hierax._run.call import CHUNK_SECONDS, LINE_SECONDS, MOMENT_SECONDS, Patience
 from hierax._run.checkpoints import hash_of_arrays, packed
 from hierax._run.method import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
@@ -513,8 +512,6 @@ class Feeding:
     def batches(self, steps: int) -> dict[str, PyTree]:
         """The batches of the coming steps, padded to one length so that the program's shapes never change."""
         length = self.most  # known as long as a batch waits: before the last ones are taken
-        for name, feeder in self.feeders.items():  # of all or of none: a checkpoint keeps where they are
-            feeder.require(steps * self.per_step[name])
         fed: dict[str, PyTree] = {} if self._files is None else self._files.take(steps)
         for name, feeder in self.feeders.items():
             if name == "zeta":

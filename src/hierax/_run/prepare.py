@@ -34,9 +34,8 @@ from hierax._compile.bound import Bound
 from hierax._compile.configuration import as_answer, doubled, float64
 from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
 from hierax._problem import samples, sets
-from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
-from hierax._problem.samples import Finite, HostBatches
+from hierax._problem.samples import Finite, FiniteFiles, HostBatches
 from hierax._run.call import Patience
 from hierax._run.checkpoints import hash_of_arrays
 from hierax._run.device import Spread

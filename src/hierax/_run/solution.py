@@ -132,6 +132,7 @@ class Open(enum.Enum):
 
 _BEST_SO_FAR = "the best of them is returned. What its certificate misses: {objection}"
 _NO_TURN = "before this start had its turn; it is returned as it was given."
+_SMALL = "the method's residuals are below tol={tol:g} after step {step}"
 _NOTICED = "the point at which that was noticed is returned, and is no solution."
 _BOUND_Y = "Bound Y, or add a term that grows in every direction of y."
 _AFTER_STAGES = "F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}"
@@ -157,19 +158,14 @@ class Reason(enum.Enum):
         "interrupted (Ctrl-C or SIGTERM) after step {step}{quality}; the point reached so far is returned. Go on with "
         "state=sol.state.",
     )
-    RESIDUALS_SMALL = (
-        Kind.CONVERGED,
-        "the method's residuals are below tol={tol:g} after step {step}, and the certificate of the point agrees.",
-    )
+    RESIDUALS_SMALL = (Kind.CONVERGED, f"{_SMALL}, and the certificate of the point agrees.")
     RESIDUALS_SMALL_BUT_REFUTED = (
         Kind.NOT_CERTIFIED,
-        "the method's residuals are below tol={tol:g} after step {step}{quality}, but the certificate of the point "
-        "objects: {objection} See print(sol.certificate).",
+        f"{_SMALL}{{quality}}, but the certificate of the point objects: {{objection}} See print(sol.certificate).",
     )
     RESIDUALS_SMALL_UNPROVED = (
         Kind.UNPROVED,
-        "the method's residuals are below tol={tol:g} after step {step}{quality}; whether the point solves the problem "
-        "is open: {why}",
+        f"{_SMALL}{{quality}}; whether the point solves the problem is open: {{why}}",
     )
     HELD_IN_A_CORNER = (
         Kind.PINNED,
@@ -630,6 +626,37 @@ def with_certificate(solution: Solution, certificate: Certificate | None) -> Sol
     if certificate is not None:
         solution.__dict__["certificate"] = certificate
     return solution
+
+
+def certificate_or_why(solution: Solution, certify: bool = True) -> Certificate | str:
+    """The certificate of a solution, made where it is not known and `certify` says so; or why there is none."""
+    if solution.known_certificate is not None:
+        return solution.known_certificate
+    if solution.several_processes:
+        return Open.SEVERAL_PROCESSES.text()
+    if is_streamed(solution.problem):
+        return Open.STREAM.text()
+    if not certify:
+        return Open.NOT_MADE.text()
+    try:
+        return solution.certificate
+    except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
+        return Open.NO_CERTIFICATE.text(error=error)
+
+
+def certified(solution: Solution, tol: float, quality: str, why: str | Certificate) -> Solution:
+    """A solution whose residuals met the tolerance, with the status that follows from its certificate.
+
+    `quality`: its residuals in words; `why`: why no certificate is made, empty where it is.
+    """
+    reason, objection = Reason.RESIDUALS_SMALL_UNPROVED, ""
+    why = why or certificate_or_why(solution)
+    if isinstance(why, Certificate):
+        verdict, objection = why.verdict(tol), "".join(why.reasons(tol)[:1])
+        reasons = {"yes": Reason.RESIDUALS_SMALL, "no": Reason.RESIDUALS_SMALL_BUT_REFUTED}
+        reason, why = reasons.get(verdict, reason), Open.UNDECIDED.text(objection=objection)
+    said = {"quality": quality, "objection": objection, "why": why}
+    return changed(solution, status=reason.status(solution.status.step, tol=tol, **said), tol=tol)
 
 
 def statuses_of(found: Solution | Solutions) -> list[Status]:

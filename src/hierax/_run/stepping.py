@@ -1,7 +1,8 @@
 """One run of a method that makes steps, for `solve` and for every stage of `Auto`.
 
 Before the first step unset values are estimated and the lower level is solved once, or an earlier run is made ready to
-go on; then the host orders chunks of steps.
+go on; then the host orders chunks of steps. At the end every start has a status: what its residuals say speaks of the
+method's own reformulation, a certificate of the bilevel problem.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
@@ -23,6 +24,7 @@ from hierax._base.settings import is_transformation
 from hierax._base.trees import on_device, size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read
+from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
@@ -45,15 +47,35 @@ from hierax._run.device import Chunk, Orders, Output, Record, Run, Spread, first
 from hierax._run.feeding import Exhausted, Place, PlannedRows
 from hierax._run.identity import described
 from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Costs
-from hierax._run.outcome import Begin, Ending, Outcome, Records, Spending
 from hierax._run.prepare import Prepared, check_method
-from hierax._run.solution import Counts, Kind, Reason, Solution, Solutions, statuses_of
+from hierax._run.solution import (
+    Counts,
+    History,
+    Kind,
+    Open,
+    Reason,
+    Solution,
+    Solutions,
+    Status,
+    certified,
+    statuses_of,
+)
 
 RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
+MAX_UNOPTIMISED_ENTRIES = MAX_DRAWN_NUMBERS  # of all starts, up to which the first program, which runs once, is quick
+FOR_MESSAGES = ("pinned", "cycling", "slope_x")  # fields of a record that are no columns of the history
+HARDLY_MOVED_SHARE = 0.02  # x has hardly moved where it moved by less than this part of its size, or of its set's width
+MAX_CERTIFIED_ENTRIES = 2000  # entries of y and of the constraints; larger problems are certified when asked
+
+FAILURES = {
+    device.NONFINITE: Reason.NOT_A_NUMBER,
+    device.DIVERGED: Reason.RAN_AWAY,
+    device.NO_LOWER_POINT: Reason.NO_LOWER_POINT,
+    device.NO_LOWER_BOUND: Reason.NO_LOWER_BOUND,
+}
 
 logger = logging.getLogger("hierax")
-MAX_UNOPTIMISED_ENTRIES = MAX_DRAWN_NUMBERS  # of all starts, up to which the program is not optimised: it runs once
 
 
 def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: bool = False) -> State:
@@ -189,6 +211,95 @@ def _merged(asked: PyTree, known: PyTree) -> PyTree:
     return asked
 
 
+# -- its records ------------------------------------------------------------------------------------------------------
+
+
+class Spending:
+    """Costs of the steps of a run, part after part; `before`: what was spent before its first one."""
+
+    def __init__(self, before: Costs) -> None:
+        self.before = before
+        self.parts: list[tuple[int, Costs]] = []  # the first step of a part, and what each step of it costs
+
+    def begin(self, step: int, each: Costs) -> None:
+        """From this step on every step costs `each`."""
+        self.parts.append((step, each))
+
+    def until(self, step: int | np.ndarray) -> dict[str, Any]:
+        """Costs by name after `steps` steps."""
+        ends = [first for first, _ in self.parts[1:]] + [np.iinfo(np.int64).max]
+        made = [np.clip(step, first, end) - first for (first, _), end in zip(self.parts, ends, strict=True)]
+        costs = zip(self.before, *(each for _, each in self.parts), strict=True)
+        totals = [before + sum(n * each for n, each in zip(made, parts, strict=True)) for before, *parts in costs]
+        return dict(zip(Costs._fields, totals, strict=True))
+
+
+class Records:
+    """The records of a run so far."""
+
+    def __init__(self) -> None:
+        self._tables: list[tuple[Record, np.ndarray]] = []
+
+    def __len__(self) -> int:
+        """Number of chunks that brought records."""
+        return len(self._tables)
+
+    def add(self, table: Record, count: int, begin: float, end: float) -> None:
+        """Add the first `count` rows of a chunk's table, made between two times in seconds."""
+        if count:
+            rows = jax.tree.map(lambda a: np.asarray(a)[:count].copy(), table)  # not the rest of the table
+            self._tables.append((rows, np.linspace(begin, end, count + 1)[1:]))
+
+    def kept(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All records as columns by name, and their times: what a checkpoint keeps."""
+        if not self._tables:
+            return {}, np.zeros((0,))
+        tables, times = zip(*self._tables, strict=True)
+        columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in Record._fields}
+        return columns, np.concatenate(times)
+
+    def restore(self, columns: dict[str, Any], times: np.ndarray) -> None:
+        """Begin with what was `kept`."""
+        self._tables = [(Record(**columns), times)] if columns else []
+
+    def last(self, at: int = -1) -> dict[str, np.ndarray]:
+        """The latest record (`at` 0: the first); empty where there is none yet."""
+        return {name: column[at] for name, column in self._tables[at][0]._asdict().items()} if self._tables else {}
+
+    def of(self, start: int, at: int = -1) -> dict[str, float]:
+        """The same of one start."""
+        return {name: float(np.ravel(number)[start]) for name, number in self.last(at).items()}
+
+    def path(self, start: int, first: int) -> float:
+        """How far a start's x has travelled since step `first`, every step counted."""
+        columns, times = self.kept()
+        steps, moved = (columns[name].reshape(len(times), -1)[:, start] for name in ("step", "step_x"))
+        return float(np.diff(steps, prepend=first) @ moved.astype(float))
+
+    def history(self, spending: Spending, many: bool) -> History:
+        """All records, with the costs up to each."""
+        kept, times = self.kept()
+        columns = {name: kept.get(name, np.zeros(0)) for name in Record._fields if name not in FOR_MESSAGES}
+        if many and kept:
+            columns["step"] = columns["step"].max(axis=1)
+        return History({**columns, "seconds": times, **spending.until(columns["step"].astype(int))})
+
+
+class Ending(NamedTuple):
+    """Why the host ended a run, with what the reason's text says of the data."""
+
+    reason: Reason
+    what: str = ""
+    cure: str = ""
+
+
+class Begin(NamedTuple):
+    """Where a run began: the steps made before it, and a copy of x."""
+
+    step: int
+    x: PyTree
+
+
 # -- the run ----------------------------------------------------------------------------------------------------------
 
 
@@ -255,8 +366,7 @@ class Host:
         opened, step = read((self.runs.window.first, self.runs.state.step))
         if ended is not None and self.done and int(np.max(step)) > int(np.max(opened)):
             self._run_chunk(0, True, 0, self.feeding.last, tol=None)  # a last record, between two: no steps
-        run = (self.prepared, self.call, self.method, self.begin, self.runs, self.records, self.done)
-        return Outcome(*run, self.watch.compiling, ended)
+        return Outcome(self, ended)
 
     def _order_chunks(self) -> Ending | None:
         """Chunk after chunk; what the host ended the run with, None: its steps, or its own codes."""
@@ -446,7 +556,131 @@ def _finish(spread: Spread, problem: Problem, runs: Run, method: AbstractMethod)
         # An exact solver's y may miss a bound by a rounding error: an entry on its bound is on it to the last digit.
         return sets.project(problem.x_set, x), sets.project(problem.y_set, y), multipliers
 
-    return device.over_starts(one, spread)(method, runs)
+    return over_starts(one, spread)(method, runs)
+
+
+# -- how it ended -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What is known of a run after its last step; `ended`: what the host ended it with (None: its steps, or its own
+    codes).
+    """
+
+    host: Host
+    ended: Ending | None
+
+    def statuses(self) -> list[Status]:
+        """How every start ended."""
+        arrays = self.host.runs.code, self.host.runs.state.step, self.host.runs.pinned
+        flags = zip(*(np.ravel(read(array)).tolist() for array in arrays), strict=True)
+        return [self._status(i, *one) for i, one in enumerate(flags)]
+
+    def _status(self, i: int, code: int, step: int, pinned: bool) -> Status:
+        if code in FAILURES:
+            unexplained = code in (device.NONFINITE, device.DIVERGED)
+            return FAILURES[code].status(step, cure=self._cure(i) if unexplained else "")
+        ended = self.ended or Ending(Reason.STEPS_DONE)
+        if pinned and not ended.reason.kind.failed:
+            return Reason.HELD_IN_A_CORNER.status(step)
+        quality = self.quality(i)
+        if code == device.CONVERGED and not ended.reason.kind.failed:
+            why = Open.ONE_OF_MANY.text()
+            return Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=self.host.call.tol, quality=quality, why=why)
+        said = {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
+        return ended.reason.status(
+            step, done=self.host.done, seconds=self.host.call.seconds, compiling=self.host.watch.compiling, **said
+        )
+
+    def quality(self, i: int) -> str:
+        """How good the last point of start i is by its own residuals, in words."""
+        last = self.host.records.of(i)
+        if not last:
+            return ""
+        stationarity, violation, distance = (last[name] for name in ("stationarity", "violation", "distance"))
+        tol = self.host.call.tol or SHOWN_TOLERANCE
+        below = f"y is {distance:.2g} from the inner solver's answer"
+        if violation > max(distance, tol):
+            below += ", which is not the lower level's solution: it is not feasible"
+        elif distance > tol:
+            below += f": {self.host.method.advice.bring_y_closer}"
+        return f" (stationarity {stationarity:.2g}, violation {violation:.2g}, {below})"
+
+    def _hint(self, i: int) -> str:
+        """What to do about start i where it goes round in a cycle or x has hardly moved."""
+        last, first = self.host.records.of(i), self.host.records.of(i, 0)
+        if not last:
+            return ""
+        small = max(self.host.call.tol or 0.0, HARDLY_MOVED_SHARE * first["stationarity"])
+        if last["cycling"] and last["stationarity"] > small:
+            return (
+                " The last steps jump to and fro in a cycle: each is long, and together they lead nowhere. "
+                f"{self.host.method.advice.shorten_steps}"
+            )
+        return self._no_movement(i, last)
+
+    @functools.cached_property
+    def _ends_of_x(self) -> tuple[PyTree, PyTree]:
+        return self.host.begin.x, read(self.host.runs.state.point.x)
+
+    def _no_movement(self, i: int, last: dict[str, float]) -> str:
+        """That x has hardly moved although its direction is not zero, where that is so.
+
+        Noise moves x to and fro: where the way it came is much longer than the distance, it need not go further.
+        """
+        ends = self._ends_of_x if self.host.prepared.count is None else jax.tree.map(lambda a: a[i], self._ends_of_x)
+        x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in ends)
+        sizes, moved = np.maximum(np.maximum(np.abs(x), np.abs(x0)), 1.0), float(np.linalg.norm(x - x0))
+        wandering = 2 * moved < self.host.records.path(i, self.host.begin.step)
+        few = last["step"] - self.host.begin.step <= device.CYCLE_STEPS
+        if few or wandering or moved > HARDLY_MOVED_SHARE * np.linalg.norm(sizes):
+            return ""
+        box = sets.bounds(self.host.prepared.problem.x_set, jax.tree.map(jnp.asarray, ends[1]))
+        length = float(np.linalg.norm(np.minimum(sizes, np.asarray(box.upper) - np.asarray(box.lower))))
+        flat = last["slope_x"] * length < HARDLY_MOVED_SHARE * (1 + abs(last["upper"]))
+        if flat or moved > HARDLY_MOVED_SHARE * length:
+            return ""
+        return (
+            f" x has moved by {moved:.1g} in all, {moved / length:.2g} of its size or its set's width, and its "
+            f"direction is not zero: {self.host.method.advice.lengthen_x_step}"
+        )
+
+    def _cure(self, i: int) -> str:
+        """What to do about start i: its steps compared with what the curvature at its last finite point allows."""
+        advice = self.host.method.advice
+        if self.host.prepared.feeders or self.host.prepared.files:
+            return advice.shorten_steps
+        method, run = self.host.method, self.host.runs
+        if self.host.prepared.count is not None:
+            method, run = jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, (method, run))
+
+        def program(problem: Problem, run: Run, method: AbstractMethod) -> dict[str, tuple[Scalar, Scalar]]:
+            return method.step_limits(problem, run.state)
+
+        limits = self.host.prepared.bound.run("step limits", program, run, method)
+        found = {name: (float(used), float(most)) for name, (used, most) in limits.items()}
+        for name, (used, most) in found.items():
+            if np.isfinite(most) and used > most:
+                return (
+                    f"{name}={used:.3g} exceeds 2/L ~ {most:.3g} there; lower it or leave it unset (an estimate is "
+                    "made at the start only: where the curvature grows on the way, set a smaller step)."
+                )
+        if not all(np.isfinite(most) for _, most in found.values()):
+            return "The functions' derivatives are not finite there: restrict X and Y to where they are."
+        return (found and advice.no_step_too_long) or advice.shorten_steps
+
+    def too_costly(self) -> str:
+        """Why the certificate is not made before the run returns; empty: it is."""
+        prepared = self.host.prepared
+        rows = jax.eval_shape(prepared.bound.problem.rows, prepared.x, prepared.y)
+        entries = size((prepared.y, rows))
+        if entries > MAX_CERTIFIED_ENTRIES:
+            return Open.TOO_LARGE.text(entries=entries)
+        return Open.NO_TIME.text() if self.host.call.clock.passed else ""
+
+
+# -- a run from its beginning to its end ------------------------------------------------------------------------------
 
 
 def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> Solution | Solutions:
@@ -473,7 +707,8 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
         outcome = host.drive()
         solution = host.solution(outcome)
         if isinstance(solution, Solution) and solution.status.kind is Kind.UNPROVED:  # its residuals met the tolerance
-            solution = outcome.certified(solution)
+            assert call.tol is not None
+            solution = certified(solution, call.tol, outcome.quality(0), outcome.too_costly())
     for status in statuses_of(solution):
         loud = status.failed and not call.quiet
         logger.log(logging.WARNING if loud else logging.INFO, "%s: %s", status.name, status.message)

@@ -19,8 +19,8 @@ from hierax._lower.salm import SALM
 from hierax._methods.common import Decay, Steps
 from hierax._methods.salvf import SALVF
 from hierax._methods.salvf_settings import GAMMA_FACTOR, Storm
-from hierax._problem.files import FiniteFiles
 from hierax._problem.problem import Problem
+from hierax._problem.samples import FiniteFiles
 from hierax._run.call import DEFAULT_STEPS, Call
 from hierax._run.prepare import prepare
 from hierax._run.stepping import started

@@ -27,9 +27,8 @@ from hierax._run import answers
 from hierax._run.call import News, reporting
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, clear, numbers_in
 from hierax._run.method import AbstractMethod
-from hierax._run.outcome import certificate_or_why
 from hierax._run.prepare import Processes
-from hierax._run.solution import Kind, Solution
+from hierax._run.solution import Kind, Solution, certificate_or_why
 from hierax.cli import group
 from hierax.cli.user_file import Out, Target, split, stated
 from hierax.reports import folder as run_folder

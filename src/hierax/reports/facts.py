@@ -20,8 +20,7 @@ from hierax._judge.certificate import Certificate, measured_rows
 from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._problem.problem import is_streamed
 from hierax._problem.samples import Finite, Sampler
-from hierax._run.outcome import certificate_or_why
-from hierax._run.solution import Solution, Solutions, certificate_fields, fields_of, run_fields
+from hierax._run.solution import Solution, Solutions, certificate_fields, certificate_or_why, fields_of, run_fields
 from hierax.reports.panels import MAX_LISTED
 
 POINT = ("F", "x", "y", "multipliers", "globality")  # fields of a solution that answer.json or the log have
