@@ -8,45 +8,21 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
-import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
-from hierax._base.trees import split_variable
-from hierax._compile.configuration import as_answer, float64, in_own_configuration, inside_a_trace, refuse_to_be_traced
-from hierax._problem.problem import Multipliers, Problem
-from hierax._run.call import (
-    Call,
-    Clock,
-    Guarded,
-    Info,
-    Interrupted,
-    OutOfTime,
-    Patience,
-    State,
-    raise_error_of,
-    reporting,
-)
+from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
+from hierax._problem.problem import Problem
+from hierax._run.call import Call, Clock, Info, Interrupted, OutOfTime, Patience, State, reporting
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, notes_in
 from hierax._run.device import Output
 from hierax._run.identity import identity_of
 from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Prepared, Processes, prepare, split_start
-from hierax._run.solution import (
-    Counts,
-    Found,
-    History,
-    Reason,
-    Solution,
-    Solutions,
-    Status,
-    changed,
-    stacked,
-    statuses_of,
-)
+from hierax._run.solution import Found, Reason, Solution, Solutions, changed, stacked, statuses_of, unmoved
 from hierax._run.stepping import run_steps
 
 
@@ -215,7 +191,7 @@ def _returned(found: Found, call: Call, throw: bool) -> Found:
     `throw` a failure.
     """
     found = changed(found, log=(*call.notes.journal.log_lines, *found.log))
-    raise_error_of(call.callback, found)
+    call.raise_callback_error(found)
     failed = [status for status in statuses_of(found) if status.failed]
     if throw and failed:
         raise RunFailed(failed[0].message, found)
@@ -255,7 +231,7 @@ def _run(
             method = asked or (call.state.method if call.state is not None else None)
             if many or method is None:
                 raise InputError(status.message) from None
-            return _unmoved(problem, x0, y0, method, call, status)
+            return unmoved(problem, x0, y0, method, call, status)
 
 
 @contextmanager
@@ -295,10 +271,10 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
             x_i, y_i = jax.tree.map(operator.itemgetter(i), (x, y))
             start = eqx.combine(x_i, x_rest), eqx.combine(y_i, y_rest)
             interrupted = interrupt.asked or any(one.status.name == "interrupted" for one in found)
-            interrupted |= isinstance(call.callback, Guarded) and call.callback.error is not None
+            interrupted |= call.callback_error is not None
             if i and (interrupted or call.clock.passed):
                 reason = Reason.NO_TURN_INTERRUPTED if interrupted else Reason.NO_TURN_IN_TIME
-                found.append(_unmoved(problem, *start, auto, call, reason.status(0)))
+                found.append(unmoved(problem, *start, auto, call, reason.status(0)))
                 continue
             seconds = None if call.seconds is None else max(call.clock.left, 0.0) / (count - i)
             seed = call.seed + i if isinstance(call.seed, int) else call.seed
@@ -307,26 +283,6 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
             assert isinstance(solution, Solution)
             found.append(solution)
     return changed(stacked(found), arguments=call.arguments())
-
-
-def _unmoved(
-    problem: Problem, x0: PyTree, y0: PyTree, method: Auto | AbstractMethod, call: Call, status: Status
-) -> Solution:
-    """The start as the solution."""
-    with float64():
-        (x, x_rest), (y, y_rest) = split_variable("x0", x0), split_variable("y0", y0)
-    return Solution(
-        x=eqx.combine(as_answer(x), x_rest),
-        y=eqx.combine(as_answer(y), y_rest),
-        multipliers=Multipliers(None, None, None),
-        status=status,
-        history=History({"step": np.zeros(0), "upper": np.zeros(0), "violation": np.zeros(0)}),
-        counts=Counts(seconds=call.clock.elapsed),
-        state=call.state,
-        method=method,
-        problem=problem,
-        arguments=call.arguments(),
-    )
 
 
 def _solver(method: object, state: State | None) -> Auto | AbstractMethod | None:

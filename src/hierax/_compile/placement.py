@@ -45,11 +45,6 @@ class Placement:
         return 1 if self.data is None else int(self.mesh.shape[self.data])
 
     @property
-    def shared(self) -> bool:
-        """Whether the mesh has devices of several processes, which then run together."""
-        return len({device.process_index for device in self.mesh.devices.flat}) > 1
-
-    @property
     def processes_have_rows_of_their_own(self) -> bool:
         """Whether no sample lies in several processes, and every process has as many as the others."""
         if self.data is None:
@@ -97,7 +92,7 @@ class Placement:
         return jax.tree.map(joined, tree)
 
     def _moved(self, leaf: Array | np.ndarray, sharding: NamedSharding) -> Array:
-        if not self.shared:
+        if not self.mesh.is_multi_process:
             return jax.device_put(leaf, sharding)
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             numbers = np.asarray(jax.random.key_data(leaf))

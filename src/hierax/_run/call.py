@@ -378,6 +378,20 @@ class Call:
         return given
 
     @property
+    def callback_error(self) -> BaseException | None:
+        """What the callback raised."""
+        return self.callback.error if isinstance(self.callback, Guarded) else None
+
+    def raise_callback_error(self, solution: object) -> None:
+        """Raise what the callback raised, with the solution as its attribute `solution`."""
+        error = self.callback_error
+        if error is not None:
+            with contextlib.suppress(AttributeError):
+                error.solution = solution  # type: ignore[attr-defined]
+            error.add_note("It was raised by the callback of hierax: what was computed is its attribute `solution`.")
+            raise error
+
+    @property
     def steps(self) -> int:
         """Outer steps to make."""
         return DEFAULT_STEPS if self.max_steps is None else self.max_steps
@@ -424,13 +438,3 @@ class Guarded:
         except BaseException as error:  # SystemExit and its like are raised as well, once the run has ended
             self.error, self.stopped = error, True
         return self.stopped
-
-
-def raise_error_of(callback: object, solution: object) -> None:
-    """Raise what the callback raised, with the solution as its attribute `solution`."""
-    error = callback.error if isinstance(callback, Guarded) else None
-    if error is not None:
-        with contextlib.suppress(AttributeError):
-            error.solution = solution  # type: ignore[attr-defined]
-        error.add_note("It was raised by the callback of hierax: what was computed is its attribute `solution`.")
-        raise error

@@ -25,12 +25,14 @@ from hierax._base.errors import InputError
 from hierax._base.files import Json, write_whole
 from hierax._base.imports import lazy
 from hierax._base.text import as_json, named_point, notebook_table, text_table, tree_as_json, versions
+from hierax._base.trees import split_variable
+from hierax._compile.configuration import as_answer, float64
 from hierax._judge.certificate import Certificate, Certificates
 from hierax._judge.certifying import certify
 from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._judge.point import Judgement, judge_point, judge_points
 from hierax._problem.problem import Multipliers, Problem, is_streamed
-from hierax._run.call import State
+from hierax._run.call import Call, State
 from hierax._run.method import AbstractSolver
 
 if TYPE_CHECKING:
@@ -364,20 +366,6 @@ GLOBALITY = "Globality: "  # begins the line of the log that says how global the
 CERTIFICATE_NUMBERS = ("violation", "max_violation", "lower_gap", "distance", "kkt_residual", "hypergradient_norm")
 
 
-def fields_of(solution: Solution) -> dict[str, Json]:
-    """All of them."""
-    certificate, status = solution.known_certificate, solution.status
-    globality = [line.removeprefix(GLOBALITY) for line in solution.log if line.startswith(GLOBALITY)]
-    return {
-        "status": {"name": status.name, "message": status.message, "step": status.step, "ok": status.ok},
-        **answer_fields(solution),
-        "certificate": None if certificate is None else certificate_fields(certificate, solution.tol),
-        "globality": globality[-1] if globality else None,
-        "starts": as_json(solution.starts),
-        **run_fields(solution),
-    }
-
-
 def answer_fields(solution: Solution) -> dict[str, Json]:
     """The point and F."""
     multipliers = {name: tree_as_json(tree) for name, tree in solution.multipliers._asdict().items()}
@@ -597,7 +585,16 @@ class Solution(_Result[Status]):
             >>> found["status"]["name"], round(found["x"], 6), round(found["F"], 6), found["certificate"]["verdict"]
             ('converged', 0.909091, 0.090909, 'yes')
         """
-        return fields_of(self)
+        certificate, status = self.known_certificate, self.status
+        globality = [line.removeprefix(GLOBALITY) for line in self.log if line.startswith(GLOBALITY)]
+        return {
+            "status": {"name": status.name, "message": status.message, "step": status.step, "ok": status.ok},
+            **answer_fields(self),
+            "certificate": None if certificate is None else certificate_fields(certificate, self.tol),
+            "globality": globality[-1] if globality else None,
+            "starts": as_json(self.starts),
+            **run_fields(self),
+        }
 
     def _repr_html_(self) -> str:
         """The table of `print` as notebooks show it."""
@@ -608,6 +605,24 @@ class Solution(_Result[Status]):
 
     def __str__(self) -> str:
         return text_table(f"Solution: {self.status.name}", _rows(self))
+
+
+def unmoved(problem: Problem, x0: PyTree, y0: PyTree, method: AbstractSolver, call: Call, status: Status) -> Solution:
+    """The start as the solution."""
+    with float64():
+        (x, x_rest), (y, y_rest) = split_variable("x0", x0), split_variable("y0", y0)
+    return Solution(
+        x=eqx.combine(as_answer(x), x_rest),
+        y=eqx.combine(as_answer(y), y_rest),
+        multipliers=Multipliers(None, None, None),
+        status=status,
+        history=History({"step": np.zeros(0), "upper": np.zeros(0), "violation": np.zeros(0)}),
+        counts=Counts(seconds=call.clock.elapsed),
+        state=call.state,
+        method=method,
+        problem=problem,
+        arguments=call.arguments(),
+    )
 
 
 Found = TypeVar("Found", bound="Solution | Solutions")

@@ -43,23 +43,12 @@ from hierax._run.call import (
     start_keys,
 )
 from hierax._run.checkpoints import Gathered, gathered, placed
-from hierax._run.device import Chunk, Orders, Output, Record, Run, Spread, first_run, over_starts, restarted
+from hierax._run.device import Chunk, Orders, Output, Record, Run, first_run, over_starts, restarted
 from hierax._run.feeding import Exhausted, Place, PlannedRows
 from hierax._run.identity import described
 from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Costs
 from hierax._run.prepare import Prepared, check_method
-from hierax._run.solution import (
-    Counts,
-    History,
-    Kind,
-    Open,
-    Reason,
-    Solution,
-    Solutions,
-    Status,
-    certified,
-    statuses_of,
-)
+from hierax._run.solution import Counts, History, Open, Reason, Solution, Solutions, Status, certified, statuses_of
 
 RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
@@ -84,44 +73,37 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: b
     """
     with prepared.processes.together():
         fed = _fed(prepared, method, call.seed, form_only)
-    static = (call.output, prepared.spread, prepared.count)
-    program = ("start", functools.partial(_program, static), method, prepared.x, prepared.y, call.seed, fed)
+    output, spread, count = static = (call.output, prepared.spread, prepared.count)
+
+    def program(
+        problem: Problem, method: AbstractMethod, x: PyTree, y: PyTree, seed: Array, fed: dict[str, PyTree]
+    ) -> PyTree:
+        """Of every start: the method with unset values estimated, its run with the lower level solved, which values are
+        finite, and doubts.
+        """
+
+        def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> PyTree:
+            look = method.batches(problem).first_look(problem, key)._replace(**fed)
+            zeta = samples.fetch(problem.zeta, jax.tree.map(lambda a: a[0], look.zeta))
+            xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0], look.xi))
+            begun = method.begin(problem, x, y, key, look)
+            run = first_run(problem, begun.method, begun.state, output)
+            return begun.method, run, finite_values(problem, x, y, zeta, xi), begun.doubts
+
+        return over_starts(one, spread)(x, y, start_keys(seed, count))
+
+    asked = ("start", program, method, prepared.x, prepared.y, call.seed, fed)
     if form_only:
-        filled, run, _, _ = prepared.bound.shapes(*program, static=static)
+        filled, run, _, _ = prepared.bound.shapes(*asked, static=static)
     else:
         quick = size((prepared.x, prepared.y)) <= MAX_UNOPTIMISED_ENTRIES
-        filled, run, finite, doubts = prepared.bound.run(*program, static=static, quick=quick)
+        filled, run, finite, doubts = prepared.bound.run(*asked, static=static, quick=quick)
         refuse_nonfinite(read(finite))
         for text, flags in doubts.items():
             if np.any(read(flags)):
                 raise InputError(text)
         filled = at_home(filled)
     return State(filled, run, call.output, 0.0, method.costs(prepared.bound.problem).start)
-
-
-def _program(
-    static: tuple[Output, Spread, int | None],
-    problem: Problem,
-    method: AbstractMethod,
-    x: PyTree,
-    y: PyTree,
-    seed: Array,
-    fed: dict[str, PyTree],
-) -> PyTree:
-    """The method with unset values estimated, its run with the lower level solved, which values are finite, and doubts:
-    of every start.
-    """
-    output, spread, count = static
-
-    def one(x: PyTree, y: PyTree, key: PRNGKeyArray) -> PyTree:
-        look = method.batches(problem).first_look(problem, key)._replace(**fed)
-        zeta = samples.fetch(problem.zeta, jax.tree.map(lambda a: a[0], look.zeta))
-        xi = samples.fetch(problem.xi, jax.tree.map(lambda a: a[0], look.xi))
-        begun = method.begin(problem, x, y, key, look)
-        run = first_run(problem, begun.method, begun.state, output)
-        return begun.method, run, finite_values(problem, x, y, zeta, xi), begun.doubts
-
-    return over_starts(one, spread)(x, y, start_keys(seed, count))
 
 
 def _fed(prepared: Prepared, method: AbstractMethod, seed: Seed, form_only: bool) -> dict[str, PyTree]:
@@ -293,13 +275,6 @@ class Ending(NamedTuple):
     cure: str = ""
 
 
-class Begin(NamedTuple):
-    """Where a run began: the steps made before it, and a copy of x."""
-
-    step: int
-    x: PyTree
-
-
 # -- the run ----------------------------------------------------------------------------------------------------------
 
 
@@ -319,24 +294,25 @@ class Host:
         self.before = state = _first_state(prepared, method, call, earlier)
         self.runs = state.run
         x = jax.tree.map(lambda a: np.array(a, copy=True), read(state.run.state.point.x))  # chunks overwrite the run
-        self.begin = Begin(int(np.max(read(state.run.state.step))), x)
+        self.begin_step, self.begin_x = int(np.max(read(state.run.state.step))), x
         self.done, self._compiled_before = 0, 0.0
         self._kept_at = -1  # steps made when the checkpoint was told of the run
         self.records = Records()
         self.spending = Spending(state.spent)
         if earlier is not None:
-            self.begin = Begin(earlier["begin_step"], jax.tree.unflatten(jax.tree.structure(x), earlier["begin_x"]))
+            self.begin_step = earlier["begin_step"]
+            self.begin_x = jax.tree.unflatten(jax.tree.structure(x), earlier["begin_x"])
             self.records.restore(earlier["columns"], earlier["times"])
             self._compiled_before = earlier["compile_seconds"]
             self.done = self._kept_at = earlier["done"]
-        self._open_stage(self.begin.step)
+        self._open_stage(self.begin_step)
         while self.stage_end < self.step:
             self._open_stage(self.stage_end)
 
     @property
     def step(self) -> int:
         """Outer steps made, those of earlier calls included."""
-        return self.begin.step + self.done
+        return self.begin_step + self.done
 
     def _open_stage(self, first: int) -> None:
         """The method, every value filled in, with the batch sizes of the steps from `first` to `stage_end`."""
@@ -402,8 +378,8 @@ class Host:
         columns, times = self.records.kept()
         record = {
             "state": gathered((self.before.method, self.runs)),
-            "begin_step": self.begin.step,
-            "begin_x": jax.tree.leaves(self.begin.x),
+            "begin_step": self.begin_step,
+            "begin_x": jax.tree.leaves(self.begin_x),
             "done": self.done,
             **self._seconds,
             "spent": self.before.spent,
@@ -519,23 +495,30 @@ class Host:
     def solution(self, outcome: Outcome) -> Solution | Solutions:
         """Everything that was computed, and how it ended."""
         prepared, bound = self.prepared, self.prepared.bound
+
+        def program(problem: Problem, runs: Run, method: AbstractMethod) -> PyTree:
+            def one(method: AbstractMethod, run: Run) -> tuple[PyTree, PyTree, Multipliers]:
+                state = run.state if run.kept is None else method.moved_to(run.state, *run.kept)
+                x, y, multipliers = method.finish(problem, state)
+                # An exact solver's y may miss a bound by a rounding error: one on its bound is on it to the last digit.
+                return sets.project(problem.x_set, x), sets.project(problem.y_set, y), multipliers
+
+            return over_starts(one, self.spread)(method, runs)
+
         static = self.call.output, self.spread
-        finish = functools.partial(_finish, self.spread)
-        x, y, multipliers = bound.run("finish", finish, self.runs, self.method, static=static)
+        x, y, multipliers = bound.run("finish", program, self.runs, self.method, static=static)
         total = int(np.max(read(self.runs.state.step)))  # a chunk ends early where every start has stopped
         end = self.method.costs(bound.problem).end
         spent = Costs(*(int(a) + b for a, b in zip(self.spending.until(total).values(), end, strict=True)))
         x, y, multipliers = at_home((x, y, multipliers))
         x, y = prepared.whole(x, y)
         counts = Counts(**spent._asdict(), **self._seconds)
-        seconds, waiting = counts.seconds, counts.waiting_seconds
-        state = self.before._replace(run=self.runs, seconds=seconds, spent=spent, waiting=waiting)
-        history = self.records.history(self.spending, self.spread != "one")
-        result: type[Any] = Solution if self.spread == "one" else Solutions
-        status = outcome.statuses()[0] if self.spread == "one" else outcome.statuses()
-        told = (x, y, multipliers, status, history, counts, state, self.before.method, prepared.problem)
-        found: Solution | Solutions = result(*told, several_processes=self.processes.shared)
-        return found
+        state = State(self.before.method, self.runs, self.call.output, counts.seconds, spent, counts.waiting_seconds)
+        history, statuses = self.records.history(self.spending, prepared.count is not None), outcome.statuses()
+        told = (history, counts, state, self.before.method, prepared.problem, (), self.processes.shared)
+        if prepared.count is None:
+            return Solution(x, y, multipliers, statuses[0], *told)
+        return Solutions(x, y, multipliers, statuses, *told)
 
 
 def _without_a_batch(error: Exception) -> Ending:
@@ -547,16 +530,6 @@ def _without_a_batch(error: Exception) -> Ending:
     if error.__cause__ is not None:
         return Ending(Reason.NO_MORE_BATCHES, str(error), "Repair the source, and go on with state=sol.state.")
     return Ending(Reason.NO_MORE_BATCHES, str(error), "Give a re-iterable, or fewer max_steps.")
-
-
-def _finish(spread: Spread, problem: Problem, runs: Run, method: AbstractMethod) -> tuple[PyTree, PyTree, Multipliers]:
-    def one(method: AbstractMethod, run: Run) -> tuple[PyTree, PyTree, Multipliers]:
-        state = run.state if run.kept is None else method.moved_to(run.state, *run.kept)
-        x, y, multipliers = method.finish(problem, state)
-        # An exact solver's y may miss a bound by a rounding error: an entry on its bound is on it to the last digit.
-        return sets.project(problem.x_set, x), sets.project(problem.y_set, y), multipliers
-
-    return over_starts(one, spread)(method, runs)
 
 
 # -- how it ended -----------------------------------------------------------------------------------------------------
@@ -622,7 +595,7 @@ class Outcome:
 
     @functools.cached_property
     def _ends_of_x(self) -> tuple[PyTree, PyTree]:
-        return self.host.begin.x, read(self.host.runs.state.point.x)
+        return self.host.begin_x, read(self.host.runs.state.point.x)
 
     def _no_movement(self, i: int, last: dict[str, float]) -> str:
         """That x has hardly moved although its direction is not zero, where that is so.
@@ -632,8 +605,8 @@ class Outcome:
         ends = self._ends_of_x if self.host.prepared.count is None else jax.tree.map(lambda a: a[i], self._ends_of_x)
         x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in ends)
         sizes, moved = np.maximum(np.maximum(np.abs(x), np.abs(x0)), 1.0), float(np.linalg.norm(x - x0))
-        wandering = 2 * moved < self.host.records.path(i, self.host.begin.step)
-        few = last["step"] - self.host.begin.step <= device.CYCLE_STEPS
+        wandering = 2 * moved < self.host.records.path(i, self.host.begin_step)
+        few = last["step"] - self.host.begin_step <= device.CYCLE_STEPS
         if few or wandering or moved > HARDLY_MOVED_SHARE * np.linalg.norm(sizes):
             return ""
         box = sets.bounds(self.host.prepared.problem.x_set, jax.tree.map(jnp.asarray, ends[1]))
@@ -706,7 +679,7 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
         host = Host(prepared, method, call, watch, interrupt)
         outcome = host.drive()
         solution = host.solution(outcome)
-        if isinstance(solution, Solution) and solution.status.kind is Kind.UNPROVED:  # its residuals met the tolerance
+        if isinstance(solution, Solution) and solution.status.kind is Reason.RESIDUALS_SMALL_UNPROVED.kind:
             assert call.tol is not None
             solution = certified(solution, call.tol, outcome.quality(0), outcome.too_costly())
     for status in statuses_of(solution):

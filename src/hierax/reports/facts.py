@@ -20,7 +20,7 @@ from hierax._judge.certificate import Certificate, measured_rows
 from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._problem.problem import is_streamed
 from hierax._problem.samples import Finite, Sampler
-from hierax._run.solution import Solution, Solutions, certificate_fields, certificate_or_why, fields_of, run_fields
+from hierax._run.solution import Solution, Solutions, certificate_fields, certificate_or_why, run_fields
 from hierax.reports.panels import MAX_LISTED
 
 POINT = ("F", "x", "y", "multipliers", "globality")  # fields of a solution that answer.json or the log have
@@ -53,7 +53,7 @@ def facts_of(solution: Solution, settings: Mapping[str, object], certify: bool =
     """
     certificate = certificate_facts(solution, certify)
     return {
-        **{name: entry for name, entry in fields_of(solution).items() if name not in POINT},
+        **{name: entry for name, entry in solution.to_dict().items() if name not in POINT},
         "settings": as_json(settings),
         "problem": as_json(problem_rows(solution)),
         "answer": as_json(answer_rows(solution)),
