@@ -180,29 +180,29 @@ def reporting(news: News, progress: bool | None) -> Iterator[None]:
     """While it lasts a thread reports the news: to stderr every 5 seconds where `progress` is True and stderr is no
     terminal, and to the logger half as often.
     """
-    ended = threading.Event()
-    told_of = (news, progress is True and not _on_a_terminal(progress), ended, LINE_SECONDS)
-    thread = threading.Thread(target=_tell, args=told_of, name="hierax progress", daemon=True)
+    ended, every = threading.Event(), LINE_SECONDS
+
+    def tell(lines: bool) -> None:
+        to_the_logger = True
+        while not ended.wait(every):
+            to_the_logger = not to_the_logger
+            if to_the_logger:
+                logger.info(news.line())
+            try:
+                if lines:
+                    sys.stderr.write(f"{news.line()}\n")
+                    sys.stderr.flush()
+            except (OSError, ValueError):  # nobody reads them any more
+                lines = False
+
+    lines = progress is True and not _on_a_terminal(progress)
+    thread = threading.Thread(target=tell, args=(lines,), name="hierax progress", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-
-
-def _tell(news: News, lines: bool, ended: threading.Event, every: float) -> None:
-    to_the_logger = True
-    while not ended.wait(every):
-        to_the_logger = not to_the_logger
-        if to_the_logger:
-            logger.info(news.line())
-        try:
-            if lines:
-                sys.stderr.write(f"{news.line()}\n")
-                sys.stderr.flush()
-        except (OSError, ValueError):  # nobody reads them any more
-            lines = False
 
 
 def _on_a_terminal(progress: bool | None) -> bool:

@@ -25,9 +25,7 @@ from hierax._problem.samples import Tickets
 from hierax._run.method import MAX_DRAWN_STEPS, AbstractMethod, Metrics, Residual
 
 RUNNING, NONFINITE, DIVERGED, CONVERGED, NO_LOWER_POINT, NO_LOWER_BOUND = range(6)
-DIVERGED_RATIO = float(
-    np.sqrt(1 / np.finfo(np.float64).eps)
-)  # times the start: farther out half of all digits are lost
+DIVERGED_RATIO = float(np.finfo(np.float64).eps ** -0.5)  # times the start: farther out half of all digits are lost
 MAX_CHUNK_RECORDS = MAX_DRAWN_STEPS  # records that one chunk can return
 PINNED_SHARE = FINE  # the sets hold back all but this part of the direction
 TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carries most of the weight

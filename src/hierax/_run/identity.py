@@ -28,16 +28,9 @@ from hierax._compile.bound import FUNCTIONS, with_rests
 from hierax._compile.configuration import doubled, float64
 from hierax._compile.placement import read
 from hierax._compile.tracing import Function, trace_function
+from hierax._problem import samples
 from hierax._problem.problem import Problem
-from hierax._problem.samples import (
-    TRACED_SAMPLES,
-    AbstractSource,
-    Finite,
-    FiniteFiles,
-    Sampler,
-    Stream,
-    is_spread_over_processes,
-)
+from hierax._problem.samples import TRACED_SAMPLES, AbstractSource, Finite, FiniteFiles, Sampler, Stream
 from hierax._run.call import Call
 from hierax._run.checkpoints import FUNCTION, HASH, UNKNOWN, hash_of_arrays
 from hierax._run.prepare import Prepared
@@ -50,7 +43,7 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
     problem, (x, y) = prepared.problem, prepared.one_start()
     batches = {"upper": (prepared.few("zeta"),), "lower": (prepared.few("xi"),)}
     found = {
-        f"{FUNCTION}{name}": hash_of_function(name, prepared.stated(name), (x, y, *batches.get(name, ()))) or UNKNOWN
+        f"{FUNCTION}{name}": hash_of_function(name, prepared.stated(name), (x, y, *batches.get(name, ())))
         for name in FUNCTIONS
     }
     found |= {f"problem {name}": described(getattr(problem, name)) for name in ("x_set", "y_set")}
@@ -58,7 +51,7 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
         source = getattr(problem, name)
         text = _source(name, source)
         found[f"data {name}"] = (
-            HASH + prepared.processes.hash_of_all(text) if is_spread_over_processes(source) else text
+            HASH + prepared.processes.hash_of_all(text) if samples.is_spread_over_processes(source) else text
         )
     found |= {"x0": hash_of_arrays(prepared.x), "y0": hash_of_arrays(prepared.y)}
     found |= {name: text for name, text in _settings(asked) if name not in LIMITS}
@@ -79,7 +72,7 @@ def _source(name: str, source: object) -> str:
     if isinstance(source, FiniteFiles):
         return source.fingerprint()
     if isinstance(source, Sampler):
-        draw = hash_of_function(f"{name}.draw", source.draw, (jax.random.key(0), 2)) or UNKNOWN
+        draw = hash_of_function(f"{name}.draw", source.draw, (jax.random.key(0), TRACED_SAMPLES))
         return f"{draw} {hash_of_arrays(source.exact)}" if draw != UNKNOWN else UNKNOWN
     return described(source)
 
@@ -166,15 +159,14 @@ def fingerprint(problem: Problem, x: PyTree, y: PyTree) -> Fingerprint:
         return Fingerprint(None, str(reason))
 
 
-def hash_of_function(name: str, function: Function, args: tuple[PyTree, ...]) -> str | None:
-    """The hash of what a function computes on arguments shaped like `args` and of the data that it closes over.
-
-    None where its trace does not determine that.
+def hash_of_function(name: str, function: Function, args: tuple[PyTree, ...]) -> str:
+    """The hash of what a function computes on arguments shaped like `args` and of the data that it closes over;
+    `UNKNOWN` where its trace does not determine that.
     """
     try:
-        return f"sha256:{_hash_of(_traced(name, function, args))}"
+        return HASH + _hash_of(_traced(name, function, args))
     except _NoText:
-        return None
+        return UNKNOWN
 
 
 def _hash_of(parts: Iterator[bytes]) -> str:
