@@ -35,8 +35,6 @@ from hierax._run.call import Call
 from hierax._run.checkpoints import FUNCTION, HASH, UNKNOWN, hash_of_arrays
 from hierax._run.prepare import Prepared
 
-LIMITS = ("method setting seconds",)  # of `Auto`
-
 
 def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]:
     """The parts of a call by name; `asked`: the method, None for that of the state to go on from."""
@@ -54,7 +52,11 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
             HASH + prepared.processes.hash_of_all(text) if samples.is_spread_over_processes(source) else text
         )
     found |= {"x0": hash_of_arrays(prepared.x), "y0": hash_of_arrays(prepared.y)}
-    found |= {name: text for name, text in _settings(asked) if name not in LIMITS}
+    found["method"] = type(asked).__name__ if asked is not None else "that of the state"
+    if dataclasses.is_dataclass(asked):
+        settings = {field.name: getattr(asked, field.name) for field in dataclasses.fields(asked)}
+        settings.pop("seconds", None)  # a limit of `Auto`
+        found |= {f"method setting {name}": described(value) for name, value in settings.items()}
     seed = call.seed if isinstance(call.seed, int) else np.asarray(jax.random.key_data(call.seed)).tolist()
     return found | {
         "seed": str(seed),
@@ -75,14 +77,6 @@ def _source(name: str, source: object) -> str:
         draw = hash_of_function(f"{name}.draw", source.draw, (jax.random.key(0), TRACED_SAMPLES))
         return f"{draw} {hash_of_arrays(source.exact)}" if draw != UNKNOWN else UNKNOWN
     return described(source)
-
-
-def _settings(asked: object) -> Iterator[tuple[str, str]]:
-    """The method, and each of its settings."""
-    yield "method", type(asked).__name__ if asked is not None else "that of the state"
-    if dataclasses.is_dataclass(asked):
-        for field in dataclasses.fields(asked):
-            yield f"method setting {field.name}", described(getattr(asked, field.name))
 
 
 def described(value: object, around: tuple[object, ...] = ()) -> str:

@@ -90,10 +90,6 @@ class Processes:
         own = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)
         return hashlib.sha256(self.exchanged(*own.tolist()).tobytes()).hexdigest()
 
-    def any(self, flag: bool) -> bool:
-        """Whether some process says so."""
-        return bool(self.exchanged(int(flag)).any())
-
     @contextmanager
     def together(self) -> Iterator[None]:
         """Work without exchange that may fail: where it fails in one process, all of them leave it with an error."""

@@ -115,23 +115,6 @@ class Status:
         return self.kind.failed
 
 
-class Open(enum.Enum):
-    """Why it stays open whether a point with small residuals solves the problem."""
-
-    ONE_OF_MANY = "sols[i].certificate tells."
-    STREAM = "a Stream is never seen as a whole; judge the point by hx.certify on data of your own."
-    SEVERAL_PROCESSES = "several processes made the run; judge the point in one of them, by hx.certify on all data."
-    TOO_LARGE = "with {entries:,} entries of y and constraints the certificate is left to you: sol.certificate."
-    NO_TIME = "no time was left for the certificate: sol.certificate."
-    NOT_MADE = "sol.certificate makes it, and hierax verify judges answer.json."
-    NO_CERTIFICATE = "no certificate can be made. {error}"
-    UNDECIDED = "the certificate cannot decide. {objection}"
-
-    def text(self, **details: object) -> str:
-        """The reason as a sentence."""
-        return self.value.format(**details)
-
-
 _BEST_SO_FAR = "the best of them is returned. What its certificate misses: {objection}"
 _NO_TURN = "before this start had its turn; it is returned as it was given."
 _SMALL = "the method's residuals are below tol={tol:g} after step {step}"
@@ -648,15 +631,15 @@ def certificate_or_why(solution: Solution, certify: bool = True) -> Certificate 
     if solution.known_certificate is not None:
         return solution.known_certificate
     if solution.several_processes:
-        return Open.SEVERAL_PROCESSES.text()
+        return "several processes made the run; judge the point in one of them, by hx.certify on all data."
     if is_streamed(solution.problem):
-        return Open.STREAM.text()
+        return "a Stream is never seen as a whole; judge the point by hx.certify on data of your own."
     if not certify:
-        return Open.NOT_MADE.text()
+        return "sol.certificate makes it, and hierax verify judges answer.json."
     try:
         return solution.certificate
     except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
-        return Open.NO_CERTIFICATE.text(error=error)
+        return f"no certificate can be made. {error}"
 
 
 def certified(solution: Solution, tol: float, quality: str, why: str | Certificate) -> Solution:
@@ -669,7 +652,7 @@ def certified(solution: Solution, tol: float, quality: str, why: str | Certifica
     if isinstance(why, Certificate):
         verdict, objection = why.verdict(tol), "".join(why.reasons(tol)[:1])
         reasons = {"yes": Reason.RESIDUALS_SMALL, "no": Reason.RESIDUALS_SMALL_BUT_REFUTED}
-        reason, why = reasons.get(verdict, reason), Open.UNDECIDED.text(objection=objection)
+        reason, why = reasons.get(verdict, reason), f"the certificate cannot decide. {objection}"
     said = {"quality": quality, "objection": objection, "why": why}
     return changed(solution, status=reason.status(solution.status.step, tol=tol, **said), tol=tol)
 

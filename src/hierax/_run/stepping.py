@@ -48,7 +48,7 @@ from hierax._run.feeding import Exhausted, Place, PlannedRows
 from hierax._run.identity import described
 from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Costs
 from hierax._run.prepare import Prepared, check_method
-from hierax._run.solution import Counts, History, Open, Reason, Solution, Solutions, Status, certified, statuses_of
+from hierax._run.solution import Counts, History, Reason, Solution, Solutions, Status, certified, statuses_of
 
 RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
@@ -559,7 +559,7 @@ class Outcome:
             return Reason.HELD_IN_A_CORNER.status(step)
         quality = self.quality(i)
         if code == device.CONVERGED and not ended.reason.kind.failed:
-            why = Open.ONE_OF_MANY.text()
+            why = "sols[i].certificate tells."
             return Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=self.host.call.tol, quality=quality, why=why)
         said = {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
         return ended.reason.status(
@@ -649,8 +649,8 @@ class Outcome:
         rows = jax.eval_shape(prepared.bound.problem.rows, prepared.x, prepared.y)
         entries = size((prepared.y, rows))
         if entries > MAX_CERTIFIED_ENTRIES:
-            return Open.TOO_LARGE.text(entries=entries)
-        return Open.NO_TIME.text() if self.host.call.clock.passed else ""
+            return f"with {entries:,} entries of y and constraints the certificate is left to you: sol.certificate."
+        return "no time was left for the certificate: sol.certificate." if self.host.call.clock.passed else ""
 
 
 # -- a run from its beginning to its end ------------------------------------------------------------------------------
@@ -674,7 +674,7 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
     if processes.shared:
         processes.check_alike(_steering(method, call))
     with interruptible() as interrupt:
-        if processes.any(interrupt.asked):
+        if processes.exchanged(interrupt.asked).any():
             raise KeyboardInterrupt
         host = Host(prepared, method, call, watch, interrupt)
         outcome = host.drive()
