@@ -12,7 +12,7 @@ PRIVATE = re.compile(r"\bhierax\.((?:[a-z]\w*\.)*_[a-z]\w*)")  # "_run" of hiera
 UNIT_TESTS: dict[str, set[str]] = {
     "tests/test_active_set.py": {"_engine", "_lower"},
     "tests/test_adjoint_systems.py": {"_math"},
-    "tests/test_answers.py": {"_base", "_compile", "_run"},
+    "tests/test_answers.py": {"_base", "_run"},
     "tests/test_by_hand.py": {"estimators._linear"},
     "tests/test_central_path.py": {"_auto", "_engine", "_lower"},
     "tests/test_checkpoint_parts.py": {"_base", "_run"},
