@@ -52,8 +52,9 @@ def no_feasible_y(hunt: Hunt) -> bool:
 
 
 def ended_apart(hunt: Hunt) -> bool:
-    """Too few descents have ended at the lowest F, as those do that kinks hold; and the central path can be followed."""
-    return bool(hunt.firsts) and _moderate_below(hunt) and not _descents_agree(hunt)
+    """At most half of the descents have ended at the lowest F, or few; and the central path can be followed."""
+    alike, ends = len(_lowest_starts(hunt)), len({candidate.start for candidate in hunt.accepted})
+    return bool(hunt.firsts) and _moderate_below(hunt) and (2 * alike <= ends or not _descents_agree(hunt))
 
 
 def nowhere_yet(hunt: Hunt) -> bool:
@@ -149,9 +150,14 @@ def _solved_and_descended(
 
 
 def _descents_agree(hunt: Hunt) -> bool:
-    """Whether enough descents have ended at the lowest F that was found."""
+    """Whether enough descents have ended at the lowest F."""
+    return len(_lowest_starts(hunt)) >= const.AGREEING_DESCENTS
+
+
+def _lowest_starts(hunt: Hunt) -> set[int]:
+    """The starts whose descents have ended at the lowest F that was found."""
     low = hunt.lowest + const.NEGLIGIBLE * (1 + abs(hunt.lowest))
-    return len({candidate.start for candidate in hunt.accepted if candidate.upper <= low}) >= const.AGREEING_DESCENTS
+    return {candidate.start for candidate in hunt.accepted if candidate.upper <= low}
 
 
 def descents_alone(hunt: Hunt) -> None:
