@@ -184,17 +184,18 @@ class Phi:
     ) -> Point | None:
         """The best point of a search over x; it ends where many evaluations in a row gain less than `least`."""
         best: Point | None = None
-        warm, lowest, stalled = start, np.inf, 0
+        warm, lowest, stalled, wall = start, np.inf, 0, const.RUN_OFF
 
         def evaluate(x: np.ndarray) -> Evaluated:
-            nonlocal warm, best, lowest, stalled
+            nonlocal warm, best, lowest, stalled, wall
             inside = self.vectors.landed(x, warm.y)[0]
             found = self.at(inside, warm)
             if found is None:
                 lines = np.zeros((1 + self.inequalities + self.vectors.layout.above_equal, 1 + x.size))
-                lines[0, 0] = const.RUN_OFF
+                lines[0, 0] = wall
                 return Evaluated(lines, self.inequalities)
             warm, total = found
+            wall = total.upper + 1.0  # higher ones would make the line search take tiny steps
             violation = max(np.max(total.above, initial=0.0), np.max(np.abs(total.equal), initial=0.0))
             merit = total.upper + const.RUN_OFF * max(violation - const.ROUNDING, 0.0)
             stalled = 0 if merit < lowest - least else stalled + 1

@@ -265,17 +265,15 @@ def _lower_along_lines(hunt: Hunt, best: Candidate) -> Point | None:
         if hunt.work.passed:
             return np.inf
         hunt.work.evaluations += 1
-        branches = vectors.branches(x, best.point.y, best.point.mu)
-        chosen = branches.best()
-        if chosen is None:
-            return np.inf
-        point = Point(x, branches.y[chosen], branches.mu[chosen])
-        values = vectors.values(*point)
-        if not vectors.violation(point.x, point.y, values) <= FEASIBLE:
-            return np.inf
-        if values.upper < lowest:
-            lowest, found = float(values.upper), point
-        return float(values.upper)
+        branches, here = vectors.branches(x, best.point.y, best.point.mu), np.inf
+        for chosen in branches.ties():
+            point = Point(x, branches.y[chosen], branches.mu[chosen])
+            values = vectors.values(*point)
+            if values.upper < here and vectors.violation(point.x, point.y, values) <= FEASIBLE:
+                here = float(values.upper)
+                if here < lowest:
+                    lowest, found = here, point
+        return here
 
     low = np.where(np.isfinite(vectors.x_limits.low), vectors.x_limits.low, np.min(xs, axis=0))
     high = np.where(np.isfinite(vectors.x_limits.high), vectors.x_limits.high, np.max(xs, axis=0))
@@ -298,7 +296,7 @@ def aside(hunt: Hunt) -> None:
                 continue
             values = hunt.vectors.values(*first)
             if values.upper < best.upper and hunt.vectors.violation(first.x, first.y, values) <= FEASIBLE:
-                search_below_values(hunt, first, best.start)
+                go_down_from(hunt, first, best.start)
 
     hunt.piece("aside", look)
 
