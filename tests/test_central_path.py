@@ -133,7 +133,7 @@ def test_descents_along_the_path_pass_kinks():
         scale = space.vectors.units.upper
         for start in (1, 2):
             first, _ = solved_below(space.vectors, space.xs[start], space.ys[start])
-            ends = [descent(space, endless, first)[0], central_descent(space, endless, first)]
+            ends = [descent(space, endless, first), central_descent(space, endless, first)]
             values = [float(space.vectors.values(*end).upper) * scale.unit + scale.origin for end in ends]
             direct.append(values[0])
             central.append(values[1])

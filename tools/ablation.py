@@ -66,7 +66,7 @@ def nothing(*_: Any, **__: Any) -> None:
 
 
 OTHER_SEARCHES: dict[str, dict[str, Any]] = {
-    "descent on pieces": {"_auto.descents.along_kinks": lambda space, work, start: (start, False)},
+    "descent on pieces": {"_auto.descents.along_kinks": lambda space, work, start: start},
     "polishes that share ends": {"_auto.descents._end_after": nothing},
     "downhill after the certificate": {"_auto.deterministic.go_down_from": nothing},
     "search by training": {"_auto.large_route.search_by_training": nothing},

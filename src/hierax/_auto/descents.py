@@ -184,17 +184,18 @@ class Phi:
     ) -> Point | None:
         """The best point of a search over x; it ends where many evaluations in a row gain less than `least`."""
         best: Point | None = None
-        warm, lowest, stalled = start, np.inf, 0
+        warm, lowest, stalled, wall = start, np.inf, 0, const.RUN_OFF
 
         def evaluate(x: np.ndarray) -> Evaluated:
-            nonlocal warm, best, lowest, stalled
+            nonlocal warm, best, lowest, stalled, wall
             inside = self.vectors.landed(x, warm.y)[0]
             found = self.at(inside, warm)
             if found is None:
                 lines = np.zeros((1 + self.inequalities + self.vectors.layout.above_equal, 1 + x.size))
-                lines[0, 0] = const.RUN_OFF
+                lines[0, 0] = wall
                 return Evaluated(lines, self.inequalities)
             warm, total = found
+            wall = total.upper + 1.0  # higher ones would make the line search take tiny steps
             violation = max(np.max(total.above, initial=0.0), np.max(np.abs(total.equal), initial=0.0))
             merit = total.upper + const.RUN_OFF * max(violation - const.ROUNDING, 0.0)
             stalled = 0 if merit < lowest - least else stalled + 1
@@ -258,10 +259,10 @@ def descent(
     iterations: int = const.DESCENT_ITERATIONS,
     to_rounding: bool = False,
     visited: Visited | None = None,
-) -> tuple[Point | None, bool]:
-    """One descent on phi, then along kinks: the point it ends with, and whether that is at a kink.
+) -> Point | None:
+    """One descent on phi, then along kinks: the point it ends with.
 
-    The point is None where the lower level has no solution at the start, or no unique one.
+    None where the lower level has no solution at the start, or no unique one.
 
     Args:
         space: the problem.
@@ -276,23 +277,23 @@ def descent(
     try:
         first = phi.follower.solve_from_anywhere(start.x, start.y, start.mu)
         if first is None or not (phi.follower.unique(first) or phi.follower.determined(start.x, first)):
-            return None, False
+            return None
     except OutOfTime:
-        return None, False
+        return None
     limits = (0.0, 0.0) if to_rounding else (const.SQP_CHANGE, LITTLE * const.ROUNDING)
     best = phi.minimised(start, work, iterations, *limits)
-    return (None, False) if best is None else along_kinks(space, work, best)
+    return None if best is None else along_kinks(space, work, best)
 
 
-def along_kinks(space: Space, work: Work, start: Point) -> tuple[Point, bool]:
-    """The best point found piece after piece, and whether it is at a kink; the start where no piece leads down."""
+def along_kinks(space: Space, work: Work, start: Point) -> Point:
+    """The best point found piece after piece; the start where no piece leads down."""
     vectors = space.vectors
     best, lowest = start, float(vectors.values(*start).upper)
     if start.x.size > const.SMALL_ROUTE_SIZE or vectors.programs.large:
-        return best, False
+        return best
     at = Linearised.at(vectors, best)
     if not np.any(at.radii <= const.NEAR):
-        return best, False
+        return best
     active = at.active
     for _ in range(const.DESCENT_ITERATIONS):
         if work.passed:
@@ -309,7 +310,7 @@ def along_kinks(space: Space, work: Work, start: Point) -> tuple[Point, bool]:
         if move.active is None or not move.decrease > const.ROUNDING or np.array_equal(move.active, active):
             break
         active = move.active
-    return best, bool(np.any(at.radii <= const.NEGLIGIBLE))
+    return best
 
 
 def _end_of_piece(space: Space, work: Work, at: Linearised, active: np.ndarray) -> Point | None:
@@ -339,7 +340,7 @@ def central_descent(space: Space, work: Work, start: Point) -> Point | None:
     end, status = solved_below(space.vectors, point.x, point.y)
     if status != SOLVED or space.vectors.follower is None:
         return None
-    return descent(space, work, end)[0] or end
+    return descent(space, work, end) or end
 
 
 def solved_below(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:

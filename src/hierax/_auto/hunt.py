@@ -274,7 +274,6 @@ class Hunt:
         candidates: in the order of the search.
         descended: whether a descent has led anywhere.
         tried: starts of searches for KKT points.
-        at_kinks: whether a descent has ended at a kink, or led nowhere.
         contradiction: why no point satisfies the constraints, where that is proved.
         over: whether no further search makes sense.
     """
@@ -286,7 +285,7 @@ class Hunt:
         self.statuses: list[int] = []
         self.candidates: list[Candidate] = []
         self.tried = 0
-        self.descended = self.at_kinks = self.over = False
+        self.descended = self.over = False
         self.contradiction: str | None = None
 
     @property

@@ -51,12 +51,10 @@ def no_feasible_y(hunt: Hunt) -> bool:
     return set(hunt.statuses) == {INFEASIBLE}
 
 
-def held_by_kinks(hunt: Hunt) -> bool:
-    """Descents have ended at kinks, or apart; and the central path can be followed."""
-    if not hunt.firsts or not _moderate_below(hunt):
-        return False
-    ends = [candidate.upper if candidate.accepted else np.inf for candidate in hunt.candidates]
-    return hunt.at_kinks or not (np.isfinite(ends).all() and np.ptp(ends) <= const.NEGLIGIBLE * (1 + abs(min(ends))))
+def ended_apart(hunt: Hunt) -> bool:
+    """At most half of the descents have ended at the lowest F, or few; and the central path can be followed."""
+    alike, ends = len(_lowest_starts(hunt)), len({candidate.start for candidate in hunt.accepted})
+    return bool(hunt.firsts) and _moderate_below(hunt) and (2 * alike <= ends or not _descents_agree(hunt))
 
 
 def nowhere_yet(hunt: Hunt) -> bool:
@@ -120,8 +118,7 @@ def _descents(hunt: Hunt, starts: list[tuple[np.ndarray, np.ndarray]], name: str
         if number and (hunt.work.passed or _descents_agree(hunt) or hunt.work.evaluations > most):
             return
         left = int(min(most - hunt.work.evaluations + 1, const.DESCENT_ITERATIONS))
-        first, status, ended, at_kink = hunt.piece(f"{name} {number}", _solved_and_descended, hunt, x, y, number, left)
-        hunt.at_kinks |= at_kink or (status == SOLVED and not ended)
+        first, status, ended = hunt.piece(f"{name} {number}", _solved_and_descended, hunt, x, y, number, left)
         hunt.descended |= ended
         hunt.firsts.append(first)
         hunt.statuses.append(status)
@@ -137,25 +134,30 @@ def _descents(hunt: Hunt, starts: list[tuple[np.ndarray, np.ndarray]], name: str
 
 def _solved_and_descended(
     hunt: Hunt, x: np.ndarray, y: np.ndarray, number: int, iterations: int
-) -> tuple[Point, int, bool, bool]:
-    """From one start: its point below, how that ended, whether a descent led anywhere, and whether to a kink."""
+) -> tuple[Point, int, bool]:
+    """From one start: its point below, how that ended, and whether a descent led anywhere."""
     first, status = solved_below(hunt.vectors, x, y)
-    ended = at_kink = False
+    ended = False
     if status == SOLVED and looks_convex(hunt):
         visited = functools.partial(hunt.visited, number) if hunt.vectors.programs.large else None
-        end, at_kink = descent(hunt.space, hunt.work, first, iterations, visited=visited)
+        end = descent(hunt.space, hunt.work, first, iterations, visited=visited)
         ended = end is not None
         if end is not None:
             hunt.add(end, number)
     if not ended and (status == SOLVED or not hunt.candidates):
         hunt.add(first, number)
-    return first, status, ended, at_kink
+    return first, status, ended
 
 
 def _descents_agree(hunt: Hunt) -> bool:
-    """Whether enough descents have ended at the lowest F that was found."""
+    """Whether enough descents have ended at the lowest F."""
+    return len(_lowest_starts(hunt)) >= const.AGREEING_DESCENTS
+
+
+def _lowest_starts(hunt: Hunt) -> set[int]:
+    """The starts whose descents have ended at the lowest F that was found."""
     low = hunt.lowest + const.NEGLIGIBLE * (1 + abs(hunt.lowest))
-    return len({candidate.start for candidate in hunt.accepted if candidate.upper <= low}) >= const.AGREEING_DESCENTS
+    return {candidate.start for candidate in hunt.accepted if candidate.upper <= low}
 
 
 def descents_alone(hunt: Hunt) -> None:
@@ -263,17 +265,15 @@ def _lower_along_lines(hunt: Hunt, best: Candidate) -> Point | None:
         if hunt.work.passed:
             return np.inf
         hunt.work.evaluations += 1
-        branches = vectors.branches(x, best.point.y, best.point.mu)
-        chosen = branches.best()
-        if chosen is None:
-            return np.inf
-        point = Point(x, branches.y[chosen], branches.mu[chosen])
-        values = vectors.values(*point)
-        if not vectors.violation(point.x, point.y, values) <= FEASIBLE:
-            return np.inf
-        if values.upper < lowest:
-            lowest, found = float(values.upper), point
-        return float(values.upper)
+        branches, here = vectors.branches(x, best.point.y, best.point.mu), np.inf
+        for chosen in branches.ties():
+            point = Point(x, branches.y[chosen], branches.mu[chosen])
+            values = vectors.values(*point)
+            if values.upper < here and vectors.violation(point.x, point.y, values) <= FEASIBLE:
+                here = float(values.upper)
+                if here < lowest:
+                    lowest, found = here, point
+        return here
 
     low = np.where(np.isfinite(vectors.x_limits.low), vectors.x_limits.low, np.min(xs, axis=0))
     high = np.where(np.isfinite(vectors.x_limits.high), vectors.x_limits.high, np.max(xs, axis=0))
@@ -296,7 +296,7 @@ def aside(hunt: Hunt) -> None:
                 continue
             values = hunt.vectors.values(*first)
             if values.upper < best.upper and hunt.vectors.violation(first.x, first.y, values) <= FEASIBLE:
-                search_below_values(hunt, first, best.start)
+                go_down_from(hunt, first, best.start)
 
     hunt.piece("aside", look)
 
@@ -345,7 +345,7 @@ def go_down_from(hunt: Hunt, point: Point, number: int) -> None:
     """On from a point that is better than the best so far."""
     hunt.add(point, number)
     if looks_convex(hunt) and not hunt.work.passed:
-        found, _ = descent(hunt.space, hunt.work, point, to_rounding=True)
+        found = descent(hunt.space, hunt.work, point, to_rounding=True)
         if found is not None and hunt.add(found, number).tight:
             return
     if _dense(hunt):
@@ -413,7 +413,7 @@ ROUTES: dict[str, Route] = {
     "penalty": (
         (looks_convex, descents_in_turn),
         (no_feasible_y, start_where_feasible),
-        (held_by_kinks, central_descents),
+        (ended_apart, central_descents),
         (nowhere_yet, polishes_instead),
     ),
     "implicit": ((always, descents_alone),),

@@ -183,6 +183,14 @@ class Branches(NamedTuple):
                 return int(np.argmin(np.where(usable, self.value, np.inf)))
         return None
 
+    def ties(self) -> np.ndarray:
+        """The branches that are as low as the best one."""
+        best = self.best()
+        if best is None:
+            return np.zeros(0, int)
+        close = self.value <= self.value[best] + FEASIBLE * (1 + abs(self.value[best]))
+        return np.flatnonzero(close & (self.violation <= FEASIBLE) & (self.status == self.status[best]))
+
     def different_values(self) -> int:
         """How many different values the solved branches have."""
         values = np.sort(self.value[(self.status == SOLVED) & (self.violation <= FEASIBLE)])
