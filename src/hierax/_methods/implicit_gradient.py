@@ -273,13 +273,16 @@ class GAM(ImplicitGradient):
         doubted = min(self.candidates.bit_length() - 1, margins.size)
         least, rows = jax.lax.top_k(-margins, doubted)  # the weakest rows first
         count = 2 ** jnp.sum(-least <= tol)
-        solved = hyper.adjoints(system, likely, rows, grad_y)
 
-        def gradient_of(one: hyper.Adjoint) -> Array:
-            return jax.flatten_util.ravel_pytree(hyper.total_gradient(problem, x, found, one, at.zeta, at.xi))[0]
+        def visit(number: Array, seen: tuple[Array, Array]) -> tuple[Array, Array]:
+            """One more active set: its gradient, and whether that is known."""
+            solved = hyper.adjoint(system, hyper.other_set(likely, rows, number), grad_y)
+            gradient = hyper.total_gradient(problem, x, found, solved, at.zeta, at.xi)
+            flat_gradient = jax.flatten_util.ravel_pytree(gradient)[0]
+            return seen[0].at[number].set(flat_gradient), seen[1].at[number].set(~solved.singular)
 
-        gradients = jax.vmap(gradient_of)(solved)
-        regular = ~solved.singular & (jnp.arange(2**doubted) < count)
+        unseen = jnp.zeros((2**doubted, flat.size), flat.dtype), jnp.zeros(2**doubted, bool)
+        gradients, regular = jax.lax.fori_loop(0, count, visit, unseen)
         # Sets with dependent gradients are left out; where there are no others the likeliest one has to do.
         first = jnp.argmax(regular)
         gradients = jnp.where(regular[:, None], gradients, gradients[first])
