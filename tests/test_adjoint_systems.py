@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hierax._math.hypergradient import Adjoint, System, adjoint, other_set
+from hierax._math.hypergradient import Adjoint, System, adjoints
 
 N = 5
 
@@ -35,7 +35,7 @@ def directly(hessian: np.ndarray, jacobian: np.ndarray, active: np.ndarray, grad
 
 
 def all_sets(active: np.ndarray, doubted: list[int]) -> list[np.ndarray]:
-    """In the order of `other_set`: the first doubted row changes sides fastest."""
+    """In the order of `adjoints`: the first doubted row changes sides fastest."""
     sets = []
     for digits in itertools.product([False, True], repeat=len(doubted)):
         other = active.copy()
@@ -46,8 +46,7 @@ def all_sets(active: np.ndarray, doubted: list[int]) -> list[np.ndarray]:
 
 def solved(hessian: Any, jacobian: Any, active: Any, doubted: list[int], grad_y: Any) -> Adjoint:
     def program(active: Any, doubted: Any, grad_y: Any) -> Adjoint:
-        sets = jax.vmap(lambda number: other_set(active, doubted, number))(jnp.arange(2 ** len(doubted)))
-        return jax.vmap(lambda one: adjoint(system_of(hessian, jacobian), one, grad_y))(sets)
+        return adjoints(system_of(hessian, jacobian), active, doubted, grad_y)
 
     return jax.jit(program)(jnp.asarray(active), jnp.asarray(doubted, int), jnp.asarray(grad_y))
 

@@ -21,11 +21,11 @@ from hierax._math.lower_level import INFEASIBLE as INFEASIBLE
 from hierax._math.lower_level import SOLVED as SOLVED
 from hierax._math.lower_level import UNBOUNDED as UNBOUNDED
 from hierax._math.lower_level import LowerSolution as LowerSolution
+from hierax._math.psi import Iterate as Iterate
 from hierax._math.psi import all_constraints as all_constraints
 from hierax._math.psi import gradient_mapping as gradient_mapping
 from hierax._math.psi import psi_stationarity as psi_stationarity
 from hierax._math.psi import violation as violation
-from hierax._methods.common import Iterate as Iterate
 from hierax._methods.common import StepTaken as StepTaken
 from hierax._methods.common import apply_rule as apply_rule
 from hierax._methods.common import as_arrays as as_arrays

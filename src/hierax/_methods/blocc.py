@@ -44,7 +44,7 @@ from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
 from hierax._math.convexity import lower_curvatures
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
-from hierax._math.psi import gradient_mapping, nonnegative
+from hierax._math.psi import Iterate, gradient_mapping, nonnegative
 from hierax._math.spectrum import POWER_STEPS, hessian_product, jacobian_square, power_iterations
 from hierax._methods import common
 from hierax._problem import samples, sets
@@ -268,7 +268,7 @@ SOLVER = instance_of(AbstractLowerSolver, "hx.MaxMin() or hx.Exact()")
 class BLOCCState(NamedTuple):
     """Everything that changes from step to step; the y of `point` is y_F at the x before the last step."""
 
-    point: common.Iterate
+    point: Iterate
     y_lower: PyTree
     mu_lower: Rows
     mu_penalised: Rows
@@ -336,7 +336,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         if self.start == "solve":
             y, mu = seen.lower.y, seen.lower.multipliers
         memory, weighted = common.init_rule(method.eta, x0), jax.tree.map(lambda a: method.c * a, mu)
-        state = BLOCCState(common.Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
+        state = BLOCCState(Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
         return Begun(method, state, self._doubts(problem, x0, y0, zeta, xi))
 
     def _doubts(self, problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
@@ -405,7 +405,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         d, (upper, lower) = jax.grad(gap_and_upper, has_aux=True)(x)
         # 3. One projected step.
         moved, memory = common.apply_rule(self.eta, state.memory, problem.x_set, x, d, state.step)
-        new, status = common.Iterate(moved, high.y), jnp.maximum(low.status, high.status)
+        new, status = Iterate(moved, high.y), jnp.maximum(low.status, high.status)
         inner = low.residual, high.residual
         distance = trees.norm(trees.sub(high.y, low.y))
         taken = common.StepTaken(state.point, new, d, (), upper, lower, distance, inner, status=status)
@@ -425,7 +425,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
 
     def moved_to(self, state: BLOCCState, x: PyTree, y: PyTree, multipliers: Multipliers) -> BLOCCState:
         """The state at another point of the run."""
-        return state._replace(point=common.Iterate(x, y), mu_lower=common.in_scaled_units(multipliers, self.scales))
+        return state._replace(point=Iterate(x, y), mu_lower=common.in_scaled_units(multipliers, self.scales))
 
     def step_limits(self, problem: Problem, state: BLOCCState) -> dict[str, tuple[Scalar, Scalar]]:
         """The steps of MaxMin that were set against 2/L, and the x-step against 2/L_x, where the state is."""
