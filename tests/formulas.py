@@ -60,6 +60,6 @@ def gap_value(problem, x, y, z, th, g1, g2, xi):
 
 def saddle_function(problem, at, inner, g1, g2, xi):
     """LV-HBA's s(x, y, z, th, lam; xi)."""
-    along = entries(inner.lam) @ entries(problem.rows(at.x, inner.th))
-    near = squared_distance(inner.th, at.y) / (2 * g1) - squared_distance(inner.lam, at.z) / (2 * g2)
-    return problem.lower(at.x, inner.th, xi) + along + near
+    along = entries(inner.lam) @ entries(problem.rows(at.x, inner.w))
+    near = squared_distance(inner.w, at.y) / (2 * g1) - squared_distance(inner.lam, at.z) / (2 * g2)
+    return problem.lower(at.x, inner.w, xi) + along + near

@@ -18,7 +18,7 @@ from formulas import saddle_function
 import hierax as hx
 from hierax import LVHBA, Exact
 from hierax._math.convexity import is_linear_space, joint_convexity, onto_linear_space, projection_problem
-from hierax._math.psi import Centre, Saddle, inner_gradient, outer_gradient
+from hierax._math.psi import Inner, Iterate, inner_gradient, outer_gradient
 from hierax.extend import SOLVED, Rows
 from hierax.problems import toy
 from hierax.problems.toy import local_minimisers
@@ -33,8 +33,8 @@ STARTS = np.linspace(0.1, 2.95, 8)
 @pytest.fixture(scope="module")
 def case() -> Any:
     data = random_data(3, 3, 3, 4, 2, level=0.5)
-    centre = Centre(data["x"], data["y"], data["z"])
-    return random_problem(data), centre, Saddle(data["w"], data["lam"]), data["zeta"], data["xi"]
+    centre = Iterate(data["x"], data["y"], data["z"])
+    return random_problem(data), centre, Inner(data["w"], data["lam"]), data["zeta"], data["xi"]
 
 
 def test_inner_gradients_by_formula_are_those_of_the_saddle_function(case: Any) -> None:
@@ -47,12 +47,12 @@ def test_outer_gradients_by_formula_are_those_of_f_over_c_plus_g_minus_the_saddl
     """With (th, lam) held, which is the envelope theorem."""
     problem, centre, inner, zeta, xi = case
 
-    def value(at: Centre) -> jax.Array:
+    def value(at: Iterate) -> jax.Array:
         gap = problem.lower(at.x, at.y, xi) - saddle_function(problem, at, inner, 0.7, 0.3, xi)
         return problem.upper(at.x, at.y, zeta) / 2.5 + gap
 
     formula = jax.jit(lambda at: outer_gradient(problem, at, inner, 2.5, 0.7, 0.3, zeta, xi))(centre)
-    close(Centre(formula.x, formula.y, formula.z), jax.jit(jax.grad(value))(centre))
+    close(Iterate(formula.x, formula.y, formula.z), jax.jit(jax.grad(value))(centre))
     close(formula.upper, problem.upper(centre.x, centre.y, zeta))
     close(formula.lower, problem.lower(centre.x, centre.y, xi))
 
@@ -61,14 +61,14 @@ def test_the_value_function_has_these_gradients() -> None:
     """On G = (y - 2x)^2, H = y - x the saddle point is a linear system; differences of its value against d_x, d_y."""
     g1, g2, x, y, z = 0.8, 0.6, 1.1, 0.9, 1.5
 
-    def saddle(x: float, y: float, z: float) -> Saddle:
+    def saddle(x: float, y: float, z: float) -> Inner:
         # 2 (th - 2x) + lam + (th - y)/g1 = 0 and th - x = (lam - z)/g2, with lam inside [0, r].
         matrix = np.array([[2 + 1 / g1, 1.0], [1.0, -1 / g2]])
         th, lam = np.linalg.solve(matrix, [4 * x + y / g1, x - z / g2])
-        return Saddle(jnp.asarray(th), Rows(jnp.asarray(lam), None))
+        return Inner(jnp.asarray(th), Rows(jnp.asarray(lam), None))
 
-    def centre(x: float, y: float, z: float) -> Centre:
-        return Centre(jnp.asarray(x), jnp.asarray(y), Rows(jnp.asarray(z), None))
+    def centre(x: float, y: float, z: float) -> Iterate:
+        return Iterate(jnp.asarray(x), jnp.asarray(y), Rows(jnp.asarray(z), None))
 
     def value(x: float, y: float, z: float) -> float:
         at = centre(x, y, z)
@@ -77,7 +77,7 @@ def test_the_value_function_has_these_gradients() -> None:
 
     inner = saddle(x, y, z)
     still = inner_gradient(EXACT.problem, centre(x, y, z), inner, g1, g2, None)
-    close(still.th, 0.0 * still.th, atol=1e-12)
+    close(still.w, 0.0 * still.w, atol=1e-12)
     formula = outer_gradient(EXACT.problem, centre(x, y, z), inner, 3.0, g1, g2, None, None)
     step = 1e-5
     differences = [

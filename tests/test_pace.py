@@ -7,7 +7,7 @@ import pytest
 
 import hierax as hx
 from hierax._math.psi import Inner
-from hierax._methods.pace import REACH, SHORTEN, SLACK, Below, first_pace, first_watch, looked, paced, within_reach
+from hierax._methods.pace import REACH, SHORTEN, SLACK, first_pace, first_watch, looked, paced, within_reach
 from hierax.extend import Rows
 
 
@@ -15,11 +15,11 @@ def run(directions, drift=0.0):
     """The pace after these directions of x; w moves by `drift` per step, y is one away from it."""
 
     def below(k):
-        return Below(jnp.asarray([drift * k]), Rows(None, None))
+        return Inner(jnp.asarray([drift * k]), Rows(None, None))
 
     pace = first_pace(jnp.zeros(2), below(0.0))
     step = jax.jit(
-        lambda pace, d, k: paced(pace, d, jnp.asarray(1.0), Below(below(k).y + 1, Rows(None, None)), below(k))
+        lambda pace, d, k: paced(pace, d, jnp.asarray(1.0), Inner(below(k).w + 1, Rows(None, None)), below(k))
     )
     for k, direction in enumerate(directions, start=1):
         pace = step(pace, jnp.asarray(direction), float(k))
@@ -64,14 +64,14 @@ def test_after_a_standstill_a_step_is_no_longer_than_estimated():
     pace = run([(1.0, 0.0)] * 60)
     still = pace._replace(moved=jnp.zeros(2))
     np.testing.assert_allclose(within_reach(still, jnp.asarray(30.0)), 1 / float(pace.factor), rtol=1e-6)
-    assert float(within_reach(first_pace(jnp.zeros(2), Below(jnp.zeros(1), Rows(None, None))), jnp.asarray(30.0))) == 1
+    assert float(within_reach(first_pace(jnp.zeros(2), Inner(jnp.zeros(1), Rows(None, None))), jnp.asarray(30.0))) == 1
 
 
 def test_curvature_that_moves_from_one_entry_to_another_is_met_at_once():
     """As the weights of slacks do: the power iteration's vector has no part along the entry that is curved now."""
     problem = hx.Problem(upper=lambda x, y, zeta: jnp.sum(y**2), lower=lambda x, y, xi: 0.5 * jnp.sum(x * y**2))
     n = 40
-    inner, below = Inner(jnp.zeros(n), Rows(None, None)), Below(jnp.zeros(n), Rows(None, None))
+    inner, below = Inner(jnp.zeros(n), Rows(None, None)), Inner(jnp.zeros(n), Rows(None, None))
     first, second = jnp.ones(n).at[3].set(5.0), jnp.ones(n).at[30].set(20.0)
     watch = first_watch(("inner",), jnp.asarray(5.0), first, below)
     for _ in range(50):

@@ -12,7 +12,7 @@ from test_smoothed import EVERY, METHODS
 
 import hierax as hx
 from hierax._methods.common import Adaptive
-from hierax._methods.smoothed import Round, Samples
+from hierax._methods.smoothed import Round
 
 
 def test_adaptive_steps_follow_the_curvature():
@@ -49,15 +49,15 @@ def test_the_gradient_is_that_of_phi(name: str) -> None:
     )
     x, y = jnp.asarray(point), jnp.zeros(3)
     method, state, _ = METHODS[name][0].begin(problem, x, y, jax.random.key(0))
-    at, this = Samples(None, None), Round(jnp.asarray(3, jnp.int32), state.key)
+    at = Round(jnp.asarray(3, jnp.int32), state.key)
 
     @jax.jit
     def value(x: jax.Array) -> jax.Array:
-        return method.look(problem, x, state.look.inner, this, at).value
+        return method.look(problem, x, state.look.inner, at).value
 
     @jax.jit
     def slope(x: jax.Array) -> jax.Array:
-        return method.slope(problem, x, method.look(problem, x, state.look.inner, this, at), this, at)
+        return method.slope(problem, x, method.look(problem, x, state.look.inner, at), at)
 
     step = 1e-5
     numeric = [(value(x + step * unit) - value(x - step * unit)) / (2 * step) for unit in jnp.eye(2)]
@@ -115,5 +115,5 @@ def test_the_perturbation_is_bounded_fresh_for_a_line_search_and_the_same_within
 
 def at_first(method: Any, number: int = 0, problem: hx.Problem = LINE) -> tuple[Any, Any, Any]:
     method, state, _ = method.begin(problem, jnp.asarray(0.5), jnp.asarray(0.5), jax.random.key(0))
-    this = Round(jnp.asarray(number, jnp.int32), state.key)
-    return method, method.look(problem, jnp.asarray(0.5), state.look.inner, this, Samples(None, None)), this
+    at = Round(jnp.asarray(number, jnp.int32), state.key)
+    return method, method.look(problem, jnp.asarray(0.5), state.look.inner, at), at

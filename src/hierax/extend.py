@@ -15,9 +15,8 @@ from hierax._base.interrupt import Interrupt, die_when_terminated, interruptible
 from hierax._compile.bound import forget_programs
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution
-from hierax._math.psi import all_constraints, gradient_mapping, psi_stationarity, violation
+from hierax._math.psi import Iterate, all_constraints, gradient_mapping, psi_stationarity, violation
 from hierax._methods.common import (
-    Iterate,
     StepTaken,
     apply_rule,
     as_arrays,

@@ -209,10 +209,29 @@ class Point(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """The inner solver's answer (w, lam)."""
+    """A point of the lower level that an inner solver gives: w (elsewhere th) minimises, lam maximises."""
 
     w: PyTree
     lam: Rows
+
+
+class Iterate(NamedTuple):
+    """The point of a method: x, y and the multiplier z (None where the method has none).
+
+    Attributes:
+        x: the upper variable.
+        y: the lower variable.
+        z: the multiplier of the lower level's constraints.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.extend.Iterate(0.5, 0.2)
+        Iterate(x=0.5, y=0.2, z=None)
+    """
+
+    x: PyTree
+    y: PyTree
+    z: PyTree = None
 
 
 class PsiGradient(NamedTuple):
@@ -426,29 +445,14 @@ def psi_stationarity(
 # -- gap functions of single-loop methods -----------------------------------------------------------------------------
 
 
-class Centre(NamedTuple):
-    """Where a value function or a gap is taken: x, and the centres y and z of its proximal terms."""
-
-    x: PyTree
-    y: PyTree
-    z: Rows
-
-
-class Saddle(NamedTuple):
-    """The inner pair: th minimises, lam maximises."""
-
-    th: PyTree
-    lam: Rows
-
-
-def inner_gradient(problem: Problem, at: Centre, inner: Saddle, g1: Scalar, g2: Scalar, xi: PyTree) -> Saddle:
+def inner_gradient(problem: Problem, at: Iterate, inner: Inner, g1: Scalar, g2: Scalar, xi: PyTree) -> Inner:
     """d_th s = grad_y G(x, th) + J_y H' lam + (th - y)/g1, to descend; d_lam s = H(x, th) - (lam - z)/g2, to ascend."""
     x, y, z = at
     th, lam = inner
     values, pull_back = jax.vjp(lambda v: problem.rows(x, v), th)
     (along,) = pull_back(lam)
     slope = jax.grad(problem.lower, 1)(x, th, xi)
-    return Saddle(
+    return Inner(
         jax.tree.map(lambda a, b, c, d: a + b + (c - d) / g1, slope, along, th, y),
         jax.tree.map(lambda a, b, c: a - (b - c) / g2, values, lam, z),
     )
@@ -456,8 +460,8 @@ def inner_gradient(problem: Problem, at: Centre, inner: Saddle, g1: Scalar, g2: 
 
 def outer_gradient(
     problem: Problem,
-    at: Centre,
-    inner: Saddle,
+    at: Iterate,
+    inner: Inner,
     c: Scalar,
     g1: Scalar,
     g2: Scalar,
@@ -487,15 +491,10 @@ def outer_gradient(
     )
 
 
-def gap_multiplier(values: Rows, z: Rows, g2: Scalar) -> Rows:
-    """The lam of the gap's maximum: [z + g2 H]_+ (equalities: z + g2 e)."""
-    return nonnegative(move(z, -g2, values))
-
-
 def gap_gradient(
-    problem: Problem, at: Centre, th: PyTree, c: Scalar, g1: Scalar, g2: Scalar, zeta: PyTree, xi: PyTree
+    problem: Problem, at: Iterate, th: PyTree, c: Scalar, g1: Scalar, g2: Scalar, zeta: PyTree, xi: PyTree
 ) -> PsiGradient:
     """Gradient of F/c + gap; both G-terms share the batch xi. Costs one gradient of f and two of g."""
-    lam = gap_multiplier(problem.rows(at.x, at.y), at.z, g2)
-    d = outer_gradient(problem, at, Saddle(th, at.z), c, g1, g2, zeta, xi, lam)
+    lam = nonnegative(move(at.z, -g2, problem.rows(at.x, at.y)))
+    d = outer_gradient(problem, at, Inner(th, at.z), c, g1, g2, zeta, xi, lam)
     return d._replace(z=jax.tree.map(lambda a, b, h: (a - b) / g2 - h, lam, at.z, problem.rows(at.x, th)))

@@ -95,47 +95,23 @@ def extreme_eigenvalues(product: Product, like: PyTree) -> tuple[Scalar, Scalar]
     The smallest Ritz value is never below the smallest eigenvalue, and close to it far sooner than in a power
     iteration; lost orthogonality only repeats values that were found. Three copies of the variable.
     """
-    return all_extreme_eigenvalues({"": (product, like)})[""]
+    flat, unravel = jax.flatten_util.ravel_pytree(like)
+    first = normalised(jnp.sin(1.0 + jnp.arange(flat.size, dtype=flat.dtype)))
 
+    def step(carry: tuple[Array, Array, Scalar], _: None) -> tuple[tuple[Array, Array, Scalar], Float[Array, "3"]]:
+        """One product more: the next vector; its diagonal entry, the link to the next one, and whether there is a
+        vector: once an invariant subspace is exhausted to the last bit, it is zero.
+        """
+        vector, before, link_before = carry
+        image = jax.flatten_util.ravel_pytree(product(unravel(vector)))[0]
+        value = jnp.vdot(vector, image)
+        rest = image - value * vector - link_before * before
+        link = trees.norm(rest)
+        return (rest / or_one(link), vector, link), jnp.stack([value, link, jnp.vdot(vector, vector)])
 
-def all_extreme_eigenvalues(operators: Mapping[str, tuple[Product, PyTree]]) -> dict[str, tuple[Scalar, Scalar]]:
-    """`extreme_eigenvalues` of several operators, by name, in one loop: a loop each takes far longer to compile."""
-
-    def step(carry: dict[str, _Lanczos], _: None) -> tuple[dict[str, _Lanczos], Float[Array, "operators 3"]]:
-        moved = {name: _lanczos(product, like, carry[name]) for name, (product, like) in operators.items()}
-        return {name: after for name, (after, _) in moved.items()}, jnp.stack([row for _, row in moved.values()])
-
-    start = {name: _Lanczos.first(like) for name, (_, like) in operators.items()}
+    start = first, jnp.zeros_like(first), jnp.zeros((), flat.dtype)
     _, rows = jax.lax.scan(step, start, None, length=2 * POWER_STEPS)
-    bottoms, tops = jax.vmap(_ends, 1)(rows)
-    return {name: (bottoms[i], tops[i]) for i, name in enumerate(operators)}
-
-
-class _Lanczos(NamedTuple):
-    """What Lanczos carries from step to step: the vector, the one before it, and what links them."""
-
-    vector: Float[Array, " n"]
-    before: Float[Array, " n"]
-    link: Scalar
-
-    @staticmethod
-    def first(like: PyTree) -> "_Lanczos":
-        flat, _ = jax.flatten_util.ravel_pytree(like)
-        vector = normalised(jnp.sin(1.0 + jnp.arange(flat.size, dtype=flat.dtype)))
-        return _Lanczos(vector, jnp.zeros_like(vector), jnp.zeros((), flat.dtype))
-
-
-def _lanczos(product: Product, like: PyTree, at: _Lanczos) -> tuple[_Lanczos, Float[Array, "3"]]:
-    """One product more: the next vector; its diagonal entry, the link to the next one, and whether there is a vector.
-
-    Once an invariant subspace is exhausted to the last bit, the vector is zero.
-    """
-    _, unravel = jax.flatten_util.ravel_pytree(like)
-    image, _ = jax.flatten_util.ravel_pytree(product(unravel(at.vector)))
-    value = jnp.vdot(at.vector, image)
-    rest = image - value * at.vector - at.link * at.before
-    link = trees.norm(rest)
-    return _Lanczos(rest / or_one(link), at.vector, link), jnp.stack([value, link, jnp.vdot(at.vector, at.vector)])
+    return _ends(rows)
 
 
 def _ends(rows: Float[Array, "steps 3"]) -> tuple[Scalar, Scalar]:

@@ -29,7 +29,7 @@ from hierax._base.constants import LITTLE, MANY, MUCH
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number, or_one
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called, with_faces
-from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, RowVector, Vector, level_at, reachable
+from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, RowVector, Vector, level_at, reachable
 from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteration
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
@@ -138,64 +138,49 @@ class ALM(AbstractLowerSolver):
         """y*(x) and its multipliers on the batch xi, from y and, where given, good multipliers."""
         x, y = jax.tree.map(jnp.asarray, (x, y))
         level = level_at(problem, x, sets.project(problem.y_set, y), xi)
-        loop = _Loop(problem, level, reachable(self.tol, level.start.dtype))
-        mu = jnp.zeros(level.equal.size, level.start.dtype)
-        if multipliers is not None:
-            mu = level.signed(level.multipliers(multipliers))
-        end, norms = loop.run(mu[loop.own], self.max_steps)
-        full = jnp.zeros_like(mu).at[loop.own].set(end.mu / norms)
-        landed = level_at(problem, x, level.tree(end.v), xi)
-        own, faces = level.split(with_faces(landed, full))
-        status = jnp.where(end.residual <= loop.tol, SOLVED, INACCURATE).astype(jnp.int32)
-        return LowerSolution(level.tree(end.v), own, faces, level.objective(end.v), end.residual, status, end.steps)
+        start, tol = level.start, reachable(self.tol, level.start.dtype)
+        own = np.flatnonzero(~level.face)  # the faces of Y are left to its projection
+        equal = level.equal[own]
+        # Rows are divided by the norms of their gradients, and multipliers multiplied.
+        norms = or_one(jnp.linalg.norm(jax.jacrev(lambda v: level.rows(v)[own])(start), axis=1))
+        curved = or_one(power_iteration(hessian_product(level.objective, start), start)[0])
+        steep = or_one(jacobian_norm(lambda v: level.rows(v)[own] / norms, start) ** 2)
 
-
-class _Loop:
-    """The two nested loops of one solve, written as one."""
-
-    def __init__(self, problem: Problem, level: Level, tol: Scalar) -> None:
-        self.problem, self.level, self.tol = problem, level, tol
-        self.own = np.flatnonzero(~level.face)  # the faces of Y are left to its projection
-        self.equal = level.equal[self.own]
-
-    def run(self, mu: RowVector, max_steps: int) -> tuple[_State, RowVector]:
-        """The last iterate, and the norms of the rows, by which rows are divided and multipliers multiplied."""
-        start = self.level.start
-        norms = or_one(jnp.linalg.norm(jax.jacrev(lambda v: self.level.rows(v)[self.own])(start), axis=1))
-        curved, _ = power_iteration(hessian_product(self.level.objective, start), start)
-        curved = or_one(curved)
-        steep = or_one(jacobian_norm(lambda v: self.level.rows(v)[self.own] / norms, start) ** 2)
-        far = jnp.full((), jnp.inf, start.dtype)
-        begin = _State(start, mu * norms, MUCH * curved / steep, far, far, jnp.zeros((), jnp.int32))
+        def project(v: Vector) -> Vector:
+            return jax.flatten_util.ravel_pytree(sets.project(problem.y_set, level.tree(v)))[0]
 
         def body(state: _State) -> _State:
-            return self._round(state, norms, curved, steep, max_steps)
+            """y for this mu, then the next mu."""
+
+            def shifted(v: Vector) -> RowVector:
+                mu = state.mu + state.rho * level.rows(v)[own] / norms
+                return jnp.where(equal, mu, jnp.maximum(mu, 0.0))
+
+            def value(v: Vector) -> Scalar:
+                return level.objective(v) + jnp.sum(shifted(v) ** 2) / (2 * state.rho)
+
+            length = or_one(jnp.linalg.norm(state.v))
+            enough = jnp.maximum(LITTLE * jnp.minimum(state.missed, length), 0.3 * tol * length)
+            smooth = curved + state.rho * steep
+            found = accelerated(value, project, state.v, smooth, enough * curved, self.max_steps)
+            mu = shifted(found.v)
+            missed = jnp.max(jnp.abs(mu - state.mu), initial=0.0) / state.rho
+            slow = (missed > SLOW * state.missed) & (missed > 0.1 * tol * length)
+            left = jnp.maximum(found.mapped / curved, missed) / or_one(jnp.linalg.norm(found.v))
+            rho = jnp.where(slow, state.rho / SLOW, state.rho)
+            return _State(found.v, mu, rho, missed, left, state.steps + found.steps)
 
         def unfinished(state: _State) -> Bool[Array, ""]:
-            return (state.residual > self.tol) & (state.steps < max_steps)
+            return (state.residual > tol) & (state.steps < self.max_steps)
 
-        return jax.lax.while_loop(unfinished, body, begin), norms
-
-    def _project(self, v: Vector) -> Vector:
-        return jax.flatten_util.ravel_pytree(sets.project(self.problem.y_set, self.level.tree(v)))[0]
-
-    def _round(self, state: _State, norms: RowVector, curved: Scalar, steep: Scalar, max_steps: int) -> _State:
-        """y for this mu, then the next mu."""
-
-        def shifted(v: Vector) -> RowVector:
-            mu = state.mu + state.rho * self.level.rows(v)[self.own] / norms
-            return jnp.where(self.equal, mu, jnp.maximum(mu, 0.0))
-
-        def value(v: Vector) -> Scalar:
-            return self.level.objective(v) + jnp.sum(shifted(v) ** 2) / (2 * state.rho)
-
-        length = or_one(jnp.linalg.norm(state.v))
-        enough = jnp.maximum(LITTLE * jnp.minimum(state.missed, length), 0.3 * self.tol * length)
-        smooth = curved + state.rho * steep
-        found = accelerated(value, self._project, state.v, smooth, enough * curved, max_steps)
-        mu = shifted(found.v)
-        missed = jnp.max(jnp.abs(mu - state.mu), initial=0.0) / state.rho
-        slow = (missed > SLOW * state.missed) & (missed > 0.1 * self.tol * length)
-        left = jnp.maximum(found.mapped / curved, missed) / or_one(jnp.linalg.norm(found.v))
-        rho = jnp.where(slow, state.rho / SLOW, state.rho)
-        return _State(found.v, mu, rho, missed, left, state.steps + found.steps)
+        mu = jnp.zeros(level.equal.size, start.dtype)
+        if multipliers is not None:
+            mu = level.signed(level.multipliers(multipliers))
+        far = jnp.full((), jnp.inf, start.dtype)
+        begin = _State(start, mu[own] * norms, MUCH * curved / steep, far, far, jnp.zeros((), jnp.int32))
+        end = jax.lax.while_loop(unfinished, body, begin)
+        landed = level_at(problem, x, level.tree(end.v), xi)
+        multiplied = with_faces(landed, jnp.zeros_like(mu).at[own].set(end.mu / norms))
+        status = jnp.where(end.residual <= tol, SOLVED, INACCURATE).astype(jnp.int32)
+        value = level.objective(end.v)
+        return LowerSolution(level.tree(end.v), *level.split(multiplied), value, end.residual, status, end.steps)

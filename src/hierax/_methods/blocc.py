@@ -30,8 +30,6 @@ Only vector-Jacobian products are used, and a few copies of y; second derivative
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -44,11 +42,10 @@ from hierax._base.constants import FINE, LITTLE, MUCH, NEGLIGIBLE
 from hierax._base.settings import COUNT_GIVEN, POSITIVE, check_settings, instance_of, is_transformation
 from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
 from hierax._lower.base import AbstractLowerSolver, compiled_where_called
-from hierax._math import spectrum
 from hierax._math.convexity import lower_curvatures
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution
-from hierax._math.psi import gradient_mapping, nonnegative
-from hierax._math.spectrum import all_extreme_eigenvalues, hessian_product
+from hierax._math.psi import Iterate, gradient_mapping, nonnegative
+from hierax._math.spectrum import POWER_STEPS, hessian_product, jacobian_square, power_iterations
 from hierax._methods import common
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
@@ -141,17 +138,15 @@ class MaxMin(AbstractLowerSolver):
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
         """The objective must be strongly convex in y; with both steps given the user vouches for it (a network)."""
-        return self.doubted(*lower_curvatures(problem, x, y, xi)) if self.estimates else {}
-
-    def doubted(self, bottom: Scalar, top: Scalar) -> dict[str, Bool[Array, ""]]:
-        """`doubts` where the objective's smallest and largest curvature are known."""
+        if not self.estimates:
+            return {}
+        bottom, top = lower_curvatures(problem, x, y, xi)
         flat = jnp.maximum(FINE, 100 * jnp.finfo(top.dtype).eps)
-        return {NOT_STRONGLY_CONVEX: ~(bottom > flat * jnp.abs(top))} if self.estimates else {}
+        return {NOT_STRONGLY_CONVEX: ~(bottom > flat * jnp.abs(top))}
 
     def filled(self, norms: Norms) -> "MaxMin":
         """The solver with every unset step from the norms of its problem."""
         dtype, tiny = norms.top.dtype, jnp.finfo(norms.top.dtype).tiny
-
         squared = or_one(norms.jacobian) ** 2
         return dataclasses.replace(
             self,
@@ -165,11 +160,6 @@ class MaxMin(AbstractLowerSolver):
         """Whether a call first estimates steps."""
         return any(value is None for value in (self.eta1, self.eta2))
 
-    @property
-    def unfinished(self) -> bool:
-        """Whether anything is left to be filled by `filled`."""
-        return self.estimates or self.bend is None
-
     def gradients(self) -> tuple[int, int]:
         """Gradients of the objective and vector-Jacobian products of the constraints per call.
 
@@ -178,7 +168,7 @@ class MaxMin(AbstractLowerSolver):
         steps = self.dual_steps * self.primal_steps + 1
         if not self.estimates:
             return steps, steps + 1
-        return steps + 4 * spectrum.POWER_STEPS, steps + 1 + 4 * spectrum.POWER_STEPS
+        return steps + 4 * POWER_STEPS, steps + 1 + 4 * POWER_STEPS
 
     def step_limits(self, norms: Norms) -> dict[str, tuple[Scalar, Scalar]]:
         """The steps that were set, and the longest that are stable at these norms."""
@@ -197,8 +187,8 @@ class MaxMin(AbstractLowerSolver):
         x, y = jax.tree.map(jnp.asarray, (x, y))
         dtype = dtype_of(y)
         mu = jax.tree.map(jnp.zeros_like, problem.rows(x, y)) if multipliers is None else multipliers
-        if self.unfinished:
-            return self.filled(*norms_of(Place(problem, x, y, xi, mu))).solve(problem, x, y, xi, mu)
+        if self.estimates or self.bend is None:
+            return self.filled(norms_at(problem, x, y, xi, mu)).solve(problem, x, y, xi, mu)
 
         def gradient(y: PyTree, mu: Rows) -> PyTree:
             _, pull_back = jax.vjp(lambda v: problem.rows(x, v), y)
@@ -251,59 +241,25 @@ class MaxMin(AbstractLowerSolver):
         return jnp.maximum(moved, missed) / or_one(unit)
 
 
-class Place(NamedTuple):
-    """A lower level, a point (x, y) with its multipliers mu, and the batch that stands for the expectation."""
-
-    problem: Problem
-    x: PyTree
-    y: PyTree
-    xi: PyTree
-    mu: Rows
-
-
-def with_steps(solvers: Sequence[AbstractLowerSolver], places: Sequence[Place]) -> list[AbstractLowerSolver]:
-    """The solvers with every unset step of a MaxMin from the norms at its place, all found together."""
-    asking = [i for i, solver in enumerate(solvers) if isinstance(solver, MaxMin) and solver.unfinished]
-    norms = dict(zip(asking, norms_of(*(places[i] for i in asking)), strict=True)) if asking else {}
-    return [
-        solver.filled(norms[i]) if isinstance(solver, MaxMin) and i in norms else solver
-        for i, solver in enumerate(solvers)
-    ]
-
-
-def norms_of(*places: Place) -> list[Norms]:
-    """The norms of lower levels, each at its own place, by Lanczos and power iteration: one loop each for all of them.
+def norms_at(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, mu: Rows) -> Norms:
+    """The norms of a lower level at a point with multipliers mu, by Lanczos and power iteration.
 
     Without multipliers the constraints' curvature is that of their plain sum, which bounds it for every mu: for convex
     H_i the Hessian of <mu, H> is at most the largest mu_i times that of sum_i H_i.
     """
-    curved, steep = {}, {}
-    for name, (problem, x, y, xi, mu) in enumerate(places):
-        curved[f"{name}"] = (spectrum.hessian_product(functools.partial(_objective, problem, x, xi), y), y)
-        rows = functools.partial(problem.rows, x)
-        product = spectrum.jacobian_square(rows, y)
-        if product is not None:
-            most = largest(jax.tree.map(jnp.abs, mu), dtype_of(y))
-            weights = jax.tree.map(lambda a, most=most: jnp.where(most > 0, a / or_one(most), 1.0), mu)
-            steep[f"jacobian {name}"] = (product, y)
-            steep[f"bend {name}"] = (spectrum.hessian_product(functools.partial(_weighted, weights, rows), y), y)
-    ends, found = spectrum.all_extreme_eigenvalues(curved), spectrum.power_iterations(steep)
 
-    def one(name: int) -> Norms:
-        bottom, top = ends[f"{name}"]
-        zero = jnp.zeros_like(top)
-        square, bend = (found.get(f"{kind} {name}", (zero, None))[0] for kind in ("jacobian", "bend"))
-        return Norms(jnp.abs(top), bottom, jnp.sqrt(square), bend)
+    def rows(v: PyTree) -> Rows:
+        return problem.rows(x, v)
 
-    return [one(name) for name in range(len(places))]
-
-
-def _objective(problem: Problem, x: PyTree, xi: PyTree, y: PyTree) -> Scalar:
-    return problem.lower(x, y, xi)
-
-
-def _weighted(weights: Rows, rows: Callable[[PyTree], Rows], y: PyTree) -> Scalar:
-    return trees.vdot(weights, rows(y))
+    bottom, top = lower_curvatures(problem, x, y, xi)
+    product, zero = jacobian_square(rows, y), jnp.zeros_like(top)
+    if product is None:
+        return Norms(jnp.abs(top), bottom, zero, zero)
+    most = largest(jax.tree.map(jnp.abs, mu), dtype_of(y))
+    weights = jax.tree.map(lambda a: jnp.where(most > 0, a / or_one(most), 1.0), mu)
+    bent = hessian_product(lambda v: trees.vdot(weights, rows(v)), y)
+    found = power_iterations({"jacobian": (product, y), "bend": (bent, y)})
+    return Norms(jnp.abs(top), bottom, jnp.sqrt(found["jacobian"][0]), found["bend"][0])
 
 
 SOLVER = instance_of(AbstractLowerSolver, "hx.MaxMin() or hx.Exact()")
@@ -312,7 +268,7 @@ SOLVER = instance_of(AbstractLowerSolver, "hx.MaxMin() or hx.Exact()")
 class BLOCCState(NamedTuple):
     """Everything that changes from step to step; the y of `point` is y_F at the x before the last step."""
 
-    point: common.Iterate
+    point: Iterate
     y_lower: PyTree
     mu_lower: Rows
     mu_penalised: Rows
@@ -374,36 +330,24 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         """Estimate what is unset where the lower level is solved at x0; begin there with y_F = y_g, mu_F = c mu_g."""
         zeta, xi = common.first_batches(self, problem, key, look)
         seen = self.look_at_start(problem, x0, y0, key, zeta, self._first_solver)
-        products = {
-            name: (hessian_product(lambda v: problem.lower(x0, v, xi), at), at)
-            for name, at in (("given", y0), ("solved", seen.lower.y))
-        }
-        curvatures = all_extreme_eigenvalues(products)
-        method = self._filled(problem, seen, curvatures["solved"][0], dtype_of(x0, y0))
+        weakest, _ = lower_curvatures(problem, x0, seen.lower.y, xi)
+        method = self._filled(problem, seen, weakest, dtype_of(x0, y0))
         y, mu = y0, common.no_multipliers(problem, x0, y0)
         if self.start == "solve":
             y, mu = seen.lower.y, seen.lower.multipliers
         memory, weighted = common.init_rule(method.eta, x0), jax.tree.map(lambda a: method.c * a, mu)
-        state = BLOCCState(common.Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
-        return Begun(method, state, self._doubts(problem, x0, y0, zeta, xi, curvatures["given"]))
+        state = BLOCCState(Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
+        return Begun(method, state, self._doubts(problem, x0, y0, zeta, xi))
 
-    def _doubts(
-        self, problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree, curvatures: tuple[Scalar, Scalar]
-    ) -> dict[str, Bool[Array, ""]]:
-        """Those of the two solvers. An estimated c is large enough for F + c G to be as convex as G.
-
-        `curvatures`: smallest and largest one of G in y.
-        """
-
-        def of(solver: AbstractLowerSolver) -> dict[str, Bool[Array, ""]]:
-            return solver.doubted(*curvatures) if isinstance(solver, MaxMin) else solver.doubts(problem, x, y, xi)
-
-        doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in of(self.lower).items()}
+    def _doubts(self, problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
+        """Those of the two solvers. An estimated c is large enough for F + c G to be as convex as G."""
+        doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in self.lower.doubts(problem, x, y, xi).items()}
         if self.c is None and isinstance(self.penalised, MaxMin):
-            found = {} if isinstance(self.lower, MaxMin) else of(self.penalised)
+            found = self.penalised.doubts(problem, x, y, xi)
         else:
-            c = jnp.asarray(1.0 if self.c is None else self.c, dtype_of(x, y))
-            found = self.penalised.doubts(penalised_problem(problem, c), x, y, (zeta, xi))
+            found = self.penalised.doubts(
+                penalised_problem(problem, given(self.c, 1.0, dtype_of(x, y))), x, y, (zeta, xi)
+            )
         second = "BLOCC(penalised=...), on F + c G in the place of the lower objective, where a larger c may help"
         return doubts | {f"{second}: {text}": flag for text, flag in found.items()}
 
@@ -430,11 +374,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
 
     def has_units(self) -> bool:
         """Whether a dual step is given."""
-        return any(getattr(solver, "eta2", None) is not None for solver in self._solvers)
-
-    @property
-    def _solvers(self) -> tuple[AbstractLowerSolver, AbstractLowerSolver]:
-        return self.lower, self.penalised
+        return any(getattr(solver, "eta2", None) is not None for solver in (self.lower, self.penalised))
 
     @property
     def _first_solver(self) -> AbstractLowerSolver:
@@ -445,21 +385,15 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
 
     # -- a step -----------------------------------------------------------------------------------------------------
 
-    def _places(self, problem: Problem, state: BLOCCState, zeta: PyTree, xi: PyTree) -> tuple[Place, Place]:
-        """The two lower problems at x_k, each where it was solved last."""
-        x, y, _ = state.point
-        penalised = penalised_problem(problem, self.c)
-        held = Place(penalised, x, y, (zeta, xi), state.mu_penalised)
-        return Place(problem, x, state.y_lower, xi, state.mu_lower), held
-
     def step(self, problem: Problem, state: BLOCCState, tickets: Tickets) -> tuple[BLOCCState, Metrics]:
         """One outer step."""
         problem = scaled(problem, self.scales)
         x, xi_all = state.point.x, samples.whole(problem.xi, state.key)
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        # 1. The two lower problems at x_k.
-        places = self._places(problem, state, zeta, xi_all)
-        low, high = (solver.solve(*at) for solver, at in zip(with_steps(self._solvers, places), places, strict=True))
+        # 1. The two lower problems at x_k, each from where it was solved last.
+        low = self.lower.solve(problem, x, state.y_lower, xi_all, state.mu_lower)
+        penalised = penalised_problem(problem, self.c)
+        high = self.penalised.solve(penalised, x, state.point.y, (zeta, xi_all), state.mu_penalised)
 
         # 2. The gradient of F_c by the envelope theorem: both solutions are held fixed.
         def gap_and_upper(x: PyTree) -> tuple[Scalar, tuple[Scalar, Scalar]]:
@@ -471,11 +405,8 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         d, (upper, lower) = jax.grad(gap_and_upper, has_aux=True)(x)
         # 3. One projected step.
         moved, memory = common.apply_rule(self.eta, state.memory, problem.x_set, x, d, state.step)
-        new, inner, status = (
-            common.Iterate(moved, high.y),
-            (low.residual, high.residual),
-            jnp.maximum(low.status, high.status),
-        )
+        new, status = Iterate(moved, high.y), jnp.maximum(low.status, high.status)
+        inner = low.residual, high.residual
         distance = trees.norm(trees.sub(high.y, low.y))
         taken = common.StepTaken(state.point, new, d, (), upper, lower, distance, inner, status=status)
         after = BLOCCState(new, low.y, low.multipliers, high.multipliers, memory, state.step + 1, state.key)
@@ -494,17 +425,20 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
 
     def moved_to(self, state: BLOCCState, x: PyTree, y: PyTree, multipliers: Multipliers) -> BLOCCState:
         """The state at another point of the run."""
-        return state._replace(point=common.Iterate(x, y), mu_lower=common.in_scaled_units(multipliers, self.scales))
+        return state._replace(point=Iterate(x, y), mu_lower=common.in_scaled_units(multipliers, self.scales))
 
     def step_limits(self, problem: Problem, state: BLOCCState) -> dict[str, tuple[Scalar, Scalar]]:
         """The steps of MaxMin that were set against 2/L, and the x-step against 2/L_x, where the state is."""
         rescaled, x = scaled(problem, self.scales), state.point.x
         zeta, xi = common.first_batches(self, problem, state.key, None)
         limits: dict[str, tuple[Scalar, Scalar]] = {}
-        all_norms = norms_of(*self._places(rescaled, state, zeta, xi))
-        for name, solver, norms in zip(("lower", "penalised"), self._solvers, all_norms, strict=True):
+        penalised = penalised_problem(rescaled, self.c), x, state.point.y, (zeta, xi), state.mu_penalised
+        levels = {"lower": (rescaled, x, state.y_lower, xi, state.mu_lower), "penalised": penalised}
+        for name, level in levels.items():
+            solver = getattr(self, name)
             if isinstance(solver, MaxMin):
-                limits |= {f"{name}.{step}": limit for step, limit in solver.step_limits(norms).items()}
+                steps = solver.step_limits(norms_at(*level))
+                limits |= {f"{name}.{step}": limit for step, limit in steps.items()}
         if not isinstance(self.eta, common.Adaptive) and not is_transformation(self.eta):
             free = dataclasses.replace(self, eta=None, smoothness=None)
             able = free.begin(problem, x, state.y_lower, state.key).method
@@ -513,7 +447,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
 
     def costs(self, problem: Problem) -> RunCosts:
         """Two lower solves per step; what an exact solver does is not counted in gradients."""
-        (low, low_rows), (high, high_rows) = (_gradients(solver) for solver in self._solvers)
+        (low, low_rows), (high, high_rows) = _gradients(self.lower), _gradients(self.penalised)
         first, first_rows = _gradients(self._first_solver)
         estimated = common.estimate_costs()
         step = common.batch_costs(self, problem)._replace(

@@ -20,13 +20,13 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import settings, trees
-from hierax._base.constants import MANY, MUCH, NEGLIGIBLE
+from hierax._base.constants import MANY, NEGLIGIBLE
 from hierax._base.errors import InputError
 from hierax._base.imports import lazy
 from hierax._base.trees import Number, dtype_of, given, largest, move, relaxed_promotion
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import LowerSolution
-from hierax._math.psi import all_constraints, gradient_mapping, nonnegative, violation
+from hierax._math.psi import Iterate, Point, all_constraints, gradient_mapping, nonnegative, violation
 from hierax._math.spectrum import POWER_STEPS, Curvature, constraint_scales, curvature, unit_scales
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
@@ -332,25 +332,6 @@ class WithSmoothness(CheckedMethod):
     smoothness: Number = eqx.field(default=None, kw_only=True, metadata={"rule": settings.POSITIVE})
 
 
-class Iterate(NamedTuple):
-    """The point of a method: x, y and the multiplier z (None where the method has none).
-
-    Attributes:
-        x: the upper variable.
-        y: the lower variable.
-        z: the multiplier of the lower level's constraints.
-
-    Examples:
-        >>> import hierax as hx
-        >>> hx.extend.Iterate(0.5, 0.2)
-        Iterate(x=0.5, y=0.2, z=None)
-    """
-
-    x: PyTree
-    y: PyTree
-    z: Rows | None = None
-
-
 def first_batches(
     method: AbstractMethod, problem: Problem, key: PRNGKeyArray, look: Tickets | None
 ) -> tuple[PyTree, PyTree]:
@@ -405,11 +386,6 @@ def with_defaults(module: M, dtype: jnp.dtype, **defaults: Number) -> M:
     asked = {name: getattr(module, name) for name in defaults}
     filled = {name: one if callable(one) else given(one, defaults[name], dtype) for name, one in asked.items()}
     return dataclasses.replace(module, **filled)
-
-
-def multiplier_bound(lam: Rows, dtype: jnp.dtype) -> Scalar:
-    """r of the box for z: too small is silently wrong, too large costs nothing."""
-    return MUCH * (1 + largest(jax.tree.map(jnp.abs, lam), dtype))
 
 
 class MultiplierSet(AbstractSet):
@@ -524,8 +500,8 @@ class StepTaken(NamedTuple):
         0.0
     """
 
-    old: Iterate
-    new: Iterate
+    old: Iterate | Point
+    new: Iterate | Point
     d_x: PyTree
     d_y: PyTree
     upper: Scalar

@@ -75,18 +75,7 @@ from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import hessian_product, power_iteration
 from hierax._methods.augmented import ALM
 from hierax._methods.common import as_arrays, rate, setting, with_defaults
-from hierax._methods.smoothed import (
-    Flag,
-    Look,
-    Prepared,
-    Round,
-    Samples,
-    Smoothed,
-    SmoothedState,
-    blank,
-    eta_advice,
-    look_through,
-)
+from hierax._methods.smoothed import Look, Prepared, Round, Smoothed, SmoothedState, blank, eta_advice, look_through
 from hierax._problem import sets
 from hierax._problem.problem import Problem
 from hierax._run.method import Advice, RunCosts
@@ -125,14 +114,14 @@ class ImplicitGradient(Smoothed):
 
     lower: eqx.AbstractVar[AbstractLowerSolver]
 
-    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Round, key: PRNGKeyArray) -> Prepared:
         """Nothing is estimated; a system that is too large is refused."""
         if not hyper.fits(problem, x, y):
             raise InputError(TOO_LARGE.format(type(self).__name__, hyper.MOST))
         method = dataclasses.replace(self, lower=as_arrays(self.lower, dtype_of(x, y)))
         return Prepared(method, blank(problem, x, y), {})
 
-    def doubts_at(self, problem: Problem, x: PyTree, look: Look, at: Samples) -> Mapping[str, Bool[Array, ""]]:
+    def doubts_at(self, problem: Problem, x: PyTree, look: Look, at: Round) -> Mapping[str, Bool[Array, ""]]:
         """Those of the solver, and a KKT system without a solution."""
         system = hyper.kkt_system(problem, x, look.inner, at.xi)
         solved = hyper.adjoint(system, hyper.active_rows(system), jnp.ones_like(system.hessian[0]))
@@ -142,20 +131,20 @@ class ImplicitGradient(Smoothed):
             DEPENDENT_ROWS.format(name): singular & ~solved.flat,
         }
 
-    def seen(self, problem: Problem, y: PyTree, this: Round) -> Problem:
+    def seen(self, problem: Problem, y: PyTree, at: Round) -> Problem:
         """The problem with the lower level that is solved in this line search."""
         return problem
 
-    def look(self, problem: Problem, x: PyTree, inner: PyTree, this: Round, at: Samples) -> Look:
+    def look(self, problem: Problem, x: PyTree, inner: PyTree, at: Round) -> Look:
         """F at the solution of the lower level."""
-        found = self.lower.solve(self.seen(problem, inner.y, this), x, inner.y, at.xi, inner.multipliers)
-        return look_through(problem, x, found, found, self.offset(problem, x, found, this, at), at)
+        found = self.lower.solve(self.seen(problem, inner.y, at), x, inner.y, at.xi, inner.multipliers)
+        return look_through(problem, x, found, found, self.offset(problem, x, found, at), at)
 
-    def offset(self, problem: Problem, x: PyTree, found: LowerSolution, this: Round, at: Samples) -> Scalar:
+    def offset(self, problem: Problem, x: PyTree, found: LowerSolution, at: Round) -> Scalar:
         """How far the method itself keeps y from the lower level's solution."""
         return jnp.zeros_like(found.residual)
 
-    def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
+    def slope(self, problem: Problem, x: PyTree, look: Look, at: Round) -> PyTree:
         """The implicit gradient; a linear term in y changes the solution, but not the system that is differentiated."""
         return hyper.hypergradient(problem, x, solution_of(look), at.zeta, at.xi)
 
@@ -163,7 +152,7 @@ class ImplicitGradient(Smoothed):
 class LinearRows(ImplicitGradient):
     """Base of SIGD and IG-AL, which assume affine rows and a strongly convex lower objective."""
 
-    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Round, key: PRNGKeyArray) -> Prepared:
         """Nothing is estimated; the assumptions are looked at."""
         name, (bottom, top) = type(self).__name__, lower_curvatures(problem, x, y, at.xi)
         doubts = {
@@ -255,14 +244,14 @@ class GAM(ImplicitGradient):
     changes: ClassVar[bool] = False
     measures_before: ClassVar[bool] = True
 
-    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Round, key: PRNGKeyArray) -> Prepared:
         """The first solve starts without multipliers; the memory is the tolerance of activity."""
         jax.eval_shape(problem.upper, x, y, at.zeta)  # first: a program that meets new shapes is started again
         tol = jnp.asarray(self.tol_active, dtype_of(x, y))
         found = super(GAM, dataclasses.replace(self, tol_active=tol)).prepared(problem, x, y, at, key)
         return found._replace(inner=found.inner._replace(multipliers=None), memory=tol)
 
-    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Samples) -> tuple[PyTree, Hull]:
+    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Round) -> tuple[PyTree, Hull]:
         """The least-norm point of the hull of the gradients that the possible active sets give."""
         tol, t = self._tolerance_and_length(problem, state)
         x, found = state.point.x, solution_of(here)
@@ -307,7 +296,9 @@ class GAM(ImplicitGradient):
         rough = known.steep * known.length * (here.residual + there.residual)
         return jnp.minimum(rough, jnp.sqrt(eps) * jnp.abs(here.value)) + 10 * eps * jnp.abs(here.value)
 
-    def remembered(self, problem: Problem, state: SmoothedState, known: PyTree, there: Look, taken: Flag) -> PyTree:
+    def remembered(
+        self, problem: Problem, state: SmoothedState, known: PyTree, there: Look, taken: Bool[Array, ""]
+    ) -> PyTree:
         """The tolerance of activity: finer where the hull's point is short, or a failed step hardly moves y."""
         x, tol, good = state.point.x, state.memory, state.line.good
         mapped = trees.norm(gradient_mapping(problem.x_set, x, state.line.d, good))
@@ -397,7 +388,7 @@ class SIGD(LinearRows):
 
     advice: ClassVar[Advice] = eta_advice("SIGD", "a smaller sigma brings it closer")
 
-    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Round, key: PRNGKeyArray) -> Prepared:
         """sigma from the curvature of G and the size of y; the assumptions are looked at."""
         dtype = dtype_of(x, y)
         curved, _ = power_iteration(hessian_product(lambda v: problem.lower(x, v, at.xi), y), y)
@@ -408,23 +399,23 @@ class SIGD(LinearRows):
         filled = with_defaults(self, dtype, sigma=share * unit)
         return super(SIGD, filled).prepared(problem, x, y, at, key)
 
-    def perturbation(self, y: PyTree, this: Round) -> PyTree:
+    def perturbation(self, y: PyTree, at: Round) -> PyTree:
         """q of a line search: uniform in the ball of radius sigma."""
         flat, tree = jax.flatten_util.ravel_pytree(y)
         draw = jax.random.normal(
-            jax.random.fold_in(jax.random.fold_in(this.key, 7), this.number), (flat.size + 2,), flat.dtype
+            jax.random.fold_in(jax.random.fold_in(at.key, 7), at.number), (flat.size + 2,), flat.dtype
         )
         # The first n of n + 2 entries of a uniform point of the sphere are uniform in the ball.
         return tree(self.sigma.astype(flat.dtype) * draw[:-2] / jnp.linalg.norm(draw))
 
-    def seen(self, problem: Problem, y: PyTree, this: Round) -> Problem:
+    def seen(self, problem: Problem, y: PyTree, at: Round) -> Problem:
         """With G + q'y in the place of G."""
-        q = self.perturbation(y, this)
+        q = self.perturbation(y, at)
         return dataclasses.replace(problem, lower=lambda x, y, xi: problem.lower(x, y, xi) + trees.vdot(q, y))
 
-    def offset(self, problem: Problem, x: PyTree, found: LowerSolution, this: Round, at: Samples) -> Scalar:
+    def offset(self, problem: Problem, x: PyTree, found: LowerSolution, at: Round) -> Scalar:
         """How far q moves y where no row holds it: ||q|| over the curvature of G along q."""
-        q = self.perturbation(found.y, this)
+        q = self.perturbation(found.y, at)
         size = or_one(trees.norm(q))
         bent = hessian_product(lambda v: problem.lower(x, v, at.xi), found.y)(q)
         return size / or_one(trees.vdot(q, bent) / size**2)

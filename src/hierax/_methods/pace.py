@@ -32,7 +32,7 @@ from hierax._base.constants import FINE, LITTLE
 from hierax._base.trees import dtype_of, normalised, or_one, select
 from hierax._math.psi import Inner, saddle_gradient_xw
 from hierax._math.spectrum import probe
-from hierax._problem.problem import Problem, Rows
+from hierax._problem.problem import Problem
 
 FIRST_WINDOW = 8.0  # steps of the first window
 WINDOW_GROWTH = 1.07  # of the windows, so that each is about a fifteenth of the run so far
@@ -41,13 +41,6 @@ SHORTEN = 4.0  # factor by which a step that was too long is divided; its invers
 SAME_WAY = 0.7  # cosine of two mean directions from which on they point the same way
 REACH = 3.0  # a lengthened step is at most this many times as long as those of the window before
 SLACK = 1.25  # by which curvature may exceed the estimate: the steps are half the longest stable ones
-
-
-class Below(NamedTuple):
-    """A point of the lower level: the inner solver's (w, lam), or (y, nu/c1), which stands off from it."""
-
-    y: PyTree
-    multipliers: Rows
 
 
 class Pace(NamedTuple):
@@ -60,7 +53,7 @@ class Pace(NamedTuple):
         before: mean direction of the window before; zero where there is none to compare with.
         last: the last direction.
         turned: sum of the products of consecutive directions, and of the products of their lengths.
-        begun: the inner solver's answer when the window was opened.
+        begun: the inner solver's (w, lam) when the window was opened.
         offset: sums of the distances of y from w, and of nu/c1 from lam.
         moved: sum of the lengths of the window's steps, and their mean in the window before (zero: none known).
         steps: how many directions the window has.
@@ -73,16 +66,16 @@ class Pace(NamedTuple):
     before: PyTree
     last: PyTree
     turned: Float[Array, "2"]
-    begun: Below
+    begun: Inner
     offset: Float[Array, "2"]
     moved: Float[Array, "2"]
     steps: Scalar
     length: Scalar
 
 
-def first_pace(x: PyTree, below: Below) -> Pace:
+def first_pace(x: PyTree, below: Inner) -> Pace:
     """Before the first step."""
-    dtype = dtype_of(x, below.y)
+    dtype = dtype_of(x, below.w)
     zero = jax.tree.map(jnp.zeros_like, x)
     one, none = jnp.ones((), dtype), jnp.zeros((2,), dtype)
     return Pace(one, one / jnp.finfo(dtype).eps, zero, zero, zero, none, below, none, none, 0 * one, FIRST_WINDOW * one)
@@ -101,7 +94,7 @@ def within_reach(pace: Pace, length: Scalar) -> Scalar:
     return jnp.where(bound, part, 1.0).astype(pace.factor.dtype)
 
 
-def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below) -> Pace:
+def paced(pace: Pace, taken: PyTree, length: Scalar, above: Inner, below: Inner) -> Pace:
     """After a step in the direction `taken`, what was left of it after the projection; `length`: how far x moved."""
     dtype = pace.factor.dtype
     both = trees.vdot(taken, pace.last), trees.norm(taken) * trees.norm(pace.last)
@@ -119,7 +112,7 @@ def paced(pace: Pace, taken: PyTree, length: Scalar, above: Below, below: Below)
     return select(alarm | (pace.steps >= pace.length), _closed(pace, alarm, speed, below), pace)
 
 
-def _distances(first: Below, second: Below, dtype: jnp.dtype) -> Float[Array, "2"]:
+def _distances(first: Inner, second: Inner, dtype: jnp.dtype) -> Float[Array, "2"]:
     return jnp.stack([trees.norm(trees.sub(a, b)).astype(dtype) for a, b in zip(first, second, strict=True)])
 
 
@@ -127,7 +120,7 @@ def _turning(pace: Pace) -> Bool[Array, ""]:
     return pace.turned[0] < -1 / SHORTEN * pace.turned[1]
 
 
-def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Below) -> Pace:
+def _closed(pace: Pace, alarm: Bool[Array, ""], speed: Scalar, below: Inner) -> Pace:
     """The next window, with its factor; after an alarm it is as long as the one that was broken off."""
     dtype = pace.factor.dtype
     mean = jax.tree.map(lambda a: a / or_one(pace.steps).astype(a.dtype), pace.total)
@@ -175,13 +168,13 @@ class Watch(NamedTuple):
         return self.share if self.pace is None else self.share * self.pace.factor
 
 
-def first_watch(adapt: tuple[str, ...], curved: Scalar | None, x: PyTree, below: Below) -> Watch:
+def first_watch(adapt: tuple[str, ...], curved: Scalar | None, x: PyTree, below: Inner) -> Watch:
     """Before the first step; `adapt` names the steps that may be corrected, `curved` is None where none is known."""
-    one = jnp.ones((), dtype_of(x, below.y))
+    one = jnp.ones((), dtype_of(x, below.w))
     return Watch(
         share=one,
         curved=one if curved is None else curved.astype(one.dtype),
-        vector=normalised(probe(below.y)) if adapt and curved is not None else None,
+        vector=normalised(probe(below.w)) if adapt and curved is not None else None,
         pace=first_pace(x, below) if "x" in adapt else None,
     )
 

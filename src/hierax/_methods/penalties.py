@@ -74,7 +74,7 @@ from hierax._math.psi import blockwise
 from hierax._math.spectrum import constraint_scales
 from hierax._methods.augmented import accelerated
 from hierax._methods.common import SCALES, SEVERAL, SHARE, as_arrays, setting, with_defaults
-from hierax._methods.smoothed import Look, Prepared, Round, Samples, Smoothed, blank, eta_advice, gap_unit, look_through
+from hierax._methods.smoothed import Look, Prepared, Round, Smoothed, blank, eta_advice, gap_unit, look_through
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows, scaled
 from hierax._run.method import Advice
@@ -248,7 +248,7 @@ class Barrier(Smoothed):
 
     advice: ClassVar[Advice] = eta_advice("Barrier", "a smaller t_last brings it closer")
 
-    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Round, key: PRNGKeyArray) -> Prepared:
         """A Slater point at x0, and the unit of t there."""
         _refuse_equalities(problem, x, y)
         if size(y) > MOST:
@@ -264,21 +264,21 @@ class Barrier(Smoothed):
         method = with_defaults(self, dtype, t=LITTLE * unit, t_last=least * unit, shrink=self.shrink)
         return Prepared(method, level.tree(start), {NO_INTERIOR: ~inside})
 
-    def weight(self, this: Round) -> Scalar:
+    def weight(self, at: Round) -> Scalar:
         """t of a line search."""
-        return jnp.maximum(self.t * self.shrink ** this.number.astype(self.t.dtype), self.t_last)
+        return jnp.maximum(self.t * self.shrink ** at.number.astype(self.t.dtype), self.t_last)
 
-    def look(self, problem: Problem, x: PyTree, inner: PyTree, this: Round, at: Samples) -> Look:
+    def look(self, problem: Problem, x: PyTree, inner: PyTree, at: Round) -> Look:
         """F(x, y_t(x)); the distance to y*(x) is the length of the rest of the path, t dy_t/dt, to first order."""
-        t = self.weight(this)
+        t = self.weight(at)
         found = central_point(problem, x, inner, at.xi, t, jnp.maximum(t, self.t))
         slope = jax.flatten_util.ravel_pytree(jax.grad(problem.lower, 1)(x, found.y, at.xi))[0]
         distance = jnp.linalg.norm(_solved(problem, x, found.y, t, at, slope))
         return look_through(problem, x, found, found.y, distance, at)
 
-    def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
+    def slope(self, problem: Problem, x: PyTree, look: Look, at: Round) -> PyTree:
         """d, with one solve by B_yy; the mixed derivative is that of w'B_y in x, w = B_yy^-1 grad_y F."""
-        t, y = self.weight(this), look.y
+        t, y = self.weight(at), look.y
         flat, tree = jax.flatten_util.ravel_pytree(y)
         w = _solved(problem, x, y, t, at, upper_gradient_y(problem, x, y, at.zeta))
 
@@ -289,7 +289,7 @@ class Barrier(Smoothed):
         return jax.grad(combined)(x)
 
 
-def _solved(problem: Problem, x: PyTree, y: PyTree, t: Scalar, at: Samples, right: Vector) -> Vector:
+def _solved(problem: Problem, x: PyTree, y: PyTree, t: Scalar, at: Round, right: Vector) -> Vector:
     """B_yy^-1 times a vector."""
     flat, tree = jax.flatten_util.ravel_pytree(y)
     hessian = jax.hessian(lambda v: barrier(problem, x, tree(v), at.xi, t))(flat)
@@ -375,7 +375,7 @@ class Moreau(Smoothed):
     sees_zeta: ClassVar[bool] = True
     advice: ClassVar[Advice] = eta_advice("Moreau", "more steps, a larger c or a larger p bring it closer")
 
-    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Round, key: PRNGKeyArray) -> Prepared:
         """c and g from the curvatures of F and G in y."""
         dtype = dtype_of(x, y)
         y = sets.project(problem.y_set, y)
@@ -392,13 +392,13 @@ class Moreau(Smoothed):
         """Of the inner solver, as far as it is known."""
         return reachable(getattr(self.lower, "tol", 0.0), dtype)
 
-    def weight(self, this: Round) -> Scalar:
+    def weight(self, at: Round) -> Scalar:
         """c_k."""
-        return jnp.minimum(self.c * (1 + this.number.astype(self.c.dtype)) ** self.p, self.c_last)
+        return jnp.minimum(self.c * (1 + at.number.astype(self.c.dtype)) ** self.p, self.c_last)
 
-    def look(self, problem: Problem, x: PyTree, inner: PyTree, this: Round, at: Samples) -> Look:
+    def look(self, problem: Problem, x: PyTree, inner: PyTree, at: Round) -> Look:
         """phi_c at x: th and y in turns until y settles."""
-        c = self.weight(this)
+        c = self.weight(at)
         found = self._settled(problem, x, inner, c, at)
         value = self._value(problem, x, found, c, at)
         y, lower = found.penalised.y, problem.lower(x, found.penalised.y, at.xi)
@@ -415,11 +415,11 @@ class Moreau(Smoothed):
             status=jnp.maximum(found.envelope.status, found.penalised.status),
         )
 
-    def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
+    def slope(self, problem: Problem, x: PyTree, look: Look, at: Round) -> PyTree:
         """The gradient of phi_c, by the envelope theorem: both solutions are held fixed."""
-        return jax.grad(lambda v: self._value(problem, v, look.inner, self.weight(this), at))(x)
+        return jax.grad(lambda v: self._value(problem, v, look.inner, self.weight(at), at))(x)
 
-    def _value(self, problem: Problem, x: PyTree, found: Pair, c: Scalar, at: Samples) -> Scalar:
+    def _value(self, problem: Problem, x: PyTree, found: Pair, c: Scalar, at: Round) -> Scalar:
         """F + c (G - v_g) with both Lagrangians, so that what is left of violations counts to first order."""
         y, th = found.penalised.y, found.envelope.y
         pull = trees.norm_squared(trees.sub(th, y)) / (2 * self.g)
@@ -427,11 +427,11 @@ class Moreau(Smoothed):
         held = trees.vdot(found.penalised.multipliers, problem.rows(x, y))
         return problem.upper(x, y, at.zeta) + c * (problem.lower(x, y, at.xi) + held - envelope)
 
-    def _push(self, problem: Problem, x: PyTree, y: PyTree, at: Samples) -> Scalar:
+    def _push(self, problem: Problem, x: PyTree, y: PyTree, at: Round) -> Scalar:
         """A typical difference of G: its slope times the size of y."""
         return trees.norm(jax.grad(problem.lower, 1)(x, y, at.xi)) * or_one(trees.norm(y))
 
-    def _settled(self, problem: Problem, x: PyTree, start: Pair, c: Scalar, at: Samples) -> Pair:
+    def _settled(self, problem: Problem, x: PyTree, start: Pair, c: Scalar, at: Round) -> Pair:
         """Rounds of (th, y) from the last pair."""
         tol = MUCH * self._tolerance(dtype_of(x, start.penalised.y))
 
@@ -526,7 +526,7 @@ class FirstOrderPenalty(Smoothed):
     sees_zeta: ClassVar[bool] = True
     advice: ClassVar[Advice] = eta_advice("FirstOrderPenalty", "a smaller eps_last brings it closer")
 
-    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Round, key: PRNGKeyArray) -> Prepared:
         """r, m and the scales of the rows from the norms at (x0, y0)."""
         dtype = dtype_of(x, y)
         y = sets.project(problem.y_set, y)
@@ -540,15 +540,15 @@ class FirstOrderPenalty(Smoothed):
         method = with_defaults(dataclasses.replace(self, scales=scales), dtype, **numbers, eps_last=last)
         return Prepared(method, Inner(y, y, jnp.zeros((), dtype)), {})
 
-    def weights(self, this: Round) -> tuple[Scalar, Scalar]:
+    def weights(self, at: Round) -> tuple[Scalar, Scalar]:
         """r_k and m_k."""
-        eps = jnp.maximum(self.eps * self.tau ** this.number.astype(self.eps.dtype), self.eps_last)
+        eps = jnp.maximum(self.eps * self.tau ** at.number.astype(self.eps.dtype), self.eps_last)
         return self.r / eps, self.m / eps**2
 
-    def look(self, problem: Problem, x: PyTree, inner: PyTree, this: Round, at: Samples) -> Look:
+    def look(self, problem: Problem, x: PyTree, inner: PyTree, at: Round) -> Look:
         """phi_r at x: z, then y, each from where it was."""
         problem = scaled(problem, self.scales)
-        r, m = self.weights(this)
+        r, m = self.weights(at)
         found = self._solved(problem, x, inner, r, m, at)
         value, upper = _value(problem, x, found, r, m, at)
         lower = problem.lower(x, found.y, at.xi)
@@ -569,12 +569,12 @@ class FirstOrderPenalty(Smoothed):
             status=jnp.where(found.residual <= 1, SOLVED, INACCURATE).astype(jnp.int32),
         )
 
-    def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
+    def slope(self, problem: Problem, x: PyTree, look: Look, at: Round) -> PyTree:
         """The gradient of phi_r, by the envelope theorem: both minimisers are held fixed."""
-        of, (r, m) = scaled(problem, self.scales), self.weights(this)
+        of, (r, m) = scaled(problem, self.scales), self.weights(at)
         return jax.grad(lambda v: _value(of, v, look.inner, r, m, at)[0])(x)
 
-    def _solved(self, problem: Problem, x: PyTree, start: Inner, r: Scalar, m: Scalar, at: Samples) -> Inner:
+    def _solved(self, problem: Problem, x: PyTree, start: Inner, r: Scalar, m: Scalar, at: Round) -> Inner:
         """Both inner problems; written as one, so that the loop compiles once."""
         first, tree = jax.flatten_util.ravel_pytree(start.y)
         slope = trees.norm(jax.grad(problem.upper, 1)(x, start.y, at.zeta))
@@ -609,7 +609,7 @@ def _penalised(problem: Problem, x: PyTree, y: PyTree, m: Scalar, xi: PyTree) ->
     return problem.lower(x, y, xi) + m * trees.norm_squared(_excess(problem.rows(x, y)))
 
 
-def _value(problem: Problem, x: PyTree, at_x: Inner, r: Scalar, m: Scalar, at: Samples) -> tuple[Scalar, Scalar]:
+def _value(problem: Problem, x: PyTree, at_x: Inner, r: Scalar, m: Scalar, at: Round) -> tuple[Scalar, Scalar]:
     """F(x, y) + r (G_m(x, y) - G_m(x, z)), and F(x, y)."""
     upper = problem.upper(x, at_x.y, at.zeta)
     gap = _penalised(problem, x, at_x.y, m, at.xi) - _penalised(problem, x, at_x.z, m, at.xi)

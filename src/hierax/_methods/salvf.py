@@ -28,19 +28,10 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM, START_ROUNDS, InnerSolution
 from hierax._math import spectrum as estimate
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import (
-    Inner,
-    Point,
-    PsiGradient,
-    all_constraints,
-    nonnegative,
-    psi_gradient,
-    push,
-    updated_nu,
-)
+from hierax._math.psi import Inner, Point, PsiGradient, all_constraints, nonnegative, psi_gradient, push, updated_nu
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods import common
-from hierax._methods.pace import Below, Pace, Watch, first_watch, looked, paced, within_reach
+from hierax._methods.pace import Pace, Watch, first_watch, looked, paced, within_reach
 from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, structured
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
@@ -90,7 +81,7 @@ def paced_after(
     way = trees.sub(before.x, x)
     taken = jax.tree.map(lambda a: a / length.astype(a.dtype), way)
     forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
-    return paced(state.watch.pace, taken, trees.norm(way), Below(before.y, forced), Below(*inner))
+    return paced(state.watch.pace, taken, trees.norm(way), Inner(before.y, forced), inner)
 
 
 def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: Inner) -> Point:
@@ -109,9 +100,10 @@ def inner_solution(
 ) -> tuple[InnerSolution, Array | int]:
     """(w, lam) at (x_k, z_k), warm from the last ones, and the status of an exact solve; `share`: of SALM's steps."""
     (x, y, z, _), salm = state.point, method.salm
-    if salm is None:
-        found = method.exact_solver.solve(problem, x, state.w, samples.whole(problem.xi, state.key), state.lam)
+    if method.solver is not None:
+        found = method.solver.solve(problem, x, state.w, samples.whole(problem.xi, state.key), state.lam)
         return InnerSolution(found.y, found.multipliers, found.residual), found.status
+    assert salm is not None
     if "inner" in (method.adapt or ()):
         salm = dataclasses.replace(salm, eta_max=share * salm.eta_max, rho_max=share * salm.rho_max)
     begin = state.w if salm.warm else y
@@ -241,7 +233,7 @@ class SALVF(SALVFSettings):
             inner=steps,
             inner_size=inner_size,
             start=START_ROUNDS * steps,
-            needs_all_xi=self.exact,
+            needs_all_xi=self.solver is not None,
             asked=tuple((name, n) for name, size in asked for n in values_of(size)),
             stage=self.stage,
         )
@@ -251,7 +243,7 @@ class SALVF(SALVFSettings):
 
         The estimate looks at the first batches of zeta, which the run draws again: they cost no further samples.
         """
-        doubts = self.exact_solver.doubts(problem, x0, y0, samples.whole(problem.xi, key)) if self.exact else {}
+        doubts = self.solver.doubts(problem, x0, y0, samples.whole(problem.xi, key)) if self.solver else {}
         self = structured(self, problem)
         dtype = dtype_of(x0, y0)
         look = self.batches(problem).first_look(problem, key) if look is None else look
@@ -268,7 +260,8 @@ class SALVF(SALVFSettings):
             def solved() -> tuple[PyTree, Rows]:
                 if rough.salm is not None:
                     return rough.salm.solve_in_rounds(rescaled, x0, y0, look.inner, rough.gamma1, rough.gamma2)
-                found = rough.exact_solver.solve(rescaled, x0, y0, samples.whole(problem.xi, key))
+                assert rough.solver is not None
+                found = rough.solver.solve(rescaled, x0, y0, samples.whole(problem.xi, key))
                 return found.y, found.multipliers
 
             w, lam = jax.lax.cond(first, solved, lambda: (w, lam))
@@ -318,7 +311,7 @@ class SALVF(SALVFSettings):
         x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
         y, y_rule = common.apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factors[1])
         z, z_rule = solved.lam, state.rules[2]
-        if not self.exact:
+        if self.solver is None:
             z, z_rule = common.apply_rule(
                 self.steps.z, z_rule, common.MultiplierSet(top_of_z(self)), point.z, d.z, state.step
             )
@@ -333,8 +326,8 @@ class SALVF(SALVFSettings):
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         free = nonnegative(jax.tree.map(lambda a, b: a - b / self.smoothness, point.z, d.z), top_of_z(self))
         taken = common.StepTaken(
-            old=common.Iterate(*point[:3]),
-            new=common.Iterate(x, y, z),
+            old=point,
+            new=new,
             d_x=d.x,
             d_y=d.y,
             upper=d.upper,
@@ -351,7 +344,7 @@ class SALVF(SALVFSettings):
 
     def zero_residual(self, state: SALVFState) -> Residual:
         """Zeros like x, y, z and the inner solver's residual."""
-        inner = self.smoothness if self.exact else state.w
+        inner = state.w if self.solver is None else self.smoothness
         return jax.tree.map(jnp.zeros_like, Residual(*state.point[:3], inner))
 
     def multipliers(self, problem: Problem, state: SALVFState) -> Multipliers:
@@ -449,7 +442,7 @@ def first_state(
     z = lam if top is None else nonnegative(lam, top)
     point = Point(x, y, z, Multipliers(weighted.inequalities, weighted.equalities, upper))
     rules = common.init_rules(method.steps, x, y, lam)
-    watch = first_watch(method.adapt or (), curved, x, Below(y, lam))
+    watch = first_watch(method.adapt or (), curved, x, Inner(y, lam))
     return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
 
 

@@ -209,19 +209,13 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
 
     def has_units(self) -> bool:
         """Whether a number is given that carries the constraints' units."""
-        gamma2 = None if self.exact else self.gamma2  # an explicit 0 has no units
+        gamma2 = self.gamma2 if self.solver is None else None  # an explicit 0 has no units
         return any(value is not None for value in (self.c2, self.gamma1, gamma2, self.bound))
 
     @property
-    def exact(self) -> bool:
-        """Whether the inner solver gives the lower level's solution itself: gamma2 = 0, and z is lam."""
-        return isinstance(self.inner, AbstractLowerSolver)
-
-    @property
-    def exact_solver(self) -> AbstractLowerSolver:
-        """The inner solver, which is known to be exact."""
-        assert isinstance(self.inner, AbstractLowerSolver)
-        return self.inner
+    def solver(self) -> AbstractLowerSolver | None:
+        """The inner solver where it gives the lower level's solution itself: gamma2 = 0, and z is lam. Else None."""
+        return self.inner if isinstance(self.inner, AbstractLowerSolver) else None
 
     @property
     def weights(self) -> Weights:
@@ -245,7 +239,7 @@ S = TypeVar("S", bound=SALVFSettings)
 def check_inner(method: SALVFSettings) -> None:
     """Refuse settings that do not fit the inner solver: with an exact one gamma2 is 0, and a repair has no steps."""
     gamma2, repair, name = method.gamma2, method.repair, type(method.inner).__name__
-    if not method.exact:
+    if method.solver is None:
         settings.check_setting("SALVF", "gamma2", gamma2, settings.POSITIVE)
         return
     if gamma2 is not None and not eqx.is_array(gamma2) and not (settings.is_number(gamma2) and float(gamma2) == 0.0):
@@ -278,7 +272,7 @@ def structured(method: S, problem: Problem) -> S:
         control = problem.xi is not None and (salm is None or (salm.warm and salm.count >= MUCH))
     size, inner = method.batch_xi or sizes.xi, method.inner
     # Without noise below: where x waits for an inner loop that lags behind (`pace.py`).
-    keeps_up = method.exact or (problem.xi is None and {"x", "inner"} <= set(adapt))
+    keeps_up = method.solver is not None or (problem.xi is None and {"x", "inner"} <= set(adapt))
     return dataclasses.replace(
         method,
         batch_zeta=method.batch_zeta or sizes.zeta,
@@ -347,7 +341,7 @@ def _weights(method: SALVFSettings, at: Curvature, dtype: jnp.dtype) -> Weights:
     steepest = jnp.maximum(at.jacobian_y, at.outer_y)
     natural = _ratio(steepest**2, lower)  # the gamma at which penalty and objective are equally curved
     gamma1 = method.gamma1 if is_plain(method.gamma1) else given(method.gamma1, GAMMA_FACTOR * natural, dtype)
-    gamma2 = jnp.zeros((), dtype) if method.exact else given(method.gamma2, GAMMA_FACTOR * natural, dtype)
+    gamma2 = given(method.gamma2 if method.solver is None else 0.0, GAMMA_FACTOR * natural, dtype)
     c1 = given(method.c1, _gap_weight(at, lower, weakest, bool(method.follow)), dtype)
     c2 = given(method.c2, (MUCH if method.penalty == "multiplier" else MUCH**2) * c1 / natural, dtype)
     return Weights(c1, c2, gamma1, gamma2)

@@ -39,12 +39,12 @@ from hierax._base import trees
 from hierax._base.constants import MUCH
 from hierax._base.errors import InputError
 from hierax._base.settings import POSITIVE, in_interval, instance_of, is_transformation
-from hierax._base.trees import Number, dtype_of, given, move, or_one
+from hierax._base.trees import Number, dtype_of, given, largest, move, or_one
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math.convexity import is_linear_space, joint_convexity, onto_linear_space, projection_problem
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import Centre, Saddle, gap_gradient, gradient_mapping, inner_gradient, nonnegative, outer_gradient
+from hierax._math.psi import Inner, Iterate, gap_gradient, gradient_mapping, inner_gradient, nonnegative, outer_gradient
 from hierax._math.spectrum import curvature, jacobian_norm
 from hierax._methods import common
 from hierax._methods.common import setting
@@ -75,7 +75,7 @@ class SingleLoopState(NamedTuple):
         key: of all samples of the run.
     """
 
-    point: common.Iterate
+    point: Iterate
     inner: PyTree
     memory: PyTree
     step: Int[Array, ""]
@@ -116,7 +116,7 @@ class GrowingWeight(common.PublishedMethod, common.FromLowerSolution):
         if self.start == "solve":
             y, z = seen.lower.y, nonnegative(seen.lower.multipliers, method.r)
         inner, memory = method.first(problem, x0, y, z)
-        state = SingleLoopState(common.Iterate(x0, y, z), inner, memory, jnp.zeros((), jnp.int32), key)
+        state = SingleLoopState(Iterate(x0, y, z), inner, memory, jnp.zeros((), jnp.int32), key)
         return Begun(method, state, self.doubts(problem, x0, y0, key))
 
     @abc.abstractmethod
@@ -142,7 +142,8 @@ class GrowingWeight(common.PublishedMethod, common.FromLowerSolution):
     def with_numbers(self, problem: Problem, seen: common.StartLook, dtype: jnp.dtype, **numbers: PyTree) -> Self:
         """With the numbers of the method, and those that both methods fill in alike."""
         method = dataclasses.replace(self.sized(problem), scales=seen.scales, **numbers)
-        bound = common.multiplier_bound(seen.lower.multipliers, dtype)
+        # Of z: a bound that is too small is silently wrong, one that is too large costs nothing.
+        bound = MUCH * (1 + largest(jax.tree.map(jnp.abs, seen.lower.multipliers), dtype))
         return common.with_defaults(method, dtype, q=self.q, r=bound)
 
     def zero_residual(self, state: SingleLoopState) -> Residual:
@@ -236,9 +237,9 @@ class LVHBA(GrowingWeight):
         at = curvature(scaled(problem, scales), x0, found.y, lam, zeta, xi)
         return common.StartLook(found._replace(multipliers=lam), scales, at)
 
-    def first(self, problem: Problem, x: PyTree, y: PyTree, z: Rows) -> tuple[Saddle, Rows]:
+    def first(self, problem: Problem, x: PyTree, y: PyTree, z: Rows) -> tuple[Inner, Rows]:
         """The inner variables before the first step, and the multipliers that its projection starts from."""
-        return Saddle(y, z), common.no_multipliers(problem, x, y)
+        return Inner(y, z), common.no_multipliers(problem, x, y)
 
     def doubts(self, problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> dict[str, Bool[Array, ""]]:
         """Those of the solver about the lower level and the projection, and a C that is not convex."""
@@ -270,20 +271,19 @@ class LVHBA(GrowingWeight):
         """One step of (th, lam), then one of (x, y) and one of z."""
         problem = scaled(problem, self.scales)
         x, y, z = state.point
-        assert z is not None
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        c, centre = self.weight(state.step), Centre(x, y, z)
+        c = self.weight(state.step)
         alpha = common.rate(self.alpha, state.step, self.c.dtype)
 
-        slope = inner_gradient(problem, centre, state.inner, self.g1, self.g2, xi)
+        slope = inner_gradient(problem, state.point, state.inner, self.g1, self.g2, xi)
         ascended = move(state.inner.lam, -self.rho, slope.lam)
-        th = sets.project(problem.y_set, move(state.inner.th, self.eta, slope.th))
-        inner = Saddle(th, nonnegative(ascended, self.r))
-        d = outer_gradient(problem, centre, inner, c, self.g1, self.g2, zeta, xi)
+        th = sets.project(problem.y_set, move(state.inner.w, self.eta, slope.w))
+        inner = Inner(th, nonnegative(ascended, self.r))
+        d = outer_gradient(problem, state.point, inner, c, self.g1, self.g2, zeta, xi)
         target = move(x, alpha, d.x), move(y, alpha, d.y)
         (new_x, new_y), held, status = self._project(problem, target, (x, y), state.memory)
         moved_z = move(z, self.beta, d.z)
-        new = common.Iterate(new_x, new_y, nonnegative(moved_z, self.r))
+        new = Iterate(new_x, new_y, nonnegative(moved_z, self.r))
 
         # Residuals are those of F + c (G - v), comparable with other methods; those of the multipliers over their cone,
         # without the bound r.
@@ -294,9 +294,9 @@ class LVHBA(GrowingWeight):
             d_y=d.y,
             upper=d.upper,
             lower=d.lower,
-            distance=trees.norm(trees.sub(new_y, inner.th)),
-            inner=Saddle(
-                jax.tree.map(lambda a: c * a, gradient_mapping(problem.y_set, state.inner.th, slope.th, self.eta)),
+            distance=trees.norm(trees.sub(new_y, inner.w)),
+            inner=Inner(
+                jax.tree.map(lambda a: c * a, gradient_mapping(problem.y_set, state.inner.w, slope.w, self.eta)),
                 jax.tree.map(lambda a, b: c * (a - b) / self.rho, state.inner.lam, nonnegative(ascended)),
             ),
             z=jax.tree.map(lambda a, b: c * (a - b) / self.beta, z, nonnegative(moved_z)),
@@ -330,7 +330,7 @@ class LVHBA(GrowingWeight):
     def moved_to(self, state: SingleLoopState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SingleLoopState:
         """The state at another point of the run."""
         lam = common.in_scaled_units(multipliers, self.scales)
-        return state._replace(point=common.Iterate(x, y, lam), inner=state.inner._replace(lam=lam))
+        return state._replace(point=Iterate(x, y, lam), inner=state.inner._replace(lam=lam))
 
     def costs(self, problem: Problem) -> RunCosts:
         """The projection on C counts as a lower solve; what exact solvers do is not counted in gradients."""
@@ -438,18 +438,16 @@ class BiCGAFFA(GrowingWeight, common.WithSmoothness):
     def step(self, problem: Problem, state: SingleLoopState, tickets: Tickets) -> tuple[SingleLoopState, Metrics]:
         """One step of th, then one of x, y and z."""
         problem = scaled(problem, self.scales)
-        x, y, z = state.point
-        assert z is not None
+        z, c = state.point.z, self.weight(state.step)
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        c, centre = self.weight(state.step), Centre(x, y, z)
-        slope = inner_gradient(problem, centre, Saddle(state.inner, z), self.g1, self.g2, xi).th
+        slope = inner_gradient(problem, state.point, Inner(state.inner, z), self.g1, self.g2, xi).w
         th = sets.project(problem.y_set, move(state.inner, self.eta, slope))
-        d = gap_gradient(problem, centre, th, c, self.g1, self.g2, zeta, xi)
+        d = gap_gradient(problem, state.point, th, c, self.g1, self.g2, zeta, xi)
         rules = (self.steps.x, self.steps.y, self.steps.z)
         places = (problem.x_set, problem.y_set, common.MultiplierSet(self.r))
-        blocks = zip(rules, state.memory, places, centre, d[:3], strict=True)
+        blocks = zip(rules, state.memory, places, state.point, d[:3], strict=True)
         moved, memory = zip(*(common.apply_rule(*block, state.step) for block in blocks), strict=True)
-        new = common.Iterate(*moved)
+        new = Iterate(*moved)
         # Residuals are those of F + c gap, comparable with other methods; that of z over z >= 0, without the bound r.
         free = nonnegative(jax.tree.map(lambda a, b: a - b / self.smoothness, z, d.z))
         taken = common.StepTaken(
@@ -468,13 +466,11 @@ class BiCGAFFA(GrowingWeight, common.WithSmoothness):
 
     def multipliers(self, problem: Problem, state: SingleLoopState) -> Multipliers:
         """z in the user's units."""
-        x, y, z = state.point
-        assert z is not None
-        return common.in_user_units(problem, x, y, z, self.scales)
+        return common.in_user_units(problem, *state.point, self.scales)
 
     def moved_to(self, state: SingleLoopState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SingleLoopState:
         """The state at another point of the run."""
-        return state._replace(point=common.Iterate(x, y, common.in_scaled_units(multipliers, self.scales)))
+        return state._replace(point=Iterate(x, y, common.in_scaled_units(multipliers, self.scales)))
 
     def costs(self, problem: Problem) -> RunCosts:
         """Three gradients of g per step; what the exact solver of the start does is not counted in gradients."""

@@ -35,6 +35,7 @@ from hierax._base.constants import ARMIJO, LITTLE, MUCH, NEGLIGIBLE
 from hierax._base.trees import dtype_of, move, or_one, select
 from hierax._math.convexity import lower_curvatures
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, blocks_at
+from hierax._math.psi import Iterate
 from hierax._math.spectrum import curvature, unit_scales
 from hierax._methods import common
 from hierax._problem import samples, sets
@@ -100,17 +101,14 @@ def _next_length(search: LineSearch, x: PyTree, d: PyTree) -> Scalar:
 
 
 class Round(NamedTuple):
-    """Which phi_s: the number of the line search (where f is sampled: of the step), and the run's key."""
+    """What phi_s is on: the number of the line search (where f is sampled: of the step) and the run's key, the batch of
+    zeta of this step, and all of xi.
+    """
 
     number: Int[Array, ""]
     key: PRNGKeyArray
-
-
-class Samples(NamedTuple):
-    """The batch of zeta of this step, and all of xi."""
-
-    zeta: PyTree
-    xi: PyTree
+    zeta: PyTree = None
+    xi: PyTree = None
 
 
 class Look(NamedTuple):
@@ -142,7 +140,7 @@ class Look(NamedTuple):
 class SmoothedState(NamedTuple):
     """Everything that changes from step to step; `look` belongs to the point, `memory` is the method's own."""
 
-    point: common.Iterate
+    point: Iterate
     look: Look
     line: LineSearch
     rule: PyTree
@@ -190,26 +188,26 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
     # -- what a method writes ---------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Samples, key: PRNGKeyArray) -> Prepared:
+    def prepared(self, problem: Problem, x: PyTree, y: PyTree, at: Round, key: PRNGKeyArray) -> Prepared:
         """Estimate what is unset at (x0, y0) and say what does not fit."""
 
     @abc.abstractmethod
-    def look(self, problem: Problem, x: PyTree, inner: PyTree, this: Round, at: Samples) -> Look:
+    def look(self, problem: Problem, x: PyTree, inner: PyTree, at: Round) -> Look:
         """phi_s at x, warm from `inner`."""
 
     @abc.abstractmethod
-    def slope(self, problem: Problem, x: PyTree, look: Look, this: Round, at: Samples) -> PyTree:
+    def slope(self, problem: Problem, x: PyTree, look: Look, at: Round) -> PyTree:
         """The gradient of phi_s at x, where `look` was taken."""
 
     # -- what a method may write ------------------------------------------------------------------------------------
 
-    def doubts_at(self, problem: Problem, x: PyTree, look: Look, at: Samples) -> Mapping[str, Flag]:
+    def doubts_at(self, problem: Problem, x: PyTree, look: Look, at: Round) -> Mapping[str, Flag]:
         """Further reasons to refuse, from the first look."""
         return {}
 
-    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Samples) -> tuple[PyTree, PyTree]:
+    def direction(self, problem: Problem, state: SmoothedState, here: Look, at: Round) -> tuple[PyTree, PyTree]:
         """The direction d of a step from x, which goes along -d, and what else the method found out about it."""
-        return self.slope(problem, state.point.x, here, Round(state.round, state.key), at), ()
+        return self.slope(problem, state.point.x, here, at), ()
 
     def noise(self, here: Look, there: Look, known: PyTree) -> Scalar:
         """What rounding and the solvers' residuals may make of the difference of two values."""
@@ -224,19 +222,19 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
         """The first look at x0; unless Armijo's rule does without, the step estimated there."""
         dtype = dtype_of(x0, y0)
-        at = Samples(*common.first_batches(self, problem, key, look))
-        method, inner, doubts, memory = self.sized(problem).prepared(problem, x0, y0, at, key)
         none = jnp.zeros((), jnp.int32)
+        at = Round(none, key, *common.first_batches(self, problem, key, look))
+        method, inner, doubts, memory = self.sized(problem).prepared(problem, x0, y0, at, key)
         if self.searches(problem):
-            first = method.look(problem, x0, inner, Round(none, key), at)
+            first = method.look(problem, x0, inner, at)
         else:
-            first, curved = _probed(method, problem, x0, inner, Round(none, key), at)
+            first, curved = _probed(method, problem, x0, inner, at)
             eta = common.filled_rule(self.eta, common.Decay(1 / curved), dtype)
             method = common.with_defaults(dataclasses.replace(method, eta=eta), dtype, smoothness=curved)
         doubts = {**doubts, **method.doubts_at(problem, x0, first, at)}
         line = LineSearch(jnp.zeros((), dtype), jnp.zeros((), dtype), x0, jax.tree.map(jnp.zeros_like, x0))
         state = SmoothedState(
-            common.Iterate(x0, first.y), first, line, common.init_rule(method.eta, x0), memory, none, none, key
+            Iterate(x0, first.y), first, line, common.init_rule(method.eta, x0), memory, none, none, key
         )
         return Begun(method, state, doubts)
 
@@ -248,7 +246,8 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
 
     def step(self, problem: Problem, state: SmoothedState, tickets: Tickets) -> tuple[SmoothedState, Metrics]:
         """One trial point (Armijo's rule), or one step of the given rule."""
-        at = Samples(samples.fetch(problem.zeta, tickets.zeta), samples.whole(problem.xi, state.key))
+        zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.whole(problem.xi, state.key)
+        at = Round(state.round, state.key, zeta, xi)
         step = _trial_step if self.searches(problem) else _rule_step
         new, here, d, smoothness, status = step(self, problem, state, at)
         upper, distance, inner = problem.upper(state.point.x, here.y, at.zeta), new.look.distance, new.look.residual
@@ -269,7 +268,7 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
     def moved_to(self, state: SmoothedState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SmoothedState:
         """The state at another point of the run."""
         look = state.look._replace(y=y, multipliers=Rows(*multipliers[:2]))
-        return state._replace(point=common.Iterate(x, y), look=look)
+        return state._replace(point=Iterate(x, y), look=look)
 
     def costs(self, problem: Problem) -> RunCosts:
         """In lower solves, which are nearly all of it; second derivatives are not counted."""
@@ -279,15 +278,13 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
         return RunCosts(first, each._replace(lower_solves=looks * self.solves))
 
 
-def _probed(
-    method: Smoothed, problem: Problem, x0: PyTree, inner: PyTree, this: Round, at: Samples
-) -> tuple[Look, Scalar]:
+def _probed(method: Smoothed, problem: Problem, x0: PyTree, inner: PyTree, at: Round) -> tuple[Look, Scalar]:
     """The look at x0, and how fast the gradient of phi changes along itself there."""
     size = size_of(x0)
 
     def visit(x: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, PyTree, Look]]:
-        found = method.look(problem, x, inner, this, at)
-        d = method.slope(problem, x, found, this, at)
+        found = method.look(problem, x, inner, at)
+        d = method.slope(problem, x, found, at)
         step = NEGLIGIBLE * size / or_one(trees.norm(d))
         return sets.project(problem.x_set, move(x, step, d)), (x, d, found)
 
@@ -302,20 +299,20 @@ Taken = tuple[SmoothedState, Look, PyTree, Scalar, Int[Array, ""]]
 """The state after a step, the look and the direction that it began with, 1/step of the stationarity, the status."""
 
 
-def _rule_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Samples) -> Taken:
+def _rule_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Round) -> Taken:
     """One step of the rule that was given."""
-    x, this = state.point.x, Round(state.round, state.key)
-    here = method.look(problem, x, state.look.inner, this, at) if method.sees_zeta else state.look
+    x = state.point.x
+    here = method.look(problem, x, state.look.inner, at) if method.sees_zeta else state.look
     d, _ = method.direction(problem, state, here, at)
     moved, rule = common.apply_rule(method.eta, state.rule, problem.x_set, x, d, state.step)
-    following = this._replace(number=state.round + 1)
-    after = here if method.sees_zeta else method.look(problem, moved, here.inner, following, at)
-    point = common.Iterate(moved, after.y)
+    following = at._replace(number=state.round + 1)
+    after = here if method.sees_zeta else method.look(problem, moved, here.inner, following)
+    point = Iterate(moved, after.y)
     new = state._replace(point=point, look=after, rule=rule, round=following.number, step=state.step + 1)
     return new, here, d, method.smoothness, after.status
 
 
-def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Samples) -> Taken:
+def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Round) -> Taken:
     """A trial point of Armijo's rule; after a success, or the last digit, phi_s is the next one."""
     x, here = state.point.x, state.look
     d, known = method.direction(problem, state, here, at)
@@ -326,7 +323,7 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Sa
     def visit(reached: tuple[PyTree, ...], first: Flag) -> tuple[tuple[PyTree, ...], Look]:
         """The look at the trial point, and what follows from it; then the next phi_s at the point reached."""
         place, inner = select(first, (target, here.inner), reached[:2])
-        found = method.look(problem, place, inner, Round(reached[2], state.key), at)
+        found = method.look(problem, place, inner, at._replace(number=reached[2]))
         sound = (found.status == SOLVED) | ((found.status == INACCURATE) & (here.status == INACCURATE))
         noise = method.noise(here, found, known)
         taken = sound & (found.value <= here.value - ARMIJO * way**2 / line.length + noise)
@@ -341,7 +338,7 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Sa
     there = jax.tree.map(lambda a: a[0], looks)
     after = jax.tree.map(lambda a: a[1], looks) if method.changes else select(taken, there, here)
     new = state._replace(
-        point=common.Iterate(landed, after.y),
+        point=Iterate(landed, after.y),
         look=after,
         line=tried(line, taken, way),
         memory=method.remembered(problem, state._replace(line=line), known, there, taken),
@@ -363,9 +360,7 @@ def blank(problem: Problem, x: PyTree, y: PyTree) -> LowerSolution:
     return LowerSolution(y, own, faces, zero, zero, none, none)
 
 
-def look_through(
-    problem: Problem, x: PyTree, found: LowerSolution, inner: PyTree, distance: Scalar, at: Samples
-) -> Look:
+def look_through(problem: Problem, x: PyTree, found: LowerSolution, inner: PyTree, distance: Scalar, at: Round) -> Look:
     """The look where phi is F at a lower solution.
 
     The noise is what rounding, and a y that is off by the residual of its size, make of F: without it the last digits
@@ -389,7 +384,7 @@ def look_through(
 
 
 def gap_unit(
-    problem: Problem, rescaled: Problem, x: PyTree, y: PyTree, at: Samples
+    problem: Problem, rescaled: Problem, x: PyTree, y: PyTree, at: Round
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """The unit of a gap's weight, (curvature of F) / sqrt(L_G mu_G); mu_G with its sign, L_G, and mu_G in size.
 
