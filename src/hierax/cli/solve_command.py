@@ -206,7 +206,8 @@ def _write(folder: Path, solution: Solution, settings: Mapping[str, object], ans
         run_folder.write_json(folder / run_folder.ANSWER, answer)
         run_folder.write_run(folder, solution, settings)
         if isinstance(solution.method, AbstractMethod) and solution.state is not None:
-            run_folder.draw_or_say(lambda: run_folder.draw_history(folder), print)
+            picture = folder / "figures" / "history.png"
+            run_folder.draw_or_say(lambda: run_folder.save_figure(solution.plot(), picture), print)
     except OSError:
         print(json.dumps(plain(answer)))
         raise

@@ -119,12 +119,6 @@ def add_certificate(out: Path, solution: Solution) -> None:
     write_json(out / RUN, {**read_json(out / RUN), "certificate": certificate_facts(solution, certify=False)})
 
 
-def draw_history(out: Path) -> Path:
-    """figures/history.png from history.csv: objective values, violation, residuals and steps, as on a page."""
-    panels = panels_of([RunHistory("", columns_in(out / HISTORY), None)])
-    return save_figure(figures.figure_of(panels), out / "figures" / "history.png")
-
-
 def save_figure(figure: "Figure", path: Path) -> Path:
     """Write a figure as PNG; makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
