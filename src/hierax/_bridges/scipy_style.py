@@ -315,9 +315,7 @@ def _limits(name: str, given: Any, size: int, of_what: str) -> tuple[np.ndarray,
     wrong = np.flatnonzero(~(low <= high) | (low == np.inf) | (high == -np.inf))
     if wrong.size:
         i = wrong[0]
-        raise InputError(
-            f"{name}, entry {i}: no number is between the bounds {low[i]:g} and {high[i]:g}; lb must be <= ub."
-        )
+        raise InputError(f"{name}[{i}]: no number is between the bounds {low[i]:g} and {high[i]:g}; lb must be <= ub.")
     return low, high
 
 
@@ -328,9 +326,7 @@ def box_of(name: str, size: int, bounds: BoundsLike) -> AbstractSet:
     if not isinstance(bounds, optimize.Bounds):
         low, high = _pairs(name, bounds).T
         if low.size != size:
-            raise InputError(
-                f"{name}: has {low.size} pairs (low, high), and there are {size} variables; give one for each."
-            )
+            raise InputError(f"{name}: has {low.size} pairs (low, high) for {size} variables; give one for each.")
         bounds = optimize.Bounds(low, high)
     return Box(*_limits(name, bounds, size, "variables"))
 
@@ -355,7 +351,7 @@ def _from_dictionary(name: str, given: Mapping[str, Any]) -> NonlinearConstraint
     kind = str(given.get("type", "")).lower()
     if kind not in ("ineq", "eq"):
         raise InputError(
-            f"{name}: needs a type, 'ineq' (fun(x, y) >= 0) or 'eq' (fun(x, y) = 0), got {given.get('type')!r}."
+            f"{name}: needs a type, 'ineq' (fun(x, y) >= 0) or 'eq' (fun(x, y) = 0); got {given.get('type')!r}."
         )
     fun, args = given.get("fun"), given.get("args", ())
     if not callable(fun):
