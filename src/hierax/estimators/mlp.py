@@ -203,8 +203,9 @@ def stated_network(kept: Kept) -> Stated:
         counts = weights[:, seen] / weights[:, seen].mean(axis=1, keepdims=True)
         return Finite((rows[seen], codes[seen], counts.T))
 
-    def of_folds(y: list[dict[str, Array]]) -> Networks:
-        return Networks(*(jnp.stack([network[name] for network in y]) for name in Networks._fields))
+    def of_folds(y: list[dict[str, Any]]) -> Networks:
+        stacked: list[Any] = [jnp.stack([network[name] for network in y]) for name in Networks._fields]
+        return Networks(*stacked)
 
     def loss(y: list[dict[str, Array]], batch: tuple[Array, Array, Array]) -> Array:
         (features, labels, counts), networks = batch, of_folds(y)
