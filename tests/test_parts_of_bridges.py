@@ -1,6 +1,5 @@
 """Unit tests of hierax._bridges.scipy_style and .cvxpy_cones."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import Bounds, NonlinearConstraint
@@ -12,29 +11,27 @@ from hierax._bridges.scipy_style import _method, box_of, constraints_of
 
 def test_rows_and_multipliers_of_mixed_sides():
     """Sides by hand: entry 0 has no lower side, 1 is an equality, 2 has both."""
-    (one,) = constraints_of("constraints", NonlinearConstraint(lambda x, y: y, [-np.inf, 2.0, -1.0], [1.0, 2.0, 4.0]))
+    given = NonlinearConstraint(lambda x, y: y, [-np.inf, 2.0, -1.0], [1.0, 2.0, 4.0])
     x, y = jnp.zeros(1), jnp.array([3.0, 5.0, 7.0])
-    rows, equal = one.rows(x, y), one.equalities(x, y)
+    (one,) = constraints_of("constraints", given, x, y)
+    rows, equal = one.inequalities(x, y), one.equalities(x, y)
     np.testing.assert_allclose(rows["low"], [-1.0 - 7.0])
     np.testing.assert_allclose(rows["high"], [3.0 - 1.0, 7.0 - 4.0])
     np.testing.assert_allclose(equal["equal"], [5.0 - 2.0])
-    found = one.multipliers(
-        {"low": jnp.array([0.5]), "high": jnp.array([2.0, 3.0]), "equal": jnp.array([4.0])}, jax.eval_shape(lambda: y)
-    )
+    found = one.multipliers({"low": jnp.array([0.5]), "high": jnp.array([2.0, 3.0]), "equal": jnp.array([4.0])})
     np.testing.assert_allclose(found, [-2.0, -4.0, 0.5 - 3.0])
-    upper = one._replace(both_sides=True)  # the equality is an inequality from either side
-    rows = upper.rows(x, y)
+    (upper,) = constraints_of("upper", given, x, y, both_sides=True)  # the equality is an inequality from either side
+    rows = upper.inequalities(x, y)
     np.testing.assert_allclose(rows["low"], [2.0 - 5.0, -1.0 - 7.0])
     np.testing.assert_allclose(rows["high"], [3.0 - 1.0, 5.0 - 2.0, 7.0 - 4.0])
     assert upper.equalities(x, y) == {}
-    given = {"low": jnp.array([1.5, 0.5]), "high": jnp.array([2.0, 4.0, 3.0])}
-    np.testing.assert_allclose(upper.multipliers(given, jax.eval_shape(lambda: y)), [-2.0, 1.5 - 4.0, 0.5 - 3.0])
+    found = upper.multipliers({"low": jnp.array([1.5, 0.5]), "high": jnp.array([2.0, 4.0, 3.0])})
+    np.testing.assert_allclose(found, [-2.0, 1.5 - 4.0, 0.5 - 3.0])
 
 
 def test_bounds_as_pairs_and_as_an_object_are_the_same():
-    start = np.zeros(3)
-    pairs = box_of("bounds_x", start, [(0, 1), (None, 2.5), (-1, None)])
-    given = box_of("bounds_x", start, Bounds([0, -np.inf, -1], [1, 2.5, np.inf]))
+    pairs = box_of("bounds_x", 3, [(0, 1), (None, 2.5), (-1, None)])
+    given = box_of("bounds_x", 3, Bounds([0, -np.inf, -1], [1, 2.5, np.inf]))
     np.testing.assert_array_equal(pairs.lower, given.lower)
     np.testing.assert_array_equal(pairs.upper, given.upper)
     np.testing.assert_array_equal(pairs.upper, [1.0, 2.5, np.inf])

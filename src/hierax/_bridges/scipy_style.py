@@ -30,7 +30,7 @@ from hierax._methods.registry import METHODS
 from hierax._problem.problem import Problem, nothing
 from hierax._problem.sets import AbstractSet, Box, Free
 from hierax._run.method import AbstractMethod
-from hierax._run.solution import Kind, Solution
+from hierax._run.solution import Kind
 from hierax.solving import solve
 
 if TYPE_CHECKING:
@@ -120,25 +120,39 @@ def minimize_bilevel(
         docs/guides/bridges.md, SciPy's conventions
     """
     x, y = _start("x0", x0), _start("y0", y0)
-    for name, function in (("F", F), ("f", f)):
-        _check_number(name, function, x, y)
-    below = constraints_of("constraints", constraints)
-    above = [one._replace(both_sides=True) for one in constraints_of("upper_constraints", upper_constraints)]
-    shapes = {}
-    for constraint in (*below, *above):
-        shapes[constraint.name] = shape_of(constraint.name, constraint.fun, x, y)
-        check_limits(constraint, shapes[constraint.name])
+    upper, lower = _objective("F", F, x, y), _objective("f", f, x, y)
+    below = constraints_of("constraints", constraints, x, y)
+    above = constraints_of("upper_constraints", upper_constraints, x, y, both_sides=True)
     problem = Problem(
-        upper=_scalar(F),
-        lower=_scalar(f),
-        constraints=(lambda x, y: [one.rows(x, y) for one in below]) if below else nothing,
+        upper=upper,
+        lower=lower,
+        constraints=(lambda x, y: [one.inequalities(x, y) for one in below]) if below else nothing,
         equalities=(lambda x, y: [one.equalities(x, y) for one in below]) if below else nothing,
-        upper_constraints=(lambda x, y: [one.rows(x, y) for one in above]) if above else nothing,
-        x_set=box_of("bounds_x", np.asarray(x), bounds_x),
-        y_set=box_of("bounds_y", np.asarray(y), bounds_y),
+        upper_constraints=(lambda x, y: [one.inequalities(x, y) for one in above]) if above else nothing,
+        x_set=box_of("bounds_x", x.size, bounds_x),
+        y_set=box_of("bounds_y", y.size, bounds_y),
     )
     solution = solve(problem, x, y, _method(method), tol=tol, throw=False, **_options(options))
-    return _result(solution, f, below, above, shapes)
+    status, own = solution.status, solution.multipliers
+    certificate = solution.certificate if status.ok else solution.known_certificate  # made by the run, or not
+    success = status.ok and certificate is not None and certificate.ok(solution.tol)
+    result = optimize.OptimizeResult(
+        x=np.asarray(solution.x),
+        y=np.asarray(solution.y),
+        fun=solution.value,
+        lower_fun=float(lower(solution.x, solution.y, None)),
+        success=success,
+        status=SOLVED if success else CODES.get(status.kind, NOT_CERTIFIED),
+        message=status.message,
+        nit=status.step,
+        multipliers=_multipliers(below, own.inequalities, own.equalities),
+        upper_multipliers=_multipliers(above, own.upper, [{} for _ in above]),
+        certificate=certificate,
+        solution=solution,
+    )
+    if solution.counts.lower_solves:
+        result.nlower = solution.counts.lower_solves
+    return result
 
 
 # -- the call ---------------------------------------------------------------------------------------------------------
@@ -157,17 +171,27 @@ def _start(name: str, given: ArrayLike) -> Array:
     return on_device(vector, jnp.result_type(float))
 
 
-def _check_number(name: str, function: Function, x: Array, y: Array) -> None:
-    shape = shape_of(name, function, x, y)
+def _objective(name: str, function: Function, x: Array, y: Array) -> Callable[[Array, Array, PyTree], Array]:
+    """An objective as hierax calls it; arrays of one entry are numbers, as in SciPy."""
+    shape = _shape_of(name, name, function, x, y)
     if shape.size != 1:
         raise InputError(f"{name}: must return a single number, got an array of shape {shape.shape}.")
     if not jnp.issubdtype(shape.dtype, jnp.floating):
         raise InputError(f"{name}: must return a real number of x and y, got dtype {shape.dtype}.")
-
-
-def _scalar(function: Function) -> Callable[[Array, Array, PyTree], Array]:
-    """The objective as hierax calls it; arrays of one entry are numbers, as in SciPy."""
     return lambda x, y, batch: jnp.reshape(function(x, y), ())
+
+
+def _shape_of(name: str, role: str, function: Function, x: Array, y: Array) -> jax.ShapeDtypeStruct:
+    """The shape of what a function of (x, y) returns; one that cannot be called so is refused."""
+    if not callable(function):
+        raise InputError(f"{name}: needs a function of (x, y), {_got(function)}.")
+    try:
+        return jax.eval_shape(lambda x, y: jnp.asarray(function(x, y)), x, y)
+    except Exception as error:
+        raise InputError(
+            f"{name} failed when it was called as {role}(x, y) with arrays of shapes {x.shape} and {y.shape}: "
+            f"{cure(role, function, 2, error)}{type(error).__name__}: {error}"
+        ) from error
 
 
 def _method(given: str | Auto | AbstractMethod | None) -> Auto | AbstractMethod | None:
@@ -181,165 +205,130 @@ def _method(given: str | Auto | AbstractMethod | None) -> Auto | AbstractMethod 
 
 def _options(given: Mapping[str, object] | None) -> dict[str, Any]:
     """Options by the names that `solve` has for them."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise InputError(f"options: needs a dictionary, got {type(given).__name__}.")
-    unknown = sorted(str(name) for name in given if name not in OPTIONS)
+    if not isinstance(given, Mapping | None):
+        raise InputError(f"options: needs a dictionary, {_got(given)}.")
+    unknown = sorted(str(name) for name in given or () if name not in OPTIONS)
     if unknown:
         raise InputError(f"options: does not know {unknown[0]!r}; there are {', '.join(OPTIONS)}.")
-    return {OPTIONS[name]: value for name, value in given.items()}
-
-
-# -- the answer -------------------------------------------------------------------------------------------------------
-
-
-def _result(
-    solution: Solution,
-    f: Function,
-    below: list[Constraint],
-    above: list[Constraint],
-    shapes: dict[str, jax.ShapeDtypeStruct],
-) -> OptimizeResult:
-    status, own = solution.status, solution.multipliers
-    certificate = solution.certificate if status.ok else solution.known_certificate  # made by the run, or not
-    success = status.ok and certificate is not None and certificate.ok(solution.tol)
-    code = SOLVED if success else CODES.get(status.kind, NOT_CERTIFIED)
-    result = optimize.OptimizeResult(
-        x=np.asarray(solution.x),
-        y=np.asarray(solution.y),
-        fun=solution.value,
-        lower_fun=float(jnp.reshape(f(solution.x, solution.y), ())),
-        success=success,
-        status=code,
-        message=status.message,
-        nit=status.step,
-        multipliers=_multipliers(own.inequalities, own.equalities, below, shapes),
-        upper_multipliers=_multipliers(own.upper, [{} for _ in above], above, shapes),
-        certificate=certificate,
-        solution=solution,
-    )
-    if solution.counts.lower_solves:
-        result.nlower = solution.counts.lower_solves
-    return result
-
-
-def _multipliers(
-    rows: PyTree, equalities: PyTree, constraints: list[Constraint], shapes: dict[str, jax.ShapeDtypeStruct]
-) -> list[np.ndarray] | None:
-    """One array per constraint; None where the run has none."""
-    if rows is None or equalities is None:
-        return None if constraints else []
-    each = zip(constraints, rows, equalities, strict=True)
-    return [one.multipliers({**below, **equal}, shapes[one.name]) for one, below, equal in each]
+    return {OPTIONS[name]: value for name, value in (given or {}).items()}
 
 
 # -- constraints and bounds --------------------------------------------------------------------------------------------
 
 
-class Constraint(NamedTuple):
-    """low <= fun(x, y) <= high, entry by entry; `name` is how messages call it.
-
-    Where low = high an entry is an equality; with `both_sides` it is two inequalities, as the upper level needs it.
-    """
+class Side(NamedTuple):
+    """Entries of a constraint that have a row: its name, the sign of `fun` in the rows, their numbers and bounds."""
 
     name: str
-    fun: Function
-    low: np.ndarray
-    high: np.ndarray
-    both_sides: bool = False
+    sign: float
+    entries: np.ndarray
+    bounds: np.ndarray
 
-    def rows(self, x: Array, y: Array) -> dict[str, Array]:
-        """The inequalities, feasible where <= 0, by side; a side without a finite bound has none."""
-        return self._rows(x, y, ("low", "high"))
+
+class Constraint(NamedTuple):
+    """low <= fun(x, y) <= high, entry by entry: the function, the shape of what it returns, and sides that have rows.
+
+    The side "equal" has the entries that are equalities; the others are inequalities, feasible where <= 0.
+    """
+
+    fun: Function
+    shape: tuple[int, ...]
+    sides: list[Side]
+
+    def inequalities(self, x: Array, y: Array) -> dict[str, Array]:
+        """The rows by side, feasible where <= 0; a side without a finite bound has none."""
+        return self._rows(x, y, [side for side in self.sides if side.name != "equal"])
 
     def equalities(self, x: Array, y: Array) -> dict[str, Array]:
         """The entries whose bounds are equal, zero where feasible."""
-        return self._rows(x, y, ("equal",))
+        return self._rows(x, y, [side for side in self.sides if side.name == "equal"])
 
-    def _rows(self, x: Array, y: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
+    def _rows(self, x: Array, y: Array, sides: list[Side]) -> dict[str, Array]:
         values = jnp.ravel(jnp.asarray(self.fun(x, y)))
         return {
-            side: jnp.asarray(sign, values.dtype) * (values[used] - jnp.asarray(bound, values.dtype))
-            for side, sign, used, bound in self._sides(values.size)
-            if side in wanted
+            name: jnp.asarray(sign, values.dtype) * (values[entries] - jnp.asarray(bounds, values.dtype))
+            for name, sign, entries, bounds in sides
         }
 
-    def multipliers(self, given: Mapping[str, Array], like: PyTree) -> np.ndarray:
-        """One per entry of `fun`, in its shape, from those of the rows and equalities above; `like` has its shape."""
-        found = np.zeros(like.size)
-        for side, sign, used, _ in self._sides(like.size):
-            found[used] -= sign * np.asarray(given[side], float)
-        return found.reshape(like.shape)
-
-    def _sides(self, size: int) -> list[tuple[str, float, np.ndarray, np.ndarray]]:
-        """Sides that have rows: name, sign of `fun` in the rows, which entries they belong to, bounds of these."""
-        low, high = (np.broadcast_to(np.ravel(bound), (size,)) for bound in (self.low, self.high))
-        equal = (low == high) & (not self.both_sides)
-        below, above = (np.isfinite(bound) & ~equal for bound in (low, high))
-        sides = ("low", -1.0, below, low), ("high", 1.0, above, high), ("equal", 1.0, equal, low)
-        return [(side, sign, np.flatnonzero(used), bound[used]) for side, sign, used, bound in sides if used.any()]
+    def multipliers(self, given: Mapping[str, Array]) -> np.ndarray:
+        """One per entry of `fun`, in its shape, from those of the rows and equalities above."""
+        found = np.zeros(self.shape)
+        for side in self.sides:
+            found.flat[side.entries] -= side.sign * np.asarray(given[side.name], float)
+        return found
 
 
-def constraints_of(name: str, given: Constraints) -> list[Constraint]:
-    """What was given as constraints: one of them, or several, each as SciPy takes it."""
-    one = isinstance(given, Mapping | optimize.NonlinearConstraint | optimize.LinearConstraint)
-    if not one and not isinstance(given, Sequence):
-        raise InputError(
-            f"{name}: needs a dictionary, a NonlinearConstraint, a LinearConstraint or a list of these, {_got(given)}."
-        )
-    named = [(name, given)] if one else [(f"{name}[{i}]", entry) for i, entry in enumerate(given)]
-    return [_constraint(*entry) for entry in named]
+def constraints_of(name: str, given: Constraints, x: Array, y: Array, both_sides: bool = False) -> list[Constraint]:
+    """What was given as constraints: one of them, or several, each as SciPy takes it.
+
+    Where both bounds of an entry are the same number it is an equality; with `both_sides`, as the upper level needs it,
+    two inequalities.
+    """
+    several = isinstance(given, Sequence)
+    named = {f"{name}[{i}]": entry for i, entry in enumerate(given)} if several else {name: given}
+    return [_constraint(label, entry, x, y, both_sides) for label, entry in named.items()]
 
 
-def shape_of(name: str, function: Function, x: Array, y: Array) -> jax.ShapeDtypeStruct:
-    """The shape of what a function of (x, y) returns; one that cannot be called so is refused."""
-    if not callable(function):
-        raise InputError(f"{name}: needs a function of (x, y), {_got(function)}.")
-    role = name if name in ("F", "f") else "fun"
-    try:
-        return jax.eval_shape(lambda x, y: jnp.asarray(function(x, y)), x, y)
-    except Exception as error:
-        raise InputError(
-            f"{name} failed when it was called as {role}(x, y) with arrays of shapes {x.shape} and {y.shape}: "
-            f"{cure(role, function, 2, error)}{type(error).__name__}: {error}"
-        ) from error
-
-
-def check_limits(constraint: Constraint, like: jax.ShapeDtypeStruct) -> None:
-    """Refuse bounds that do not fit what the function returns."""
-    for bound in (constraint.low, constraint.high):
-        if bound.size not in (1, like.size):
-            raise InputError(
-                f"{constraint.name}: has {bound.size} bounds, and its function returns {like.size} "
-                f"{'number' if like.size == 1 else 'numbers'}; give one bound for all of them, or one for each."
-            )
-    if not like.size:
-        raise InputError(f"{constraint.name}: its function returns an array without entries; leave it out.")
-
-
-def box_of(name: str, start: np.ndarray, bounds: BoundsLike) -> AbstractSet:
-    """Bounds as a set: None, pairs (low, high) with None for no bound, or `scipy.optimize.Bounds`."""
-    if bounds is None:
-        return Free()
-    if isinstance(bounds, optimize.Bounds):
-        _refuse_keep_feasible(name, bounds.keep_feasible)
-        sides = [np.ravel(np.asarray(side, float)) for side in (bounds.lb, bounds.ub)]
-        for side in sides:
-            if side.size not in (1, start.size):
-                raise InputError(f"{name}: has {side.size} bounds, and there are {start.size} variables.")
-        low, high = (np.broadcast_to(side, start.shape) for side in sides)
+def _constraint(name: str, given: object, x: Array, y: Array, both_sides: bool) -> Constraint:
+    if isinstance(given, Mapping):
+        given = _from_dictionary(name, given)
+    if isinstance(given, optimize.LinearConstraint):
+        fun = _linear(name, given.A)
+    elif isinstance(given, optimize.NonlinearConstraint):
+        fun = given.fun
+        if callable(given.jac):
+            raise _with_jac(name)
     else:
-        low, high = _pairs(name, bounds).T
-        if low.size != start.size:
+        kinds = "a dictionary, a NonlinearConstraint, a LinearConstraint or a list of these"
+        raise InputError(f"{name}: needs {kinds}, {_got(given)}.")
+    like = _shape_of(name, "fun", fun, x, y)
+    if not like.size:
+        raise InputError(f"{name}: its function returns an array without entries; leave it out.")
+    low, high = _limits(name, given, like.size, "entries of what its function returns")
+    equal = (low == high) & (not both_sides)
+    below, above = (np.isfinite(bound) & ~equal for bound in (low, high))
+    stated = ("low", -1.0, below, low), ("high", 1.0, above, high), ("equal", 1.0, equal, low)
+    sides = [Side(side, sign, np.flatnonzero(used), bound[used]) for side, sign, used, bound in stated if used.any()]
+    return Constraint(fun, like.shape, sides)
+
+
+def _multipliers(constraints: list[Constraint], rows: PyTree, equalities: PyTree) -> list[np.ndarray] | None:
+    """One array per constraint; None where the run has none."""
+    if rows is None or equalities is None:
+        return None if constraints else []
+    each = zip(constraints, rows, equalities, strict=True)
+    return [one.multipliers({**below, **equal}) for one, below, equal in each]
+
+
+def _limits(name: str, given: Any, size: int, of_what: str) -> tuple[np.ndarray, np.ndarray]:
+    """The bounds lb <= ub of what SciPy has them for, one of each per entry."""
+    if np.any(given.keep_feasible):
+        raise InputError(f"{name}: keep_feasible=True cannot be promised on the way, only at the end; leave it out.")
+    sides = [np.ravel(np.asarray(side, float)) for side in (given.lb, given.ub)]
+    for side in sides:
+        if side.size not in (1, size):
             raise InputError(
-                f"{name}: has {low.size} pairs (low, high), and there are {start.size} variables; give one for each."
+                f"{name}: has {side.size} bounds, and there are {size} {of_what}; give one bound for all of them, or "
+                "one for each."
             )
+    low, high = (np.broadcast_to(side, (size,)) for side in sides)
     wrong = np.flatnonzero(~(low <= high) | (low == np.inf) | (high == -np.inf))
     if wrong.size:
         i = wrong[0]
-        raise InputError(f"{name}[{i}]: no number is between the bounds {low[i]:g} and {high[i]:g}.")
-    return Box(low, high)
+        raise InputError(f"{name}[{i}]: no number is between the bounds {low[i]:g} and {high[i]:g}; lb must be <= ub.")
+    return low, high
+
+
+def box_of(name: str, size: int, bounds: BoundsLike) -> AbstractSet:
+    """Bounds as a set: None, pairs (low, high) with None for no bound, or `scipy.optimize.Bounds`."""
+    if bounds is None:
+        return Free()
+    if not isinstance(bounds, optimize.Bounds):
+        low, high = _pairs(name, bounds).T
+        if low.size != size:
+            raise InputError(f"{name}: has {low.size} pairs (low, high) for {size} variables; give one for each.")
+        bounds = optimize.Bounds(low, high)
+    return Box(*_limits(name, bounds, size, "variables"))
 
 
 def _pairs(name: str, bounds: object) -> np.ndarray:
@@ -358,65 +347,37 @@ def _pairs(name: str, bounds: object) -> np.ndarray:
     return found
 
 
-def _constraint(name: str, given: object) -> Constraint:
-    if isinstance(given, Mapping):
-        return _from_dictionary(name, given)
-    if isinstance(given, optimize.NonlinearConstraint):
-        if callable(given.jac):
-            raise _with_jac(name)
-        _refuse_keep_feasible(name, given.keep_feasible)
-        return Constraint(name, given.fun, *_limits_of(name, given))
-    if isinstance(given, optimize.LinearConstraint):
-        _refuse_keep_feasible(name, given.keep_feasible)
-        matrix = np.atleast_2d(given.A.toarray() if hasattr(given.A, "toarray") else np.asarray(given.A, float))
-        return Constraint(name, _linear(name, matrix), *_limits_of(name, given))
-    raise InputError(f"{name}: needs a dictionary, a NonlinearConstraint or a LinearConstraint, {_got(given)}.")
-
-
-def _from_dictionary(name: str, given: Mapping[str, Any]) -> Constraint:
+def _from_dictionary(name: str, given: Mapping[str, Any]) -> NonlinearConstraint:
     kind = str(given.get("type", "")).lower()
     if kind not in ("ineq", "eq"):
         raise InputError(
-            f"{name}: needs a type, 'ineq' (fun(x, y) >= 0) or 'eq' (fun(x, y) = 0), got {given.get('type')!r}."
+            f"{name}: needs a type, 'ineq' (fun(x, y) >= 0) or 'eq' (fun(x, y) = 0); got {given.get('type')!r}."
         )
-    if not callable(given.get("fun")):
-        raise InputError(f"{name}: needs 'fun', a function of (x, y), got {given.get('fun')!r}.")
+    fun, args = given.get("fun"), given.get("args", ())
+    if not callable(fun):
+        raise InputError(f"{name}: needs 'fun', a function of (x, y), got {fun!r}.")
     if "jac" in given:
         raise _with_jac(name)
     unknown = sorted(set(given) - {"type", "fun", "args"})
     if unknown:
         raise InputError(f"{name}: does not know {unknown[0]!r}; there are 'type', 'fun' and 'args'.")
-    fun, args = given["fun"], given.get("args", ())
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
-    high = np.array(np.inf if kind == "ineq" else 0.0)
-    return Constraint(name, (lambda x, y: fun(x, y, *args)) if args else fun, np.array(0.0), high)
+    high = np.inf if kind == "ineq" else 0.0
+    return optimize.NonlinearConstraint((lambda x, y: fun(x, y, *args)) if args else fun, 0.0, high)
 
 
-def _limits_of(name: str, given: LinearConstraint | NonlinearConstraint) -> tuple[np.ndarray, np.ndarray]:
-    low, high = np.asarray(given.lb, float), np.asarray(given.ub, float)
-    if np.isnan(low).any() or np.isnan(high).any() or np.any(low > high):
-        raise InputError(f"{name}: lb = {given.lb} must be <= ub = {given.ub}, and neither may be NaN.")
-    if np.any(low == np.inf) or np.any(high == -np.inf):
-        raise InputError(f"{name}: lb = inf or ub = -inf allows nothing.")
-    return low, high
-
-
-def _linear(name: str, matrix: np.ndarray) -> Function:
+def _linear(name: str, matrix: Any) -> Function:
     """The function of a LinearConstraint, whose matrix has a column for each entry of x, then of y."""
+    dense = np.atleast_2d(matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix, float))
 
     def product(x: Array, y: Array) -> Array:
-        if matrix.shape[1] != x.size + y.size:
+        if dense.shape[1] != x.size + y.size:
             raise InputError(
-                f"{name}: its matrix has {matrix.shape[1]} columns; it needs {x.size} for x and then {y.size} for y."
+                f"{name}: its matrix has {dense.shape[1]} columns; it needs {x.size} for x and then {y.size} for y."
             )
-        return jnp.asarray(matrix, x.dtype) @ jnp.concatenate([x, y])
+        return jnp.asarray(dense, x.dtype) @ jnp.concatenate([x, y])
 
     return product
-
-
-def _refuse_keep_feasible(name: str, keep_feasible: ArrayLike) -> None:
-    if np.any(keep_feasible):
-        raise InputError(f"{name}: keep_feasible=True cannot be promised on the way, only at the end; leave it out.")
 
 
 def _got(value: object) -> str:

@@ -3,7 +3,7 @@
 import shlex
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -155,14 +155,14 @@ def _draw(path: Path, seen: np.ndarray, solution: Solution) -> None:
     """F along the lower level's solutions, the points that were looked at, and the answer."""
     figure = figures.empty_figure(7.0, 4.0)
     axis = figure.subplots()
-    grid, at = np.linspace(0.0, SIDE, 601), local_minimisers()
-    axis.plot(grid, np.asarray(hyper_objective(grid)), color=CURVE, lw=1.4, label="F(x, y*(x)) = F(x, x)")
-    known = np.asarray(hyper_objective(at))
-    axis.plot(at, known, "k+", ms=11, mew=1.6, zorder=4, ls="none", label="local minimisers")
-    judged = np.asarray(hyper_objective(seen))
-    axis.plot(seen, judged, "o", color=JUDGED, ms=6, alpha=0.6, ls="none", label="points that were judged")
-    found, label = float(solution.x), f"answer ({solution.status.name})"
-    axis.plot(found, float(hyper_objective(found)), "o", color=ANSWER, ms=9, label=label)
+
+    def plot(x: np.ndarray, label: str, *form: str, **style: Any) -> None:
+        axis.plot(x, np.asarray(hyper_objective(x)), *form, label=label, **style)
+
+    plot(np.linspace(0.0, SIDE, 601), "F(x, y*(x)) = F(x, x)", color=CURVE, lw=1.4)
+    plot(local_minimisers(), "local minimisers", "k+", ms=11, mew=1.6, zorder=4)
+    plot(seen, "points that were judged", "o", color=JUDGED, ms=6, alpha=0.6)
+    plot(np.asarray(solution.x), f"answer ({solution.status.name})", "o", color=ANSWER, ms=9)
     axis.set(xlabel="x", ylabel="F(x, y*(x))", title="The toy, nothing set")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TextIO
+from typing import Annotated, Any, TextIO
 
 import jax
 import typer
@@ -46,6 +46,9 @@ def _solver_name(text: str) -> str:
     return text
 
 
+Asked = Mapping[str, str | int | None]
+"""Options that a resumed run takes over from the run it goes on with, by name; None: not given."""
+
 MethodName = Annotated[
     str | None,
     typer.Option(
@@ -63,14 +66,6 @@ RESUME = "Go on with the run in the folder, whatever ended it, kill -9 too; with
 EVERY = "Seconds between checkpoints: the work that a kill may cost."
 DISTRIBUTED = "One of several processes of a run, on all their devices: docs/guides/cluster.md."
 COORDINATOR = "Address of process 0; under SLURM and Open MPI it is found."
-
-
-class Settings(NamedTuple):
-    """Options that a resumed run takes over from the run it goes on with; None: not given."""
-
-    method: str | None
-    max_steps: int | None
-    seed: int | None
 
 
 def solve(
@@ -106,20 +101,21 @@ def solve(
     with _stdout_kept_for_json(as_json) as stdout:
         mesh = _joined(coordinator, num_processes, process_id) if distributed else None
         processes = Processes(mesh)
-        chosen = _chosen(Settings(method, max_steps, seed), folder if resume else None, processes)
+        asked = {"method": method, "max_steps": max_steps, "seed": seed}
+        chosen = _chosen(asked, folder if resume else None, processes)
         if processes.first:
             print(f"Running the Python file {file} for its {name}.")
         with processes.together():
             given = stated(file, name)
-        settings = {"target": target, **chosen._asdict(), "seconds": seconds, "resumed": resume}
+        settings = {"target": target, **chosen, "seconds": seconds, "resumed": resume}
         with interruptible() as interrupt:  # Ctrl-C ends the run, and what it has is written
             with _under_way(folder, settings, resume, processes):
                 solution = run_solver(
                     *given,
-                    SOLVERS[str(chosen.method)](),
-                    max_steps=chosen.max_steps,
+                    SOLVERS[chosen["method"]](),
+                    max_steps=chosen["max_steps"],
                     seconds=seconds,
-                    seed=chosen.seed or 0,
+                    seed=chosen["seed"],
                     progress=True,
                     throw=False,
                     checkpoint=folder / CHECKPOINT,
@@ -209,7 +205,8 @@ def _write(folder: Path, solution: Solution, settings: Mapping[str, object], ans
         run_folder.write_json(folder / run_folder.ANSWER, answer)
         run_folder.write_run(folder, solution, settings)
         if isinstance(solution.method, AbstractMethod) and solution.state is not None:
-            run_folder.draw_or_say(lambda: run_folder.draw_history(folder), print)
+            picture = folder / "figures" / "history.png"
+            run_folder.draw_or_say(lambda: run_folder.save_figure(solution.plot(), picture), print)
     except OSError:
         print(json.dumps(plain(answer)))
         raise
@@ -233,19 +230,19 @@ def _joined(coordinator: str | None, num_processes: int | None, process_id: int 
     return jax.make_mesh((jax.device_count(),), ("data",))
 
 
-def _chosen(asked: Settings, earlier: Path | None, processes: Processes) -> Settings:
+def _chosen(asked: Asked, earlier: Path | None, processes: Processes) -> dict[str, Any]:
     """The options, where they are not given those of the run in the folder `earlier`; the same in all processes."""
     with processes.together():
         if earlier is not None and processes.first:
             asked = _with_earlier(asked, earlier)
-    asked = Settings(*json.loads(processes.from_first(json.dumps(asked).encode())))
-    asked = asked._replace(method=asked.method or "auto", seed=asked.seed or 0)
-    if asked.method == "auto" and asked.max_steps is not None:
+    chosen: dict[str, Any] = json.loads(processes.from_first(json.dumps(asked).encode()))
+    chosen |= {"method": chosen["method"] or "auto", "seed": chosen["seed"] or 0}
+    if chosen["method"] == "auto" and chosen["max_steps"] is not None:
         raise InputError("--max-steps: belongs to a method that makes steps; give one (--method salvf), or --seconds.")
-    return asked
+    return chosen
 
 
-def _with_earlier(asked: Settings, folder: Path) -> Settings:
+def _with_earlier(asked: Asked, folder: Path) -> Asked:
     """The options of the run to resume, where the command does not set them.
 
     Where there is no run it begins: one command serves for the first time and after every kill, also after one that hit
@@ -257,14 +254,11 @@ def _with_earlier(asked: Settings, folder: Path) -> Settings:
         return asked
     if earlier["status"]["name"] != run_folder.RUNNING and not numbers_in(folder / CHECKPOINT):
         raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
-    known = Settings(*(earlier["settings"].get(name) for name in Settings._fields))
-    if known.method not in SOLVERS:
-        raise InputError(f"{folder / run_folder.RUN}: knows no method {known.method!r}; it knows {', '.join(SOLVERS)}.")
-    return Settings(
-        asked.method or known.method,
-        asked.max_steps or known.max_steps,
-        known.seed if asked.seed is None else asked.seed,
-    )
+    known = earlier["settings"]
+    if known["method"] not in SOLVERS:
+        method = known["method"]
+        raise InputError(f"{folder / run_folder.RUN}: knows no method {method!r}; it knows {', '.join(SOLVERS)}.")
+    return {name: known.get(name) if value is None else value for name, value in asked.items()}
 
 
 def _certificate_or_why(solution: Solution) -> Certificate | str:

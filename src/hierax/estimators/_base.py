@@ -8,7 +8,6 @@ hyper-parameters.
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable
-from numbers import Real
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,12 +20,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hierax._base.errors import InputError
+from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, Rule, check_settings, in_interval
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certify
 from hierax.estimators._linear import Kept, Stated
 
 Splits: TypeAlias = int | BaseCrossValidator | BaseShuffleSplit | Iterable[tuple[ArrayLike, ArrayLike]] | None
 """A number of folds, a splitter, pairs of row numbers, or None: a held-out share."""
+
+
+RULES = {
+    "max_iter": COUNT_GIVEN,
+    "tol": NOT_NEGATIVE,
+    "validation_fraction": in_interval(lambda share: 0 < share < 1, "(0, 1)"),
+}
 
 
 class Parts(NamedTuple):
@@ -81,10 +88,9 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
     def _certified(self) -> Certificate:
         return certify(*self.stated_)
 
-    def _given(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Given:
-        """What `fit` was given; sets `classes_` and forgets what an earlier `fit` has left."""
-        whole_number("max_iter", self.max_iter, 1)
-        number("tol", self.tol, 0.0)
+    def _given(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, **rules: Rule) -> Given:
+        """What `fit` was given; sets `classes_` and forgets what an earlier `fit` has left. `rules`: of settings."""
+        check_settings(self, {**RULES, **rules})
         self.__dict__.pop("_certificate", None)
         features, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=1)
         try:
@@ -125,17 +131,9 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(f"{type(self).__name__}: {text} {more}", ConvergenceWarning, stacklevel=3)
 
 
-def whole_number(name: str, value: int, least: int) -> None:
-    """Refuse a setting that is no whole number, or below the least."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name}={value!r}: needs a whole number >= {least}.")
-
-
-def number(name: str, value: float, least: float, strict: bool = False) -> None:
-    """Refuse a setting that is no finite number, or below the least (`strict`: or equal to it)."""
-    fine = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
-    if not fine or value < least or (strict and value == least):
-        raise InputError(f"{name}={value!r}: needs a number {'>' if strict else '>='} {least:g}.")
+def choice(*words: str) -> Rule:
+    """A setting that is one of some words."""
+    return Rule(lambda value: isinstance(value, str) and value in words, f"choose one of {', '.join(map(repr, words))}")
 
 
 def _sample_weight(sample_weight: ArrayLike | None, n: int) -> Float[np.ndarray, " n"]:
@@ -159,8 +157,6 @@ def _sample_weight(sample_weight: ArrayLike | None, n: int) -> Float[np.ndarray,
 
 def held_out(codes: Int[np.ndarray, " n"], fraction: float, rng: np.random.RandomState) -> Parts:
     """A share of every class, drawn at random; at least one row in all, and never the last row of a class."""
-    if not isinstance(fraction, Real) or not 0 < fraction < 1:
-        raise InputError(f"validation_fraction={fraction!r}: needs a number between 0 and 1.")
     order = rng.permutation(codes.size)
     chosen = np.zeros(codes.size, bool)
     for code in np.unique(codes):

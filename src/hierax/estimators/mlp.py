@@ -23,12 +23,13 @@ from numpy.typing import ArrayLike
 from scipy import special
 from sklearn.utils import check_random_state
 
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN
 from hierax._compile.configuration import one_blas_thread
 from hierax._lower.linear import SAME
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite
 from hierax._problem.sets import Box
-from hierax.estimators._base import Given, Parts, Splits, TunedClassifier, number, whole_number
+from hierax.estimators._base import Given, Parts, Splits, TunedClassifier
 from hierax.estimators._linear import Kept, Stated
 
 ADAM_MEAN, ADAM_SQUARE = 0.9, 0.999  # what Adam's averages of slopes and of their squares keep in a step
@@ -58,10 +59,14 @@ class Networks(NamedTuple):
         """Some of them, in that order."""
         return Networks(*(part[which] for part in self))
 
+    def squares(self, xp: Any = np) -> Any:
+        """The sum of squares of each layer, weights and biases together: (p, 2)."""
+        first, bias1, second, bias2 = (xp.sum(part**2, axis=tuple(range(1, part.ndim))) for part in self)
+        return xp.stack([first + bias1, second + bias2], axis=1)
+
     def norms(self) -> Float[np.ndarray, "p 2"]:
-        """Of each layer, weights and biases together."""
-        first, bias1, second, bias2 = (np.sum(part**2, axis=tuple(range(1, part.ndim))) for part in self)
-        return np.sqrt(np.stack([first + bias1, second + bias2], axis=1))
+        """Of each layer."""
+        return np.sqrt(self.squares())
 
     def within(self, bounds: Float[np.ndarray, "p 2"]) -> "Networks":
         """Layers scaled back to their bounds, where they exceed them."""
@@ -69,21 +74,21 @@ class Networks(NamedTuple):
         shares = one[:, None, None], one[:, None], two[:, None, None], two[:, None]
         return Networks(*(part * share for part, share in zip(self, shares, strict=True)))
 
-    def hidden(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "p n h"]:
-        """What the hidden layer says."""
-        return np.tanh(rows @ self.weight1 + self.bias1[:, None])
+    def hidden(self, rows: Any, xp: Any = np) -> Any:
+        """What the hidden layer says of rows: (p, n, h)."""
+        return xp.tanh(rows @ self.weight1 + self.bias1[:, None])
 
-    def log_likely(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "p n k"]:
-        """Logarithms of the classes' probabilities."""
-        return special.log_softmax(self.hidden(rows) @ self.weight2 + self.bias2[:, None], axis=2)
+    def scores(self, hidden: Any) -> Any:
+        """The classes' scores, whose softmax is their probabilities: (p, n, k)."""
+        return hidden @ self.weight2 + self.bias2[:, None]
 
 
 def losses(
     networks: Networks, rows: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], shares: Float[np.ndarray, "p n"]
 ) -> Float[np.ndarray, " p"]:
     """Mean cross-entropy of every network over the rows, with shares that add up to one."""
-    own = networks.log_likely(rows)[:, np.arange(codes.size), codes]
-    return -np.sum(shares * own, axis=1)
+    likely = special.log_softmax(networks.scores(networks.hidden(rows)), axis=2)
+    return -np.sum(shares * likely[:, np.arange(codes.size), codes], axis=1)
 
 
 def slopes(
@@ -91,7 +96,7 @@ def slopes(
 ) -> Networks:
     """The gradients of `losses`."""
     hidden = networks.hidden(rows)
-    off = special.softmax(hidden @ networks.weight2 + networks.bias2[:, None], axis=2)
+    off = special.softmax(networks.scores(hidden), axis=2)
     off[:, np.arange(codes.size), codes] -= 1.0
     off *= shares[:, :, None]
     inside = (off @ networks.weight2.mT) * (1.0 - hidden**2)
@@ -108,7 +113,7 @@ class Training:
 
     def __init__(self, networks: Networks, given: Given, batches: Int[np.ndarray, "steps b"], rate: float) -> None:
         """`batches`: row numbers, a line per step; `rate`: length of a step, over the second half it falls to zero."""
-        self.networks, self.steps = networks, len(batches)
+        self.networks, self.steps = Networks(*map(np.copy, networks)), len(batches)
         self._given, self._batches, self._rate = given, batches, rate
         self._mean, self._square = (Networks(*map(np.zeros_like, networks)) for _ in range(2))
 
@@ -124,19 +129,15 @@ class Training:
             batch = self._batches[step]
             own = shares[:, batch] * (self._given.codes.size / batch.size)
             slope = slopes(self.networks, self._given.rows[batch], self._given.codes[batch], own)
-            self._mean = _averaged(self._mean, slope, ADAM_MEAN)
-            self._square = _averaged(self._square, Networks(*(part**2 for part in slope)), ADAM_SQUARE)
             long = self._rate * min(1.0, 2 * (self.steps - step) / self.steps) / (1 - ADAM_MEAN ** (step + 1))
             wide, least = 1 / (1 - ADAM_SQUARE ** (step + 1)), np.finfo(float).eps ** 0.5
-            moved = zip(self.networks, self._mean, self._square, strict=True)
-            self.networks = Networks(*(part - long * m / (np.sqrt(wide * v) + least) for part, m, v in moved))
+            for part, mean, square, new in zip(self.networks, self._mean, self._square, slope, strict=True):
+                mean[:] = ADAM_MEAN * mean + (1 - ADAM_MEAN) * new
+                square[:] = ADAM_SQUARE * square + (1 - ADAM_SQUARE) * new**2
+                part -= long * mean / (np.sqrt(wide * square) + least)
             if bounds is not None:
                 self.networks = self.networks.within(bounds)
         return self.networks
-
-
-def _averaged(average: Networks, new: Networks, kept: float) -> Networks:
-    return Networks(*(kept * old + (1 - kept) * part for old, part in zip(average, new, strict=True)))
 
 
 def drawn_batches(rng: np.random.RandomState, n: int, epochs: int) -> Int[np.ndarray, "steps b"]:
@@ -202,23 +203,18 @@ def stated_network(kept: Kept) -> Stated:
         counts = weights[:, seen] / weights[:, seen].mean(axis=1, keepdims=True)
         return Finite((rows[seen], codes[seen], counts.T))
 
+    def of_folds(y: list[dict[str, Any]]) -> Networks:
+        stacked: list[Any] = [jnp.stack([network[name] for network in y]) for name in Networks._fields]
+        return Networks(*stacked)
+
     def loss(y: list[dict[str, Array]], batch: tuple[Array, Array, Array]) -> Array:
-        features, labels, counts = batch
-        total = jnp.zeros((), features.dtype)
-        for f, network in enumerate(y):
-            hidden = jnp.tanh(features @ network["weight1"] + network["bias1"][None])
-            likely = jax.nn.log_softmax(hidden @ network["weight2"] + network["bias2"][None])
-            own = jnp.take_along_axis(likely, labels[:, None], axis=1)[:, 0]
-            total = total - jnp.mean(counts[:, f] * own)
-        return total / len(y)
+        (features, labels, counts), networks = batch, of_folds(y)
+        likely = jax.nn.log_softmax(networks.scores(networks.hidden(features, jnp)), axis=2)
+        return -jnp.mean(counts.T * jnp.take_along_axis(likely, labels[None, :, None], axis=2)[:, :, 0])
 
     def norms(y: list[dict[str, Array]]) -> Array:
         """Of the layers of every fold, (folds, 2)."""
-        squares = [
-            jnp.sum(part[f"{name}{layer}"] ** 2) for part in y for layer in (1, 2) for name in ("weight", "bias")
-        ]
-        # The derivative of a root is not finite at zero.
-        return jnp.sqrt(jnp.stack(squares).reshape(len(y), 2, 2).sum(axis=2) + SAME)
+        return jnp.sqrt(of_folds(y).squares(jnp) + SAME)  # the derivative of a root is not finite at zero
 
     problem = Problem(
         upper=lambda x, y, zeta: loss(y, zeta),
@@ -308,9 +304,7 @@ class NormBoundedMLPClassifier(TunedClassifier):
         Raises:
             InputError: where a setting or the data make no sense.
         """
-        whole_number("hidden", self.hidden, 1)
-        number("learning_rate", self.learning_rate, 0.0, strict=True)
-        given = self._given(X, y, sample_weight)
+        given = self._given(X, y, sample_weight, hidden=COUNT_GIVEN, learning_rate=POSITIVE_GIVEN)
         rng = check_random_state(self.random_state)
         parts = self._parts(given, rng)
         network = Networks.drawn(rng, given.rows.shape[1], self.hidden, len(self.classes_))
@@ -335,7 +329,8 @@ class NormBoundedMLPClassifier(TunedClassifier):
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "n classes"]:
         """Probabilities of the classes."""
         features, layers = self._features(X), zip(self.coefs_, self.intercepts_, strict=True)
-        return np.exp(Networks(*(part[None] for layer in layers for part in layer)).log_likely(features)[0])
+        network = Networks(*(part[None] for layer in layers for part in layer))
+        return special.softmax(network.scores(network.hidden(features))[0], axis=1)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The labels."""

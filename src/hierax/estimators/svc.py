@@ -9,11 +9,19 @@ from scipy import linalg
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
-from hierax._base.errors import InputError
+from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, POSITIVE_GIVEN, Rule
 from hierax._lower.linear import SAME
-from hierax.estimators._base import number, whole_number
+from hierax.estimators._base import choice
 from hierax.estimators._linear import COST_DECADES, Kept
 from hierax.estimators._tuning import TunedLinear
+
+RULES = {
+    "kernel": choice("linear", "quadratic", "rbf"),
+    "gamma": Rule(lambda value: POSITIVE_GIVEN.fits(value) or value == "scale", 'needs "scale" or a number > 0'),
+    "landmarks": COUNT_GIVEN,
+    "weight_bound": NOT_NEGATIVE,
+    "weight_penalty": NOT_NEGATIVE,
+}
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
@@ -87,9 +95,7 @@ class BilevelSVC(TunedLinear):
         Raises:
             InputError: where a setting or the data make no sense.
         """
-        number("weight_bound", self.weight_bound, 0.0)
-        number("weight_penalty", self.weight_penalty, 0.0)
-        given = self._given(X, y, sample_weight)
+        given = self._given(X, y, sample_weight, **RULES)
         rng = check_random_state(self.random_state)
         parts = self._parts(given, rng)
         self._map = feature_map(self.kernel, given.rows, self.gamma, self.landmarks, rng)
@@ -112,12 +118,10 @@ def feature_map(
 
     With as many landmarks as rows the features are exact: their inner products are the kernel matrix.
     """
-    if kernel in ("linear", "quadratic"):
-        return {"kernel": kernel}
     if kernel != "rbf":
-        raise InputError(f'kernel={kernel!r} is not one of "linear", "quadratic", "rbf"')
-    whole_number("landmarks", landmarks, 1)
-    width = _gamma(gamma, features)
+        return {"kernel": kernel}
+    spread = float(features.var()) * features.shape[1]
+    width = (1.0 / spread if spread > 0 else 1.0) if gamma == "scale" else float(gamma)
     few = features.shape[0] <= landmarks
     chosen = features if few else features[rng.choice(features.shape[0], landmarks, replace=False)]
     values, vectors = linalg.eigh(rbf_kernel(chosen, gamma=width))
@@ -134,12 +138,3 @@ def mapped(found: Kept, features: Float[np.ndarray, "n d"]) -> Float[np.ndarray,
         first, second = np.triu_indices(features.shape[1])
         return np.hstack([features, features[:, first] * features[:, second]])
     return rbf_kernel(features, found["landmarks"], gamma=found["gamma"]) @ found["whitening"]
-
-
-def _gamma(gamma: float | str, features: np.ndarray) -> float:
-    if isinstance(gamma, str) and gamma == "scale":
-        spread = float(features.var()) * features.shape[1]
-        return 1.0 / spread if spread > 0 else 1.0
-    if isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool) and gamma > 0:
-        return float(gamma)
-    raise InputError(f'gamma={gamma!r}: needs "scale" or a number > 0.')

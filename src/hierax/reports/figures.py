@@ -1,4 +1,4 @@
-"""Figures by matplotlib (extra `plot`): the panels of runs, and F at the ends of their starts.
+"""Figures by matplotlib (extra `plot`): the panels of runs.
 
 The same drawing serves notebooks, as a figure, and pages, as SVG whose colours are variables of style.css, so that it
 follows the reader's light or dark setting. No window system and no pyplot is involved.
@@ -7,14 +7,13 @@ follows the reader's light or dark setting. No window system and no pyplot is in
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 
 from hierax._base.errors import MissingExtra
 from hierax._base.text import escaped
-from hierax.reports.panels import MAX_LISTED, Panel, limits_without_outliers
+from hierax.reports.panels import Panel
 
 try:
     import matplotlib.style
@@ -27,6 +26,7 @@ except ImportError as error:
 COLOURS = ("#0b5cad", "#b3400a", "#1b7a4b", "#7a3e9d", "#806600", "#5a5f66")
 LINE_STYLES = ("solid", "dashed", "dotted")  # words of matplotlib that CSS has too
 MARKERS = {"o": "●", "s": "■", "^": "▲"}  # in a chart and in its legend
+HEIGHT = 2.9  # of a panel, in inches
 GRID_COLOUR, ANSWER_COLOUR = "#d6dbe1", "#1b1f24"
 CSS_VARIABLES = {colour: f"var(--c{i})" for i, colour in enumerate(COLOURS)}
 CSS_VARIABLES |= {GRID_COLOUR: "var(--line)", ANSWER_COLOUR: "var(--text)"}
@@ -55,31 +55,16 @@ def empty_figure(width: float, height: float) -> NotebookFigure:
     return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
-def figure_of(panels: Sequence[Panel], start_values: np.ndarray, answer: float | None) -> NotebookFigure:
-    """All panels, and F at the ends of the starts where there are several."""
-    drawings = [(panel.title, partial(_draw_panel, panel)) for panel in panels]
-    if np.isfinite(start_values).sum() > 1:
-        drawings.append(("F at the ends of the starts", partial(_draw_starts, start_values, answer)))
-    columns = max(math.ceil(math.sqrt(len(drawings))), 1)
-    rows = max(-(-len(drawings) // columns), 1)
-    figure = empty_figure(4.2 * columns, 2.9 * rows)
-    for number, (title, draw) in enumerate(drawings):
+def figure_of(panels: Sequence[Panel]) -> NotebookFigure:
+    """All panels."""
+    columns = max(math.ceil(math.sqrt(len(panels))), 1)
+    rows = max(-(-len(panels) // columns), 1)
+    figure = empty_figure(4.2 * columns, HEIGHT * rows)
+    for number, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
-        draw(axes)
-        axes.set_title(title, parse_math=False)
+        _draw(panel, axes)
+        axes.set_title(panel.title, parse_math=False)
     return figure
-
-
-def panel_svg(panel: Panel, name: str) -> str:
-    """A panel as SVG for a page; its name makes the ids in it unlike those of other charts."""
-    return _svg(partial(_draw_panel, panel), 2.9, name, panel.title)
-
-
-def starts_svg(values: np.ndarray, answer: float | None, name: str) -> str:
-    """F at the ends of starts as SVG for a page."""
-    count = int(np.isfinite(values).sum())
-    height = 2.9 if count > MAX_LISTED else 0.7 + 0.22 * count
-    return _svg(partial(_draw_starts, values, answer), height, name, f"F at the ends of {count} starts")
 
 
 def legend_key(colour: int, dots: bool) -> str:
@@ -90,7 +75,7 @@ def legend_key(colour: int, dots: bool) -> str:
     return f'<span class="line" style="border-top: 2px {LINE_STYLES[kind]} {variable}"></span>'
 
 
-def _draw_panel(panel: Panel, axes: Axes) -> None:
+def _draw(panel: Panel, axes: Axes) -> None:
     several_starts = len(panel.series) > len({one.colour for one in panel.series})
     for one in panel.series:
         kind = one.colour % len(LINE_STYLES)
@@ -123,27 +108,6 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
     steps = np.concatenate([one.x for one in panel.series])
     if steps.min() == steps.max():
         axes.set_xlim(steps[0] - 1, steps[0] + 1)
-    _simplify(axes)
-
-
-def _draw_starts(values: np.ndarray, answer: float | None, axes: Axes) -> None:
-    order = [i for i in np.argsort(values, kind="stable") if np.isfinite(values[i])]
-    ranks = np.arange(1, len(order) + 1)
-    axes.plot(values[order], ranks, "o", color=COLOURS[0], markersize=4.5)
-    if answer is not None:
-        axes.axvline(answer, color=ANSWER_COLOUR, linestyle="--", linewidth=1)
-    axes.set(xlabel="F", xlim=limits_without_outliers(values, answer), ylim=(0.4, len(order) + 0.6))
-    axes.ticklabel_format(axis="x", useOffset=False)
-    axes.locator_params(axis="x", nbins=5)
-    if len(order) > MAX_LISTED:
-        axes.set_ylabel("starts, the lowest first")
-    else:
-        axes.set_yticks(ranks, ["given" if i == 0 and answer is not None else f"start {i}" for i in order])
-    axes.invert_yaxis()
-    _simplify(axes)
-
-
-def _simplify(axes: Axes) -> None:
     axes.grid(color=GRID_COLOUR, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -151,12 +115,15 @@ def _simplify(axes: Axes) -> None:
     axes.minorticks_off()
 
 
-def _svg(draw: Callable[[Axes], None], height: float, name: str, title: str) -> str:
-    """A chart as SVG for the inside of a page: without what only a file of its own needs."""
+def panel_svg(panel: Panel, name: str) -> str:
+    """A panel as SVG for the inside of a page, without what only a file of its own needs.
+
+    The name makes the ids in it unlike those of other charts.
+    """
     file = io.StringIO()
     with matplotlib.style.context(["default", SVG_STYLE]):
-        figure = Figure(figsize=(5.4, height), layout="constrained")
-        draw(figure.add_subplot())
+        figure = Figure(figsize=(5.4, HEIGHT), layout="constrained")
+        _draw(panel, figure.add_subplot())
         figure.savefig(file, format="svg", metadata=NO_METADATA)
     text = file.getvalue()
     view_box = re.search(r'viewBox="[^"]*"', text)
@@ -171,7 +138,7 @@ def _svg(draw: Callable[[Axes], None], height: float, name: str, title: str) -> 
     for colour, variable in CSS_VARIABLES.items():
         text = text.replace(colour, variable)
     text = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
-    return f'<svg {view_box[0]} role="img" aria-label="{escaped(title)}">{text.strip()}'
+    return f'<svg {view_box[0]} role="img" aria-label="{escaped(panel.title)}">{text.strip()}'
 
 
 def _rounded(attribute: str) -> str:

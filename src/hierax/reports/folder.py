@@ -22,7 +22,7 @@ from hierax._base.text import as_json, versions
 from hierax._run.solution import Solution, Solutions
 from hierax.reports.facts import certificate_facts, facts_of, facts_of_many, rows_of_starts
 from hierax.reports.page import STARTS_HEADINGS, RunContent, page_of
-from hierax.reports.panels import RunHistory, panels_of
+from hierax.reports.panels import RunHistory, panel_of_starts, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +51,10 @@ def plot(result: Solution | Solutions) -> "Figure":
     """The convergence of a run or of many, and F at the ends of the starts where there are several."""
     answer = result.value if isinstance(result, Solution) else None
     values = np.array(result.starts.values if isinstance(result, Solution) else result.values, float)
-    figure: Figure = figures.figure_of(panels_of([RunHistory("", result.history.columns, answer)]), values, answer)
+    panels = panels_of([RunHistory("", result.history.columns, answer)])
+    if np.isfinite(values).sum() > 1:
+        panels.append(panel_of_starts(values, answer))
+    figure: Figure = figures.figure_of(panels)
     return figure
 
 
@@ -114,12 +117,6 @@ def write_run(out: Path, solution: Solution, settings: Mapping[str, object]) -> 
 def add_certificate(out: Path, solution: Solution) -> None:
     """Write the certificate into a run's folder, once it was made: it may take longer than the folder can wait."""
     write_json(out / RUN, {**read_json(out / RUN), "certificate": certificate_facts(solution, certify=False)})
-
-
-def draw_history(out: Path) -> Path:
-    """figures/history.png from history.csv: objective values, violation, residuals and steps, as on a page."""
-    panels = panels_of([RunHistory("", columns_in(out / HISTORY), None)])
-    return save_figure(figures.figure_of(panels, np.zeros(0), None), out / "figures" / "history.png")
 
 
 def save_figure(figure: "Figure", path: Path) -> Path:

@@ -19,7 +19,7 @@ from hierax._base.files import Json
 from hierax._base.imports import lazy
 from hierax._base.text import Markup, escaped, table
 from hierax._run.solution import Kind
-from hierax.reports.panels import MAX_LISTED, Panel, RunHistory, limits_without_outliers, panels_of, summary_rows
+from hierax.reports.panels import MAX_LISTED, Panel, RunHistory, panel_of_starts, panels_of, summary_rows
 
 figures = lazy("hierax.reports.figures")
 
@@ -245,9 +245,8 @@ def _arrays_of(name: str, run: RunContent) -> list[Row]:
 
 
 def _overview(runs: Sequence[RunContent]) -> str:
-    measured = [{name: number for name, number, _ in run.certificate.get("lines", []) if number} for run in runs]
     each = []
-    for run, numbers in zip(runs, measured, strict=True):
+    for run in runs:
         arrays = {name: _arrays_of(name, run) for name in ("x", "y")}
         each.append(
             {
@@ -259,7 +258,7 @@ def _overview(runs: Sequence[RunContent]) -> str:
                 "certificate": _verdict(run.certificate),
                 "method": (run.facts.get("method") or {}).get("type", "-"),
                 **run.counts,
-                **numbers,
+                **{name: number for name, number, _ in run.certificate.get("lines", []) if number},
             }
         )
     names = dict.fromkeys(name for cells in each for name in cells)
@@ -369,22 +368,34 @@ def _badge(tone: str, text: str) -> Markup:
 
 def _charts(runs: Sequence[RunContent], panels: Sequence[Panel]) -> str:
     several = len(runs) > 1
-    drawn = [panel for panel in panels if panel.values.any()]
-    zero = [panel.title for panel in panels if panel not in drawn]
+    zero = [panel.title for panel in panels if not panel.values.any()]
     notes = f"<p>{escaped(', '.join(zero))}: 0 in every record.</p>" if zero else ""
     if not panels:
         notes = f"<p>No records were kept of {'these runs' if several else 'this run'}.</p>"
-    with_starts = [run for run in runs if run.starts.size]
+    of_starts = [_panel_of_starts(run, several) for run in runs if run.starts.size]
+    drawn = [panel for panel in panels if panel.values.any()] + of_starts
     try:
-        charts = [_panel_chart(panel, f"panel{number}", several) for number, panel in enumerate(drawn)]
-        charts += [_starts_chart(run, f"starts{number}", several) for number, run in enumerate(with_starts)]
+        charts = [_chart(panel, f"panel{number}", several) for number, panel in enumerate(drawn)]
     except MissingExtra:
-        return NO_FIGURES + notes + "".join(f"<p>{escaped(_starts_text(run))}</p>" for run in with_starts)
+        return NO_FIGURES + notes + "".join(f"<p>{escaped(panel.text)}</p>" for panel in of_starts)
     return (f'<div class="charts">{"".join(charts)}</div>' if charts else "") + notes
 
 
-def _panel_chart(panel: Panel, name: str, several_runs: bool) -> str:
+def _panel_of_starts(run: RunContent, several_runs: bool) -> Panel:
+    """F at the ends of several starts, and what that says of how global the answer is."""
+    text = str(run.facts["starts"].get("said", "")).replace("Globality: ", "", 1)
+    missing = int(np.sum(~np.isfinite(run.starts)))
+    if missing:
+        text += f" Without a valid point, or without a turn: {missing} of them."
+    panel = panel_of_starts(run.starts, run.value)
+    title = f"{run.name}: ends of its starts" if several_runs else f"Globality: {panel.title}"
+    return panel._replace(title=title, text=text.strip())
+
+
+def _chart(panel: Panel, name: str, several_runs: bool) -> str:
     text, not_drawn = panel.text, panel.count_not_drawn
+    if panel.answer is not None:
+        text += " The dashed line is F of the answer."
     if not_drawn:
         why = "not positive, which a logarithmic axis cannot show" if panel.log else "far from the others"
         text += f" {not_drawn} of {panel.values.size} points are not drawn: {why}, or not finite."
@@ -392,31 +403,6 @@ def _panel_chart(panel: Panel, name: str, several_runs: bool) -> str:
         f"<li>{figures.legend_key(one.colour, one.dots)} {escaped(one.name)}</li>" for one in panel.series if one.name
     ]
     legend = f'<ul class="legend">{"".join(keys)}</ul>' if several_runs else ""
-    return _figure(panel.title, text, figures.panel_svg(panel, name) + legend)
-
-
-def _starts_chart(run: RunContent, name: str, several_runs: bool) -> str:
-    """F at the ends of several starts, and what that says of how global the answer is."""
-    values, answer = run.starts, run.value
-    low, high = limits_without_outliers(values, answer)
-    far = values[(values < low) | (values > high)]
-    text = _starts_text(run)
-    if answer is not None:
-        text += " The dashed line is F of the answer."
-    if far.size:
-        text += f" Out of view: {far.size} of them, at F from {far.min():.4g} to {far.max():.4g}."
-    title = f"{run.name}: ends of its starts" if several_runs else "Globality: F at the ends of the starts"
-    drawing = figures.starts_svg(values, answer, name) if np.isfinite(values).any() else ""
-    return _figure(title, text, drawing)
-
-
-def _starts_text(run: RunContent) -> str:
-    text = str(run.facts["starts"].get("said", "")).replace("Globality: ", "", 1)
-    missing = int(np.sum(~np.isfinite(run.starts)))
-    if missing:
-        text = f"{text} Without a valid point, or without a turn: {missing} of them."
-    return text.strip()
-
-
-def _figure(title: str, text: str, drawing: str) -> str:
-    return f"<figure><figcaption><h3>{escaped(title)}</h3><p>{escaped(text)}</p></figcaption>{drawing}</figure>"
+    drawing = figures.panel_svg(panel, name) if panel.values.size else ""
+    caption = f"<figcaption><h3>{escaped(panel.title)}</h3><p>{escaped(text)}</p></figcaption>"
+    return f"<figure>{caption}{drawing}{legend}</figure>"

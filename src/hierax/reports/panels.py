@@ -79,9 +79,8 @@ class Panel(NamedTuple):
     @property
     def count_not_drawn(self) -> int:
         """How many points have no place in view."""
-        if self.limits is None:
-            return int(np.sum(~(np.isfinite(self.values) & (self.values > 0))))
-        return int(np.sum(~((self.values >= self.limits[0]) & (self.values <= self.limits[1]))))
+        low, high = self.limits or (np.nextafter(0.0, 1.0), np.finfo(float).max)
+        return int(np.sum(~((self.values >= low) & (self.values <= high))))
 
 
 class RunHistory(NamedTuple):
@@ -90,6 +89,13 @@ class RunHistory(NamedTuple):
     name: str
     columns: Mapping[str, np.ndarray]
     value: float | None
+
+
+def panel_of_starts(values: np.ndarray, answer: float | None) -> Panel:
+    """F at the ends of the starts that have one."""
+    ends = np.flatnonzero(np.isfinite(values))
+    x_label = "start" if answer is None else "start (0: the given one)"
+    return Panel("F at the ends of the starts", "", False, [Series("", ends, values[ends], True, 0)], x_label, answer)
 
 
 def panels_of(runs: Sequence[RunHistory]) -> list[Panel]:
@@ -111,8 +117,6 @@ def _panel(column: str, runs: Sequence[RunHistory]) -> Panel:
     answer = None
     if len(runs) == 1 and column == "upper":
         text, answer = f"{text} {_kind(runs[0])[1]}", runs[0].value
-    if answer is not None:
-        text = f"{text} The dashed line is F of the answer."
     x_label = " or ".join(sorted({_kind(run)[0] for run in shown.values()}))
     return Panel(title, text, log and _spans_decades(lines), lines, x_label, answer)
 
