@@ -308,7 +308,7 @@ ROWS = hx.Problem(
 AUTO = {  # the problem, the settings, and a piece of the search at whose end it is cut
     "small": (SMALL, hx.Auto(starts=4), {}, "start 1"),
     "bent": (BENT, hx.Auto(starts=4), {}, "start 1"),
-    "penalty": (SMALL, hx.Auto(starts=4, route="penalty"), {}, "descent 1"),
+    "penalty": (SMALL, hx.Auto(starts=4, route="penalty"), {}, "descent 0"),
     "bent penalty": (BENT, hx.Auto(starts=3, route="penalty"), {}, "start 1"),
     "average": (SAMPLED, hx.Auto(starts=2, samples=20_000, tol=1e-5), {}, "4096 samples/start 0"),
     "rows": (ROWS, hx.Auto(starts=2), {}, "descent 0"),

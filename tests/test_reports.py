@@ -108,7 +108,7 @@ SAMPLED = dataclasses.replace(
     ("problem", "auto", "steps", "off", "said"),
     [
         (EXACT.problem, hx.Auto(route="penalty", starts=4), None, 1e-5, "Globality: "),
-        (EXACT.problem, hx.Auto(route="implicit", starts=4), None, 1e-5, "The lowest F"),
+        (EXACT.problem, hx.Auto(route="implicit", starts=4), None, 1e-5, "Globality: "),
         (
             SAMPLED,
             hx.Auto(route="average", starts=4, samples=4000),

@@ -58,6 +58,11 @@ class Work:
         self._stopped = self._stopped or kind
 
     @property
+    def stopped(self) -> bool:
+        """Whether the caller wants no more points."""
+        return self._stopped is not None
+
+    @property
     def elapsed(self) -> float:
         """Seconds since the call."""
         return time.perf_counter() - self._begin
@@ -139,6 +144,8 @@ class Session:
             point: gives its x and y, inside of X and Y.
             again: whether an earlier run of the call has found it, whose callback was told.
         """
+        if self.work.stopped:  # the end of a search that was told to stop adds no point
+            return
         self._reported([record], [(self.work.evaluations, self.work.elapsed)])
         if self.call.callback is not None and not again:
             try:
