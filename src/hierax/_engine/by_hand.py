@@ -79,7 +79,7 @@ class HandMadeInUnits(LargeFunctions):
     def _raw(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return x * self._x, y * self._y, mu * self._lower.unit / self._rows
 
-    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         there, none = self.slopes(x, y, mu), np.zeros(0)
         return Values(self.upper(x, y)[0][0], np.asarray(there.value), none, none, there.rows, there.gradient)
 

@@ -113,7 +113,7 @@ class _Seen:
         self._values, self._slopes = programs.at(x, y)
         self.lengths_of_y = functools.cache(self._lengths_of_y)
 
-    def _intrinsic(self, slopes: Values[np.ndarray]) -> np.ndarray:
+    def _intrinsic(self, slopes: Values) -> np.ndarray:
         values, layout = self._values, self._programs.layout
         own, above = ~layout.face, slice(layout.own_above)  # bounds have widths, which say more
         return intrinsic_lengths(
@@ -130,7 +130,7 @@ class _Seen:
         """Lengths of y, and upper bounds of them, where x moves by its lengths."""
         of_x, nx = np.frombuffer(moves), self._x.size
 
-        def by(slopes: Values[np.ndarray]) -> np.ndarray:
+        def by(slopes: Values) -> np.ndarray:
             """Also how far y moves, roughly, when x moves by its lengths: the median over what depends on both."""
             told = np.concatenate([slopes.rows, _own_curvature(slopes.stationarity)])
             answers = intrinsic_lengths(np.linalg.norm(told[:, :nx] * of_x, axis=1), told[:, nx:])
@@ -139,7 +139,7 @@ class _Seen:
         of_y = self._lasting(by, of_x=False)
         return of_y, self._between_curved_rows(of_y)
 
-    def _lasting(self, by: Callable[[Values[np.ndarray]], np.ndarray], of_x: bool) -> np.ndarray:
+    def _lasting(self, by: Callable[[Values], np.ndarray], of_x: bool) -> np.ndarray:
         """Lengths of x or of y by slopes that hold on the way.
 
         At the centre of a ball its row has no slope, or next to none, and a power at zero no curvature: moved as far as
@@ -237,7 +237,7 @@ def _norms(slopes: np.ndarray) -> np.ndarray:
         return np.linalg.norm(slopes, axis=-1)
 
 
-def _lower_size(slopes: Values[np.ndarray], of_y: np.ndarray) -> np.ndarray:
+def _lower_size(slopes: Values, of_y: np.ndarray) -> np.ndarray:
     """What G changes over the lengths of y, to first and to second order."""
     curved = slopes.stationarity[:, -of_y.size :] * of_y * of_y[:, None]
     return np.maximum(_norms(slopes.lower[-of_y.size :] * of_y), 0.5 * _norms(curved.ravel()))

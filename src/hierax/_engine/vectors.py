@@ -263,12 +263,12 @@ class InUnits:
                 lines[:, 0] += lines[:, 1:] @ away
         return lines
 
-    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values, Values]:
         """Values and Jacobians; outside of X and Y those of the nearest point, continued along straight lines."""
         lines = self.table(np.concatenate([x, y, mu]))
         return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
 
-    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         """Values alone; outside of X and Y like `at` where that is quick, else those of the nearest point."""
         if self.programs.by_table:
             return self.at(x, y, mu)[0]
@@ -284,14 +284,14 @@ class InUnits:
         there = self.functions.slopes(*self.landed(x, y), np.zeros(self.layout.rows))
         return np.concatenate([there.along_x, there.gradient])
 
-    def violation(self, x: np.ndarray, y: np.ndarray, values: Values[np.ndarray]) -> float:
+    def violation(self, x: np.ndarray, y: np.ndarray, values: Values) -> float:
         """The largest violation of anything."""
         rows = self.layout.beyond(values.rows), values.above, np.abs(values.above_equal)
         sides = self.x_limits.low - x, x - self.x_limits.high, self.y_limits.low - y, y - self.y_limits.high
         worst = max(float(np.max(part, initial=0.0)) for part in (*rows, *sides))
         return worst if all(np.isfinite(part).all() for part in rows) else np.inf
 
-    def upper_violation(self, values: Values[np.ndarray]) -> float:
+    def upper_violation(self, values: Values) -> float:
         """The largest violation of an upper constraint."""
         return float(np.max(values.above[: self.layout.own_above], initial=0.0))
 
@@ -606,7 +606,7 @@ class Linearised:
 
     vectors: VectorProblem
     point: Point
-    values: Values[np.ndarray]
+    values: Values
     slopes: Jacobians
     _kept: dict[bytes, Response] = dataclasses.field(default_factory=dict, repr=False)
 

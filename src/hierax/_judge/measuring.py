@@ -21,7 +21,6 @@ from hierax._engine.segments import not_convex
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import Matrices, OutOfTime
-from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
 from hierax._problem.problem import Multipliers
 
@@ -79,12 +78,6 @@ class Reference(NamedTuple):
     local: Point
     branches: Branches
     status: int
-
-
-def fits(setting: Float64Problem) -> bool:
-    """Whether the matrices of the problem are small enough to be formed."""
-    rows, nx, ny = setting.layout().equal.size, size(setting.x), size(setting.y)
-    return ny + min(rows, ny) <= MAX_ORDER and nx <= MAX_ORDER
 
 
 def is_trained(setting: Float64Problem, seed: int) -> str | None:
@@ -147,7 +140,7 @@ class Inspection:
         own = ~layout.face
         of_x, of_y = np.abs(self.x - self._inside[0]), np.abs(self.y - self._inside[1])
 
-        def amounts(values: Values[np.ndarray], of_x: np.ndarray, of_y: np.ndarray) -> np.ndarray:
+        def amounts(values: Values, of_x: np.ndarray, of_y: np.ndarray) -> np.ndarray:
             above = np.maximum(values.above[: layout.own_above], 0.0)
             return np.concatenate([layout.beyond(values.rows)[own], above, of_x, of_y])
 
