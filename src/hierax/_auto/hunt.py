@@ -141,7 +141,7 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
     try:
         found = vectors.branches(point.x, point.y)
     except OutOfTime:
-        found = Branches.none(point.y.size, point.mu.size, point.x.size)
+        found = Branches.none(vectors.layout)
     best, upper, lower = found.best(), float(values.upper), float(values.lower)
     violation = vectors.violation(point.x, point.y, values)
     unsolved = Candidate(point, upper, violation, np.inf, point, np.inf, False, 0, start, way)

@@ -9,22 +9,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hierax._engine.programs import (
-    Branches,
-    LargeFunctions,
-    Layout,
-    Limits,
-    Programs,
-    RowUnits,
-    Scale,
-    Units,
-    Values,
-    raveled,
-)
+from hierax._engine.programs import Branches, LargeFunctions, Layout, Limits, Programs, Scale, Units, Values, raveled
 from hierax._engine.vectors import Follower
 from hierax._lower.active_set import Slopes
 from hierax._lower.blocks import Blocks
 from hierax._math.lower_level import INACCURATE
+from hierax._problem.problem import Multipliers
 
 
 class HandMade(abc.ABC):
@@ -72,7 +62,7 @@ class HandMadeInUnits(LargeFunctions):
         self.layout, self.units = layout, units
         self.hand, self._lower, self._upper = hand, units.lower, units.upper
         self._x, self._y = raveled(units.x), raveled(units.y)
-        self._rows = raveled((units.rows.constraints, units.rows.equalities))
+        self._rows = raveled((units.rows.inequalities, units.rows.equalities))
         self._per_below = np.concatenate([self._y / units.lower.unit, 1.0 / self._rows])
         self._latest: tuple[Blocks, Blocks] | None = None  # the latest matrices, as they are and in units
 
@@ -105,8 +95,9 @@ class HandMadeInUnits(LargeFunctions):
     def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         return self.hand.pulled(*self._raw(x, y, mu), adjoints * self._per_below) * self._x
 
-    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
+    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
         """There is no other solver: what the follower does not reach is not solved."""
+        del convex
         yield Branches.one(self.layout, y, mu, self.slopes(x, y, mu), INACCURATE)
 
     def least_curvature(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, free: np.ndarray) -> float:
@@ -135,7 +126,7 @@ class VectorsByHand:
         parts = slice(2, 2), slice(2, 2), slice(2, 2 + hand.rows), slice(2 + hand.rows, 2 + hand.rows + hand.ny)
         self.layout = Layout(lengths.size, hand.ny, none, none, 0, 0, parts)
         self.x_limits = Limits(*x_limits).over(lengths)
-        rows = RowUnits(np.ones(hand.rows), np.zeros(0), np.zeros(0))
+        rows = Multipliers(np.ones(hand.rows), np.zeros(0), np.zeros(0))
         functions = HandMadeInUnits(hand, self.layout, Units(lengths, np.ones(hand.ny), one, one, rows))
         functions.solved = solved
         self.follower = Follower(functions, lambda y: y, functions.from_afar)

@@ -13,8 +13,9 @@ import numpy as np
 
 from hierax._base.constants import FINE
 from hierax._engine.float64_problem import FEW, ROUNDING
-from hierax._engine.programs import LargeFunctions, Programs, RowUnits, Scale, Units, Values, unraveled
+from hierax._engine.programs import LargeFunctions, Programs, Scale, Units, Values, unraveled
 from hierax._lower.exact import RUN_OFF
+from hierax._problem.problem import Multipliers
 
 WIDE = float(
     np.sqrt(RUN_OFF)
@@ -228,7 +229,7 @@ def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndar
     return units._replace(
         upper=Scale(_typical(upper), np.asarray(first)),
         lower=Scale(_typical(lower), np.asarray(second)),
-        rows=RowUnits(*map(unraveled, trees, (below[~equal], below[equal], above))),
+        rows=Multipliers(*map(unraveled, trees, (below[~equal], below[equal], above))),
     )
 
 

@@ -5,6 +5,7 @@ take it from the table of all derivatives, larger ones from programs that each r
 largest (`large`) from sparse matrices or from products with second derivatives; NumPy functions by hand do as well.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import RUNNING, SOLVED, UNBOUNDED, continued_outside, level_at
 from hierax._math.spectrum import extreme_eigenvalues
 from hierax._problem import sets
-from hierax._problem.problem import Problem
+from hierax._problem.problem import Multipliers, Problem, scaled
 
 if TYPE_CHECKING:
     from hierax._engine.by_hand import HandMade
@@ -160,9 +161,9 @@ class Branches(NamedTuple):
         return Branches(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     @staticmethod
-    def none(entries: int, rows: int, parameters: int) -> "Branches":
+    def none(layout: Layout) -> "Branches":
         """Those of no start."""
-        shapes = (entries,), (rows,), (), (), (), (parameters,)
+        shapes = (layout.ny,), (layout.rows,), (), (), (), (layout.nx,)
         return Branches(*(np.zeros((0, *shape)) for shape in shapes))
 
     @property
@@ -194,14 +195,6 @@ class Scale(NamedTuple):
     origin: Scalar | np.ndarray
 
 
-class RowUnits(NamedTuple):
-    """Units of what the functions of constraints return, as trees like theirs."""
-
-    constraints: PyTree
-    equalities: PyTree
-    upper_constraints: PyTree
-
-
 class Units(NamedTuple):
     """Everything that a problem is measured in; a tree of arrays, so that programs take it as an argument.
 
@@ -217,7 +210,7 @@ class Units(NamedTuple):
     y: PyTree
     upper: Scale
     lower: Scale
-    rows: RowUnits
+    rows: Multipliers
 
 
 def in_units(problem: Problem, units: Units) -> Problem:
@@ -226,23 +219,17 @@ def in_units(problem: Problem, units: Units) -> Problem:
     def at(x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
         return jax.tree.map(jnp.multiply, x, units.x), jax.tree.map(jnp.multiply, y, units.y)
 
-    def value(function: object, scale: Scale, x: PyTree, y: PyTree, batch: PyTree) -> Array:
-        return (function(*at(x, y), batch) - scale.origin) / scale.unit  # type: ignore[operator]
-
-    def rows(function: object, sizes: PyTree, x: PyTree, y: PyTree) -> PyTree:
-        return jax.tree.map(jnp.divide, function(*at(x, y)), sizes)  # type: ignore[operator]
-
-    return Problem(
-        upper=lambda x, y, zeta: value(problem.upper, units.upper, x, y, zeta),
-        lower=lambda x, y, xi: value(problem.lower, units.lower, x, y, xi),
-        constraints=lambda x, y: rows(problem.constraints, units.rows.constraints, x, y),
-        equalities=lambda x, y: rows(problem.equalities, units.rows.equalities, x, y),
-        upper_constraints=lambda x, y: rows(problem.upper_constraints, units.rows.upper_constraints, x, y),
+    moved = dataclasses.replace(
+        problem,
+        upper=lambda x, y, zeta: (problem.upper(*at(x, y), zeta) - units.upper.origin) / units.upper.unit,
+        lower=lambda x, y, xi: (problem.lower(*at(x, y), xi) - units.lower.origin) / units.lower.unit,
+        constraints=lambda x, y: problem.constraints(*at(x, y)),
+        equalities=lambda x, y: problem.equalities(*at(x, y)),
+        upper_constraints=lambda x, y: problem.upper_constraints(*at(x, y)),
         x_set=sets.in_units(problem.x_set, units.x),
         y_set=sets.in_units(problem.y_set, units.y),
-        zeta=problem.zeta,
-        xi=problem.xi,
     )
+    return scaled(moved, units.rows)
 
 
 class Trees(NamedTuple):
@@ -487,7 +474,7 @@ def _in_units(program: Callable[..., PyTree]) -> Callable[..., PyTree]:
 def raw_units(setting: Float64Problem) -> Units:
     """Units of one: everything as the user measures it."""
     none = Scale(np.ones(()), np.zeros(()))
-    rows = RowUnits(*(jax.tree.map(lambda row: np.ones(row.shape), setting.shapes(name)) for name in RowUnits._fields))
+    rows = jax.tree.map(lambda row: np.ones(row.shape), setting.shapes())
     x, y = (jax.tree.map(np.ones_like, tree) for tree in (setting.x, setting.y))
     return Units(x, y, none, none, rows)
 
@@ -496,7 +483,7 @@ def layout_in(setting: Float64Problem) -> Layout:
     """Where everything of a setting's problem stands in vectors."""
     x_set, rows = setting.bound.problem.x_set, setting.layout()
     faces = jax.eval_shape(lambda x: upper_faces(x_set, x), setting.x)
-    own_above = size(setting.shapes("upper_constraints"))
+    own_above = size(setting.shapes().upper)
     above = own_above + size(faces.inequalities)
     nx, ny = size(setting.x), size(setting.y)
     ends = np.cumsum([2, above, size(faces.equalities), rows.equal.size, ny])
@@ -603,6 +590,23 @@ class Functions:
         """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
         return self.call("pulled", Traced.pulled_back, x, y, mu, adjoints)
 
+    def branches(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray, convex: bool) -> Branches:
+        """The lower level solved at x from each of the points and multipliers.
+
+        Where the starts are solved one after another, levels that look `convex` have a program that is quicker.
+        """
+        lanes, found = self.programs.lanes, []
+        name, starts = ("branches of a convex level", 1) if convex and lanes == 1 else ("branches", LOWER_STARTS)
+        for first in range(0, len(points), lanes):
+            turns = first + np.arange(lanes) % min(lanes, len(points) - first)
+            lines = self.call(name, functools.partial(branches, starts), x, points[turns], mu[turns])
+            found += [Branches.read(self.layout, line) for line in lines[: len(points) - first]]
+        return Branches.joined(found)
+
+    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
+        """The lower level from anywhere, by solvers that arrive more often than a follower: the last one is the end."""
+        yield self.branches(x, y[None], mu[None], convex)
+
 
 class FunctionsByTable(Functions):
     """Those of a small problem, from the table of all derivatives."""
@@ -658,11 +662,12 @@ class LargeFunctions(Functions):
 
         return Products(product, y.size, mu.size, self._stop)
 
-    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
-        """The lower level from anywhere, by a loop that arrives more often: the last one is its end.
+    def branches(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray, convex: bool) -> Branches:
+        return Branches.joined([list(self.from_afar(x, *one, convex))[-1] for one in zip(points, mu, strict=True)])
 
-        By an interior point method where matrices are sparse, else (and where that fails) by the loop of `Exact`.
-        """
+    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
+        """By an interior point method where matrices are sparse, else (and where that fails) by the loop of `Exact`."""
+        del convex
         if isinstance(self.matrices(x, y, mu), Matrices):
             parts = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
             level = Level(self.layout.equal, *parts, lambda y: y, solved=self.solved)
