@@ -86,7 +86,7 @@ class Space:
     def box(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The boxes around X and Y, and these bounds of more unknowns behind x and y."""
         x, y = self.vectors.x_limits, self.vectors.y_limits
-        return np.concatenate([x.low, y.low, low]), np.concatenate([x.high, y.high, high])
+        return np.concatenate([x.lower, y.lower, low]), np.concatenate([x.upper, y.upper, high])
 
 
 # -- candidates --------------------------------------------------------------------------------------------------------

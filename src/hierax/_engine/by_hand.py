@@ -4,20 +4,21 @@ What is written by hand is in the user's units (`HandMade`); `HandMadeInUnits` i
 the certificate ask for it. Lower levels by hand are convex, by the word of who writes them.
 """
 
-import abc
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
-from hierax._engine.programs import Branches, LargeFunctions, Layout, Limits, Programs, Scale, Units, Values, raveled
+from hierax._engine.programs import Branches, LargeFunctions, Layout, Programs, Scale, Units, Values, raveled
 from hierax._engine.vectors import Follower
 from hierax._lower.active_set import Slopes
 from hierax._lower.blocks import Blocks
 from hierax._math.lower_level import INACCURATE
 from hierax._problem.problem import Multipliers
+from hierax._problem.sets import Bounds
 
 
-class HandMade(abc.ABC):
+class HandMade(Protocol):
     """A problem in the user's units. `hierax._engine.programs.Functions` says what the functions return.
 
     The upper level has no constraints but the box X, Y is the whole space, and no row is an equality.
@@ -34,23 +35,18 @@ class HandMade(abc.ABC):
         """The same in units."""
         return HandMadeInUnits(self, programs.layout, units)
 
-    @abc.abstractmethod
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
         """G, the gradients of L = G + mu.rows, and the rows."""
 
-    @abc.abstractmethod
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Blocks:
         """The Jacobian of the rows in y, and the Hessian of L in y."""
 
-    @abc.abstractmethod
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         """The derivatives in x of the gradient of L in y, then of the rows."""
 
-    @abc.abstractmethod
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """F and its derivatives in x and in y."""
 
-    @abc.abstractmethod
     def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
 
@@ -125,7 +121,7 @@ class VectorsByHand:
         none, one = np.zeros(hand.rows, bool), Scale(np.ones(()), np.zeros(()))
         parts = slice(2, 2), slice(2, 2), slice(2, 2 + hand.rows), slice(2 + hand.rows, 2 + hand.rows + hand.ny)
         self.layout = Layout(lengths.size, hand.ny, none, none, 0, 0, parts)
-        self.x_limits = Limits(*x_limits).over(lengths)
+        self.x_limits = Bounds(*(side / lengths for side in x_limits))
         rows = Multipliers(np.ones(hand.rows), np.zeros(0), np.zeros(0))
         functions = HandMadeInUnits(hand, self.layout, Units(lengths, np.ones(hand.ny), one, one, rows))
         functions.solved = solved

@@ -13,13 +13,12 @@ import numpy as np
 
 from hierax._base.constants import FINE
 from hierax._engine.float64_problem import FEW, ROUNDING
-from hierax._engine.programs import LargeFunctions, Programs, Scale, Units, Values, unraveled
+from hierax._engine.programs import Programs, Scale, Units, Values, unraveled
 from hierax._lower.exact import RUN_OFF
 from hierax._problem.problem import Multipliers
 
-WIDE = float(
-    np.sqrt(RUN_OFF)
-)  # a box this many times wider than its entry is large is not its length; or its square, no box
+WIDE = float(np.sqrt(RUN_OFF))
+"""A box this many times wider than its entry is large is not its length; or its square, no box."""
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
 
 Most = tuple[np.ndarray, np.ndarray]
@@ -148,8 +147,9 @@ class _Seen:
         """
         x, y, programs = self._x, self._y, self._programs
         limits = programs.x_limits if of_x else programs.y_limits
-        alternating = np.where(np.arange(limits.low.size) % 2, -1.0, 1.0)
-        up, down = np.isfinite(limits.low) & np.isinf(limits.high), np.isinf(limits.low) & np.isfinite(limits.high)
+        alternating = np.where(np.arange(limits.lower.size) % 2, -1.0, 1.0)
+        below, above = map(np.isfinite, limits)
+        up, down = below & ~above, above & ~below
         signs = np.where(up, 1.0, np.where(down, -1.0, alternating))
 
         def there(lengths: np.ndarray) -> np.ndarray:
@@ -214,7 +214,6 @@ def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndar
     units = programs.raw._replace(x=unraveled(programs.trees.x, of_x), y=unraveled(programs.trees.y, of_y))
     if programs.large:
         functions, (x, y) = programs.functions(units), points[0]
-        assert isinstance(functions, LargeFunctions)
         (first, second, curvature), norms, rows = functions.sizes(x / of_x, y / of_y)
         upper, lower, below = norms[:1], np.array([curvature]), rows[own]
         above = np.where(norms > 0, norms, 1.0)[1 : 1 + layout.own_above]

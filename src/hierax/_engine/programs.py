@@ -67,17 +67,6 @@ class Values(NamedTuple):
     stationarity: np.ndarray
 
 
-class Limits(NamedTuple):
-    """The smallest box around a set, infinite where there is none."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    def over(self, unit: np.ndarray) -> "Limits":
-        """The same in units."""
-        return Limits(self.low / unit, self.high / unit)
-
-
 class Layout(NamedTuple):
     """Where everything stands in the vectors.
 
@@ -408,6 +397,8 @@ class Programs:
         by_table: whether it is so small that nothing less than the table of all derivatives is worth a program.
         lanes: how many starts of the lower level are solved side by side.
         entrywise: whether X and Y are boxes.
+        x_limits: the smallest box around X, infinite where there is none.
+        y_limits: likewise around Y.
     """
 
     def __init__(self, setting: Float64Problem, hand: "HandMade | None" = None) -> None:
@@ -423,8 +414,8 @@ class Programs:
         self.lanes = LOWER_STARTS if together else 1
         self.x_groups = sets.shared_units(problem.x_set, setting.x)
         self.y_groups = sets.shared_units(problem.y_set, setting.y)
-        found = setting.once("boxes", lambda: setting.run("boxes", boxes, self.trees, quick=True))
-        self.x_limits, self.y_limits = (Limits(*box) for box in found)
+        both = setting.once("boxes", lambda: setting.run("boxes", boxes, self.trees, quick=True))
+        self.x_limits, self.y_limits = both
         self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
 
     def functions(self, units: Units, stop: Stop = lambda: False) -> "Functions":
@@ -590,6 +581,14 @@ class Functions:
         """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
         return self.call("pulled", Traced.pulled_back, x, y, mu, adjoints)
 
+    def least_curvature(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, free: np.ndarray) -> float:
+        """About the smallest eigenvalue of L_yy on some entries, never below it."""
+        return float(self.call("least curvature", Traced.least_curvature, x, y, mu, free))
+
+    def sizes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """F, G and the typical size of its curvature; norms of the gradients of upper functions, and of the rows."""
+        return self.call("sizes", sizes, x, y)
+
     def branches(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray, convex: bool) -> Branches:
         """The lower level solved at x from each of the points and multipliers.
 
@@ -696,11 +695,3 @@ class LargeFunctions(Functions):
     def _reached(self, x: np.ndarray, state: State, status: int) -> Branches:
         y, mu = np.asarray(state.v), np.asarray(state.mu)
         return Branches.one(self.layout, y, mu, self.slopes(x, y, mu), status)
-
-    def least_curvature(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, free: np.ndarray) -> float:
-        """About the smallest eigenvalue of L_yy on some entries, never below it."""
-        return float(self.call("least curvature", Traced.least_curvature, x, y, mu, free))
-
-    def sizes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """F, G and the typical size of its curvature; norms of the gradients of upper functions, and of the rows."""
-        return self.call("sizes", sizes, x, y)

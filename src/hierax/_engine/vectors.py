@@ -29,6 +29,7 @@ from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, SecondDerivat
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
+from hierax._problem.sets import Bounds
 
 STIFF = 1e6  # in units: where y answers to a push by more than this, it is not unique
 SCAN_LOOKS = 200  # points of all grids of a scan: 10 to 20 ms
@@ -209,7 +210,8 @@ class InUnits:
         self.programs, self.units, self.layout, self._stop = programs, units, programs.layout, stop
         self.x_unit, self.y_unit = raveled(units.x), raveled(units.y)
         self.upper_unit, self.lower_unit = float(units.upper.unit), float(units.lower.unit)
-        self.x_limits, self.y_limits = programs.x_limits.over(self.x_unit), programs.y_limits.over(self.y_unit)
+        self.x_limits = Bounds(*(side / self.x_unit for side in programs.x_limits))
+        self.y_limits = Bounds(*(side / self.y_unit for side in programs.y_limits))
         self._centre = raveled(programs.setting.x) / self.x_unit, y / self.y_unit
 
     @functools.cached_property
@@ -274,7 +276,8 @@ class InUnits:
     def violation(self, x: np.ndarray, y: np.ndarray, values: Values) -> float:
         """The largest violation of anything."""
         rows = self.layout.beyond(values.rows), values.above, np.abs(values.above_equal)
-        sides = self.x_limits.low - x, x - self.x_limits.high, self.y_limits.low - y, y - self.y_limits.high
+        (low, high), (low_y, high_y) = self.x_limits, self.y_limits
+        sides = low - x, x - high, low_y - y, y - high_y
         worst = max(float(np.max(part, initial=0.0)) for part in (*rows, *sides))
         return worst if all(np.isfinite(part).all() for part in rows) else np.inf
 
@@ -365,7 +368,7 @@ class VectorProblem(InUnits):
                 return np.clip(y, *self.y_limits)
             return self.landed(self._centre[0], y)[1]
 
-        return Follower(self.functions, landed, lambda *at: self.functions.from_afar(*at, self.bent is None))
+        return Follower(self.functions, landed, lambda x, y, mu: self.functions.from_afar(x, y, mu, self.bent is None))
 
     @property
     def follower(self) -> Follower | None:

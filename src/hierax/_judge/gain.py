@@ -30,7 +30,6 @@ import numpy as np
 
 from hierax._base.imports import lazy
 from hierax._engine.float64_problem import ROUNDING
-from hierax._engine.programs import LargeFunctions
 from hierax._engine.vectors import MAX_DENSE, STIFF, Linearised, UpperSlopes, through
 from hierax._judge.measuring import KINK
 from hierax._lower.linear import KKTSystem, Matrices, gradients
@@ -128,7 +127,6 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
         return np.nan
     found, functions = _adjoint_slopes(at, at.active | weak), at.vectors.functions
     loose = KKTSystem(at.matrices, at.active & ~weak)
-    assert isinstance(functions, LargeFunctions)
     least = 0.5 * functions.least_curvature(*at.point, ~loose.bounded)
     _, moves = held.solve(-at.mixed[: at.point.y.size], -at.mixed[at.point.y.size :])
     if found is None or not least * STIFF > 1 or not np.isfinite(moves).all():
