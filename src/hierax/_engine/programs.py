@@ -504,6 +504,9 @@ class Functions:
 
     mu are multipliers of all rows of the lower level, L = G + mu.rows. Functions of the upper level are F, the upper
     constraints with the faces of X, then the equalities of X.
+
+    Attributes:
+        formed: matrices so far, which say how later ones are formed; whoever sets it to zero makes that forgotten.
     """
 
     solved = active_set.SOLVED
@@ -514,7 +517,7 @@ class Functions:
         self._compiled: dict[str, HostProgram] = {}
         self._last: tuple[bytes, np.ndarray] | None = None  # the point and the lines of the last table
         self._places = programs.setting.once("places of entries", Places)
-        self.forget()
+        self.formed = 0
 
     def call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
         """A program of `Traced` by its name, compiled at its first call."""
@@ -537,10 +540,6 @@ class Functions:
         lines = self.lines(np.concatenate([x, y, mu]))
         return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
 
-    def forget(self) -> None:
-        """Drop what earlier points say of later ones."""
-        self._formed = 0  # matrices so far
-
     def _along(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, directions: np.ndarray) -> np.ndarray:
         return self.call(f"along {len(directions)}", Traced.along, x, y, mu, directions)
 
@@ -559,8 +558,8 @@ class Functions:
 
         Where they keep changing and there are few entries, columns that share no row are computed together.
         """
-        self._formed += 1
-        few = self._places.at(self._along, x, y, mu) if y.size > 2 * BINS and self._formed > FEW else None
+        self.formed += 1
+        few = self._places.at(self._along, x, y, mu) if y.size > 2 * BINS and self.formed > FEW else None
         if few is not None:
             both = few.toarray()
         else:

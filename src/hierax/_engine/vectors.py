@@ -133,7 +133,7 @@ class Follower:
     def forget(self) -> None:
         """Drop what earlier solves leave to later ones."""
         self._tracker = Tracker()
-        self.functions.forget()
+        self.functions.formed = 0
 
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
