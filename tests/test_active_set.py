@@ -13,7 +13,7 @@ from hierax._engine.programs import Programs, raveled
 from hierax._engine.vectors import VectorProblem
 from hierax._lower import linear
 from hierax._lower.active_set import Level, Slopes, Tracker, residual
-from hierax._lower.linear import Matrices
+from hierax._lower.linear import KKTSystem, Matrices
 from hierax.extend import lazy
 
 clarabel, sparse = lazy("clarabel"), lazy("scipy.sparse")
@@ -207,11 +207,11 @@ def test_sparse_factors_are_dense_ones(share, monkeypatch):
     active = rng.uniform(size=rows) < share
     right = rng.normal(size=(ny, 3)), rng.normal(size=(rows, 3)) * active[:, None]
     quick, given = Matrices(jacobian, hessian), Matrices(sparse.csr_array(jacobian), sparse.csr_array(hessian))
-    systems = [quick.system(active), given.system(active)]
+    systems = [KKTSystem(quick, active), KKTSystem(given, active)]
     assert quick._sparse is not None
     monkeypatch.setattr(linear, "SMALL_ORDER", 10_000)
     whole = Matrices(jacobian, hessian)
-    dy, dmu = whole.system(active).solve(*right)
+    dy, dmu = KKTSystem(whole, active).solve(*right)
     assert whole._sparse is None
     assert not dmu[~active].any()
     for system in systems:

@@ -12,6 +12,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import hierax as hx
+from hierax._lower.linear import KKTSystem
 from hierax.estimators import BilevelSVC, HyperCleaner
 from hierax.estimators._linear import LinearByHand
 
@@ -90,11 +91,11 @@ def test_blocks_are_their_matrices_and_solve_them(fitted):
     np.testing.assert_allclose(jacobian, plain.jacobian.toarray() * units[0] / units[1][:, None])
     active = rng.uniform(size=auto.mu.size) < 0.5
     of_y, of_rows = rng.normal(size=(auto.y.size, 2)), rng.normal(size=(auto.mu.size, 2))
-    dy, dmu = blocks.system(active).solve(of_y, of_rows)
+    dy, dmu = KKTSystem(blocks, active).solve(of_y, of_rows)
     np.testing.assert_allclose(hessian @ dy + jacobian.T @ dmu, of_y, atol=1e-9)
     np.testing.assert_allclose((jacobian @ dy)[active], of_rows[active], atol=1e-9)
     assert not dmu[~active].any()
-    one, _ = blocks.system(active).solve(of_y[:, 0], of_rows[:, 0])
+    one, _ = KKTSystem(blocks, active).solve(of_y[:, 0], of_rows[:, 0])
     np.testing.assert_allclose(one, dy[:, 0])
     np.testing.assert_allclose(blocks.along(dy), jacobian @ dy, atol=1e-12)
     np.testing.assert_allclose(blocks.back(dmu), jacobian.T @ dmu, atol=1e-12)

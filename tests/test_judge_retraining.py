@@ -12,8 +12,7 @@ from hierax._auto.large_route import trained_stages
 from hierax._auto.session import Session
 from hierax._base.interrupt import Interrupt
 from hierax._engine.float64_problem import Float64Problem
-from hierax._judge.measuring import is_trained
-from hierax._judge.retraining import COUNT, Retraining, trained_fields
+from hierax._judge.retraining import COUNT, Retraining, is_trained, trained_fields
 from hierax._run.call import Call
 from hierax._run.checkpoints import NOTHING_KEPT, notes_in
 from hierax._run.prepare import prepare

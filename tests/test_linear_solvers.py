@@ -14,7 +14,7 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import Programs
 from hierax._engine.vectors import Linearised, Point, VectorProblem
-from hierax._lower.linear import OutOfTime, Products
+from hierax._lower.linear import KKTSystem, OutOfTime, Products
 
 
 def vectors_of(problem, x, y, linear="products", stop=lambda: False):
@@ -58,7 +58,7 @@ class Followed:
 
 def system_of(hessian, jacobian, active):
     product = lambda a, b: (hessian @ a + jacobian.T @ b, jacobian @ a)
-    return Products(product, len(hessian), len(jacobian), lambda: False).system(active)
+    return KKTSystem(Products(product, len(hessian), len(jacobian), lambda: False), active)
 
 
 def test_the_system_is_that_of_a_dense_solver():

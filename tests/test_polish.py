@@ -62,7 +62,7 @@ def test_lines_say_what_the_kkt_conditions_say(space):
 def test_outside_of_the_sets_lines_go_on_straight(space):
     vectors = space.vectors
     mu = np.zeros(vectors.layout.rows)
-    inside = np.concatenate([vectors.x_limits.high, space.ys[0], mu])
+    inside = np.concatenate([vectors.x_limits.upper, space.ys[0], mu])
     away = np.zeros(inside.size)
     away[0] = 0.7
     here, there = vectors.table(inside), vectors.table(inside + away)

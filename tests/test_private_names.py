@@ -13,7 +13,7 @@ UNIT_TESTS: dict[str, set[str]] = {
     "tests/test_active_set.py": {"_engine", "_lower"},
     "tests/test_adjoint_systems.py": {"_math"},
     "tests/test_answers.py": {"_base", "_run"},
-    "tests/test_by_hand.py": {"estimators._linear"},
+    "tests/test_by_hand.py": {"_lower", "estimators._linear"},
     "tests/test_central_path.py": {"_auto", "_engine", "_lower"},
     "tests/test_checkpoint_parts.py": {"_base", "_run"},
     "tests/test_columns.py": {"_engine"},

@@ -16,9 +16,9 @@ from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_number
 from hierax._base.trees import size
-from hierax._engine.programs import SIDE_BY_SIDE_NUMBERS
+from hierax._engine.programs import SIDE_BY_SIDE_NUMBERS, fits
 from hierax._engine.segments import not_convex
-from hierax._judge.measuring import fits, is_trained
+from hierax._judge.retraining import is_trained
 from hierax._math.lower_level import layout_of
 from hierax._problem.problem import is_streamed
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, default_size

@@ -192,7 +192,7 @@ def _beyond_above(vectors: VectorProblem, nearest: Candidate) -> str | None:
         return None
     worst = int(np.argmax(values.above[: vectors.layout.own_above]))
     raw = vectors.programs.raw_values(*vectors.programs.landed(x * vectors.x_unit, y * vectors.y_unit))
-    name = entries("upper_constraints", vectors.programs.setting.shapes("upper_constraints"))[worst]
+    name = entries("upper_constraints", vectors.programs.setting.shapes().upper)[worst]
     return f"At the nearest of the lower level's solutions {name} is violated by {float(raw.above[worst]):.3g}."
 
 

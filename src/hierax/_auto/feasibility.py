@@ -22,6 +22,7 @@ from hierax._auto.hunt import Space
 from hierax._auto.session import Work
 from hierax._base.imports import lazy
 from hierax._base.text import entries
+from hierax._engine.float64_problem import CONSTRAINTS
 from hierax._engine.programs import FEASIBLE, raveled
 from hierax._engine.vectors import VectorProblem
 from hierax._math.scatter import unit_cube
@@ -116,7 +117,7 @@ class _Convex:
         for kind, (field, places, both_signs) in kinds.items():
             found = [one for one, count in vectors.programs.setting.curvatures(kind) for _ in range(count)]
             known = [i for i, one in enumerate(found) if (one.is_affine if both_signs else one.is_convex)]
-            units = getattr(vectors.units.rows, kind, None)
+            units = dict(zip(CONSTRAINTS, vectors.units.rows, strict=True)).get(kind)
             sizes = np.ones(len(found)) if units is None else raveled(units)
             names = len(found) * [kind.split(",")[0]] if units is None else entries(kind, units)
             self.affine &= all(found[i].is_affine for i in known)

@@ -86,7 +86,7 @@ class Space:
     def box(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The boxes around X and Y, and these bounds of more unknowns behind x and y."""
         x, y = self.vectors.x_limits, self.vectors.y_limits
-        return np.concatenate([x.low, y.low, low]), np.concatenate([x.high, y.high, high])
+        return np.concatenate([x.lower, y.lower, low]), np.concatenate([x.upper, y.upper, high])
 
 
 # -- candidates --------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
     try:
         found = vectors.branches(point.x, point.y)
     except OutOfTime:
-        found = Branches.none(point.y.size, point.mu.size, point.x.size)
+        found = Branches.none(vectors.layout)
     best, upper, lower = found.best(), float(values.upper), float(values.lower)
     violation = vectors.violation(point.x, point.y, values)
     unsolved = Candidate(point, upper, violation, np.inf, point, np.inf, False, 0, start, way)

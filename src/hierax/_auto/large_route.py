@@ -35,8 +35,8 @@ from hierax._base.trees import size
 from hierax._compile.configuration import as_answer, doubled_on_host, float64
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._judge.certificate import Certificate, Verdict
-from hierax._judge.measuring import LARGE, SURE
-from hierax._judge.retraining import COUNT, Retraining
+from hierax._judge.measuring import SURE
+from hierax._judge.retraining import COUNT, LARGE, Retraining
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, is_streamed

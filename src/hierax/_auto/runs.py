@@ -32,9 +32,8 @@ from hierax._engine.float64_problem import Data
 from hierax._engine.segments import not_convex
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
-from hierax._judge.measuring import LARGE, is_trained
 from hierax._judge.point import Judgement, nearest_kept, point_values, relative_gap
-from hierax._judge.retraining import Retraining
+from hierax._judge.retraining import LARGE, Retraining, is_trained
 from hierax._lower.exact import Exact
 from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
@@ -184,7 +183,7 @@ class Referee:
         self.prepared, self.seed = prepared, seed
         self.samples = FRESH_SAMPLES
         self.setting = float64_problem(prepared, seed)
-        rows = self.setting.shapes("constraints"), self.setting.shapes("equalities")
+        rows = self.setting.shapes()[:2]
         self.entries = size(self.setting.y) + sum(row.size for row in jax.tree.leaves(rows))
         self.exact = self.entries <= LARGE
         self.not_convex = not_convex(self.setting, self.setting.y, seed) if self.exact else None

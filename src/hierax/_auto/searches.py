@@ -275,8 +275,8 @@ def _lower_along_lines(hunt: Hunt, best: Candidate) -> Point | None:
                     lowest, found = here, point
         return here
 
-    low = np.where(np.isfinite(vectors.x_limits.low), vectors.x_limits.low, np.min(xs, axis=0))
-    high = np.where(np.isfinite(vectors.x_limits.high), vectors.x_limits.high, np.max(xs, axis=0))
+    low = np.where(np.isfinite(vectors.x_limits.lower), vectors.x_limits.lower, np.min(xs, axis=0))
+    high = np.where(np.isfinite(vectors.x_limits.upper), vectors.x_limits.upper, np.max(xs, axis=0))
     lowest_on_lines(value, best.point.x, low, high)
     return found
 

@@ -345,7 +345,7 @@ def multipliers_of(problem: Float64Problem, mu: np.ndarray, certificate: Certifi
     own, _ = problem.layout().split(mu)
     upper = None if certificate is None else certificate.upper_multipliers
     if upper is None:
-        upper = jax.tree.map(lambda row: np.zeros(row.shape), problem.shapes("upper_constraints"))
+        upper = jax.tree.map(lambda row: np.zeros(row.shape), problem.shapes().upper)
     return Multipliers(own.inequalities, own.equalities, upper)
 
 

@@ -4,30 +4,21 @@ What is written by hand is in the user's units (`HandMade`); `HandMadeInUnits` i
 the certificate ask for it. Lower levels by hand are convex, by the word of who writes them.
 """
 
-import abc
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
-from hierax._engine.programs import (
-    Branches,
-    LargeFunctions,
-    Layout,
-    Limits,
-    Programs,
-    RowUnits,
-    Scale,
-    Units,
-    Values,
-    raveled,
-)
+from hierax._engine.programs import Branches, LargeFunctions, Layout, Programs, Scale, Units, Values, raveled
 from hierax._engine.vectors import Follower
 from hierax._lower.active_set import Slopes
 from hierax._lower.blocks import Blocks
 from hierax._math.lower_level import INACCURATE
+from hierax._problem.problem import Multipliers
+from hierax._problem.sets import Bounds
 
 
-class HandMade(abc.ABC):
+class HandMade(Protocol):
     """A problem in the user's units. `hierax._engine.programs.Functions` says what the functions return.
 
     The upper level has no constraints but the box X, Y is the whole space, and no row is an equality.
@@ -44,23 +35,18 @@ class HandMade(abc.ABC):
         """The same in units."""
         return HandMadeInUnits(self, programs.layout, units)
 
-    @abc.abstractmethod
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
         """G, the gradients of L = G + mu.rows, and the rows."""
 
-    @abc.abstractmethod
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Blocks:
         """The Jacobian of the rows in y, and the Hessian of L in y."""
 
-    @abc.abstractmethod
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         """The derivatives in x of the gradient of L in y, then of the rows."""
 
-    @abc.abstractmethod
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """F and its derivatives in x and in y."""
 
-    @abc.abstractmethod
     def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
 
@@ -72,14 +58,14 @@ class HandMadeInUnits(LargeFunctions):
         self.layout, self.units = layout, units
         self.hand, self._lower, self._upper = hand, units.lower, units.upper
         self._x, self._y = raveled(units.x), raveled(units.y)
-        self._rows = raveled((units.rows.constraints, units.rows.equalities))
+        self._rows = raveled((units.rows.inequalities, units.rows.equalities))
         self._per_below = np.concatenate([self._y / units.lower.unit, 1.0 / self._rows])
         self._latest: tuple[Blocks, Blocks] | None = None  # the latest matrices, as they are and in units
 
     def _raw(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return x * self._x, y * self._y, mu * self._lower.unit / self._rows
 
-    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         there, none = self.slopes(x, y, mu), np.zeros(0)
         return Values(self.upper(x, y)[0][0], np.asarray(there.value), none, none, there.rows, there.gradient)
 
@@ -105,8 +91,9 @@ class HandMadeInUnits(LargeFunctions):
     def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         return self.hand.pulled(*self._raw(x, y, mu), adjoints * self._per_below) * self._x
 
-    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
+    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
         """There is no other solver: what the follower does not reach is not solved."""
+        del convex
         yield Branches.one(self.layout, y, mu, self.slopes(x, y, mu), INACCURATE)
 
     def least_curvature(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, free: np.ndarray) -> float:
@@ -134,8 +121,8 @@ class VectorsByHand:
         none, one = np.zeros(hand.rows, bool), Scale(np.ones(()), np.zeros(()))
         parts = slice(2, 2), slice(2, 2), slice(2, 2 + hand.rows), slice(2 + hand.rows, 2 + hand.rows + hand.ny)
         self.layout = Layout(lengths.size, hand.ny, none, none, 0, 0, parts)
-        self.x_limits = Limits(*x_limits).over(lengths)
-        rows = RowUnits(np.ones(hand.rows), np.zeros(0), np.zeros(0))
+        self.x_limits = Bounds(*(side / lengths for side in x_limits))
+        rows = Multipliers(np.ones(hand.rows), np.zeros(0), np.zeros(0))
         functions = HandMadeInUnits(hand, self.layout, Units(lengths, np.ones(hand.ny), one, one, rows))
         functions.solved = solved
         self.follower = Follower(functions, lambda y: y, functions.from_afar)

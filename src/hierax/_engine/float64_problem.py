@@ -25,10 +25,11 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import ROUNDING as ROUNDING
 from hierax._math.lower_level import Layout, LowerSolution, layout_of
 from hierax._problem import sets
-from hierax._problem.problem import Problem, Rows
+from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.samples import AbstractSource, Finite, FiniteFiles, Sampler, Stream, is_spread_over_processes
 
 FEW = 3  # looks, starts, patterns or tries, where one should do or each is costly
+CONSTRAINTS = "constraints", "equalities", "upper_constraints"
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
 
 
@@ -96,7 +97,7 @@ class Float64Problem:
             above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
             x, y = doubled_on_host((x, y))
             # The key of a program holds all traces of its problem: if they grew on the way, it would compile twice.
-            for name in ("constraints", "equalities", "upper_constraints"):
+            for name in CONSTRAINTS:
                 bound.trace(name, (x, y))
             for name, (expectation, rows) in (("upper", above), ("lower", below)):
                 bound.trace(name, (x, y, rows))
@@ -198,14 +199,13 @@ class Float64Problem:
             return solver.solve(problem, x, y, data.xi, multipliers)
 
         if multipliers is None:
-            shapes = Rows(self.shapes("constraints"), self.shapes("equalities"))
-            multipliers = jax.tree.map(lambda row: np.zeros(row.shape), shapes)
+            multipliers = Rows(*jax.tree.map(lambda row: np.zeros(row.shape), self.shapes()[:2]))
         return self.run("reference", program, solver, x, y, multipliers)
 
-    def shapes(self, name: str) -> PyTree:
-        """Shapes and dtypes of what a function of (x, y) returns ("constraints", "equalities", "upper_constraints")."""
+    def shapes(self) -> Multipliers:
+        """Shapes and dtypes of what the functions of constraints return."""
         with float64():
-            returned = self.bound.trace(name, (self.x, self.y))
+            returned = Multipliers(*(self.bound.trace(name, (self.x, self.y)) for name in CONSTRAINTS))
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.aval.shape, leaf.aval.dtype), returned)
 
     def curvatures(self, kind: str) -> list[tuple[Curvature, int]]:
@@ -229,12 +229,8 @@ class Float64Problem:
 
     def layout(self) -> Layout:
         """The rows of the lower level as a vector."""
-
-        def layout() -> Layout:
-            with float64():
-                return layout_of(self.bound.problem, self.x, self.y)
-
-        return self.once("layout", layout)
+        with float64():
+            return self.once("layout", lambda: layout_of(self.bound.problem, self.x, self.y))
 
     def once(self, name: str, make: Callable[[], Made]) -> Made:
         """What `make` returns, made once for all points of the setting (`at`): it must not depend on the point."""

@@ -13,12 +13,12 @@ import numpy as np
 
 from hierax._base.constants import FINE
 from hierax._engine.float64_problem import FEW, ROUNDING
-from hierax._engine.programs import LargeFunctions, Programs, RowUnits, Scale, Units, Values, unraveled
+from hierax._engine.programs import Programs, Scale, Units, Values, unraveled
 from hierax._lower.exact import RUN_OFF
+from hierax._problem.problem import Multipliers
 
-WIDE = float(
-    np.sqrt(RUN_OFF)
-)  # a box this many times wider than its entry is large is not its length; or its square, no box
+WIDE = float(np.sqrt(RUN_OFF))
+"""A box this many times wider than its entry is large is not its length; or its square, no box."""
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
 
 Most = tuple[np.ndarray, np.ndarray]
@@ -113,7 +113,7 @@ class _Seen:
         self._values, self._slopes = programs.at(x, y)
         self.lengths_of_y = functools.cache(self._lengths_of_y)
 
-    def _intrinsic(self, slopes: Values[np.ndarray]) -> np.ndarray:
+    def _intrinsic(self, slopes: Values) -> np.ndarray:
         values, layout = self._values, self._programs.layout
         own, above = ~layout.face, slice(layout.own_above)  # bounds have widths, which say more
         return intrinsic_lengths(
@@ -130,7 +130,7 @@ class _Seen:
         """Lengths of y, and upper bounds of them, where x moves by its lengths."""
         of_x, nx = np.frombuffer(moves), self._x.size
 
-        def by(slopes: Values[np.ndarray]) -> np.ndarray:
+        def by(slopes: Values) -> np.ndarray:
             """Also how far y moves, roughly, when x moves by its lengths: the median over what depends on both."""
             told = np.concatenate([slopes.rows, _own_curvature(slopes.stationarity)])
             answers = intrinsic_lengths(np.linalg.norm(told[:, :nx] * of_x, axis=1), told[:, nx:])
@@ -139,7 +139,7 @@ class _Seen:
         of_y = self._lasting(by, of_x=False)
         return of_y, self._between_curved_rows(of_y)
 
-    def _lasting(self, by: Callable[[Values[np.ndarray]], np.ndarray], of_x: bool) -> np.ndarray:
+    def _lasting(self, by: Callable[[Values], np.ndarray], of_x: bool) -> np.ndarray:
         """Lengths of x or of y by slopes that hold on the way.
 
         At the centre of a ball its row has no slope, or next to none, and a power at zero no curvature: moved as far as
@@ -147,8 +147,9 @@ class _Seen:
         """
         x, y, programs = self._x, self._y, self._programs
         limits = programs.x_limits if of_x else programs.y_limits
-        alternating = np.where(np.arange(limits.low.size) % 2, -1.0, 1.0)
-        up, down = np.isfinite(limits.low) & np.isinf(limits.high), np.isinf(limits.low) & np.isfinite(limits.high)
+        alternating = np.where(np.arange(limits.lower.size) % 2, -1.0, 1.0)
+        below, above = map(np.isfinite, limits)
+        up, down = below & ~above, above & ~below
         signs = np.where(up, 1.0, np.where(down, -1.0, alternating))
 
         def there(lengths: np.ndarray) -> np.ndarray:
@@ -213,7 +214,6 @@ def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndar
     units = programs.raw._replace(x=unraveled(programs.trees.x, of_x), y=unraveled(programs.trees.y, of_y))
     if programs.large:
         functions, (x, y) = programs.functions(units), points[0]
-        assert isinstance(functions, LargeFunctions)
         (first, second, curvature), norms, rows = functions.sizes(x / of_x, y / of_y)
         upper, lower, below = norms[:1], np.array([curvature]), rows[own]
         above = np.where(norms > 0, norms, 1.0)[1 : 1 + layout.own_above]
@@ -228,7 +228,7 @@ def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndar
     return units._replace(
         upper=Scale(_typical(upper), np.asarray(first)),
         lower=Scale(_typical(lower), np.asarray(second)),
-        rows=RowUnits(*map(unraveled, trees, (below[~equal], below[equal], above))),
+        rows=Multipliers(*map(unraveled, trees, (below[~equal], below[equal], above))),
     )
 
 
@@ -237,7 +237,7 @@ def _norms(slopes: np.ndarray) -> np.ndarray:
         return np.linalg.norm(slopes, axis=-1)
 
 
-def _lower_size(slopes: Values[np.ndarray], of_y: np.ndarray) -> np.ndarray:
+def _lower_size(slopes: Values, of_y: np.ndarray) -> np.ndarray:
     """What G changes over the lengths of y, to first and to second order."""
     curved = slopes.stationarity[:, -of_y.size :] * of_y * of_y[:, None]
     return np.maximum(_norms(slopes.lower[-of_y.size :] * of_y), 0.5 * _norms(curved.ravel()))

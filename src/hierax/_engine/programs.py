@@ -5,11 +5,11 @@ take it from the table of all derivatives, larger ones from programs that each r
 largest (`large`) from sparse matrices or from products with second derivatives; NumPy functions by hand do as well.
 """
 
-import abc
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.flatten_util
@@ -30,7 +30,7 @@ from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import RUNNING, SOLVED, UNBOUNDED, continued_outside, level_at
 from hierax._math.spectrum import extreme_eigenvalues
 from hierax._problem import sets
-from hierax._problem.problem import Problem
+from hierax._problem.problem import Multipliers, Problem, scaled
 
 if TYPE_CHECKING:
     from hierax._engine.by_hand import HandMade
@@ -43,15 +43,11 @@ FEASIBLE = FINE  # violation, in units of the rows, up to which a solution of th
 DIFFERENT_VALUES = 1e-4  # difference, in units of f, from which local solutions of the lower level count as different
 CLOSE = NEGLIGIBLE  # in units: points nearer than this are one, and a residual below it is near a solution
 
-
-Vector = TypeVar("Vector", np.ndarray, Array)
-"""NumPy's arrays on the host, JAX's inside a program."""
-
 Jacobian = Callable[[Callable[[Array], Array]], Callable[[Array], Array]]
 """`jax.jacfwd`, or what does the same."""
 
 
-class Values(NamedTuple, Generic[Vector]):
+class Values(NamedTuple):
     """All functions at (x, y, mu), or their Jacobians in (x, y).
 
     Attributes:
@@ -63,23 +59,12 @@ class Values(NamedTuple, Generic[Vector]):
         stationarity: grad_y (f + mu.rows).
     """
 
-    upper: Vector
-    lower: Vector
-    above: Vector
-    above_equal: Vector
-    rows: Vector
-    stationarity: Vector
-
-
-class Limits(NamedTuple):
-    """The smallest box around a set, infinite where there is none."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    def over(self, unit: np.ndarray) -> "Limits":
-        """The same in units."""
-        return Limits(self.low / unit, self.high / unit)
+    upper: np.ndarray
+    lower: np.ndarray
+    above: np.ndarray
+    above_equal: np.ndarray
+    rows: np.ndarray
+    stationarity: np.ndarray
 
 
 class Layout(NamedTuple):
@@ -113,7 +98,7 @@ class Layout(NamedTuple):
         """Equalities of X."""
         return self.parts[1].stop - self.parts[1].start
 
-    def cut(self, table: np.ndarray) -> Values[np.ndarray]:
+    def cut(self, table: np.ndarray) -> Values:
         """A table with one line per function, by name."""
         return Values(table[0], table[1], *(table[part] for part in self.parts))
 
@@ -121,7 +106,7 @@ class Layout(NamedTuple):
         """By how much every row of the lower level is violated."""
         return np.where(self.equal, np.abs(rows), np.maximum(rows, 0.0))
 
-    def kkt_residual(self, values: Values[np.ndarray], mu: np.ndarray) -> float:
+    def kkt_residual(self, values: Values, mu: np.ndarray) -> float:
         """Largest entry of the lower level's KKT system, in units: slope, violation, complementarity, sign of mu."""
         return active_set.residual(values.stationarity, values.rows, mu, self.equal)
 
@@ -165,9 +150,9 @@ class Branches(NamedTuple):
         return Branches(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     @staticmethod
-    def none(entries: int, rows: int, parameters: int) -> "Branches":
+    def none(layout: Layout) -> "Branches":
         """Those of no start."""
-        shapes = (entries,), (rows,), (), (), (), (parameters,)
+        shapes = (layout.ny,), (layout.rows,), (), (), (), (layout.nx,)
         return Branches(*(np.zeros((0, *shape)) for shape in shapes))
 
     @property
@@ -207,14 +192,6 @@ class Scale(NamedTuple):
     origin: Scalar | np.ndarray
 
 
-class RowUnits(NamedTuple):
-    """Units of what the functions of constraints return, as trees like theirs."""
-
-    constraints: PyTree
-    equalities: PyTree
-    upper_constraints: PyTree
-
-
 class Units(NamedTuple):
     """Everything that a problem is measured in; a tree of arrays, so that programs take it as an argument.
 
@@ -230,7 +207,7 @@ class Units(NamedTuple):
     y: PyTree
     upper: Scale
     lower: Scale
-    rows: RowUnits
+    rows: Multipliers
 
 
 def in_units(problem: Problem, units: Units) -> Problem:
@@ -239,23 +216,17 @@ def in_units(problem: Problem, units: Units) -> Problem:
     def at(x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
         return jax.tree.map(jnp.multiply, x, units.x), jax.tree.map(jnp.multiply, y, units.y)
 
-    def value(function: object, scale: Scale, x: PyTree, y: PyTree, batch: PyTree) -> Array:
-        return (function(*at(x, y), batch) - scale.origin) / scale.unit  # type: ignore[operator]
-
-    def rows(function: object, sizes: PyTree, x: PyTree, y: PyTree) -> PyTree:
-        return jax.tree.map(jnp.divide, function(*at(x, y)), sizes)  # type: ignore[operator]
-
-    return Problem(
-        upper=lambda x, y, zeta: value(problem.upper, units.upper, x, y, zeta),
-        lower=lambda x, y, xi: value(problem.lower, units.lower, x, y, xi),
-        constraints=lambda x, y: rows(problem.constraints, units.rows.constraints, x, y),
-        equalities=lambda x, y: rows(problem.equalities, units.rows.equalities, x, y),
-        upper_constraints=lambda x, y: rows(problem.upper_constraints, units.rows.upper_constraints, x, y),
+    moved = dataclasses.replace(
+        problem,
+        upper=lambda x, y, zeta: (problem.upper(*at(x, y), zeta) - units.upper.origin) / units.upper.unit,
+        lower=lambda x, y, xi: (problem.lower(*at(x, y), xi) - units.lower.origin) / units.lower.unit,
+        constraints=lambda x, y: problem.constraints(*at(x, y)),
+        equalities=lambda x, y: problem.equalities(*at(x, y)),
+        upper_constraints=lambda x, y: problem.upper_constraints(*at(x, y)),
         x_set=sets.in_units(problem.x_set, units.x),
         y_set=sets.in_units(problem.y_set, units.y),
-        zeta=problem.zeta,
-        xi=problem.xi,
     )
+    return scaled(moved, units.rows)
 
 
 class Trees(NamedTuple):
@@ -428,60 +399,51 @@ class Programs:
     """The compiled problem: what all `VectorProblem`s of a setting share.
 
     Where the same problem is there by `hand`, nothing is compiled.
+
+    Attributes:
+        large: whether the matrices of the problem are too large to be formed, or are there by hand.
+        by_table: whether it is so small that nothing less than the table of all derivatives is worth a program.
+        lanes: how many starts of the lower level are solved side by side.
+        entrywise: whether X and Y are boxes.
+        x_limits: the smallest box around X, infinite where there is none.
+        y_limits: likewise around Y.
     """
 
     def __init__(self, setting: Float64Problem, hand: "HandMade | None" = None) -> None:
         self.setting, self.hand = setting, hand
         problem = setting.bound.problem
-        self.layout = setting.once("places", lambda: layout_in(setting))
+        self.layout = layout = setting.once("places", lambda: layout_in(setting))
         self.trees, self.raw = Trees(setting.x, setting.y), raw_units(setting)
         self.numbers = setting.once("numbers", lambda: setting.numbers)
         self.little_data = self.numbers <= LITTLE_DATA
-        together = self.numbers <= SIDE_BY_SIDE_NUMBERS and self.layout.ny + self.layout.rows <= BY_TABLE // 2
+        self.large = hand is not None or not fits(setting)
+        self.by_table = hand is None and self.little_data and layout.nx + layout.ny + layout.rows <= BY_TABLE
+        together = self.numbers <= SIDE_BY_SIDE_NUMBERS and layout.ny + layout.rows <= BY_TABLE // 2
         self.lanes = LOWER_STARTS if together else 1
         self.x_groups = sets.shared_units(problem.x_set, setting.x)
         self.y_groups = sets.shared_units(problem.y_set, setting.y)
-        found = setting.once("boxes", lambda: setting.run("boxes", boxes, self.trees, quick=True))
-        self.x_limits, self.y_limits = (Limits(*box) for box in found)
+        both = setting.once("boxes", lambda: setting.run("boxes", boxes, self.trees, quick=True))
+        self.x_limits, self.y_limits = both
         self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
-
-    @functools.cached_property
-    def large(self) -> bool:
-        """Whether the matrices of the problem are too large to be formed, or are there by hand."""
-        ny, rows = self.layout.ny, self.layout.rows
-        return self.hand is not None or ny + min(rows, ny) > MAX_ORDER or self.layout.nx > MAX_ORDER
-
-    @property
-    def by_table(self) -> bool:
-        """Whether the problem is so small that nothing less than the table is worth a program of its own."""
-        return self.hand is None and self.little_data and self.layout.nx + self.layout.ny + self.layout.rows <= BY_TABLE
-
-    def ready(self, units: Units, name: str, program: Callable[..., PyTree], *args: PyTree) -> HostProgram:
-        """`program(traced, *args)` in units, as a function of arrays shaped like `args`."""
-        return self.setting.ready(name, _in_units(program), *args, fixed=(self.trees, units))
-
-    def run(self, units: Units, name: str, program: Callable[..., PyTree], *args: PyTree, quick: bool = True) -> PyTree:
-        """`program(traced, *args)` in units, once."""
-        return self.setting.run(name, _in_units(program), self.trees, units, *args, quick=quick)
 
     def functions(self, units: Units, stop: Stop = lambda: False) -> "Functions":
         """The problem in units; where `stop` says so, long solves raise `OutOfTime`."""
         if self.hand is not None:
             return self.hand.in_units(self, units)
         if self.large:
-            return FromLarge(self, units, stop)
-        return FromTable(self, units) if self.by_table else FromPrograms(self, units)
+            return LargeFunctions(self, units, stop)
+        return FunctionsByTable(self, units) if self.by_table else Functions(self, units)
 
     @functools.cached_property
     def raw_functions(self) -> "Functions":
         """The problem in the user's units."""
         return self.functions(self.raw)
 
-    def at(self, x: np.ndarray, y: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+    def at(self, x: np.ndarray, y: np.ndarray) -> tuple[Values, Values]:
         """Values and Jacobians in the user's units, without multipliers."""
         return self.raw_functions.at(x, y, np.zeros(self.layout.rows))
 
-    def raw_values(self, x: np.ndarray, y: np.ndarray) -> Values[np.ndarray]:
+    def raw_values(self, x: np.ndarray, y: np.ndarray) -> Values:
         """All functions in the user's units, without multipliers."""
         return self.raw_functions.values(x, y, np.zeros(self.layout.rows))
 
@@ -491,6 +453,12 @@ class Programs:
         if not self.entrywise:
             x, y = np.split(self.raw_functions.call("land", Traced.land, x, y), [x.size])
         return x, y
+
+
+def fits(setting: Float64Problem) -> bool:
+    """Whether the matrices of the problem are small enough to be formed."""
+    rows, nx, ny = setting.layout().equal.size, size(setting.x), size(setting.y)
+    return ny + min(rows, ny) <= MAX_ORDER and nx <= MAX_ORDER
 
 
 def _in_units(program: Callable[..., PyTree]) -> Callable[..., PyTree]:
@@ -505,7 +473,7 @@ def _in_units(program: Callable[..., PyTree]) -> Callable[..., PyTree]:
 def raw_units(setting: Float64Problem) -> Units:
     """Units of one: everything as the user measures it."""
     none = Scale(np.ones(()), np.zeros(()))
-    rows = RowUnits(*(jax.tree.map(lambda row: np.ones(row.shape), setting.shapes(name)) for name in RowUnits._fields))
+    rows = jax.tree.map(lambda row: np.ones(row.shape), setting.shapes())
     x, y = (jax.tree.map(np.ones_like, tree) for tree in (setting.x, setting.y))
     return Units(x, y, none, none, rows)
 
@@ -514,7 +482,7 @@ def layout_in(setting: Float64Problem) -> Layout:
     """Where everything of a setting's problem stands in vectors."""
     x_set, rows = setting.bound.problem.x_set, setting.layout()
     faces = jax.eval_shape(lambda x: upper_faces(x_set, x), setting.x)
-    own_above = size(setting.shapes("upper_constraints"))
+    own_above = size(setting.shapes().upper)
     above = own_above + size(faces.inequalities)
     nx, ny = size(setting.x), size(setting.y)
     ends = np.cumsum([2, above, size(faces.equalities), rows.equal.size, ny])
@@ -539,10 +507,14 @@ def unraveled(like: PyTree, vector: np.ndarray) -> PyTree:
 # -- functions in units -----------------------------------------------------------------------------------------------
 
 
-class Functions(abc.ABC):
-    """A problem in units. mu are multipliers of all rows of the lower level, L = G + mu.rows.
+class Functions:
+    """A problem in units, by programs that are each compiled when they are first asked for.
 
-    Functions of the upper level are F, the upper constraints with the faces of X, then the equalities of X.
+    mu are multipliers of all rows of the lower level, L = G + mu.rows. Functions of the upper level are F, the upper
+    constraints with the faces of X, then the equalities of X.
+
+    Attributes:
+        formed: matrices so far, which say how later ones are formed; whoever sets it to zero makes that forgotten.
     """
 
     solved = active_set.SOLVED
@@ -552,12 +524,14 @@ class Functions(abc.ABC):
         self.programs, self.units, self.layout = programs, units, programs.layout
         self._compiled: dict[str, HostProgram] = {}
         self._last: tuple[bytes, np.ndarray] | None = None  # the point and the lines of the last table
-        self.forget()
+        self._places = programs.setting.once("places of entries", Places)
+        self.formed = 0
 
     def call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
         """A program of `Traced` by its name, compiled at its first call."""
         if name not in self._compiled:
-            self._compiled[name] = self.programs.ready(self.units, name, program, *args)
+            fixed = self.programs.trees, self.units
+            self._compiled[name] = self.programs.setting.ready(name, _in_units(program), *args, fixed=fixed)
         return self._compiled[name](*args)
 
     def lines(self, point: np.ndarray) -> np.ndarray:
@@ -569,65 +543,86 @@ class Functions(abc.ABC):
             self._last = key, self.call(name, lambda traced, point: traced.table(jacobian, point), point)
         return self._last[1]
 
-    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values, Values]:
         """Values and Jacobians, from the table of all derivatives."""
         lines = self.lines(np.concatenate([x, y, mu]))
         return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
 
-    def forget(self) -> None:
-        """Drop what earlier points say of later ones."""
-        self._formed = 0  # matrices so far
+    def _along(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, directions: np.ndarray) -> np.ndarray:
+        return self.call(f"along {len(directions)}", Traced.along, x, y, mu, directions)
 
-    @abc.abstractmethod
-    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         """All functions."""
+        return self.layout.cut(self.call("functions", Traced.values, x, y, mu))
 
-    @abc.abstractmethod
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
         """G, the gradients of L, and the rows."""
+        numbers = self.call("slopes", Traced.slopes, x, y, mu)
+        along_x, gradient, rows = np.split(numbers[1:], [x.size, x.size + y.size])
+        return Slopes(float(numbers[0]), along_x, gradient, rows)
 
-    @abc.abstractmethod
     def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
-        """The Jacobian of the rows in y, and the Hessian of L in y."""
+        """The Jacobian of the rows in y, and the Hessian of L in y.
 
-    @abc.abstractmethod
+        Where they keep changing and there are few entries, columns that share no row are computed together.
+        """
+        self.formed += 1
+        few = self._places.at(self._along, x, y, mu) if y.size > 2 * BINS and self.formed > FEW else None
+        if few is not None:
+            both = few.toarray()
+        else:
+            name, jacobian = ("matrices", jax.jacfwd) if self.programs.little_data else ("in blocks", in_blocks)
+            both = self.call(name, lambda traced, *at: traced.matrices(jacobian, *at), x, y, mu)
+        return Matrices(both[y.size :], both[: y.size])
+
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         """The derivatives in x of the gradient of L in y, then of the rows."""
+        return self.call("mixed", Traced.mixed, x, y, mu)
 
-    @abc.abstractmethod
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The functions of the upper level, and their derivatives in (x, y)."""
+        table = self.call("upper", Traced.upper_table, x, y)
+        return table[:, 0], table[:, 1:]
 
-    @abc.abstractmethod
     def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
+        return self.call("pulled", Traced.pulled_back, x, y, mu, adjoints)
 
-
-class LargeFunctions(Functions):
-    """What is asked of a problem beside that, where its matrices are not formed as dense ones."""
-
-    @abc.abstractmethod
-    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
-        """The lower level from anywhere, by a loop that arrives more often: the last one is its end."""
-
-    @abc.abstractmethod
     def least_curvature(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, free: np.ndarray) -> float:
         """About the smallest eigenvalue of L_yy on some entries, never below it."""
+        return float(self.call("least curvature", Traced.least_curvature, x, y, mu, free))
 
-    @abc.abstractmethod
     def sizes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """F, G and the typical size of its curvature; norms of the gradients of upper functions, and of the rows."""
+        return self.call("sizes", sizes, x, y)
+
+    def branches(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray, convex: bool) -> Branches:
+        """The lower level solved at x from each of the points and multipliers.
+
+        Where the starts are solved one after another, levels that look `convex` have a program that is quicker.
+        """
+        lanes, found = self.programs.lanes, []
+        name, starts = ("branches of a convex level", 1) if convex and lanes == 1 else ("branches", LOWER_STARTS)
+        for first in range(0, len(points), lanes):
+            turns = first + np.arange(lanes) % min(lanes, len(points) - first)
+            lines = self.call(name, functools.partial(branches, starts), x, points[turns], mu[turns])
+            found += [Branches.read(self.layout, line) for line in lines[: len(points) - first]]
+        return Branches.joined(found)
+
+    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
+        """The lower level from anywhere, by solvers that arrive more often than a follower: the last one is the end."""
+        yield self.branches(x, y[None], mu[None], convex)
 
 
-class FromTable(Functions):
-    """What the table of all derivatives says, of small problems."""
+class FunctionsByTable(Functions):
+    """Those of a small problem, from the table of all derivatives."""
 
     def __init__(self, programs: Programs, units: Units) -> None:
         super().__init__(programs, units)
         above, above_equal, rows, stationarity = self.layout.parts
         self._uppers, self._below = np.r_[0, above, above_equal], np.r_[stationarity, rows]
 
-    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         return self.at(x, y, mu)[0]
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
@@ -651,48 +646,8 @@ class FromTable(Functions):
             return adjoints @ self.mixed(x, y, mu)
 
 
-class FromPrograms(Functions):
-    """What programs return that are each compiled when they are first asked for."""
-
-    def __init__(self, programs: Programs, units: Units) -> None:
-        super().__init__(programs, units)
-        self._places = programs.setting.once("places of entries", Places)
-
-    def _along(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, directions: np.ndarray) -> np.ndarray:
-        return self.call(f"along {len(directions)}", Traced.along, x, y, mu, directions)
-
-    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
-        return self.layout.cut(self.call("functions", Traced.values, x, y, mu))
-
-    def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
-        numbers = self.call("slopes", Traced.slopes, x, y, mu)
-        along_x, gradient, rows = np.split(numbers[1:], [x.size, x.size + y.size])
-        return Slopes(float(numbers[0]), along_x, gradient, rows)
-
-    def matrices(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:
-        """Where they keep changing and there are few entries, columns that share no row are computed together."""
-        self._formed += 1
-        few = self._places.at(self._along, x, y, mu) if y.size > 2 * BINS and self._formed > FEW else None
-        if few is not None:
-            both = few.toarray()
-        else:
-            name, jacobian = ("matrices", jax.jacfwd) if self.programs.little_data else ("in blocks", in_blocks)
-            both = self.call(name, lambda traced, *at: traced.matrices(jacobian, *at), x, y, mu)
-        return Matrices(both[y.size :], both[: y.size])
-
-    def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        return self.call("mixed", Traced.mixed, x, y, mu)
-
-    def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        table = self.call("upper", Traced.upper_table, x, y)
-        return table[:, 0], table[:, 1:]
-
-    def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
-        return self.call("pulled", Traced.pulled_back, x, y, mu, adjoints)
-
-
-class FromLarge(FromPrograms, LargeFunctions):
-    """The same for matrices that do not fit as dense ones: sparse, where they have few entries, else by products."""
+class LargeFunctions(Functions):
+    """Those whose matrices do not fit as dense ones: sparse, where they have few entries, else by products."""
 
     solved = CONVERGED
 
@@ -713,8 +668,12 @@ class FromLarge(FromPrograms, LargeFunctions):
 
         return Products(product, y.size, mu.size, self._stop)
 
-    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
+    def branches(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray, convex: bool) -> Branches:
+        return Branches.joined([list(self.from_afar(x, *one, convex))[-1] for one in zip(points, mu, strict=True)])
+
+    def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
         """By an interior point method where matrices are sparse, else (and where that fails) by the loop of `Exact`."""
+        del convex
         if isinstance(self.matrices(x, y, mu), Matrices):
             parts = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
             level = Level(self.layout.equal, *parts, lambda y: y, solved=self.solved)
@@ -728,7 +687,7 @@ class FromLarge(FromPrograms, LargeFunctions):
 
     def _by_loop(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
         """The loop of `Exact`, a few steps at a time so that the clock is looked at: where it is close, and its end."""
-        state, shown = self.programs.run(self.units, "begin from afar", begin, y, mu), False
+        state, shown = self.call("begin from afar", begin, y, mu), False
         tol = np.asarray(0.1 * self.solved)
         while int(state.status) == RUNNING:
             if self._stop():
@@ -743,10 +702,3 @@ class FromLarge(FromPrograms, LargeFunctions):
     def _reached(self, x: np.ndarray, state: State, status: int) -> Branches:
         y, mu = np.asarray(state.v), np.asarray(state.mu)
         return Branches.one(self.layout, y, mu, self.slopes(x, y, mu), status)
-
-    def least_curvature(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, free: np.ndarray) -> float:
-        at = x, y, mu, free
-        return float(self.programs.run(self.units, "least curvature", Traced.least_curvature, *at, quick=False))
-
-    def sizes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.programs.run(self.units, "sizes", sizes, x, y)

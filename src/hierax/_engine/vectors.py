@@ -22,34 +22,14 @@ import numpy as np
 
 from hierax._base.constants import LOWER_STARTS
 from hierax._engine.float64_problem import FEW, ROUNDING
-from hierax._engine.programs import (
-    BY_TABLE,
-    CLOSE,
-    FEASIBLE,
-    Branches,
-    Functions,
-    LargeFunctions,
-    Programs,
-    Units,
-    Values,
-    branches,
-    raveled,
-)
+from hierax._engine.programs import BY_TABLE, CLOSE, FEASIBLE, Branches, Functions, Programs, Units, Values, raveled
 from hierax._engine.segments import FLAT, not_convex
 from hierax._lower.active_set import CentralSystem, Centre, Found, Level, Tracker, centre
-from hierax._lower.linear import (
-    SMALL_ORDER,
-    KKTSystem,
-    Matrices,
-    Products,
-    SecondDerivatives,
-    Stop,
-    gradients,
-    stiffness,
-)
+from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, SecondDerivatives, Stop, gradients, stiffness
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
+from hierax._problem.sets import Bounds
 
 STIFF = 1e6  # in units: where y answers to a push by more than this, it is not unique
 SCAN_LOOKS = 200  # points of all grids of a scan: 10 to 20 ms
@@ -110,6 +90,14 @@ class Total(NamedTuple):
         return all(bool(np.isfinite(part).all()) for part in (self.slope, self.above_slopes, self.equal_slopes))
 
 
+class UpperSlopes(NamedTuple):
+    """Derivatives of F, of the upper constraints with the faces of X, and of the equalities of X."""
+
+    upper: np.ndarray
+    above: np.ndarray
+    equal: np.ndarray
+
+
 def through(functions: Functions, point: Point, system: KKTSystem | CentralSystem) -> tuple[Total, np.ndarray]:
     """The upper level at a solution of the lower one, and the adjoints of its functions.
 
@@ -145,7 +133,7 @@ class Follower:
     def forget(self) -> None:
         """Drop what earlier solves leave to later ones."""
         self._tracker = Tracker()
-        self.functions.forget()
+        self.functions.formed = 0
 
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
@@ -222,7 +210,8 @@ class InUnits:
         self.programs, self.units, self.layout, self._stop = programs, units, programs.layout, stop
         self.x_unit, self.y_unit = raveled(units.x), raveled(units.y)
         self.upper_unit, self.lower_unit = float(units.upper.unit), float(units.lower.unit)
-        self.x_limits, self.y_limits = programs.x_limits.over(self.x_unit), programs.y_limits.over(self.y_unit)
+        self.x_limits = Bounds(*(side / self.x_unit for side in programs.x_limits))
+        self.y_limits = Bounds(*(side / self.y_unit for side in programs.y_limits))
         self._centre = raveled(programs.setting.x) / self.x_unit, y / self.y_unit
 
     @functools.cached_property
@@ -263,35 +252,36 @@ class InUnits:
                 lines[:, 0] += lines[:, 1:] @ away
         return lines
 
-    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values[np.ndarray], Values[np.ndarray]]:
+    def at(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> tuple[Values, Values]:
         """Values and Jacobians; outside of X and Y those of the nearest point, continued along straight lines."""
         lines = self.table(np.concatenate([x, y, mu]))
         return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
 
-    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values[np.ndarray]:
+    def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         """Values alone; outside of X and Y like `at` where that is quick, else those of the nearest point."""
         if self.programs.by_table:
             return self.at(x, y, mu)[0]
         return self.functions.values(*self.landed(x, y), mu)
 
-    def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Derivatives in (x, y) of F, of the upper constraints and faces of X, and of the equalities of X."""
+    def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> UpperSlopes:
+        """Those in (x, y)."""
         slopes, end = self.functions.upper(x, y)[1], 1 + self.layout.above
-        return slopes[0], slopes[1:end], slopes[end:]
+        return UpperSlopes(slopes[0], slopes[1:end], slopes[end:])
 
     def lower_slope(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The gradient of G in (x, y), at the nearest point of X and Y."""
         there = self.functions.slopes(*self.landed(x, y), np.zeros(self.layout.rows))
         return np.concatenate([there.along_x, there.gradient])
 
-    def violation(self, x: np.ndarray, y: np.ndarray, values: Values[np.ndarray]) -> float:
+    def violation(self, x: np.ndarray, y: np.ndarray, values: Values) -> float:
         """The largest violation of anything."""
         rows = self.layout.beyond(values.rows), values.above, np.abs(values.above_equal)
-        sides = self.x_limits.low - x, x - self.x_limits.high, self.y_limits.low - y, y - self.y_limits.high
+        (low, high), (low_y, high_y) = self.x_limits, self.y_limits
+        sides = low - x, x - high, low_y - y, y - high_y
         worst = max(float(np.max(part, initial=0.0)) for part in (*rows, *sides))
         return worst if all(np.isfinite(part).all() for part in rows) else np.inf
 
-    def upper_violation(self, values: Values[np.ndarray]) -> float:
+    def upper_violation(self, values: Values) -> float:
         """The largest violation of an upper constraint."""
         return float(np.max(values.above[: self.layout.own_above], initial=0.0))
 
@@ -308,7 +298,7 @@ class InUnits:
             theirs = self.programs.raw_values(at[0] * self.x_unit, at[1] * self.y_unit).rows
             clearer = np.isfinite(ours) & np.isfinite(theirs) & (np.abs(ours) > largest)
             found[clearer], largest[clearer] = theirs[clearer] / ours[clearer], np.abs(ours[clearer])
-        found[own & ~equal] = raveled(self.units.rows.constraints)
+        found[own & ~equal] = raveled(self.units.rows.inequalities)
         found[own & equal] = raveled(self.units.rows.equalities)
         return found
 
@@ -378,7 +368,7 @@ class VectorProblem(InUnits):
                 return np.clip(y, *self.y_limits)
             return self.landed(self._centre[0], y)[1]
 
-        return Follower(self.functions, landed, self._from_afar)
+        return Follower(self.functions, landed, lambda x, y, mu: self.functions.from_afar(x, y, mu, self.bent is None))
 
     @property
     def follower(self) -> Follower | None:
@@ -447,28 +437,9 @@ class VectorProblem(InUnits):
                 every.append(Branches.one(self.layout, found.y, found.mu, found.slopes, SOLVED))
         return Branches.joined(every)
 
-    def _from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Iterator[Branches]:
-        if isinstance(self.functions, LargeFunctions):
-            yield from self.functions.from_afar(x, y, mu)
-        else:
-            yield self.solved(x, y[None], mu[None])
-
     def solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
-        """The lower level at x from each of the points and multipliers, by the compiled program.
-
-        One that is quicker for large and convex levels solves one start after another.
-        """
-        if self.programs.large:
-            return Branches.joined([list(self._from_afar(x, *one))[-1] for one in zip(points, mu, strict=True)])
-        lanes, found = self.programs.lanes, []
-        convex = self.bent is None and lanes == 1
-        for first in range(0, len(points), lanes):
-            turns = first + np.arange(lanes) % min(lanes, len(points) - first)
-            name, starts = ("branches of a convex level", 1) if convex else ("branches", LOWER_STARTS)
-            program = functools.partial(branches, starts)
-            lines = self.functions.call(name, program, x, points[turns], mu[turns])
-            found += [Branches.read(self.layout, line) for line in lines[: len(points) - first]]
-        return Branches.joined(found)
+        """The lower level at x from each of the points and multipliers, without the follower."""
+        return self.functions.branches(x, points, mu, self.bent is None)
 
     def structure(self, xs: np.ndarray) -> Structure:
         """Which rows are mere bounds, and which are none at all, as far as Jacobians at a few points show."""
@@ -569,15 +540,6 @@ def _bottoms(line: np.ndarray, values: np.ndarray) -> np.ndarray:
 # -- the problem linearised --------------------------------------------------------------------------------------------
 
 
-class Jacobians(NamedTuple):
-    """In (x, y): of F, of G, of the upper constraints with the faces of X, and of the equalities of X."""
-
-    upper: np.ndarray
-    lower: np.ndarray
-    above: np.ndarray
-    above_equal: np.ndarray
-
-
 class Response(NamedTuple):
     """How y* answers to x where nothing is weakly active.
 
@@ -601,23 +563,19 @@ class Linearised:
         vectors: the problem.
         point: x, y*(x) and the multipliers.
         values: all functions there; upper constraints may be followed by cuts (`with_cuts`).
-        slopes: Jacobians of the upper level's functions and of G.
+        slopes: of the upper level's functions, in (x, y).
     """
 
     vectors: VectorProblem
     point: Point
-    values: Values[np.ndarray]
-    slopes: Jacobians
+    values: Values
+    slopes: UpperSlopes
     _kept: dict[bytes, Response] = dataclasses.field(default_factory=dict, repr=False)
 
     @staticmethod
     def at(vectors: VectorProblem, point: Point) -> "Linearised":
         """At a point inside of X and Y."""
-        functions, (x, y, mu) = vectors.functions, point
-        upper, above, equal = vectors.upper_slopes(x, y)
-        there = functions.slopes(x, y, np.zeros_like(mu))
-        slopes = Jacobians(upper, np.concatenate([there.along_x, there.gradient]), above, equal)
-        return Linearised(vectors, point, vectors.values(*point), slopes)
+        return Linearised(vectors, point, vectors.values(*point), vectors.upper_slopes(point.x, point.y))
 
     @functools.cached_property
     def matrices(self) -> SecondDerivatives:
@@ -638,12 +596,6 @@ class Linearised:
         from_y = gradients(self.matrices, np.flatnonzero(which))
         of_x = np.zeros((which.size, self.point.x.size)) if self.mixed is None else self.mixed[self.point.y.size :]
         return np.concatenate([of_x[which], from_y], axis=1)
-
-    @functools.cached_property
-    def stationarity_slopes(self) -> np.ndarray:
-        """The Jacobian in (x, y) of the gradient of L in y, formed."""
-        assert self.mixed is not None
-        return np.concatenate([self.mixed[: self.point.y.size], self.hessian], axis=1)
 
     @property
     def hessian(self) -> np.ndarray:
@@ -728,10 +680,11 @@ class Linearised:
         """The KKT system on some rows; None where y* or the multipliers are not unique, or nearly so."""
         if isinstance(self.matrices, Matrices) and not self.matrices.finite:
             return None
-        system = self.matrices.system(active)
+        system = KKTSystem(self.matrices, active)
         if system.doubled:
             return None
-        if isinstance(self.matrices, Products) and system.independent(MAX_ORDER, MAX_NUMBERS) is not True:
+        by_factors = isinstance(self.matrices, Matrices)
+        if not by_factors and system.independent(MAX_ORDER, MAX_NUMBERS) is not True:
             return None
         return system if stiffness(system, push_rows=True) <= STIFF else None
 
@@ -748,7 +701,8 @@ class Linearised:
                 kept.append(int(j))
         if not kept:
             return self
-        slopes = np.tile(self.slopes.lower, (len(kept), 1))
+        there = self.vectors.functions.slopes(self.point.x, self.point.y, np.zeros_like(self.point.mu))
+        slopes = np.tile(np.concatenate([there.along_x, there.gradient]), (len(kept), 1))
         slopes[:, : self.point.x.size] -= branches.slope[kept]
         return dataclasses.replace(
             self,

@@ -366,9 +366,8 @@ def measured_rows(at: Certificate, tol: float) -> list[tuple[str, str, str]]:
         rows.append(("active rows", _number(at.radius), f"lengths of x until they change; margin {margin}"))
     level, seen = at.as_good(), at.retrained
     if level is not None:
-        text = (
-            f"F is the same, up to {at.rounding:.1g}, at x = {_place(at, level)}: x is not unique, others are as good"
-        )
+        same = f"F is the same, up to {at.rounding:.1g}, at x = {_place(at, level)}"
+        text = f"{same}: x is not unique, others are as good"
         rows.append(("other x", "", text))
     if seen is not None:
         text = f"mean of {seen.trainings} trainings at x, and its standard error"

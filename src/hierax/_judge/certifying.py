@@ -17,31 +17,18 @@ from hierax._base.interrupt import interruptible
 from hierax._base.text import numbers_of
 from hierax._compile.configuration import in_own_configuration, one_blas_thread, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
-from hierax._engine.float64_problem import Data, Float64Problem, standard_error
+from hierax._engine.float64_problem import CONSTRAINTS, Data, Float64Problem, standard_error
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._engine.vectors import MAX_SYSTEMS, Linearised
 from hierax._judge.certificate import Certificate
 from hierax._judge.descent import Around, look_around
 from hierax._judge.gain import Gain, gain, total_slopes
-from hierax._judge.measuring import (
-    KINK,
-    KINKS,
-    NOISE,
-    STEPS,
-    SURE,
-    Inspection,
-    Notes,
-    Numbers,
-    Reference,
-    Stop,
-    is_trained,
-    listed,
-)
+from hierax._judge.measuring import KINK, KINKS, NOISE, STEPS, SURE, Inspection, Notes, Numbers, Reference, listed
 from hierax._judge.psi import RunState, of_psi
-from hierax._judge.retraining import Retraining, trained_fields
+from hierax._judge.retraining import Retraining, is_trained, trained_fields
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
-from hierax._lower.linear import OutOfTime
+from hierax._lower.linear import OutOfTime, Stop
 from hierax._math import hypergradient as implicit
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, level_at, row_names
 from hierax._problem.problem import Multipliers, Problem
@@ -192,10 +179,8 @@ def _inspected(look: Inspection, lower: AbstractLowerSolver | None, given: Multi
 
 def _fitting(setting: Float64Problem, multipliers: Multipliers) -> Multipliers:
     """The multipliers in double precision, refused where they do not belong to the problem's constraints."""
-    names = ("constraints", "equalities", "upper_constraints")
-    for name, given in zip(names, multipliers, strict=True):
-        wanted = jax.tree.map(lambda row: row.shape, setting.shapes(name))
-        shapes = jax.tree.map(np.shape, given)
+    for name, given, like in zip(CONSTRAINTS, multipliers, setting.shapes(), strict=True):
+        wanted, shapes = jax.tree.map(lambda row: row.shape, like), jax.tree.map(np.shape, given)
         if shapes != wanted:
             raise InputError(f"multipliers of {name}: shapes {shapes} do not fit the function's output, {wanted}.")
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), Multipliers(*multipliers))
@@ -239,7 +224,7 @@ def _above(look: Inspection, reference: Reference, notes: Notes) -> Numbers:
     around = look_around(at, smallest.nu, smallest.direction, look.seed, look.stop)
     size = _size(at, around)
     scale = _scale(at, size, gains, around)
-    nu = smallest.nu[: layout.own_above] * unit / raveled(vectors.units.rows.upper_constraints)
+    nu = smallest.nu[: layout.own_above] * unit / raveled(vectors.units.rows.upper)
     notes |= _notes(at, gains, scale, row_names(found))
     return {
         "gains": tuple((kink, _stated(kink, one, scale) * unit) for kink, one in gains),
@@ -248,7 +233,7 @@ def _above(look: Inspection, reference: Reference, notes: Notes) -> Numbers:
         "rounding": (NOISE * size + smallest.nu[moved] @ np.abs(values[moved])) * unit,
         "margin": float(np.min(at.margins, initial=np.inf)),
         "radius": float(np.min(at.radii, initial=np.inf)),
-        "upper_multipliers": unraveled(look.setting.shapes("upper_constraints"), nu),
+        "upper_multipliers": unraveled(look.setting.shapes().upper, nu),
         **_gradient(look, at, smallest),
         **errors,
     }

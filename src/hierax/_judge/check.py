@@ -156,7 +156,7 @@ def slater_point(setting: Float64Problem, lower: AbstractLowerSolver, y: PyTree,
         return x, solver.solve(level, x, (y, jnp.maximum(largest, -1.0) + 0.1))
 
     name = "Slater point"
-    if not jax.tree.leaves(setting.shapes("constraints")):
+    if not jax.tree.leaves(setting.shapes().inequalities):
         return Finding(name, True, "there are no constraints")
     xs = normal_around(setting.x, np.array([0.0] + [0.1] * FEW)[:, None], rng)
     for i in range(1 + FEW):

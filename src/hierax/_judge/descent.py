@@ -12,10 +12,10 @@ import numpy as np
 
 from hierax._engine.float64_problem import ROUNDING
 from hierax._engine.programs import FEASIBLE
-from hierax._engine.vectors import MAX_DENSE, Linearised, Point, VectorProblem
-from hierax._judge.gain import Slopes, total_slopes
-from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS, Stop
-from hierax._lower.linear import Matrices, OutOfTime, gradients
+from hierax._engine.vectors import MAX_DENSE, Linearised, Point, UpperSlopes, VectorProblem
+from hierax._judge.gain import total_slopes
+from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS
+from hierax._lower.linear import Matrices, OutOfTime, Stop, gradients
 from hierax._math.lower_level import SOLVED
 
 EVERY_ENTRY = 10_000  # entries of y up to which few entries of x are moved one by one
@@ -124,7 +124,7 @@ class _Base:
         return min(self._merit(settled(self.vectors, self.point)), self.value)
 
     @functools.cached_property
-    def _slopes(self) -> Slopes | None:
+    def _slopes(self) -> UpperSlopes | None:
         """Derivatives of the upper level's functions through y*(x)."""
         return total_slopes(self.at, self.at.active)
 

@@ -30,10 +30,9 @@ import numpy as np
 
 from hierax._base.imports import lazy
 from hierax._engine.float64_problem import ROUNDING
-from hierax._engine.programs import LargeFunctions
-from hierax._engine.vectors import MAX_DENSE, STIFF, Linearised, through
+from hierax._engine.vectors import MAX_DENSE, STIFF, Linearised, UpperSlopes, through
 from hierax._judge.measuring import KINK
-from hierax._lower.linear import Matrices, gradients
+from hierax._lower.linear import KKTSystem, Matrices, gradients
 from hierax._math.hypergradient import MOST as MAX_ORDER
 
 scipy_optimize = lazy("scipy.optimize")
@@ -63,14 +62,6 @@ class Gain(NamedTuple):
     bound: bool = False
 
 
-class Slopes(NamedTuple):
-    """Total derivatives in x of the upper level's functions: F, upper constraints with faces of X, equalities of X."""
-
-    upper: np.ndarray
-    above: np.ndarray
-    equal: np.ndarray
-
-
 def gain(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
     """The largest decrease of F over a length of x, to first order; `weak` are rows with a choice."""
     if at.vectors.programs.large:
@@ -95,26 +86,24 @@ def _unknown(at: Linearised) -> Gain:
     return Gain(np.nan, np.zeros(at.vectors.layout.nx), np.nan, np.zeros(len(at.values.above)))
 
 
-def total_slopes(at: Linearised, active: np.ndarray) -> Slopes | None:
+def total_slopes(at: Linearised, active: np.ndarray) -> UpperSlopes | None:
     """Total derivatives through y*(x) on some active rows; None where y* is not unique, or not known."""
     if at.vectors.programs.large:
         found = _adjoint_slopes(at, active)
         return None if found is None else found[0]
-    nx, of, dy = at.vectors.layout.nx, at.slopes, at.response(active).y
-    if dy is None:
-        return None
-    return Slopes(*(part[..., :nx] + part[..., nx:] @ dy for part in (of.upper, of.above, of.above_equal)))
+    nx, dy = at.vectors.layout.nx, at.response(active).y
+    return None if dy is None else UpperSlopes(*(part[..., :nx] + part[..., nx:] @ dy for part in at.slopes))
 
 
-def _adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[Slopes, np.ndarray] | None:
+def _adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[UpperSlopes, np.ndarray] | None:
     """Total derivatives by adjoint systems, one per function of the upper level, and the adjoint multipliers of F.
 
     None where the system is not solved, or its solution not unique.
     """
-    total, adjoints = through(at.vectors.functions, at.point, at.matrices.system(active))
+    total, adjoints = through(at.vectors.functions, at.point, KKTSystem(at.matrices, active))
     if not total.finite:
         return None
-    return Slopes(total.slope, total.above_slopes, total.equal_slopes), adjoints[0, at.point.y.size :]
+    return UpperSlopes(total.slope, total.above_slopes, total.equal_slopes), adjoints[0, at.point.y.size :]
 
 
 def _gain_of_large(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
@@ -137,8 +126,7 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
     if at.mixed is None or held is None or _upper_rows(at, tol).any() or len(at.values.above_equal):
         return np.nan
     found, functions = _adjoint_slopes(at, at.active | weak), at.vectors.functions
-    loose = at.matrices.system(at.active & ~weak)
-    assert isinstance(functions, LargeFunctions)
+    loose = KKTSystem(at.matrices, at.active & ~weak)
     least = 0.5 * functions.least_curvature(*at.point, ~loose.bounded)
     _, moves = held.solve(-at.mixed[: at.point.y.size], -at.mixed[at.point.y.size :])
     if found is None or not least * STIFF > 1 or not np.isfinite(moves).all():
@@ -157,7 +145,7 @@ def _upper_rows(at: Linearised, tol: float) -> np.ndarray:
     return at.values.above >= -KINK * tol
 
 
-def _smooth_gain(at: Linearised, tol: float, slopes: Slopes | None) -> Gain:
+def _smooth_gain(at: Linearised, tol: float, slopes: UpperSlopes | None) -> Gain:
     """Where F(x, y*(x)) is differentiable."""
     if slopes is None:
         return _unknown(at)
@@ -232,7 +220,7 @@ def _gain_by_sides(at: Linearised, tol: float, weak: np.ndarray) -> Gain | None:
     assert moved is not None
     without = pushed @ at.point.mu[weak]  # what y does when the weakly active rows let go
     a, b = at.values.rows[weak] + of_y @ without, of_x + of_y @ moved
-    uppers = np.concatenate([at.slopes.upper[None], at.slopes.above[held], at.slopes.above_equal])
+    uppers = np.concatenate([at.slopes.upper[None], at.slopes.above[held], at.slopes.equal])
     slope, start, pull = uppers[:, :nx] + uppers[:, nx:] @ moved, uppers[:, nx:] @ without, uppers[:, nx:] @ pushed
     end = 1 + int(held.sum())
 
@@ -259,11 +247,12 @@ def _with_multipliers(at: Linearised, tol: float, active: np.ndarray, left: np.n
     def wide(slopes: np.ndarray) -> np.ndarray:
         return np.concatenate([slopes, np.zeros((len(slopes), count))], axis=1)
 
-    moves_y = np.concatenate([at.stationarity_slopes, at.row_slopes(moving)[:, nx:].T], axis=1)
+    assert at.mixed is not None
+    moves_y = np.concatenate([at.mixed[:ny], at.hessian, at.row_slopes(moving)[:, nx:].T], axis=1)
     values, free = np.where(at.vectors.layout.equal, 0.0, at.values.rows), at.vectors.layout.equal
     rows = wide(np.concatenate([at.slopes.above[held], at.row_slopes(left)]))
     room = np.concatenate([_room(at, held), np.maximum(-values[left], 0.0)])
-    equal = np.concatenate([moves_y, wide(at.row_slopes(active)), wide(at.slopes.above_equal)])
+    equal = np.concatenate([moves_y, wide(at.row_slopes(active)), wide(at.slopes.equal)])
     zeros = np.concatenate([np.zeros(ny), -values[active], np.zeros(len(at.values.above_equal))])
     box = np.full(ny, longest)
     least = np.concatenate([low, -box, np.where(free, -np.inf, -at.point.mu)[moving]])

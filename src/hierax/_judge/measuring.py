@@ -4,7 +4,7 @@ What a move of x could gain is measured in `certifying.py`. All of it is handed 
 says what they mean and judges them. The tolerances of the certificate stand here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -12,16 +12,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.text import entries, numbers_of
-from hierax._base.trees import size
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import ROUNDING, Float64Problem
 from hierax._engine.lengths import Most, lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
-from hierax._engine.segments import not_convex
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.linear import Matrices, OutOfTime
-from hierax._math.hypergradient import MOST as MAX_ORDER
+from hierax._lower.linear import Matrices, OutOfTime, Stop
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
 from hierax._problem.problem import Multipliers
 
@@ -33,13 +30,9 @@ FEW_ENTRIES = 6  # entries of x up to which each of them is moved by itself
 SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
 KINK = 3.0  # tolerances within which a kink of y*(x), a tie or an upper constraint counts as being at the point
 NOISE = 1e-7  # differences, in units, that solves of the lower level cannot tell from none
-LARGE = 200  # entries of y and of the rows up to which lower levels that are not convex are solved, from many starts
 FLAT = 1e-12  # shares below this are rounding: of singular values, and of what G is computed from
 KINKS = (SAME, SHOWN_TOLERANCE, DEFAULT_TOLERANCE, STEPS[1], KINK * STEPS[1])
 """Lengths of x within which rows of the lower level that change sides count as weakly active: usual tolerances."""
-
-Stop = Callable[[], bool]
-"""Whether the time is up, or Ctrl-C was pressed."""
 
 Numbers = dict[str, PyTree]
 """Numbers of a certificate by their name there."""
@@ -79,23 +72,6 @@ class Reference(NamedTuple):
     local: Point
     branches: Branches
     status: int
-
-
-def fits(setting: Float64Problem) -> bool:
-    """Whether the matrices of the problem are small enough to be formed."""
-    rows, nx, ny = setting.layout().equal.size, size(setting.x), size(setting.y)
-    return ny + min(rows, ny) <= MAX_ORDER and nx <= MAX_ORDER
-
-
-def is_trained(setting: Float64Problem, seed: int) -> str | None:
-    """Why the lower level is trained rather than solved; None: it is solved.
-
-    It is trained where it is a mean over data, large, and samples show that it is not convex.
-    """
-    unknowns = size(setting.y) + int(np.count_nonzero(~setting.layout().face))
-    if setting.bound.problem.xi is None or unknowns <= LARGE:
-        return None
-    return not_convex(setting, setting.y, seed)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -147,14 +123,14 @@ class Inspection:
         own = ~layout.face
         of_x, of_y = np.abs(self.x - self._inside[0]), np.abs(self.y - self._inside[1])
 
-        def amounts(values: Values[np.ndarray], of_x: np.ndarray, of_y: np.ndarray) -> np.ndarray:
+        def amounts(values: Values, of_x: np.ndarray, of_y: np.ndarray) -> np.ndarray:
             above = np.maximum(values.above[: layout.own_above], 0.0)
             return np.concatenate([layout.beyond(values.rows)[own], above, of_x, of_y])
 
         user = amounts(self.raw, of_x, of_y)
         here = vectors.values(*self.at, np.zeros(layout.rows))
         units = amounts(here, of_x / vectors.x_unit, of_y / vectors.y_unit)
-        above = entries("upper_constraints", setting.shapes("upper_constraints"))
+        above = entries("upper_constraints", setting.shapes().upper)
         named = [*compress(names, own), *above, *entries("x in X", setting.x), *entries("y in Y", setting.y)]
         worst = int(np.argmax(np.where(np.isnan(units), np.inf, units)))
         return {"max_violation": float(np.max(user)), "violation": float(units[worst]), "worst": named[worst]}
@@ -167,7 +143,7 @@ class Inspection:
         try:
             found = vectors.branches(x, vectors.landed(x, y)[1]) if solver is None else self._solved_by(solver)
         except OutOfTime:
-            found = Branches.none(y.size, self.programs.layout.rows, x.size)
+            found = Branches.none(self.programs.layout)
         best = found.best()
         if best is None or found.unbounded:
             infeasible = found.status.size and (found.status == INFEASIBLE).all()

@@ -29,6 +29,7 @@ from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._engine.lengths import lengths_of
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
+from hierax._engine.segments import not_convex
 from hierax._judge.measuring import FEW_ENTRIES, STEPS, GapRange, Notes, Numbers
 from hierax._judge.point import Judgement, judge_in, nearer, nearest_kept, point_values, relative_gap, violations
 from hierax._lower.exact import Exact
@@ -38,6 +39,7 @@ from hierax._math.spectrum import conjugate_gradients, hessian_product, power_it
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 
+LARGE = 200  # entries of y and of the rows up to which lower levels that are not convex are solved, from many starts
 COUNT = 8  # trainings under every x
 TRAINING_STEPS, BATCH, MOMENTUM = 2000, 32, 0.9
 UNTRAINED = 0.3  # size of the starts, where only a y is known that has been trained already
@@ -45,6 +47,17 @@ UNTRAINED = 0.3  # size of the starts, where only a y is known that has been tra
 Bounds = tuple[np.ndarray, np.ndarray]
 State = tuple[PyTree, PyTree, Int[Array, ""] | np.ndarray]
 """Several trainings on their way (leading axis): y, their speed v, and the steps made."""
+
+
+def is_trained(setting: Float64Problem, seed: int) -> str | None:
+    """Why the lower level is trained rather than solved; None: it is solved.
+
+    It is trained where it is a mean over data, large, and samples show that it is not convex.
+    """
+    unknowns = trees.size(setting.y) + int(np.count_nonzero(~setting.layout().face))
+    if setting.bound.problem.xi is None or unknowns <= LARGE:
+        return None
+    return not_convex(setting, setting.y, seed)
 
 
 class Trained(NamedTuple):

@@ -152,7 +152,7 @@ class Tracker:
         """The KKT system on the active rows; the last one where nothing has changed."""
         matrices, last = self._matrices_at(level, y, mu), self._system
         if last is None or matrices is not last.matrices or not np.array_equal(active, last.active):
-            self._system = last = matrices.system(active)
+            self._system = last = KKTSystem(matrices, active)
         return last
 
     def _matrices_at(self, level: Level, y: np.ndarray, mu: np.ndarray) -> SecondDerivatives:

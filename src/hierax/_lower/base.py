@@ -67,7 +67,7 @@ def compiled_where_called(solve: Solve) -> Solve:
         multipliers: Rows | None = None,
     ) -> LowerSolution:
         arguments = (self, x, y, xi, multipliers)
-        bound = None if _is_traced((arguments, problem, jnp.zeros(()))) else _bound_at(problem, x, y, xi)
+        bound = None if is_traced((arguments, problem, jnp.zeros(()))) else _bound_at(problem, x, y, xi)
         if bound is None:
             return solve(self, problem, x, y, xi, multipliers)
 
@@ -86,10 +86,11 @@ def _bound_at(problem: Problem, *point: PyTree) -> Bound | None:
     bound = Bound(dataclasses.replace(problem, zeta=None, xi=None), no_x, no_y)
     for name, batch in (("lower", (xi,)), ("constraints", ()), ("equalities", ())):
         bound.trace(name, (x, y, *batch))
-    return None if _is_traced(bound.problem) else bound
+    return None if is_traced(bound.problem) else bound
 
 
-def _is_traced(tree: PyTree) -> bool:
+def is_traced(tree: PyTree) -> bool:
+    """Whether some leaf is a traced array."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 

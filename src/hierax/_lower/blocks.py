@@ -167,11 +167,8 @@ class Blocks(Matrices):
             parts.append((stack, weights, matrix))
 
         def solve(right: np.ndarray) -> np.ndarray:
-            of_y, of_rows, found = (
-                right[: self._entries],
-                np.zeros((self._rows, *right.shape[1:])),
-                np.zeros(right.shape),
-            )
+            of_y, of_rows = right[: self._entries], np.zeros((self._rows, *right.shape[1:]))
+            found = np.zeros(right.shape)
             of_rows[own] = right[self._entries :]
             dy, dmu = found[: self._entries], np.zeros(of_rows.shape)
             for stack, weights, matrix in parts:

@@ -19,7 +19,7 @@ from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings, one_of
 from hierax._base.trees import Number, or_one
 from hierax._lower import cones as _cones
-from hierax._lower.base import AbstractLowerSolver
+from hierax._lower.base import AbstractLowerSolver, is_traced
 from hierax._math.lower_level import (
     INACCURATE,
     SOLVED,
@@ -105,7 +105,8 @@ class Conic(AbstractLowerSolver):
         _cones.package(self.solver)
         level = level_at(problem, x, y, xi)
         curved = _curved_rows(level)
-        if not _is_traced(level):
+        # Values are not known under jit or vmap, be it of x and y or of what the functions close over.
+        if not is_traced((level.objective(level.start), level.rows(level.start))):
             for text, flag in _doubts(level, curved).items():
                 if flag:
                     raise InputError(text)
@@ -190,12 +191,6 @@ def _curved_rows(level: Level) -> np.ndarray:
 
     jax.eval_shape(lambda v: jax.jvp(slopes, (v,), (v,)), level.start)
     return np.repeat(np.array(curved, bool), [leaf.size for leaf in shapes])
-
-
-def _is_traced(level: Level) -> bool:
-    """Whether values are not known yet: under jit or vmap, be it of x and y or of what the functions close over."""
-    values = level.objective(level.start), level.rows(level.start)
-    return any(isinstance(value, jax.core.Tracer) for value in values)
 
 
 def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:

@@ -160,9 +160,8 @@ class Exact(AbstractLowerSolver):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        check_settings(
-            self, {"tol": POSITIVE_GIVEN} | dict.fromkeys(("max_steps", "dense_limit", "starts"), COUNT_GIVEN)
-        )
+        counts = dict.fromkeys(("max_steps", "dense_limit", "starts"), COUNT_GIVEN)
+        check_settings(self, {"tol": POSITIVE_GIVEN} | counts)
 
     @compiled_where_called
     def solve(

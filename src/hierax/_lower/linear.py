@@ -136,10 +136,6 @@ class Matrices:
     def __init__(self, jacobian: "np.ndarray | csr_array", hessian: "np.ndarray | csr_array") -> None:
         self.jacobian, self.hessian = jacobian, hessian
 
-    def system(self, active: np.ndarray) -> KKTSystem:
-        """The KKT system on some rows."""
-        return KKTSystem(self, active)
-
     @functools.cached_property
     def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
         """For every row the one entry of y that it depends on (-1: several, or none), and its slope in that entry."""
@@ -310,10 +306,6 @@ class Products:
 
     def __init__(self, product: Product, entries: int, rows: int, stop: Stop) -> None:
         self._product, self._stop, self._entries, self._rows = product, stop, entries, rows
-
-    def system(self, active: np.ndarray) -> KKTSystem:
-        """The KKT system on some rows."""
-        return KKTSystem(self, active)
 
     @functools.cached_property
     def single_entries(self) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from hierax._base.constants import FINE, MANY
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_setting
 from hierax._base.text import text_table
-from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.float64_problem import CONSTRAINTS, Float64Problem
 from hierax._lower.salm import SALM
 from hierax._methods.common import Decay, Steps
 from hierax._methods.salvf import SALVF
@@ -254,7 +254,7 @@ def _assumptions(setting: Float64Problem, looks: Looks, constants: Constants, se
     compact = f"no bound of {unbounded} was found" if unbounded else "both bounded"
     active = "no row was active" if math.isinf(sigma_0) else f"sigma_0 = {sigma_0:.3g}"
     faces = f"on a face at {seen.on_faces} of {solved} x; the proof of B forgets them"
-    extra = [n for n in ("equalities", "upper_constraints") if jax.tree.leaves(setting.shapes(n))]
+    extra = [n for n, rows in zip(CONSTRAINTS[1:], setting.shapes()[1:], strict=True) if jax.tree.leaves(rows)]
     form = f"the paper has no {' and '.join(extra)}" if extra else "inequalities below"
     finite = math.isfinite(constants.upper_noise + constants.lower_noise)
     licq = solved == looked and sigma_0 > 0
