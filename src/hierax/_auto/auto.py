@@ -8,7 +8,8 @@ import jax
 import jax.extend.core as jex
 
 from hierax._auto import constants as const
-from hierax._auto.deterministic import FIRST_AVERAGE, averaged, numbers_per_sample, run_averages, run_deterministic
+from hierax._auto.averages import FIRST_AVERAGE, averaged, numbers_per_sample, run_averages
+from hierax._auto.deterministic import run_deterministic
 from hierax._auto.large_route import run_large
 from hierax._auto.searches import NoRoute
 from hierax._auto.session import Route, Session, finished, float64_problem, kept_answer
@@ -124,7 +125,7 @@ class Auto(AbstractSolver):
                 if route == "large":
                     return run_large(session)
                 if route == "average":
-                    return run_averages(session, _by_size(prepared, seed)[0], self.starts is None)
+                    return run_averages(session)
                 return run_deterministic(session, self.starts is None)
             except NoRoute as why:
                 matrices_fit = size((prepared.x, prepared.y)) <= const.MATRIX_ORDER

@@ -22,6 +22,7 @@ from hierax._compile.bound import Bound
 from hierax._compile.configuration import as_answer
 from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.certificate import Certificate
+from hierax._judge.sampling import Estimates
 from hierax._problem.problem import Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.checkpoints import Notes
@@ -262,8 +263,8 @@ def made(prepared: Prepared, auto: "Auto", point: tuple[PyTree, PyTree], **known
 # -- answers in checkpoints -------------------------------------------------------------------------------------------
 
 ANSWER = "answer"  # the name of what is kept of a search that is done
-AS_THEY_ARE = ("counts", "log", "starts")  # parts of an answer that are kept as they are
-TYPES_OF_ANSWER = (Counts, Starts)
+AS_THEY_ARE = ("counts", "log", "starts", "estimates")  # parts of an answer that are kept as they are
+TYPES_OF_ANSWER = (Counts, Starts, Estimates)
 
 
 def record_of_answer(answer: Solution) -> dict[str, Any] | None:

@@ -132,6 +132,11 @@ class Float64Problem:
             x, y = (doubled_on_host(split_variable(name, tree)[0]) for name, tree in (("x", x), ("y", y)))
         return dataclasses.replace(self, x=x, y=y)
 
+    def on_samples(self, **batches: PyTree) -> "Float64Problem":
+        """The same problem and programs with other samples: `zeta`, `xi` or both."""
+        with float64():
+            return dataclasses.replace(self, _data=self._data._replace(**doubled(batches)), _known=dict(self._known))
+
     def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), quick: bool = False) -> PyTree:
         """`program(problem, data, *args)`, compiled, in float64; the result's arrays are NumPy's (see `Bound.run`)."""
         with float64():

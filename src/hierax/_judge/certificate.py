@@ -18,6 +18,7 @@ from hierax._engine.float64_problem import ROUNDING
 from hierax._judge.descent import Around, Look
 from hierax._judge.measuring import DEFAULT_TOLERANCE, KINK, SHOWN_TOLERANCE, STEPS, SURE, GapRange
 from hierax._judge.retraining import Retrained
+from hierax._judge.sampling import Estimates
 from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
 
 STEEP = 1e3  # multipliers of the lower level beyond this, in units, stand for none
@@ -74,6 +75,7 @@ class Certificate:
         hypergradient_scale: size of the two terms that the hyper-gradient is the sum of.
         upper_multipliers: those of the upper constraints, fitted at the point.
         upper_se: standard error of F(x, y).
+        estimates: of an answer to a sampled problem that replications have judged: what sampling leaves unknown.
         margin: how clearly every row of the lower level is active or not, as a share of the length of y.
         radius: lengths that x may move until, to first order, the set of active rows changes.
         gains: what F can fall, to first order, when x moves by its length, with rows as weakly active that are closer
@@ -125,6 +127,7 @@ class Certificate:
     hypergradient_scale: float = 0.0
     upper_multipliers: PyTree = None
     upper_se: float | None = None
+    estimates: Estimates | None = None
     margin: float | None = None
     radius: float | None = None
     gains: tuple[tuple[float, float], ...] = ()
@@ -244,6 +247,8 @@ def _objections(at: Certificate, tol: float | None, limits: dict[str, float | No
         text = f"the lower level has no reference solution at this x: {MEANING[status]}."
         nearly = status == INFEASIBLE and not found  # its feasible set is a point, or nearly empty
         return [*found, Objection(text, status in (INFEASIBLE, UNBOUNDED) and not nearly)]
+    if at.estimates is not None:
+        return found + _of_replications(at, at.estimates, tol)
     if gap < math.inf:
         found += _below(at, gap)
     if stationarity < math.inf:
@@ -301,6 +306,23 @@ def _above(at: Certificate, tol: float) -> list[Objection]:
         found.append(Objection(f"not a minimum above: at {where} F is lower by {-better.change:.3g}.", True))
     if at.around is not None and not at.around.complete:
         found.append(Objection("the time was up before the descent test was complete.", False))
+    return found
+
+
+def _of_replications(at: Certificate, seen: Estimates, tol: float) -> list[Objection]:
+    """What replications object to, which solve both levels anew: y is the answer to x up to what `y_se` says."""
+    most, found, better = tol * seen.scale, [], at.better(tol)
+    if at.branch_gap > at.gap_range.at_tie(tol) + 2 * SURE * (at.lower_gap_se or 0.0):
+        text = f"not optimal below: another solution of the lower level is better by {at.branch_gap:.3g}."
+        found.append(Objection(text, True))
+    if better is not None and -better.change > seen.gap:
+        where = f"x = {_place(at, better)}, {better.step:g} lengths away,"
+        found.append(Objection(f"not a minimum above: at {where} F is lower by {-better.change:.3g}.", True))
+    if seen.gap > most:
+        text = f"as good as {seen.samples} samples allow: F = {seen.upper:.6g} +- {seen.upper_se:.2g} is at most"
+        wanted = f"about {seen.samples * seen.gap / most:.2g} samples would do"
+        text = f"{text} {seen.gap:.2g} above the best nearby (95 %), {most:.2g} was asked for; {wanted}."
+        found.append(Objection(text, False))
     return found
 
 

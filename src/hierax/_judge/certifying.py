@@ -351,7 +351,7 @@ def _sampling_errors(
 
     def program(
         problem: Problem, data: Data, x: PyTree, y: PyTree, found: LowerSolution, active: Array
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, Array]:
         zeta, xi = data
         system = implicit.kkt_system(problem, x, found, xi)
         level = level_at(problem, x, found.y, xi)
@@ -362,13 +362,13 @@ def _sampling_errors(
         slope = implicit.upper_gradient_y(problem, x, there.y, zeta)
         solved = implicit.adjoint(implicit.kkt_system(problem, x, there, xi), active, slope)
         total = implicit.total_gradient(problem, x, there, solved, zeta, xi)
-        return problem.upper(x, y, zeta), level.start + moved.y, jax.flatten_util.ravel_pytree(total)[0]
+        return problem.upper(x, y, zeta), level.start + moved.y, jax.flatten_util.ravel_pytree(total)[0], push
 
     setting = look.setting
     if not setting.sampled:
         return {}, None
     groups = setting.run_on_groups("groups", program, setting.x, setting.y, found, active)
-    upper, point, slope = (standard_error(part) for part in groups)
+    upper, point, slope, push = (standard_error(part) for part in groups)
     numbers = {
         "upper_se": float(upper),
         "hypergradient_norm_se": float(np.linalg.norm(slope)),
@@ -376,9 +376,9 @@ def _sampling_errors(
     }
     if not setting.xi.fresh:
         return numbers, None
-    tilt = point / look.vectors.y_unit
+    tilt, residual = point / look.vectors.y_unit, push * look.vectors.y_unit / look.vectors.lower_unit
     numbers |= {"lower_gap_se": _gap_error(setting, found), "distance_se": float(np.linalg.norm(point))}
-    return numbers | {"kkt_residual_se": float(np.max(tilt))}, tilt
+    return numbers | {"kkt_residual_se": float(np.max(residual))}, tilt
 
 
 def _gap_error(setting: Float64Problem, found: LowerSolution) -> float:

@@ -31,6 +31,7 @@ from hierax._judge.certificate import Certificate, Certificates
 from hierax._judge.certifying import certify
 from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._judge.point import Judgement, judge_point, judge_points
+from hierax._judge.sampling import Estimates
 from hierax._problem.problem import Multipliers, Problem, is_streamed
 from hierax._run.call import Call, State
 from hierax._run.method import AbstractSolver
@@ -496,6 +497,8 @@ class Solution(_Result[Status]):
         arguments: those of `solve` that steered the run, by name: what it takes to repeat it.
         tol: tolerance at which the certificate is read.
         starts: F at the ends of the starts of `Auto`, and what that says of how global the answer is.
+        estimates: of a sampled problem that `Auto` solved by averages: F with its standard error, standard errors of x
+            and y, and what F may be above the best.
 
     Examples:
         >>> import hierax as hx
@@ -513,6 +516,7 @@ class Solution(_Result[Status]):
 
     tol: float = SHOWN_TOLERANCE
     starts: Starts = Starts()
+    estimates: Estimates | None = None
 
     @functools.cached_property
     def judgement(self) -> Judgement | None:
@@ -525,7 +529,12 @@ class Solution(_Result[Status]):
 
     @property
     def value(self) -> float:
-        """F(x, y): the upper objective, on what `judgement` sees; of a `Stream`, the last record of it."""
+        """F(x, y): the upper objective, on what `judgement` sees; of a `Stream`, the last record of it.
+
+        Where there are `estimates`, F at x with the lower level's own answer to it, out of sample.
+        """
+        if self.estimates is not None:
+            return self.estimates.upper
         if self.judgement is not None:
             return float(self.judgement.upper)
         return float(self.history["upper"][-1]) if len(self.history) else float("nan")

@@ -1,0 +1,125 @@
+"""What sampling leaves unknown of an answer: standard errors of F, x and y, and how far F may be above the best.
+
+An answer x was computed from N samples. R replications, each on m fresh samples, compare it with their own answers:
+
+    phi_j(x) = F_j(x, y_j(x)),     x_j = argmin phi_j near x,     x~ = mean of the x_j
+    phi(x)            mean of phi_j(x); y_j(x) is noisy, which biases it by b/m: R m samples at once have b/(R m)
+    se(x)             standard deviation of the x_j, times sqrt(m/N)
+    phi(x) - phi*     = [phi(x) - phi(x~)] + [phi(x~) - phi*]:   paired differences, plus the loss of an average of
+                      answers: phi_j(x~) - phi_j(x_j) has the mean tr(H^-1 V)/(2m), and x~ loses 1/R of that
+
+The last line is the idea of Mak, Morton and Wood (1999), phi_j(x) - phi_j(x_j) as a bound of the gap, without its bias
+of 1/m: where x is no minimum, the first bracket shows it. Upper constraints count at their prices (multipliers).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hierax._base.imports import lazy
+
+special = lazy("scipy.special")
+
+CHANCE = 0.05
+"""Chance that a stated limit is exceeded: limits of several looks share it."""
+
+
+class Replication(NamedTuple):
+    """An answer judged on samples of its own, and the answer to these.
+
+    Attributes:
+        upper: F at the judged x, with the lower level solved on these samples.
+        priced: the same with the upper constraints at their prices.
+        best: `priced` at the replication's own answer, and
+        x: this answer,
+        y: with its y; both as vectors.
+    """
+
+    upper: float
+    priced: float
+    best: float
+    x: np.ndarray
+    y: np.ndarray
+
+
+class Estimates(NamedTuple):
+    """What samples say of an answer; where y_j(x) is noisy, F is meant with the lower level's true answer to x.
+
+    Attributes:
+        upper: F at x, corrected for its bias.
+        upper_se: standard error of it.
+        bias: what the noise of the lower level's answer added to F on all of the fresh samples.
+        x_se: standard errors of x, entry by entry in the order of its leaves.
+        y_se: of y, likewise.
+        loss: what F at x is above the best nearby, on average over samples like those that x was computed from.
+        gap: F at x is above the best nearby by at most this, with 95 % confidence.
+        scale: what F changes over lengths of x and y, which the gap is compared with.
+        samples: from which x was computed.
+        fresh: samples of all replications.
+    """
+
+    upper: float
+    upper_se: float
+    bias: float
+    x_se: np.ndarray
+    y_se: np.ndarray
+    loss: float
+    gap: float
+    scale: float
+    samples: int
+    fresh: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """F at x lies between these with 95 % confidence."""
+        half = float(special.stdtrit(REPLICATIONS - 1, 1 - CHANCE / 2)) * self.upper_se
+        return self.upper - half, self.upper + half
+
+    @property
+    def said(self) -> str:
+        """F and the gap in words."""
+        text = f"on {self.fresh} others F = {self.upper:.6g} +- {self.upper_se:.2g}"
+        return f"{text}, at most {self.gap:.2g} above the best nearby (95 %)"
+
+
+REPLICATIONS = 16
+"""How many; Student's t with 15 degrees of freedom is within 9 % of the normal limits."""
+
+
+def standard_errors(found: list[Replication], share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Of x and y that were computed from 1/`share` times the samples of a replication."""
+    of_x, of_y = (np.std([getattr(one, name) for one in found], axis=0, ddof=1) for name in ("x", "y"))
+    return of_x * share**0.5, of_y * share**0.5
+
+
+def value_of(found: list[Replication], pooled: float) -> tuple[float, float, float]:
+    """F at x with its standard error, and its bias on all samples; `pooled`: F there on all of them at once.
+
+    Examples:
+        >>> nothing = np.zeros(1)
+        >>> found = [Replication(1.0 + 0.1, 0.0, 0.0, nothing, nothing)] * 16  # a bias of 0.1 on a 16th of the samples
+        >>> [round(float(number), 6) for number in value_of(found, 1.0 + 0.1 / 16)]
+        [1.0, 0.0, 0.00625]
+    """
+    upper, count = np.array([one.upper for one in found]), len(found)
+    value = (count * pooled - upper.mean()) / (count - 1)
+    return value, float(np.std(upper, ddof=1) / count**0.5), pooled - value
+
+
+def gap_of(found: list[Replication], middle: list[float], share: float, look: int) -> tuple[float, float]:
+    """The expected loss of an answer, and what it is above the best at most.
+
+    Args:
+        found: the replications.
+        middle: `priced` at the mean of their answers, on the samples of each.
+        share: samples of a replication over those of the answer.
+        look: how many times limits were looked at, this one included: their chances of being exceeded, 5 % over
+            k (k + 1), add up to 5 % whatever their number.
+    """
+    count = len(found)
+    t = float(special.stdtrit(count - 1, 1 - CHANCE / (look * (look + 1))))
+    off = np.array([one.priced for one in found]) - middle
+    own = np.maximum(np.array(middle) - [one.best for one in found], 0.0) * count / (count - 1)
+    loss = float(np.mean(own)) * share
+    limit = np.mean(off) + t * np.std(off, ddof=1) / count**0.5
+    return loss, float(max(limit, 0.0) + (np.mean(own) + t * np.std(own, ddof=1) * (1 + 1 / count) ** 0.5) * share)
