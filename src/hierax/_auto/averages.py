@@ -87,7 +87,7 @@ class _Averages:
     def __init__(self, session: Session) -> None:
         self.session, self.names = session, averaged(session.prepared)
         self.numbers = max(numbers_per_sample(session.prepared, name) for name in self.names)
-        self.most = int(const.WHOLE_DATA) // max(2, self.numbers)
+        self.most = int(const.MUCH_DATA) // max(20, self.numbers)
         if session.auto.samples is not None:
             self.most = max(1, min(self.most, session.auto.samples // (2 * len(self.names))))
         self.first: Solution | None = None

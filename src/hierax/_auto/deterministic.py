@@ -26,7 +26,7 @@ from hierax._compile.checked import refuse_nonfinite
 from hierax._compile.configuration import one_blas_thread
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.programs import FEASIBLE, raveled
-from hierax._engine.vectors import VectorProblem
+from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
@@ -213,10 +213,14 @@ def falls_on(hunt: Hunt, far: Candidate) -> bool:
     seen = [far.upper]
     for stretch in const.STRETCHES:
         further = vectors.landed(x0 + stretch * (far.point.x - x0), y0 + stretch * (far.better.y - y0))
-        there, status = solved_below(vectors, *further)
+        found = vectors.branches(*further)
+        best = found.best()
+        if best is None or found.status[best] != SOLVED:  # starts near x0 may count as run off on the way there
+            continue
+        there = Point(further[0], found.y[best], found.mu[best])
         values = vectors.values(*there)
         reach = max(1.0, np.max(np.abs(there.x), initial=0.0), np.max(np.abs(further[1]), initial=0.0))
-        fine = status == SOLVED and vectors.violation(there.x, there.y, values) <= FEASIBLE * reach
+        fine = vectors.violation(there.x, there.y, values) <= FEASIBLE * reach
         if fine and np.isfinite(values.upper):
             seen.append(float(values.upper))
     return len(seen) > 1 and all(later <= 2 * before for before, later in itertools.pairwise(seen))
