@@ -29,7 +29,7 @@ from hierax._engine.programs import Programs, raveled, unraveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
-from hierax._judge.sampling import REPLICATIONS, Estimates, Replication, gap_of, standard_errors, value_of
+from hierax._judge.sampling import REPLICATIONS, Estimates, Replication, gap_of, room_of, standard_errors, value_of
 from hierax._math.lower_level import SOLVED
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, Sampler
@@ -63,11 +63,12 @@ def run_averages(session: Session) -> Solution:
 
 
 class _Place(NamedTuple):
-    """F at a point whose y solves the lower level, and F with the upper constraints at their prices."""
+    """F at a point whose y solves the lower level, F with the upper constraints at their prices, and these in units."""
 
     point: Point
     upper: float
     priced: float
+    above: np.ndarray
 
 
 class _Averages:
@@ -159,7 +160,7 @@ class _Averages:
         """
         last, more = self.sizes[-1], float(REPLICATIONS)
         if self.estimates is not None:
-            share = self.estimates.gap / (self.session.auto.tol * self.estimates.scale)
+            share = self.estimates.times(self.session.auto.tol)
             if share <= 1:
                 return None
             more = share if 2 * share <= REPLICATIONS else more
@@ -244,9 +245,11 @@ class _Averages:
         units, share = self._space.vectors, part / samples
         of_x, of_y = standard_errors(found, share)
         errors = of_x * units.x_unit, of_y * units.y_unit
-        gap = gap_of(found, middle, share, len(self.sizes))
+        loss, gap = gap_of(found, middle, share, len(self.sizes))
+        violation, slack = room_of(found, self._prices, len(self.sizes))
         fresh = part * REPLICATIONS
-        estimates = Estimates(*value_of(found, pooled.upper), *errors, *gap, self._scale, samples, fresh)
+        limits = loss, gap + slack, self._scale, violation, slack
+        estimates = Estimates(*value_of(found, pooled.upper), *errors, *limits, samples, fresh)
         return estimates, estimates.said
 
     def _at(self, space: Space, x: np.ndarray, y: np.ndarray) -> _Place | None:
@@ -256,7 +259,8 @@ class _Averages:
             return None
         values, scale = space.vectors.values(*point), space.vectors.units.upper
         upper = float(values.upper * scale.unit + scale.origin)
-        return _Place(point, upper, upper + float(self._prices @ values.above[: self._prices.size]))
+        above = values.above[: self._prices.size]
+        return _Place(point, upper, upper + float(self._prices @ above), above)
 
     def _lowest(self, space: Space, here: _Place) -> _Place:
         """Where a search leads from a place, as far as it is worth it with samples."""
@@ -267,7 +271,7 @@ class _Averages:
         else:
             end = kkt_polish(space, work, here.point, (), LAST_RELAXATIONS)
         there = None if end is None else self._at(space, end.x, end.y)
-        return here if there is None or there.priced > here.priced else there
+        return there or here
 
     def _replication(self, space: Space) -> Replication | None:
         """The answer on some samples, and their own answer."""
@@ -275,7 +279,7 @@ class _Averages:
         if here is None or self._stop():
             return None
         best = self._lowest(space, here)
-        return Replication(here.upper, here.priced, best.priced, best.point.x, best.point.y)
+        return Replication(here.upper, here.priced, here.above, best.priced, best.point.x, best.point.y)
 
     def _stop(self) -> bool:
         return self.session.work.passed

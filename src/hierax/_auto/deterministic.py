@@ -1,13 +1,7 @@
-"""Problems whose expectations are known, from the prepared problem to its solution, and averages of samples.
+"""Problems whose expectations are known, from the prepared problem to its solution.
 
 The small, the penalty and the implicit route differ only in their searches (`searches.py`). `converged` and
 `best_of_branches` are said only where the certificate of the returned point says yes.
-
-The average route: expectations that can only be sampled become averages of N common samples, for growing N. With the
-samples fixed the problem is deterministic, and is solved as one: the first N from all starts, every further one from
-the last answer. The answer is judged on samples that it has not seen: where their certificate says yes the route ends;
-where noise leaves it open, N grows, up to a largest number. Samples of different N are independent, so that two answers
-in a row tell how far x can be trusted.
 """
 
 import itertools

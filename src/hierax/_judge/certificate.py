@@ -318,11 +318,12 @@ def _of_replications(at: Certificate, seen: Estimates, tol: float) -> list[Objec
     if better is not None and -better.change > seen.gap:
         where = f"x = {_place(at, better)}, {better.step:g} lengths away,"
         found.append(Objection(f"not a minimum above: at {where} F is lower by {-better.change:.3g}.", True))
-    if seen.gap > most:
-        text = f"as good as {seen.samples} samples allow: F = {seen.upper:.6g} +- {seen.upper_se:.2g} is at most"
-        wanted = f"about {seen.samples * seen.gap / most:.2g} samples would do"
-        text = f"{text} {seen.gap:.2g} above the best nearby (95 %), {most:.2g} was asked for; {wanted}."
-        found.append(Objection(text, False))
+    if seen.times(tol) > 1:
+        text = f"as good as {seen.samples} samples allow: {seen.said}"
+        if seen.violation > tol:
+            text += f", upper constraints violated by at most {seen.violation:.2g} of their size"
+        wanted = seen.samples * seen.times(tol)
+        found.append(Objection(f"{text}; about {wanted:.2g} samples would tell whether {most:.2g} is kept.", False))
     return found
 
 

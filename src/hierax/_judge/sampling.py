@@ -30,6 +30,7 @@ class Replication(NamedTuple):
     Attributes:
         upper: F at the judged x, with the lower level solved on these samples.
         priced: the same with the upper constraints at their prices.
+        above: the upper constraints there, in units.
         best: `priced` at the replication's own answer, and
         x: this answer,
         y: with its y; both as vectors.
@@ -37,6 +38,7 @@ class Replication(NamedTuple):
 
     upper: float
     priced: float
+    above: np.ndarray
     best: float
     x: np.ndarray
     y: np.ndarray
@@ -53,7 +55,9 @@ class Estimates(NamedTuple):
         y_se: of y, likewise.
         loss: what F at x is above the best nearby, on average over samples like those that x was computed from.
         gap: F at x is above the best nearby by at most this, with 95 % confidence.
-        scale: what F changes over lengths of x and y, which the gap is compared with.
+        scale: what F changes over a length of x, which the gap is compared with.
+        violation: the upper constraints are violated by at most this at x, in units, with 95 % confidence each.
+        slack: part of the gap: what room that the upper constraints may have left at x is worth.
         samples: from which x was computed.
         fresh: samples of all replications.
     """
@@ -66,6 +70,8 @@ class Estimates(NamedTuple):
     loss: float
     gap: float
     scale: float
+    violation: float
+    slack: float
     samples: int
     fresh: int
 
@@ -75,10 +81,15 @@ class Estimates(NamedTuple):
         half = float(special.stdtrit(REPLICATIONS - 1, 1 - CHANCE / 2)) * self.upper_se
         return self.upper - half, self.upper + half
 
+    def times(self, tol: float) -> float:
+        """How many times as many samples a tolerance asks for: violations and slack fall like 1/sqrt(N), else 1/N."""
+        most = max(tol * self.scale, np.finfo(float).tiny)
+        return float(max((self.gap - self.slack) / most, (self.slack / most) ** 2, (self.violation / tol) ** 2))
+
     @property
     def said(self) -> str:
         """F and the gap in words."""
-        text = f"on {self.fresh} others F = {self.upper:.6g} +- {self.upper_se:.2g}"
+        text = f"on {self.fresh} others F = {self.upper:.6g} +- {self.upper_se:.2g} (standard error)"
         return f"{text}, at most {self.gap:.2g} above the best nearby (95 %)"
 
 
@@ -97,13 +108,28 @@ def value_of(found: list[Replication], pooled: float) -> tuple[float, float, flo
 
     Examples:
         >>> nothing = np.zeros(1)
-        >>> found = [Replication(1.0 + 0.1, 0.0, 0.0, nothing, nothing)] * 16  # a bias of 0.1 on a 16th of the samples
+        >>> found = [
+        ...     Replication(1.0 + 0.1, 0.0, nothing, 0.0, nothing, nothing)
+        ... ] * 16  # a bias of 0.1 on a 16th of the samples
         >>> [round(float(number), 6) for number in value_of(found, 1.0 + 0.1 / 16)]
         [1.0, 0.0, 0.00625]
     """
     upper, count = np.array([one.upper for one in found]), len(found)
     value = (count * pooled - upper.mean()) / (count - 1)
     return value, float(np.std(upper, ddof=1) / count**0.5), pooled - value
+
+
+def room_of(found: list[Replication], prices: np.ndarray, look: int) -> tuple[float, float]:
+    """By how much upper constraints may be violated, and what the room is worth that they may have: upper limits."""
+    above, count = np.array([one.above for one in found]), len(found)
+    half = _t(count, look) * above.std(axis=0, ddof=1) / count**0.5
+    room = np.maximum(half - above.mean(axis=0), 0.0)
+    return float(np.max(above.mean(axis=0) + half, initial=0.0)), float(prices @ room)
+
+
+def _t(count: int, look: int) -> float:
+    """Student's one-sided limit at the k-th look: chances of 5 % over k (k + 1), which add up to 5 %."""
+    return float(special.stdtrit(count - 1, 1 - CHANCE / (look * (look + 1))))
 
 
 def gap_of(found: list[Replication], middle: list[float], share: float, look: int) -> tuple[float, float]:
@@ -113,11 +139,10 @@ def gap_of(found: list[Replication], middle: list[float], share: float, look: in
         found: the replications.
         middle: `priced` at the mean of their answers, on the samples of each.
         share: samples of a replication over those of the answer.
-        look: how many times limits were looked at, this one included: their chances of being exceeded, 5 % over
-            k (k + 1), add up to 5 % whatever their number.
+        look: how many times limits were looked at, this one included.
     """
     count = len(found)
-    t = float(special.stdtrit(count - 1, 1 - CHANCE / (look * (look + 1))))
+    t = _t(count, look)
     off = np.array([one.priced for one in found]) - middle
     own = np.maximum(np.array(middle) - [one.best for one in found], 0.0) * count / (count - 1)
     loss = float(np.mean(own)) * share

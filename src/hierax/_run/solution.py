@@ -582,6 +582,7 @@ class Solution(_Result[Status]):
         return {
             "status": {"name": status.name, "message": status.message, "step": status.step, "ok": status.ok},
             **answer_fields(self),
+            "estimates": None if self.estimates is None else as_json(self.estimates._asdict()),
             "certificate": None if certificate is None else certificate_fields(certificate, self.tol),
             "globality": globality[-1] if globality else None,
             "starts": as_json(self.starts),
@@ -678,7 +679,7 @@ def _rows(solution: Solution) -> list[tuple[str, str]]:
     violation = solution.history["violation"][-1:] if judged is None else np.array([judged.violation])
     rows = [
         ("status", solution.status.message.removeprefix(f"{solution.status.name}: ")),  # the name is in the title
-        ("F (value)", f"{solution.value:.8g}"),
+        ("F (value)", _value(solution)),
         ("violation", f"{float(violation[0]):.3g}" if violation.size else "-"),
         ("lower gap", _gap(solution)),
         ("certificate", _verdict(solution)),
@@ -689,6 +690,15 @@ def _rows(solution: Solution) -> list[tuple[str, str]]:
     for name, tree in (("x", solution.x), ("y", solution.y)):
         rows.extend(named_point(name, tree))
     return rows
+
+
+def _value(solution: Solution) -> str:
+    seen = solution.estimates
+    if seen is None:
+        return f"{solution.value:.8g}"
+    return (
+        f"{seen.upper:.8g} +- {seen.upper_se:.2g} (standard error); at most {seen.gap:.2g} above the best nearby (95 %)"
+    )
 
 
 def _seconds(counts: Counts) -> str:
