@@ -509,3 +509,17 @@ def test_a_row_of_the_lower_level_that_does_not_see_y():
         x_set=hx.Box(-30.0, 30.0),
     )
     assert certify(problem, 2.122, 2.122).verdict() == "yes"
+
+
+def test_a_slope_that_is_rounding_is_no_measure_of_length():
+    """The row sees b by rounding alone: measured by it, every b would count as right."""
+    weight = np.random.default_rng(0).uniform(size=301)
+    feature, weight = np.random.default_rng(1).normal(size=301), weight - weight.mean()
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y["a"] - 0.3) ** 2 + (y["b"] - 0.1) ** 2 + 0.1 * x**2,
+        lower=lambda x, y, xi: (y["a"] - 1.0) ** 2 + (y["b"] - 0.03) ** 2,
+        constraints=lambda x, y: [sign * jnp.mean(weight * (feature * y["a"] + y["b"])) - x for sign in (1.0, -1.0)],
+        x_set=hx.Box(0.0, 0.5),
+    )
+    assert hx.certify(problem, 0.4, {"a": 1.0, "b": 0.0}).verdict(1e-4) == "no"
+    assert float(hx.certify(problem, 0.4, {"a": 1.0, "b": 0.0}).lengths[1]["b"]) < 1.0

@@ -1,13 +1,14 @@
 """Every number that `Auto` has inside: what it means, its unit, and what measurement stands behind it.
 
-"Not measured" is said of numbers that were never varied by themselves; what the whole of them does is measured by
-`hierax bench bolib`, `medium`, `fuzz` and `stochastic` (docs/methods/auto.md). "Prototype" is the study that the small
-route comes from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there. Units of F, G, rows
-and variables are those of `hierax._engine.programs`. Numbers that other packages must agree on are in
+Every number has its lines in lab/results/ablation.txt: multiplied and divided by three, one at a time. "Not measured"
+is said of numbers behind which there is nothing else; what the whole of them does is measured by `hierax bench
+bolib`, `medium`, `fuzz` and `stochastic` (docs/methods/auto.md). "Prototype" is the study that the small route comes
+from, on the same 71 problems, one or two seeds: differences of 1 to 3 are noise there. Units of F, G, rows and
+variables are those of `hierax._engine.programs`. Numbers that other packages must agree on are in
 `hierax._base.constants`, MUCH and LITTLE among them: how much further F is looked at along a ray, how many times more
-data are used whole where their way is counted, the ratio of the first two x-steps that compete on the large route; the
-share of a violation, of a relaxation t and of a gain that counts as much less, and the chance of ending somewhere new
-up to which no further starts are made. The violation of a point that counts as feasible is
+data are used whole where their way is counted, the ratio of the first two x-steps that compete on the large route;
+the share of a violation, of a relaxation t and of a gain that counts as much less, and the chance of ending somewhere
+new up to which no further starts are made. The violation of a point that counts as feasible is
 `hierax._engine.programs.FEASIBLE`.
 """
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._base.constants import FINE
+from hierax._base.constants import FINE, MANY, NEGLIGIBLE
 from hierax._engine.float64_problem import FEW, ROUNDING
 from hierax._engine.programs import Programs, Scale, Units, Values, unraveled
 from hierax._lower.exact import RUN_OFF
@@ -20,6 +20,7 @@ from hierax._problem.problem import Multipliers
 WIDE = float(np.sqrt(RUN_OFF))
 """A box this many times wider than its entry is large is not its length; or its square, no box."""
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
+LOOKED_AT = 20  # long lengths of y over which G is looked at: each takes a few gradients
 
 Most = tuple[np.ndarray, np.ndarray]
 """Upper bounds of the lengths of x and of y."""
@@ -136,8 +137,27 @@ class _Seen:
             answers = intrinsic_lengths(np.linalg.norm(told[:, :nx] * of_x, axis=1), told[:, nx:])
             return np.maximum(self._intrinsic(slopes)[nx:], answers)
 
-        of_y = self._lasting(by, of_x=False)
+        of_y = self._shortened(self._lasting(by, of_x=False), of_x)
         return of_y, self._between_curved_rows(of_y)
+
+    def _shortened(self, of_y: np.ndarray, of_x: np.ndarray) -> np.ndarray:
+        """Lengths of y shortened where G bends more over them than its slope at the point, or what x does to it, says.
+
+        A row whose slope in an entry is nothing but rounding seems to be zero far away.
+        """
+        of_y, none = of_y.copy(), np.zeros(self._programs.layout.rows)
+        here = self._values.stationarity
+        most = np.maximum(np.abs(self._slopes.stationarity[:, : of_x.size]) @ of_x, np.abs(here))
+        for entry in np.flatnonzero((of_y > MANY * np.abs(self._y)) & (most > 0))[:LOOKED_AT]:
+            for _ in range(BISECTIONS):
+                there = self._y.copy()
+                there[entry] += of_y[entry]
+                slopes = self._programs.raw_functions.slopes(*self._programs.landed(self._x, there), none)
+                change = abs(slopes.gradient[entry] - here[entry])
+                if change <= 2 * most[entry]:
+                    break
+                of_y[entry] *= max(most[entry] / change, NEGLIGIBLE) if np.isfinite(change) else NEGLIGIBLE
+        return of_y
 
     def _lasting(self, by: Callable[[Values], np.ndarray], of_x: bool) -> np.ndarray:
         """Lengths of x or of y by slopes that hold on the way.
