@@ -17,6 +17,7 @@ from hierax._auto.descents import Cuts, central_descent, descent, kkt_polish, so
 from hierax._auto.feasibility import contradiction, feasible_points
 from hierax._auto.hunt import Candidate, Hunt, chance_of_more, optima, select
 from hierax._base.constants import LITTLE
+from hierax._engine.float64_problem import FEW
 from hierax._engine.programs import FEASIBLE
 from hierax._engine.vectors import Point, VectorProblem, lowest_on_lines, scan_points
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
@@ -242,12 +243,16 @@ def _flat_below(vectors: VectorProblem, point: Point) -> bool:
 
 
 def along_lines(hunt: Hunt, name: str = "along lines") -> None:
-    """Look at F(x, y*(x)) along every entry of x, and go down from where it is lower than at the best point."""
+    """Look at F(x, y*(x)) along every entry of x, and go down from where it is lower than at the best point.
+
+    Starts cover few entries well enough, unless the lower level is not convex: then F may be lowest where it has ties.
+    """
+    points = scan_points(hunt.vectors.layout.nx, FEW if looks_convex(hunt) else 1)
 
     def look() -> None:
-        for _ in range(const.TURNS if scan_points(hunt.vectors.layout.nx) and not _starts_agree(hunt) else 0):
+        for _ in range(const.TURNS if points and not _starts_agree(hunt) else 0):
             best = select(hunt.candidates)
-            lower = None if best is None else _lower_along_lines(hunt, best)
+            lower = None if best is None else _lower_along_lines(hunt, best, points)
             if best is None or lower is None or hunt.work.passed:
                 return
             go_down_from(hunt, lower, best.start)
@@ -255,7 +260,7 @@ def along_lines(hunt: Hunt, name: str = "along lines") -> None:
     hunt.piece(name, look)
 
 
-def _lower_along_lines(hunt: Hunt, best: Candidate) -> Point | None:
+def _lower_along_lines(hunt: Hunt, best: Candidate, points: int) -> Point | None:
     """The best feasible point after every entry of x was set to the best of a grid; None: the point itself."""
     lowest, found = best.upper - const.NEGLIGIBLE * (1 + abs(best.upper)), None
     vectors, xs = hunt.vectors, hunt.space.xs
@@ -277,7 +282,7 @@ def _lower_along_lines(hunt: Hunt, best: Candidate) -> Point | None:
 
     low = np.where(np.isfinite(vectors.x_limits.lower), vectors.x_limits.lower, np.min(xs, axis=0))
     high = np.where(np.isfinite(vectors.x_limits.upper), vectors.x_limits.upper, np.max(xs, axis=0))
-    lowest_on_lines(value, best.point.x, low, high)
+    lowest_on_lines(value, best.point.x, low, high, points)
     return found
 
 

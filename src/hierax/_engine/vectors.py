@@ -419,7 +419,7 @@ class VectorProblem(InUnits):
 
         cover = np.min(self.lower_starts, axis=0), np.max(self.lower_starts, axis=0)
         low, high = (np.where(np.isfinite(end), end, far) for end, far in zip(self.y_limits, cover, strict=True))
-        found = lowest_on_lines(value, y, low, high)
+        found = lowest_on_lines(value, y, low, high, scan_points(self.layout.ny))
         return [] if np.array_equal(found, y) else [found[None]]
 
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
@@ -485,16 +485,16 @@ def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str 
 # -- scans ------------------------------------------------------------------------------------------------------------
 
 
-def scan_points(coordinates: int) -> int:
-    """How many points of each line a scan looks at; none where there are too few or too many lines."""
+def scan_points(coordinates: int, least: int = FEW) -> int:
+    """How many points of each line a scan looks at; none where there are fewer lines than `least`, or too many."""
     points = min(SCAN_LOOKS // max(coordinates, 1), FEW * FEWEST)
-    return points if points >= FEWEST and coordinates >= FEW else 0
+    return points if points >= FEWEST and coordinates >= least else 0
 
 
 def lowest_on_lines(
-    value: Callable[[np.ndarray], float], point: np.ndarray, low: np.ndarray, high: np.ndarray
+    value: Callable[[np.ndarray], float], point: np.ndarray, low: np.ndarray, high: np.ndarray, points: int
 ) -> np.ndarray:
-    """The point after each entry in turn was set to the best of a grid between its two ends, where that is lower.
+    """The point after each entry in turn was set to the best of `points` between its two ends, where that is lower.
 
     A local solver ends in the valley where it starts, and random starts hit the deepest of many valleys rarely: of
     seven per coordinate, one start in 7^n. Where the valleys lie along the coordinates, n scans of a line find what
@@ -503,12 +503,11 @@ def lowest_on_lines(
     Examples:
         >>> def valleys(y):
         ...     return float(np.sum(y**2 - np.cos(2 * np.pi * y)))
-        >>> lowest_on_lines(valleys, np.array([2.0, -1.0, 1.0]), np.full(3, -3.0), np.full(3, 3.0)).round(3)
+        >>> lowest_on_lines(valleys, np.array([2.0, -1.0, 1.0]), np.full(3, -3.0), np.full(3, 3.0), 45).round(3)
         array([0., 0., 0.])
     """
-    points = scan_points(point.size)
     best, least = point, value(point)
-    for i in range(point.size if points else 0):
+    for i in range(point.size):
         line = np.linspace(low[i], high[i], points)
         places = np.tile(best, (points + FEW, 1))
         places[:points, i] = line
