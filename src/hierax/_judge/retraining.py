@@ -127,7 +127,7 @@ class Retraining:
         one program does both.
         """
         first = jax.tree.map(lambda leaf: leaf[0], self.starts)
-        curved = float(self.setting.run("curvature of the training", _curvature, x, first))
+        curved = float(self.setting.run("curvature of the training", _curvature, x, first, quick=True))
         rates = np.array([0.5, 1.0, 2.0]) ** 2 * (1 - MOMENTUM) / (curved if curved > 0 else 1.0)
         tried = np.resize(rates, COUNT)
         found = self._run(x, jax.tree.map(lambda leaf: np.repeat(leaf[None], COUNT, axis=0), first), tried)
@@ -143,7 +143,7 @@ class Retraining:
             if self.stop():
                 return None
             state = self.setting.run("training", _chunk, x, state, self.keys, rates)
-        return self.setting.run("trained", _trained, x, state[0])
+        return self.setting.run("trained", _trained, x, state[0], quick=True)
 
 
 def _curvature(problem: Problem, data: Data, x: PyTree, y: PyTree) -> Scalar:
@@ -246,7 +246,7 @@ def trained_fields(
     if at is not None and at.answer()[1].lower < judge_in(setting, setting.x, setting.y).lower:
         best = at.answer()[0]
     own = None if given is None else Rows(given.inequalities, given.equalities)
-    found, beyond, measured = setting.run("compare", _compared, setting.x, setting.y, best, own)
+    found, beyond, measured = setting.run("compare", _compared, setting.x, setting.y, best, own, quick=True)
     gap, residual, slope, curvature = map(float, measured)
     named = [name for block, tree in beyond.items() for name in entries(block, tree)]
     amounts = np.concatenate([numbers_of(tree) for tree in beyond.values()])

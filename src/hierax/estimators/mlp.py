@@ -23,8 +23,13 @@ from numpy.typing import ArrayLike
 from scipy import special
 from sklearn.utils import check_random_state
 
+from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN
-from hierax._compile.configuration import one_blas_thread
+from hierax._compile.configuration import in_own_configuration, one_blas_thread
+from hierax._engine.float64_problem import Float64Problem
+from hierax._judge.certificate import Certificate
+from hierax._judge.certifying import certificate_in
+from hierax._judge.retraining import Retraining
 from hierax._lower.linear import SAME
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite
@@ -260,9 +265,8 @@ class NormBoundedMLPClassifier(TunedClassifier):
         history_: arrays by name: "upper" (validation loss), "lower" (training loss) and "bounds" of the best network,
             per milestone.
         n_iter_: passes through the rows.
-        certificate_: `hierax.certify` of the tuned point, made when first asked for. Of a network with more than 200
-            weights it retrains eight networks at and around the bounds: that refutes a bad point, but proves no good
-            one, so the verdict is never "yes".
+        certificate_: the certificate of the tuned point, made when first asked for. It retrains eight networks at and
+            around the bounds: that refutes a bad point, but proves no good one, so the verdict is never "yes".
         stated_: the bilevel problem and the point.
         n_features_in_: number of features.
         feature_names_in_: their names, where X had any.
@@ -289,6 +293,12 @@ class NormBoundedMLPClassifier(TunedClassifier):
     random_state: int | np.random.RandomState | None = None
 
     _statement = staticmethod(stated_network)
+
+    @in_own_configuration
+    def _certified(self) -> Certificate:
+        setting = Float64Problem.of(*self.stated_, FRESH_SAMPLES, 0)
+        training = Retraining.before(setting, 0, lambda: False, "not convex: a network")
+        return certificate_in(setting, training=training)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "NormBoundedMLPClassifier":
         """Tune and train.
