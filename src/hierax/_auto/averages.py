@@ -303,7 +303,8 @@ class _Averages:
                 point = prepared.whole(*prepared.inside(*(unraveled(like, vector) for like, vector in trees)))
                 mu = mu * vectors.lower_unit / vectors.row_units(x, y)
                 multipliers = sessions.multipliers_of(problem, mu, None)._replace(upper=multipliers.upper)
-            certificate = self._certificate(point)
+            samples = self.sizes[-1] if self.estimates is None else self.estimates.samples
+            certificate = _fresh_certificate(session, point, samples, self.estimates)
             status = status_of(certificate, session.auto.tol, len(first.history), session.ended)
         total, compiling = 2 * sum(self.sizes), session.compile_seconds
         drawn = {name: total * (name in self.names) for name in ("zeta", "xi")}
@@ -323,16 +324,17 @@ class _Averages:
         )
         return session.certified(whole, certificate)
 
-    def _certificate(self, point: tuple[PyTree, PyTree]) -> Certificate:
-        """The certificate of the last answer on samples that it has not seen."""
-        samples, seed, work = self.sizes[-1], self.session.seed, self.session.work
-        samples = samples if self.estimates is None else self.estimates.samples
-        fresh = min(max(samples, FRESH_SAMPLES), const.MOST_SAMPLES)
-        problem = Float64Problem.of(self.session.prepared.problem, *point, fresh, seed + const.MOST_SAMPLES)
-        self.session.compiles(problem.bound)
-        found = certificate_in(problem, seed=seed, stop=lambda: work.over)
-        # The answer carries the noise of the samples that it was computed from, as well as those that judge it.
-        more = (1 + fresh / samples) ** 0.5
-        errors: dict[str, Any] = {name: getattr(found, name) for name in OF_THE_ANSWER}
-        known = {name: more * error for name, error in errors.items() if error is not None}
-        return dataclasses.replace(found, **known, estimates=self.estimates)
+
+def _fresh_certificate(
+    session: Session, point: tuple[PyTree, PyTree], samples: int, estimates: Estimates | None
+) -> Certificate:
+    """The certificate of an answer on samples that it has not seen; `samples`: from which it was computed."""
+    fresh = min(max(samples, FRESH_SAMPLES), const.MOST_SAMPLES)
+    problem = Float64Problem.of(session.prepared.problem, *point, fresh, session.seed + const.MOST_SAMPLES)
+    session.compiles(problem.bound)
+    found = certificate_in(problem, seed=session.seed, stop=lambda: session.work.over)
+    # The answer carries the noise of the samples that it was computed from, as well as those that judge it.
+    more = (1 + fresh / samples) ** 0.5
+    errors: dict[str, Any] = {name: getattr(found, name) for name in OF_THE_ANSWER}
+    known = {name: more * error for name, error in errors.items() if error is not None}
+    return dataclasses.replace(found, **known, estimates=estimates)

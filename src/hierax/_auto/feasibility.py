@@ -22,7 +22,7 @@ from hierax._auto.hunt import Space
 from hierax._auto.session import Work
 from hierax._base.imports import lazy
 from hierax._base.text import entries
-from hierax._engine.float64_problem import CONSTRAINTS
+from hierax._engine.float64_problem import CONSTRAINTS, proved_curvatures
 from hierax._engine.programs import FEASIBLE, raveled
 from hierax._engine.vectors import VectorProblem
 from hierax._math.scatter import unit_cube
@@ -115,7 +115,7 @@ class _Convex:
         self.sizes: list[float] = []
         self.affine = True
         for kind, (field, places, both_signs) in kinds.items():
-            found = [one for one, count in vectors.programs.setting.curvatures(kind) for _ in range(count)]
+            found = [one for one, count in proved_curvatures(vectors.programs.setting, kind) for _ in range(count)]
             known = [i for i, one in enumerate(found) if (one.is_affine if both_signs else one.is_convex)]
             units = dict(zip(CONSTRAINTS, vectors.units.rows, strict=True)).get(kind)
             sizes = np.ones(len(found)) if units is None else raveled(units)

@@ -213,25 +213,6 @@ class Float64Problem:
             returned = Multipliers(*(self.bound.trace(name, (self.x, self.y)) for name in CONSTRAINTS))
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.aval.shape, leaf.aval.dtype), returned)
 
-    def curvatures(self, kind: str) -> list[tuple[Curvature, int]]:
-        """What is proved of the rows of a function of (x, y), or of the faces of a set: for every leaf, and its size.
-
-        `kind`: "constraints", "equalities", "upper_constraints", "x in X" or "y in Y" for the inequalities of a set,
-        the same with ", equal" for its equalities.
-        """
-        problem = self.bound.problem
-        functions: dict[str, Callable[..., PyTree]] = {
-            "x in X": lambda x, y: upper_faces(problem.x_set, x).inequalities,
-            "y in Y": lambda x, y: sets.faces(problem.y_set, y).inequalities,
-            "x in X, equal": lambda x, y: upper_faces(problem.x_set, x).equalities,
-            "y in Y, equal": lambda x, y: sets.faces(problem.y_set, y).equalities,
-        }
-        function = functions.get(kind) or getattr(problem, kind)
-        with float64():
-            shapes = jax.tree.leaves(jax.eval_shape(function, self.x, self.y))
-            found = curvatures(function, self.x, self.y)
-        return [(one, leaf.size) for one, leaf in zip(found, shapes, strict=True)]
-
     def layout(self) -> Layout:
         """The rows of the lower level as a vector."""
         with float64():
@@ -246,6 +227,26 @@ class Float64Problem:
     def whole(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
         """Arrays put back into the variables that the caller stated."""
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
+
+
+def proved_curvatures(setting: Float64Problem, kind: str) -> list[tuple[Curvature, int]]:
+    """What is proved of the rows of a function of (x, y), or of the faces of a set: for every leaf, and its size.
+
+    `kind`: "constraints", "equalities", "upper_constraints", "x in X" or "y in Y" for the inequalities of a set,
+    the same with ", equal" for its equalities.
+    """
+    problem = setting.bound.problem
+    functions: dict[str, Callable[..., PyTree]] = {
+        "x in X": lambda x, y: upper_faces(problem.x_set, x).inequalities,
+        "y in Y": lambda x, y: sets.faces(problem.y_set, y).inequalities,
+        "x in X, equal": lambda x, y: upper_faces(problem.x_set, x).equalities,
+        "y in Y, equal": lambda x, y: sets.faces(problem.y_set, y).equalities,
+    }
+    function = functions.get(kind) or getattr(problem, kind)
+    with float64():
+        shapes = jax.tree.leaves(jax.eval_shape(function, setting.x, setting.y))
+        found = curvatures(function, setting.x, setting.y)
+    return [(one, leaf.size) for one, leaf in zip(found, shapes, strict=True)]
 
 
 def upper_faces(x_set: PyTree, x: PyTree) -> sets.Faces:
