@@ -24,7 +24,7 @@ from hierax._auto.session import Session
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.trees import size
 from hierax._compile.configuration import one_blas_thread
-from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.float64_problem import Float64Problem, smooth_in_samples
 from hierax._engine.programs import Programs, raveled, unraveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
@@ -96,6 +96,11 @@ class _Averages:
         self.said: list[str] = []
         self.estimates: Estimates | None = None
         self._settings: dict[int, Float64Problem] = {}
+        prepared = session.prepared
+        self._problem, kinked = smooth_in_samples(prepared.problem, *prepared.whole(prepared.x, prepared.y))
+        if kinked:
+            line = f"Single samples put kinks into {' and '.join(kinked)}, which their expectations do not have: each is"
+            session.log.append(f"{line} smoothed over a width that vanishes as N^(-2/5).")
         self._kept: tuple[Point, Estimates] | None = None
 
     # -- answers ------------------------------------------------------------------------------------------------------
@@ -186,7 +191,7 @@ class _Averages:
         """The problem with samples in the place of expectations."""
         prepared = self.session.prepared
         rows: dict[str, Any] = {name: Finite(batch) for name, batch in drawn.items()}
-        return prepare(dataclasses.replace(prepared.problem, **rows), *prepared.whole(prepared.x, prepared.y))
+        return prepare(dataclasses.replace(self._problem, **rows), *prepared.whole(prepared.x, prepared.y))
 
     def _setting(self, samples: int) -> Float64Problem:
         """The problem on some samples of this number, whose programs serve all others of the number."""

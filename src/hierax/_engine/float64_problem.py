@@ -18,6 +18,7 @@ from jaxtyping import Array, Int, PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.jaxprs import Curvature, curvatures, depends_on_arguments
+from hierax._base.sample_kinks import has_sample_kinks, without_sample_kinks
 from hierax._base.trees import split_variable
 from hierax._compile.bound import Bound
 from hierax._compile.configuration import doubled, doubled_on_host, float64, is_double, on_host
@@ -89,6 +90,7 @@ class Float64Problem:
         already it is used, so that nothing is traced twice; else the setting makes its own.
         """
         refuse(problem, samples, seed)
+        problem, _ = smooth_in_samples(problem, x, y)
         with float64():
             (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
             if bound is None or not is_double(x, y, bound.problem):
@@ -227,6 +229,17 @@ class Float64Problem:
     def whole(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
         """Arrays put back into the variables that the caller stated."""
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
+
+
+def smooth_in_samples(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, list[str]]:
+    """The problem without the kinks of single samples (`hierax._base.sample_kinks`), and the objectives that had some."""
+    smooth: dict[str, Any] = {}
+    for name, source in (("upper", problem.zeta), ("lower", problem.xi)):
+        if isinstance(source, Sampler) and source.exact is None:
+            batch = jax.eval_shape(lambda source=source: source.draw(jax.random.key(0), GROUPS))
+            if has_sample_kinks(getattr(problem, name), x, y, batch):
+                smooth[name] = without_sample_kinks(getattr(problem, name))
+    return dataclasses.replace(problem, **smooth) if smooth else problem, list(smooth)
 
 
 def proved_curvatures(setting: Float64Problem, kind: str) -> list[tuple[Curvature, int]]:
