@@ -5,6 +5,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hierax as hx
@@ -125,3 +126,19 @@ def test_what_samples_cannot_tell_is_no_objection():
     assert abs(found.x - 1.0) < 4 / 1024**0.5 and found.certificate.own_tol == found.method.tol
     above = (found.x - 3.0) ** 2 + found.x**2 - 5.0  # y*(x) = x: room that is left costs F, a violation lowers it
     assert above < found.estimates.gap and found.x - 1.0 < 9.0 * found.estimates.violation
+
+
+def test_a_stream_of_a_small_problem_becomes_averages():
+    """What it gives is kept: the first rows make an average, later ones judge it; and it is no failure that it ends."""
+    rng = np.random.default_rng(0)
+    problem = hx.Problem(
+        upper=lambda x, y, zeta: (y - 1) ** 2 + 0.1 * x**2,
+        lower=lambda x, y, xi: (y - 2 * x) ** 2 + y * jnp.mean(xi),
+        xi=hx.Stream(rng.normal(size=32) for _ in range(100)),
+        x_set=hx.Box(0.0, 3.0),
+    )
+    sol = hx.solve(problem, 0.5, 0.5)
+    assert sol.method.route == "average" and sol.counts.xi == 3200
+    assert "No more than 3200 samples came from the stream." in sol.log
+    value = (2 * sol.x - 1) ** 2 + 0.1 * sol.x**2
+    assert abs(sol.value - value) < 4 * sol.estimates.upper_se

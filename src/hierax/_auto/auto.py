@@ -1,7 +1,7 @@
 """`Auto`: the solver without settings, and how a call finds its route."""
 
 import dataclasses
-from typing import get_args
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -25,7 +25,7 @@ from hierax._problem.problem import is_streamed
 from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, default_size
 from hierax._run.call import Call, Guarded
 from hierax._run.method import AbstractSolver, Batches
-from hierax._run.prepare import Prepared, check_batches_fit
+from hierax._run.prepare import Prepared, check_batches_fit, prepare
 from hierax._run.solution import Solution
 
 
@@ -166,6 +166,14 @@ def choose_route(prepared: Prepared, seed: int, unlimited: bool) -> tuple[Route,
     return route, f"deterministic, {text}"
 
 
+def _with_first_batches(prepared: Prepared) -> Prepared:
+    """The problem with the next batch of every stream in its place, from which its form shows."""
+    if not prepared.feeders:
+        return prepared
+    first: dict[str, Any] = {name: Finite(feeder.peek()) for name, feeder in prepared.feeders.items()}
+    return prepare(dataclasses.replace(prepared.problem, **first), *prepared.whole(prepared.x, prepared.y))
+
+
 def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:
     """The route of a problem whose expectations are known, or as good as known."""
     rows = layout_of(prepared.bound.problem, prepared.x, prepared.y).equal.size
@@ -174,10 +182,8 @@ def _by_size(prepared: Prepared, seed: int) -> tuple[Route, str]:
     if variables + rows <= const.SMALL_ROUTE_SIZE:
         return "small", text
     too_large = variables > const.MATRIX_ORDER
-    if is_streamed(prepared.problem):
-        return "large" if too_large else "penalty", text
     if prepared.problem.xi is not None or variables + rows > const.DENSE_SIZE:
-        problem = float64_problem(prepared, seed)
+        problem = float64_problem(_with_first_batches(prepared), seed)
         nonconvex_reason = is_trained(problem, seed)
         if nonconvex_reason is None and variables + rows > const.DENSE_SIZE:
             nonconvex_reason = not_convex(problem, problem.y, seed)

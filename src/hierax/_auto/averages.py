@@ -16,6 +16,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._auto import constants as const
 from hierax._auto import session as sessions
+from hierax._auto.bank import Bank, rows_in
 from hierax._auto.descents import Phi, kkt_polish, solved_below
 from hierax._auto.deterministic import ENDED, run_deterministic, status_of
 from hierax._auto.hunt import Space
@@ -33,6 +34,7 @@ from hierax._judge.sampling import REPLICATIONS, Estimates, Replication, gap_of,
 from hierax._math.lower_level import SOLVED
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, Sampler
+from hierax._run.call import Clock, Patience
 from hierax._run.prepare import Prepared, prepare
 from hierax._run.solution import Counts, Solution
 
@@ -43,11 +45,15 @@ OF_THE_ANSWER = ("kkt_residual_se", "lower_gap_se", "distance_se", "gain_se", "h
 def averaged(prepared: Prepared) -> list[str]:
     """The sources that can be sampled and are not known: their expectations become averages."""
     sources = {name: getattr(prepared.problem, name) for name in ("zeta", "xi")}
-    return [name for name, source in sources.items() if isinstance(source, Sampler) and source.exact is None]
+    bare = [name for name, source in sources.items() if isinstance(source, Sampler) and source.exact is None]
+    return sorted({*bare, *prepared.feeders}, reverse=True)
 
 
 def numbers_per_sample(prepared: Prepared, name: str) -> int:
     """How many numbers one sample has."""
+    if name in prepared.feeders:
+        batch = prepared.feeders[name].peek()
+        return size(batch) // rows_in(batch)
     draw = getattr(prepared.problem, name).draw
     return size(jax.eval_shape(lambda: draw(jax.random.key(0), 1)))
 
@@ -55,11 +61,17 @@ def numbers_per_sample(prepared: Prepared, name: str) -> int:
 def run_averages(session: Session) -> Solution:
     """The answer of the largest average that was needed."""
     averages = _Averages(session)
-    more = averages.solve_first(min(FIRST_AVERAGE, averages.most))
+    more = averages.solve_first(averages.within(FIRST_AVERAGE))
     while more and averages.judge():
         samples = averages.wanted()
         more = samples is not None and averages.solve_next(samples)
     return averages.solution()
+
+
+def _first_of(rows: PyTree, key: PRNGKeyArray, count: int) -> PyTree:
+    """Rows in the place of samples that a generator would draw."""
+    del key
+    return jax.tree.map(lambda leaf: leaf[:count], rows)
 
 
 class _Place(NamedTuple):
@@ -97,9 +109,15 @@ class _Averages:
         self.estimates: Estimates | None = None
         self._settings: dict[int, Float64Problem] = {}
         prepared = session.prepared
-        self._problem, kinked = smooth_in_samples(prepared.problem, *prepared.whole(prepared.x, prepared.y))
+        clock = Clock(session.work.seconds * session.work.share)
+        clock.begin = session.call.clock.begin
+        self._bank = Bank(prepared.feeders, Patience(clock, session.interrupt))
+        point = prepared.whole(prepared.x, prepared.y)
+        self._problem, kinked = smooth_in_samples(self._sampled_from(0, FIRST_AVERAGE), *point)
         if kinked:
-            line = f"Single samples put kinks into {' and '.join(kinked)}, which their expectations do not have: each is"
+            line = (
+                f"Single samples put kinks into {' and '.join(kinked)}, which their expectations do not have: each is"
+            )
             session.log.append(f"{line} smoothed over a width that vanishes as N^(-2/5).")
         self._kept: tuple[Point, Estimates] | None = None
 
@@ -169,8 +187,17 @@ class _Averages:
             if share <= 1:
                 return None
             more = share if 2 * share <= REPLICATIONS else more
-        wanted = min(int(last * max(more, 2.0)), self.most)
+        wanted = self.within(int(last * max(more, 2.0)))
         return wanted if wanted >= 2 * last else None
+
+    def within(self, samples: int) -> int:
+        """As many samples for an average, where there are as many more to judge its answer."""
+        wanted = min(samples, self.most)
+        found = self._bank.available(2 * wanted) // 2
+        ended = f"No more than {2 * found} samples came from the stream."
+        if found < wanted and ended not in self.said:
+            self.said.append(ended)
+        return min(wanted, found)
 
     # -- samples ------------------------------------------------------------------------------------------------------
 
@@ -185,7 +212,22 @@ class _Averages:
         made = prepared.bound.run(
             "keys of averages", keys, self.session.seed, samples, purpose, static=len(names), quick=True
         )
-        return {name: getattr(prepared.problem, name).draw(key, samples) for name, key in zip(names, made, strict=True)}
+        first = self.sizes[-1] if purpose else 0
+        return {
+            name: self._bank.rows(name, first, first + samples)
+            if name in prepared.feeders
+            else getattr(prepared.problem, name).draw(key, samples)
+            for name, key in zip(names, made, strict=True)
+        }
+
+    def _sampled_from(self, first: int, count: int) -> Problem:
+        """The problem with samplers that give rows of the bank in the place of streams."""
+        problem = self.session.prepared.problem
+        samplers: dict[str, Any] = {}
+        for name in self.session.prepared.feeders:
+            rows = self._bank.rows(name, first, first + count)
+            samplers[name] = Sampler(functools.partial(_first_of, rows))
+        return dataclasses.replace(problem, **samplers)
 
     def _average(self, drawn: dict[str, PyTree]) -> Prepared:
         """The problem with samples in the place of expectations."""
@@ -309,10 +351,11 @@ class _Averages:
                 mu = mu * vectors.lower_unit / vectors.row_units(x, y)
                 multipliers = sessions.multipliers_of(problem, mu, None)._replace(upper=multipliers.upper)
             samples = self.sizes[-1] if self.estimates is None else self.estimates.samples
-            certificate = _fresh_certificate(session, point, samples, self.estimates)
+            certificate = self._fresh_certificate(point, samples)
             status = status_of(certificate, session.auto.tol, len(first.history), session.ended)
-        total, compiling = 2 * sum(self.sizes), session.compile_seconds
-        drawn = {name: total * (name in self.names) for name in ("zeta", "xi")}
+        total, compiling, streams = 2 * sum(self.sizes), session.compile_seconds, session.prepared.feeders
+        drawn = dict.fromkeys(("zeta", "xi"), 0)
+        drawn |= {name: self._bank.read(name) if name in streams else total for name in self.names}
         counts = Counts.of_search(session.work.elapsed - compiling, compiling, **drawn)
         whole = dataclasses.replace(
             first,
@@ -329,17 +372,16 @@ class _Averages:
         )
         return session.certified(whole, certificate)
 
-
-def _fresh_certificate(
-    session: Session, point: tuple[PyTree, PyTree], samples: int, estimates: Estimates | None
-) -> Certificate:
-    """The certificate of an answer on samples that it has not seen; `samples`: from which it was computed."""
-    fresh = min(max(samples, FRESH_SAMPLES), const.MOST_SAMPLES)
-    problem = Float64Problem.of(session.prepared.problem, *point, fresh, session.seed + const.MOST_SAMPLES)
-    session.compiles(problem.bound)
-    found = certificate_in(problem, seed=session.seed, stop=lambda: session.work.over)
-    # The answer carries the noise of the samples that it was computed from, as well as those that judge it.
-    more = (1 + fresh / samples) ** 0.5
-    errors: dict[str, Any] = {name: getattr(found, name) for name in OF_THE_ANSWER}
-    known = {name: more * error for name, error in errors.items() if error is not None}
-    return dataclasses.replace(found, **known, estimates=estimates)
+    def _fresh_certificate(self, point: tuple[PyTree, PyTree], samples: int) -> Certificate:
+        """The certificate of an answer on samples that it has not seen; `samples`: from which it was computed."""
+        session, fresh = self.session, min(max(samples, FRESH_SAMPLES), const.MOST_SAMPLES)
+        fresh = self._bank.available(samples + fresh) - samples
+        stated = self._sampled_from(samples, fresh)
+        problem = Float64Problem.of(stated, *point, fresh, session.seed + const.MOST_SAMPLES)
+        session.compiles(problem.bound)
+        found = certificate_in(problem, seed=session.seed, stop=lambda: session.work.over)
+        # The answer carries the noise of the samples that it was computed from, as well as those that judge it.
+        more = (1 + fresh / samples) ** 0.5
+        errors: dict[str, Any] = {name: getattr(found, name) for name in OF_THE_ANSWER}
+        known = {name: more * error for name, error in errors.items() if error is not None}
+        return dataclasses.replace(found, **known, estimates=self.estimates)

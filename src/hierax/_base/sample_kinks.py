@@ -18,20 +18,24 @@ from typing import Any, NamedTuple
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._base.jaxprs import ALIKE, CALLS
 
 Function = Callable[[PyTree, PyTree, PyTree], PyTree]
 COMPARISONS = {"gt": 1, "ge": 1, "lt": -1, "le": -1}
+POSITIVE = {"exp", "square", "abs", "logistic"}
+KEEPING = ALIKE | {"mul", "div", "dot_general", "max"}  # of positive values they are positive
 
 
 class _Value(NamedTuple):
-    """A value of a program, what it depends on, and for the outcome of a comparison by how much it holds."""
+    """A value of a program, what it depends on, whether it is >= 0, and of a comparison by how much it holds."""
 
     value: Any
     of_point: bool = False
     of_sample: bool = False
+    positive: bool = False
     by: Any = None
 
 
@@ -97,7 +101,8 @@ def _results(equation: Any, parts: list[_Value], samples: int, found: list[str])
         return _through(inner, parts, samples, found)
     of_point, of_sample = any(part.of_point for part in parts), any(part.of_sample for part in parts)
     values = [part.value for part in parts]
-    if of_point and of_sample and name in ("max", "min", "abs", "select_n"):
+    positive = name in POSITIVE or (name in KEEPING and all(part.positive for part in parts))
+    if of_point and of_sample and (name in ("max", "min", "select_n") or (name == "abs" and not parts[0].positive)):
         smooth = _without_kink(name, parts, samples)
         if smooth is not None:
             found.append(name)
@@ -110,22 +115,27 @@ def _results(equation: Any, parts: list[_Value], samples: int, found: list[str])
     elif name in ALIKE and len(parts) == 1 and parts[0].by is not None:
         by = equation.primitive.bind(parts[0].by, **settings)
     every = results if equation.primitive.multiple_results else [results]
-    return [_Value(one, of_point, of_sample, by) for one in every]
+    return [_Value(one, of_point, of_sample, positive, by) for one in every]
 
 
 def _inside(equation: Any) -> Any:
-    """The program of a jitted part, or of jax.nn.relu; other rules for derivatives stay in force."""
+    """The program of a jitted part, or of a bare maximum such as jax.nn.relu; other rules for derivatives stay."""
+    inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     if equation.primitive.name in CALLS:
-        return equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-    relu = equation.primitive.name == "custom_jvp_call" and equation.params.get("name") == "relu"
-    return equation.params["call_jaxpr"] if relu else None
+        return inner
+    if equation.primitive.name == "custom_jvp_call" and len(inner.jaxpr.eqns) == 1:
+        (only,) = inner.jaxpr.eqns
+        return inner if only.primitive.name == "max" or _inside(only) is not None else None
+    return None
 
 
 def _without_kink(name: str, parts: list[_Value], samples: int) -> Array | None:
     """The result of a primitive without its kink; None where it has none, or no width is known."""
     first, *others = [part.value for part in parts]
+    if any(not isinstance(value, jax.Array) and np.isinf(value).any() for value in (first, *others)):
+        return None  # a bound that never holds
     if name == "select_n":
-        if parts[0].by is None or len(others) != 2:
+        if parts[0].by is None or not (parts[0].of_point and parts[0].of_sample):
             return None
         u, (low, high) = parts[0].by, others
     elif name == "abs":

@@ -232,7 +232,7 @@ class Float64Problem:
 
 
 def smooth_in_samples(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, list[str]]:
-    """The problem without the kinks of single samples (`hierax._base.sample_kinks`), and the objectives that had some."""
+    """The problem without kinks of single samples (`hierax._base.sample_kinks`), and the objectives that had some."""
     smooth: dict[str, Any] = {}
     for name, source in (("upper", problem.zeta), ("lower", problem.xi)):
         if isinstance(source, Sampler) and source.exact is None:
