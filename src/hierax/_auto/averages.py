@@ -26,7 +26,7 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.trees import size
 from hierax._compile.configuration import one_blas_thread
 from hierax._engine.float64_problem import Float64Problem, smooth_in_samples
-from hierax._engine.programs import Programs, raveled, unraveled
+from hierax._engine.programs import FEASIBLE, Programs, raveled, unraveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
@@ -153,7 +153,7 @@ class _Averages:
             self._space = Space.of(setting, 1, session.seed, 0, self._stop)
         vectors = self._space.vectors
         x, y = raveled(first.x) / vectors.x_unit, raveled(first.y) / vectors.y_unit
-        self.answer = Point(x, y, np.zeros(vectors.layout.rows))
+        self.answer = self._first_answer = Point(x, y, np.zeros(vectors.layout.rows))
         self._prices = raveled(first.multipliers.upper) * raveled(vectors.units.rows.upper)
         return session.ended is None
 
@@ -256,8 +256,8 @@ class _Averages:
     def judge(self) -> bool:
         """What replications say of the last answer; whether larger averages may follow."""
         samples = self.sizes[-1]
-        found, told = self.session.piece(
-            f"{samples} samples judged", functools.partial(self._judged, samples), (Estimates,), list, tuple
+        found, told, self.answer = self.session.piece(
+            f"{samples} samples judged", functools.partial(self._judged, samples), (Estimates, Point), list, tuple
         )
         self.said[-1] = f"{self.said[-1].removesuffix('.')}; {told}."
         self.session.ended = self.session.work.ended
@@ -268,23 +268,35 @@ class _Averages:
         self.estimates = found
         return self.session.ended is None
 
-    def _judged(self, samples: int) -> tuple[Estimates | None, str]:
-        """What replications say of the last answer, and the same in words."""
+    def _judged(self, samples: int) -> tuple[Estimates | None, str, Point]:
+        """What replications say of the last answer, the same in words, and the answer: where F is lower at the given
+        start, on samples that neither has seen, it is the start.
+        """
         part = samples // REPLICATIONS
         if part < 2:
-            return None, "too few to judge it by replications"
+            return None, "too few to judge it by replications", self.answer
         pool = self._drawn(part * REPLICATIONS, 1)
         with one_blas_thread:
-            spaces = [
-                self._on(jax.tree.map(lambda leaf, j=j: leaf[j * part : (j + 1) * part], pool))
-                for j in range(REPLICATIONS)
-            ]
-            pooled = self._at(self._on(pool), self.answer.x, self.answer.y)
-            found = [one for space in spaces if (one := self._replication(space)) is not None]
-            if pooled is None or len(found) < REPLICATIONS:
-                return None, f"{REPLICATIONS - len(found)} of {REPLICATIONS} replications came to no end"
-            x, y = (np.mean([getattr(one, name) for one in found], axis=0) for name in ("x", "y"))
-            middle = [place.priced for space in spaces if (place := self._at(space, x, y)) is not None]
+            on_pool, given = self._on(pool), self._space
+            pooled, start = self._at(on_pool, *self.answer[:2]), self._at(on_pool, given.xs[0], given.ys[0])
+            if pooled and start and start.upper < pooled.upper and not np.any(start.above > FEASIBLE):
+                self.answer, pooled = start.point, start
+            return *self._replicated(part, samples, pool, pooled), self.answer
+
+    def _replicated(
+        self, part: int, samples: int, pool: dict[str, PyTree], pooled: _Place | None
+    ) -> tuple[Estimates | None, str]:
+        """The same from replications on parts of a pool of samples; `pooled`: the answer on all of it."""
+        if pooled is None:
+            return None, "the lower level has no solution there on others"
+        spaces = [
+            self._on(jax.tree.map(lambda leaf, j=j: leaf[j * part : (j + 1) * part], pool)) for j in range(REPLICATIONS)
+        ]
+        found = [one for space in spaces if (one := self._replication(space)) is not None]
+        if len(found) < REPLICATIONS:
+            return None, f"{REPLICATIONS - len(found)} of {REPLICATIONS} replications came to no end"
+        x, y = (np.mean([getattr(one, name) for one in found], axis=0) for name in ("x", "y"))
+        middle = [place.priced for space in spaces if (place := self._at(space, x, y)) is not None]
         if len(middle) < REPLICATIONS:
             return None, "at the mean of the replications' answers the lower level has no solution"
         if np.ptp([one.upper for one in found]) <= const.ROUNDING * (1 + abs(pooled.upper)):
@@ -341,7 +353,7 @@ class _Averages:
         if not first.status.failed:
             vectors, (x, y, mu) = self._space.vectors, self.answer
             problem, prepared = vectors.programs.setting, session.prepared
-            if len(self.sizes) > 1:
+            if not np.array_equal(x, self._first_answer.x):
                 trees = zip(
                     (prepared.x, prepared.y),
                     vectors.programs.landed(x * vectors.x_unit, y * vectors.y_unit),
