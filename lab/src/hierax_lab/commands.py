@@ -16,12 +16,13 @@ from rich.table import Table
 
 from hierax import InputError
 from hierax_lab import datasets
-from hierax_lab.bench import cold, external, fuzz, fuzz_guard, leaderboard, medium, methods, sampled, suites
+from hierax_lab.bench import cold, external, fuzz, fuzz_guard, leaderboard, medium, methods, sampled, samples, suites
 from hierax_lab.bench.cold_calls import CALLS as COLD_CALLS
 from hierax_lab.bench.fuzz_families import FAMILIES
 from hierax_lab.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
 from hierax_lab.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax_lab.bench.methods_problems import ENTRIES as METHOD_PROBLEMS
+from hierax_lab.bench.samples_cases import CASES as SAMPLED_PROBLEMS
 from hierax_lab.bench.solvers import SOLVERS as SMALL_SOLVERS
 from hierax_lab.problems import bolib
 from hierax_lab.reproduce import decay_published, decay_run, rates_run, svm_published, svm_run, toy_published, toy_run
@@ -165,6 +166,21 @@ def bench_stochastic(
 ) -> None:
     """Solve sampled problems with Auto, nothing set: toy, synthetic, SVM, weight decay with wrong labels."""
     sampled.run(_wide_console(), seeds, starts, data_dir, out or Path("out") / "stochastic")
+
+
+@bench_app.command("samples", epilog="Example: hierax bench samples --only queue")
+def bench_samples(
+    seeds: Seeds = 1,
+    only: Annotated[
+        list[str] | None, typer.Option(help="A problem, may be given again; unset: all.", show_default=False)
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of each solve by the clock.")] = samples.SECONDS,
+    again: Annotated[bool, typer.Option("--again", help="Run also what results.json in the folder has.")] = False,
+    out: Out = None,
+) -> None:
+    """Solve sampled problems with nothing set; what is said of the answers is judged by quadrature and moments."""
+    names = _known("--only", only, list(SAMPLED_PROBLEMS))
+    samples.run(_wide_console(), names, seeds, seconds, out or Path("out") / "samples", again)
 
 
 @bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")
