@@ -227,8 +227,9 @@ def report(console: Console, rows: dict[str, Row]) -> None:
     late = sum(not row["obeyed"] for row in rows.values())
     shares = [row["share"] for row in rows.values()]
     if rows:
+        spent = sum(row["cpu"] for row in rows.values())
         console.print(
             f"{len(rows)} runs: {false} with false claims, {late} later than `seconds` allows; shares of the decrease: "
-            f"median {np.median(shares):.4f}, least {min(shares):.4f}; {sum(r['cpu'] for r in rows.values()):.0f} CPU s.",
+            f"median {np.median(shares):.4f}, least {min(shares):.4f}; {spent:.0f} CPU s.",
             highlight=False,
         )

@@ -4,6 +4,7 @@ Each is made twice: for hierax with samples (`hx.Sampler`, `hx.Finite`, `hx.Stre
 The seed of a data set or a stream is part of the problem; that of a solve is given to `hx.solve`.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -194,7 +195,7 @@ def _models(size: int) -> tuple[_Linear, _Linear]:
     """The target's and the source's: some weights are zero in both, some in the target alone."""
     rng = np.random.default_rng(size)
     factors = [np.eye(size) + 0.3 * rng.standard_normal((size, size)) / size**0.5 for _ in range(2)]
-    source = np.where(np.arange(size) % 3 == 0, 0.0, rng.standard_normal(size))
+    source = np.where(np.arange(size) % 3 == 2, 0.0, rng.standard_normal(size))
     target = np.where(np.arange(size) % 3 == 1, 0.2 * source, source) + 0.2 * rng.standard_normal(size)
     return _Linear(factors[0], target, 1.5), _Linear(factors[1], source, 1.0)
 
@@ -264,7 +265,7 @@ def logistic(kind: str) -> Case:
     if kind == "stream":
         zeta, xi = hx.Stream(batches(8, share)), hx.Stream(batches(9, 0.0))
     else:
-        zeta, xi = (hx.Sampler(lambda key, n, share=share: draw(key, n, share)) for share in (share, 0.0))
+        zeta, xi = (hx.Sampler(functools.partial(draw, share=part)) for part in (share, 0.0))
 
     points = special.ndtri(stats.qmc.Sobol(size, scramble=True, seed=10).random_base2(15))
     chance = special.expit(2 * points @ w)

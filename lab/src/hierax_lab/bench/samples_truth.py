@@ -23,6 +23,9 @@ TAIL = 1e-14
 GRID = 401
 """Points of the grid from which the best x of a problem with one x is searched."""
 
+NEWTON_STEPS, NEWTON_SLOPE, ROUNDING = 100, 1e-10, 1e-13
+"""Steps of Newton's method at most, the slope at which it ends, and by how much rounding may raise a value."""
+
 BEYOND = 1e3
 """Price of a violation while the best point is searched: far above the multiplier of every constraint here."""
 
@@ -146,14 +149,20 @@ class Robust(NamedTuple):
         """The lower solution by Newton's method from y, and the Hessian of G there."""
         a, b = self.below
         price = np.exp(x)
-        for _ in range(100):
-            residual = a @ y - b
+        value, step = np.inf, np.zeros_like(y)
+        for _ in range(NEWTON_STEPS):
+            residual = a @ (y - step) - b
             length = np.sqrt(1 + residual**2)
+            there = float(length.mean() + price @ (y - step) ** 2 / 2)
+            if there > value + ROUNDING * abs(value):
+                step = step / 2
+                continue
+            y, value = y - step, there
             slope = a.T @ (residual / length) / len(b) + price * y
             hessian = (a * (length**-3)[:, None]).T @ a / len(b) + np.diag(price)
-            if np.linalg.norm(slope) <= 1e-11:
+            if np.linalg.norm(slope) <= NEWTON_SLOPE:
                 break
-            y = y - np.linalg.solve(hessian, slope)
+            step = np.linalg.solve(hessian, slope)
         return y, hessian
 
     def phi(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
