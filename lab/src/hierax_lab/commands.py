@@ -27,6 +27,7 @@ from hierax_lab.bench import (
     methods,
     sampled,
     samples,
+    samples_rows,
     suites,
 )
 from hierax_lab.bench.cold_calls import CALLS as COLD_CALLS

@@ -139,7 +139,7 @@ class Repetition(NamedTuple):
 def repetition(name: str, samples: int, seed: int) -> Repetition | None:
     """Solve from N samples of each level, and see which intervals hold; None: none are stated."""
     case = cell(name)
-    auto = hx.Auto(route="average", samples=2 * 2 * samples, starts=1, tol=1e-12)
+    auto = hx.Auto(route="average", samples=2 * 2 * samples, starts=1)
     solution = hx.solve(case.problem, 0.5, 0.5, auto, seed=seed, progress=False)
     said = solution.estimates
     if said is None or said.samples != samples:

@@ -72,10 +72,13 @@ def _newsvendor_truth(demand: Weighted, constrained: bool) -> Truth:
 
 
 def _newsvendor(zeta: Any, xi: Any, truth: Truth) -> Case:
+    limit: dict[str, Any] = {}
+    if truth.above is not None:
+        limit["upper_constraints"] = lambda x, y: jax.scipy.special.ndtr((10.0 - y) / 2.0) - 0.2
     problem = hx.Problem(
         upper=lambda x, y, d: jnp.mean(x * _pos(y - d) + SHORTAGE * _pos(d - y)),
         lower=lambda x, y, d: jnp.mean(PRICE * _pos(d - y) + (COST - x) * _pos(y - d)),
-        upper_constraints=(lambda x, y: jax.scipy.stats.norm.cdf((10.0 - y) / 2.0) - 0.2) if truth.above else None,
+        **limit,
         x_set=hx.Box(0.0, 2.9),
         y_set=hx.Box(0.0, 30.0),
         zeta=zeta,
@@ -406,18 +409,21 @@ def inventory() -> Case:
     room, worth, width = 4.0, np.array([3.0, 2.0]), 0.2
     demands = [quadrature(stats.gamma(shape, scale=1.0)) for shape in (2.0, 3.0)]
 
-    def order(x: np.ndarray) -> np.ndarray:
-        def at(price: float) -> np.ndarray:
-            def one(i: int) -> float:
-                points = demands[i].points
-                sold = lambda y: worth[i] * demands[i].mean(special.expit((points - y) / width))  # noqa: E731
-                return root(lambda y: x[i] + price - sold(y), 0.0, room)
+    def one(i: int, price: float) -> float:
+        points = demands[i].points
 
-            return np.array([one(0), one(1)])
+        def slope(y: float) -> float:
+            return price - float(worth[i]) * demands[i].mean(special.expit((points - y) / width))
+
+        return root(slope, 0.0, room)
+
+    def order(x: np.ndarray) -> np.ndarray:
+        def at(extra: float) -> np.ndarray:
+            return np.array([one(0, x[0] + extra), one(1, x[1] + extra)])
 
         if at(0.0).sum() <= room:
             return at(0.0)
-        return at(root(lambda price: room - at(price).sum(), 0.0, float(worth.max())))
+        return at(root(lambda extra: room - float(at(extra).sum()), 0.0, float(worth.max())))
 
     def phi(x: np.ndarray) -> float:
         y = order(x)
