@@ -16,12 +16,26 @@ from rich.table import Table
 
 from hierax import InputError
 from hierax_lab import datasets
-from hierax_lab.bench import cold, external, fuzz, fuzz_guard, leaderboard, medium, methods, sampled, suites
+from hierax_lab.bench import (
+    cold,
+    coverage,
+    external,
+    fuzz,
+    fuzz_guard,
+    leaderboard,
+    medium,
+    methods,
+    sampled,
+    samples,
+    samples_rows,
+    suites,
+)
 from hierax_lab.bench.cold_calls import CALLS as COLD_CALLS
 from hierax_lab.bench.fuzz_families import FAMILIES
 from hierax_lab.bench.medium_problems import NAMES as MEDIUM_PROBLEMS
 from hierax_lab.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax_lab.bench.methods_problems import ENTRIES as METHOD_PROBLEMS
+from hierax_lab.bench.samples_cases import CASES as SAMPLED_PROBLEMS
 from hierax_lab.bench.solvers import SOLVERS as SMALL_SOLVERS
 from hierax_lab.problems import bolib
 from hierax_lab.reproduce import decay_published, decay_run, rates_run, svm_published, svm_run, toy_published, toy_run
@@ -165,6 +179,54 @@ def bench_stochastic(
 ) -> None:
     """Solve sampled problems with Auto, nothing set: toy, synthetic, SVM, weight decay with wrong labels."""
     sampled.run(_wide_console(), seeds, starts, data_dir, out or Path("out") / "stochastic")
+
+
+@bench_app.command("samples", epilog="Example: hierax bench samples --only queue")
+def bench_samples(
+    seeds: Seeds = 1,
+    only: Annotated[
+        list[str] | None, typer.Option(help="A problem, may be given again; unset: all.", show_default=False)
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of each solve by the clock.")] = samples.SECONDS,
+    again: Annotated[bool, typer.Option("--again", help="Run also what results.json in the folder has.")] = False,
+    out: Out = None,
+) -> None:
+    """Solve sampled problems with nothing set; what is said of the answers is judged by quadrature and moments."""
+    names = _known("--only", only, list(SAMPLED_PROBLEMS))
+    samples.run(_wide_console(), names, seeds, seconds, out or Path("out") / "samples", again)
+
+
+@bench_app.command("rows", epilog="Example: hierax bench rows --rows 10000 --unknowns 10")
+def bench_rows(
+    rows: Annotated[
+        list[int] | None, typer.Option(min=10, help="Rows of the data; unset: 1e4, 1e5, 1e6.", show_default=False)
+    ] = None,
+    unknowns: Annotated[
+        list[int] | None, typer.Option(min=2, help="Entries of x and y together; unset: 2, 10, 50.", show_default=False)
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Run also what results.json in the folder has.")] = False,
+    out: Out = None,
+) -> None:
+    """Measure CPU seconds on data sets of many rows against L-BFGS-B on F(x, y*(x)) in NumPy and SciPy."""
+    sizes = rows or list(samples_rows.ROWS), unknowns or list(samples_rows.UNKNOWNS)
+    samples_rows.run(_wide_console(), *sizes, out or Path("out") / "rows", again)
+
+
+@bench_app.command("coverage", epilog="Example: hierax bench coverage --noise normal --repetitions 100")
+def bench_coverage(
+    noise: Annotated[
+        list[str] | None, typer.Option(help="A kind of noise, may be given again; unset: all.", show_default=False)
+    ] = None,
+    samples: Annotated[
+        list[int] | None, typer.Option(help="N, may be given again; unset: 1024 and 64.", show_default=False)
+    ] = None,
+    repetitions: Annotated[int, typer.Option(min=1, help="Seeds of each cell, from 0 on.")] = 1000,
+    again: Annotated[bool, typer.Option("--again", help="Run also what results.json in the folder has.")] = False,
+    out: Out = None,
+) -> None:
+    """Count how often the intervals stated for F, x, y and the gap of sampled problems hold."""
+    names, sizes = _known("--noise", noise, list(coverage.NOISES)), samples or list(coverage.SIZES.values())
+    coverage.run(_wide_console(), names, sizes, repetitions, out or Path("out") / "coverage", again)
 
 
 @bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")
