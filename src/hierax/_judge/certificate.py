@@ -317,7 +317,9 @@ def _of_replications(at: Certificate, seen: Estimates, tol: float) -> list[Objec
         found.append(Objection(text, True))
     if better is not None and -better.change > seen.gap:
         where = f"x = {_place(at, better)}, {better.step:g} lengths away,"
-        found.append(Objection(f"not a minimum above: at {where} F is lower by {-better.change:.3g}.", True))
+        sure = -better.change > seen.gap + 2 * SURE * (at.gain_se or 0.0) * better.step  # the lowest of many looks
+        text = f"a minimum above: at {where} F is lower by {-better.change:.3g}"
+        found.append(Objection(f"not {text}." if sure else f"not decided: {text} on these samples.", sure))
     if seen.times(tol) > 1:
         text = f"as good as {seen.samples} samples allow: {seen.said}"
         if seen.violation > tol:
