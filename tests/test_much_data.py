@@ -118,15 +118,18 @@ def test_numbers_that_are_made_on_the_way_count(monkeypatch):
         return route_of(dataclasses.replace(RIDGE, lower=lower))
 
     assert route(1) == "penalty"
-    assert route(30) == "large"
+    assert route(30) == "average"
 
 
-@pytest.mark.parametrize("settings", [{"route": "large"}, {"samples": 10_000}])
+@pytest.mark.parametrize("settings", [{"route": "large"}, {"samples": 4096}])
 def test_what_the_user_asks_for_is_done(settings):
-    """Whoever bounds samples, or names a route, gets it."""
-    sol = hx.solve(RIDGE, *START, hx.Auto(**settings, starts=1), seconds=1.0, throw=False)
-    assert sol.method.route == "large"
+    """Whoever bounds samples, or names a route, gets it: averages of rows that are drawn."""
+    sol = hx.solve(
+        RIDGE, *START, hx.Auto(**settings, starts=1), seconds=1.0 if "route" in settings else 20.0, throw=False
+    )
+    assert sol.method.route == settings.get("route", "average")
+    assert max(sol.counts.zeta, sol.counts.xi) <= 4096 or "route" in settings
 
 
-def test_short_limits_are_left_to_the_large_route():
-    assert hx.solve(RIDGE, *START, hx.Auto(starts=1), seconds=1.0, throw=False).method.route == "large"
+def test_short_limits_are_left_to_averages_of_some_rows():
+    assert hx.solve(RIDGE, *START, hx.Auto(starts=1), seconds=1.0, throw=False).method.route == "average"

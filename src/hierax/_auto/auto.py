@@ -8,7 +8,7 @@ import jax
 import jax.extend.core as jex
 
 from hierax._auto import constants as const
-from hierax._auto.averages import FIRST_AVERAGE, averaged, numbers_per_sample, run_averages
+from hierax._auto.averages import FIRST_AVERAGE, averaged, has_too_many_rows, numbers_per_sample, run_averages
 from hierax._auto.deterministic import run_deterministic
 from hierax._auto.large_route import run_large
 from hierax._auto.searches import NoRoute
@@ -22,7 +22,7 @@ from hierax._engine.segments import not_convex
 from hierax._judge.retraining import is_trained
 from hierax._math.lower_level import layout_of
 from hierax._problem.problem import is_streamed
-from hierax._problem.samples import AbstractSource, Finite, Sampler, Stream, default_size
+from hierax._problem.samples import AbstractSource, Finite, FiniteFiles, Sampler, Stream, default_size
 from hierax._run.call import Call, Guarded
 from hierax._run.method import AbstractSolver, Batches
 from hierax._run.prepare import Prepared, check_batches_fit, prepare
@@ -135,7 +135,9 @@ class Auto(AbstractSolver):
     def _refuse_route(self, prepared: Prepared, route: Route) -> None:
         """Refuse a route that does not fit the problem's samples."""
         if route == "average" and not averaged(prepared):
-            raise InputError("Auto(route='average'): needs a hx.Sampler without `exact` as zeta or xi.")
+            raise InputError(
+                "Auto(route='average'): needs a hx.Sampler without `exact`, a hx.Stream or many rows of data."
+            )
         if route not in ("large", "average") and self.samples is not None:
             raise InputError(f"Auto(samples={self.samples}): nothing is sampled on the route {route!r}; leave it out.")
         if route == "implicit" and (is_streamed(prepared.problem) or averaged(prepared)):
@@ -146,21 +148,30 @@ class Auto(AbstractSolver):
 
 def choose_route(prepared: Prepared, seed: int, unlimited: bool) -> tuple[Route, str]:
     """The route that fits a problem, and the reason in words; `unlimited`: whether much data may be used whole."""
-    sampled = [name for name in ("zeta", "xi") if getattr(prepared.problem, name) is not None]
+    sources = {name: getattr(prepared.problem, name) for name in ("zeta", "xi")}
+    sampled = [name for name, source in sources.items() if source is not None]
     by_average = averaged(prepared)
-    known = [_known_numbers(getattr(prepared.problem, name)) for name in sampled if name not in by_average]
-    known += [FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average]
+    if unlimited and all(has_too_many_rows(sources[name]) for name in by_average) and _used_whole(prepared, seed):
+        by_average = []
     route, text = _by_size(prepared, seed)
+    first = sum(FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average)
+    exact = [
+        size(source.exact) for source in sources.values() if isinstance(source, Sampler) and source.exact is not None
+    ]
     too_large = (sampled and route == "large") or (by_average and route == "implicit")
-    much = any(count is None or count > const.WHOLE_DATA for count in known)
-    if too_large or (much and not (unlimited and _used_whole(prepared, seed))):
+    if too_large or max([first, *exact], default=0) > const.WHOLE_DATA:
         return "large", f"{' and '.join(sampled)} {'is' if len(sampled) == 1 else 'are'} sampled; {text}"
     if by_average:
-        only = f"{' and '.join(by_average)} {'is' if len(by_average) == 1 else 'are'} known from samples only"
-        return "average", f"{only}: averages of them are solved, and judged on others; {text}"
+        rows = [name for name in by_average if isinstance(sources[name], Finite | FiniteFiles)]
+        only = [name for name in by_average if name not in rows]
+        known = [f"{' and '.join(only)} {'is' if len(only) == 1 else 'are'} known from samples only"] * bool(only)
+        known += [f"{name} has {sources[name].size} rows, of which some are drawn" for name in rows]
+        return "average", f"{', '.join(known)}: averages are solved, and judged on others; {text}"
     if sampled:
-        whole = " and ".join(f"{name}: {_whole(getattr(prepared.problem, name))}" for name in sampled)
-        if any(count is not None and count > SIDE_BY_SIDE_NUMBERS for count in known):
+        whole = " and ".join(f"{name}: {_whole(sources[name])}" for name in sampled)
+        if any(
+            isinstance(source, Finite) and size(source.arrays) > SIDE_BY_SIDE_NUMBERS for source in sources.values()
+        ):
             route = "penalty" if route == "small" else route  # one start after another, the given one first
         return route, f"{whole}, solved on all of it, samples are not needed; {text}"
     return route, f"deterministic, {text}"
@@ -211,15 +222,6 @@ def _made_by(jaxpr: jex.Jaxpr) -> int:
     """How many numbers the operations of a program make, those of a loop counted once."""
     made = sum(int(getattr(one.aval, "size", 1)) for equation in jaxpr.eqns for one in equation.outvars)
     return made + sum(_made_by(part) for equation in jaxpr.eqns for part in jex.jaxprs_in_params(equation.params))
-
-
-def _known_numbers(source: AbstractSource | Stream | None) -> int | None:
-    """How many numbers stand for an expectation; None where it is only known from samples."""
-    if isinstance(source, Finite):
-        return size(source.arrays)
-    if isinstance(source, Sampler) and source.exact is not None:
-        return size(source.exact)
-    return None
 
 
 def _whole(source: AbstractSource | Stream | None) -> str:

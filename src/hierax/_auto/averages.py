@@ -16,7 +16,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._auto import constants as const
 from hierax._auto import session as sessions
-from hierax._auto.bank import Bank, rows_in
+from hierax._auto.bank import Bank
 from hierax._auto.descents import Phi, kkt_polish, solved_below
 from hierax._auto.deterministic import ENDED, run_deterministic, status_of
 from hierax._auto.hunt import Space
@@ -33,7 +33,7 @@ from hierax._judge.certifying import certificate_in
 from hierax._judge.sampling import REPLICATIONS, Estimates, Replication, gap_of, room_of, standard_errors, value_of
 from hierax._math.lower_level import SOLVED
 from hierax._problem.problem import Problem
-from hierax._problem.samples import Finite, Sampler
+from hierax._problem.samples import Finite, FiniteFiles, Sampler, Stream
 from hierax._run.call import Clock, Patience
 from hierax._run.prepare import Prepared, prepare
 from hierax._run.solution import Counts, Solution
@@ -43,19 +43,25 @@ OF_THE_ANSWER = ("kkt_residual_se", "lower_gap_se", "distance_se", "gain_se", "h
 
 
 def averaged(prepared: Prepared) -> list[str]:
-    """The sources that can be sampled and are not known: their expectations become averages."""
-    sources = {name: getattr(prepared.problem, name) for name in ("zeta", "xi")}
-    bare = [name for name, source in sources.items() if isinstance(source, Sampler) and source.exact is None]
-    return sorted({*bare, *prepared.feeders}, reverse=True)
+    """The sources whose expectations become averages: those that are known from samples only, and too many rows."""
+    found = []
+    for name in ("zeta", "xi"):
+        source = getattr(prepared.problem, name)
+        only_sampled = isinstance(source, Sampler) and source.exact is None
+        if only_sampled or isinstance(source, Stream | FiniteFiles) or has_too_many_rows(source):
+            found.append(name)
+    return found
+
+
+def has_too_many_rows(source: object) -> bool:
+    """Whether data in memory have more numbers than are used whole without a look at what is done with them."""
+    return isinstance(source, Finite) and size(source.arrays) > const.WHOLE_DATA
 
 
 def numbers_per_sample(prepared: Prepared, name: str) -> int:
     """How many numbers one sample has."""
-    if name in prepared.feeders:
-        batch = prepared.feeders[name].peek()
-        return size(batch) // rows_in(batch)
-    draw = getattr(prepared.problem, name).draw
-    return size(jax.eval_shape(lambda: draw(jax.random.key(0), 1)))
+    batch = prepared.few(name)
+    return size(batch) // len(jax.tree.leaves(batch)[0])
 
 
 def run_averages(session: Session) -> Solution:
@@ -213,20 +219,32 @@ class _Averages:
             "keys of averages", keys, self.session.seed, samples, purpose, static=len(names), quick=True
         )
         first = self.sizes[-1] if purpose else 0
-        return {
-            name: self._bank.rows(name, first, first + samples)
-            if name in prepared.feeders
-            else getattr(prepared.problem, name).draw(key, samples)
-            for name, key in zip(names, made, strict=True)
-        }
+        drawn = {}
+        for name, key in zip(names, made, strict=True):
+            source = getattr(prepared.problem, name)
+            seed = self.session.seed, samples, purpose, name == "xi"
+            drawn[name] = (
+                source.draw(key, samples) if isinstance(source, Sampler) else self._rows(name, first, samples, seed)
+            )
+        return drawn
+
+    def _rows(self, name: str, first: int, count: int, seed: tuple[int, ...]) -> PyTree:
+        """Rows of a stream from one on, or rows of data by a seed."""
+        source = getattr(self.session.prepared.problem, name)
+        if isinstance(source, Stream):
+            return self._bank.rows(name, first, first + count)
+        if isinstance(source, FiniteFiles):
+            return source.some_rows(count, seed)
+        numbers = np.random.default_rng(seed).integers(0, source.size, count)
+        return jax.tree.map(lambda leaf: leaf[numbers], source.arrays)
 
     def _sampled_from(self, first: int, count: int) -> Problem:
-        """The problem with samplers that give rows of the bank in the place of streams."""
-        problem = self.session.prepared.problem
-        samplers: dict[str, Any] = {}
-        for name in self.session.prepared.feeders:
-            rows = self._bank.rows(name, first, first + count)
-            samplers[name] = Sampler(functools.partial(_first_of, rows))
+        """The problem with samplers of some rows in the place of streams and of data."""
+        problem, samplers = self.session.prepared.problem, dict[str, Any]()
+        for name in self.names:
+            if not isinstance(getattr(problem, name), Sampler):
+                rows = self._rows(name, first, count, (self.session.seed, first, count, name == "xi"))
+                samplers[name] = Sampler(functools.partial(_first_of, rows))
         return dataclasses.replace(problem, **samplers)
 
     def _average(self, drawn: dict[str, PyTree]) -> Prepared:
@@ -303,7 +321,10 @@ class _Averages:
             return None, "on all replications it is the same, which tells no standard error"
         units, share = self._space.vectors, part / samples
         of_x, of_y = standard_errors(found, share)
-        errors = of_x * units.x_unit, of_y * units.y_unit
+        low, high = units.x_limits.lower + const.NEGLIGIBLE, units.x_limits.upper - const.NEGLIGIBLE
+        inside = (self.answer.x > low) & (self.answer.x < high)
+        cut = inside & (np.sum([(one.x <= low) | (one.x >= high) for one in found], axis=0) > 1)
+        errors = np.where(cut, np.nan, of_x * units.x_unit), np.where(cut.any(), np.nan, of_y * units.y_unit)
         loss, gap = gap_of(found, middle, share, len(self.sizes))
         violation, slack = room_of(found, self._prices, len(self.sizes))
         fresh = part * REPLICATIONS

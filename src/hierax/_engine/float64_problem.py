@@ -137,7 +137,7 @@ class Float64Problem:
     def on_samples(self, **batches: PyTree) -> "Float64Problem":
         """The same problem and programs with other samples: `zeta`, `xi` or both."""
         with float64():
-            return dataclasses.replace(self, _data=self._data._replace(**doubled(batches)), _known=dict(self._known))
+            return dataclasses.replace(self, _data=self._data._replace(**doubled(batches)))
 
     def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), quick: bool = False) -> PyTree:
         """`program(problem, data, *args)`, compiled, in float64; the result's arrays are NumPy's (see `Bound.run`)."""

@@ -51,8 +51,9 @@ class Estimates(NamedTuple):
         upper: F at x, corrected for its bias.
         upper_se: standard error of it.
         bias: what the noise of the lower level's answer added to F on all of the fresh samples.
-        x_se: standard errors of x, entry by entry in the order of its leaves.
-        y_se: of y, likewise.
+        x_se: standard errors of x, entry by entry in the order of its leaves; NaN where several replications end at a
+            bound of X that x is not at, which cuts off how they spread.
+        y_se: of y, likewise; all NaN where an entry of x has none.
         loss: what F at x is above the best nearby, on average over samples like those that x was computed from.
         gap: F at x is above the best nearby by at most this, with 95 % confidence.
         scale: what F changes over a length of x, which the gap is compared with.
