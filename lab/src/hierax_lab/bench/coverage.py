@@ -124,14 +124,15 @@ def cell(name: str) -> Cell:
 
 
 class Repetition(NamedTuple):
-    """What one answer states and what is true of it; without estimates all of it is empty.
+    """What one answer states and what is true of it.
 
     Attributes:
-        off: truth less statement for F, x and y, in standard errors as stated; of the gap the true one over its limit.
+        held: whether an interval holds; None where no finite one is stated.
+        off: statement less truth for F, x and y, in standard errors as stated; of the gap the true one over its limit.
         numbers: x, its standard error, the stated F and its standard error, the gap and its limit.
     """
 
-    held: dict[str, bool]
+    held: dict[str, bool | None]
     off: dict[str, float]
     numbers: dict[str, float]
 
@@ -154,7 +155,8 @@ def repetition(name: str, samples: int, seed: int) -> Repetition | None:
         "y": (y - case.answer(case.x)) / y_se,
         "gap": gap / said.gap,
     }
-    held = {"F": low <= at <= high, "x": abs(off["x"]) <= t, "y": abs(off["y"]) <= t, "gap": gap <= said.gap}
+    holds = {"F": low <= at <= high, "x": abs(off["x"]) <= t, "y": abs(off["y"]) <= t, "gap": gap <= said.gap}
+    held = {quantity: bool(held) if np.isfinite(off[quantity]) else None for quantity, held in holds.items()}
     numbers = {"x": x, "x_se": x_se, "y": y, "y_se": y_se, "upper": said.upper, "upper_se": said.upper_se}
     numbers |= {"gap": gap, "limit": said.gap, "bias": said.bias, "loss": said.loss}
     return Repetition(held, {k: float(v) for k, v in off.items()}, {k: float(v) for k, v in numbers.items()})
@@ -225,11 +227,13 @@ def report(console: Console, kept: dict[str, Any], names: list[str], sizes: list
                 continue
             cells = []
             for quantity in QUANTITIES:
-                held = sum(one[quantity] for one in found)
-                low, high = interval(held, len(found))
-                good = fine(quantity, samples, held, len(found))
+                stated = [one[quantity] for one in found if one[quantity] is not None]
+                held, count = sum(stated), len(stated)
+                low, high = interval(held, count) if count else (0.0, 1.0)
+                good = not count or fine(quantity, samples, held, count)
                 met &= good
-                cells.append(f"{held / len(found):.1%} ({low:.1%} to {high:.1%}) {mark(good)}")
+                share = f"{held / count:.1%} ({low:.1%} to {high:.1%})" if count else "not stated"
+                cells.append(f"{share}{'' if count == len(found) else f' of {count}'} {mark(good)}")
             table.add_row(name, f"{samples:,}", str(len(every)), str(len(every) - len(found)), *cells)
     console.print(table)
     return met
