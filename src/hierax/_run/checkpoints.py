@@ -4,9 +4,9 @@ Whoever does a piece of work asks for its record first (`Notes.take`), and leave
 one record, which it replaces as it goes; a search leaves one for every piece that is done. Without a folder nothing is
 kept.
 
-Each checkpoint is a folder of its own, arrays.npz and checkpoint.json, and the newest two are kept. It is written under
-another name, flushed to the disk and renamed, so that a process may be killed at any moment; hashes inside tell a
-damaged one. Names of files come from here alone, never from what is read.
+Each checkpoint is one file, NumPy's .npz with JSON as its first entry, and the newest two are kept. It is written under
+another name, flushed to the disk and renamed, so that a process may be killed at any moment; the checksums inside tell
+a damaged one. Names of files come from here alone, never from what is read.
 
 Values are kept as JSON and plain arrays. No pickle: reading runs nothing. Numbers, texts, lists, tuples, dictionaries,
 NumPy arrays and bytes come back as they were; of named tuples and data classes those whose types the reader names.
@@ -32,10 +32,9 @@ import re
 import shutil
 import time
 import warnings
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import equinox as eqx
 import jax
@@ -44,7 +43,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.errors import HieraxWarning, InputError
-from hierax._base.files import UNFINISHED, FolderLock, Json, flush_folder, move_folder_into_place, remove_folder
+from hierax._base.files import FolderLock, Json, write_whole
 from hierax._base.settings import is_number
 from hierax._base.text import versions
 from hierax._base.trees import on_device
@@ -78,20 +77,17 @@ def unpacked(found: Packed, types: Iterable[type] = ()) -> Any:
     return _put_together(found.content, found.arrays, {one.__name__: one for one in types})
 
 
-def to_bytes(value: object) -> bytes:
-    """A value in one piece."""
-    content, arrays = packed(value)
-    text = np.frombuffer(json.dumps(content, allow_nan=False).encode(), np.uint8)
-    whole = io.BytesIO()
-    np.savez(whole, text, *arrays, allow_pickle=False)
-    return whole.getvalue()
+def save(file: BinaryIO, found: Packed) -> None:
+    """Write a value that was taken apart into a file, as one .npz."""
+    text = np.frombuffer(json.dumps(found.content, indent=1, allow_nan=False).encode(), np.uint8)
+    np.savez(file, text, *found.arrays, allow_pickle=False)
 
 
-def from_bytes(whole: bytes, types: Iterable[type] = ()) -> Any:
-    """What `to_bytes` was given."""
-    with np.load(io.BytesIO(whole), allow_pickle=False) as stored:
+def load(file: BinaryIO) -> Packed:
+    """What was saved in a file."""
+    with np.load(file, allow_pickle=False) as stored:
         text, *arrays = (stored[name] for name in stored.files)
-    return unpacked(Packed(json.loads(text.tobytes()), arrays), types)
+    return Packed(json.loads(text.tobytes()), arrays)
 
 
 def _taken_apart(value: object, arrays: list[np.ndarray]) -> Json:
@@ -239,11 +235,10 @@ def _like(leaf: PyTree, array: np.ndarray, name: str, key: str | None) -> PyTree
 
 # -- the folder -------------------------------------------------------------------------------------------------------
 
-FORMAT = "hierax checkpoint 4"
+FORMAT = "hierax checkpoint 5"
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
 FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
 NAME = re.compile(r"checkpoint-(\d{8})")
-ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
 CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
 
 logger = logging.getLogger("hierax")
@@ -281,8 +276,8 @@ def clear(path: Path) -> None:
     """Remove the checkpoints of a folder that no other run is using; InputError where one is."""
     if path.exists():
         lock = FolderLock(path)
-        for number in numbers_in(path):
-            remove_folder(_place(path, number))
+        for place in (_place(path, number) for number in numbers_in(path)):
+            shutil.rmtree(place) if place.is_dir() else place.unlink()  # those of older formats are folders
         lock.release()
 
 
@@ -314,58 +309,29 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Add a checkpoint, and remove all but the newest two. Raises OSError; what was there then stays."""
-    place = _place(path, max(numbers_in(path), default=0) + 1)
-    unfinished = place.with_name(place.name + UNFINISHED)
-    try:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        _write_into(unfinished, checkpoint)
-        move_folder_into_place(unfinished, place)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    for number in numbers_in(path)[:-2]:
-        remove_folder(_place(path, number))
-
-
-def _write_into(folder: Path, checkpoint: Checkpoint) -> None:
     records, arrays = packed(checkpoint.records)
-    with open(folder / ARRAYS, "wb+") as file:
-        np.savez(file, *arrays, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-        file.seek(0)
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     content = {"format": FORMAT, "written": written, **checkpoint._asdict(), "records": records}
-    content["sha256_of_arrays"] = sha256
-    with open(folder / CONTENT, "w", encoding="utf-8") as text:
-        json.dump({**content, "sha256": hash_of_json(content)}, text, indent=1, allow_nan=False)
-        text.flush()
-        os.fsync(text.fileno())
-    flush_folder(folder)
+    place = _place(path, max(numbers_in(path), default=0) + 1)
+    write_whole(place, lambda file: save(file, Packed(content, arrays)))
+    for number in numbers_in(path)[:-2]:
+        _place(path, number).unlink(missing_ok=True)
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in a folder. Raises `Damaged`."""
+def read_checkpoint(place: Path) -> Checkpoint:
+    """The checkpoint in a file. Raises `Damaged`."""
+    if place.is_dir():
+        raise InputError(f"{place}: was made by an older version; this hierax reads the format {FORMAT!r}.")
     try:
-        content: dict[str, Any] = json.loads((folder / CONTENT).read_text("utf-8"))
-        if content.pop("sha256") != hash_of_json(content):
-            raise Damaged(f"the hash of {CONTENT} is another one")
-        if content["format"] != FORMAT:
-            raise InputError(f"{folder}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
-        with open(folder / ARRAYS, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != content["sha256_of_arrays"]:
-                raise Damaged(f"the hash of {ARRAYS} is another one")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as stored:
-                arrays = [stored[name] for name in stored.files]
-        records = unpacked(Packed(content["records"], arrays), (Packed,))
-        return Checkpoint(content["identity"], content["versions"], content["progress"], records)
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        with open(place, "rb") as file:
+            content, arrays = load(file)
+        found = content["format"]
+        if found == FORMAT:
+            records = unpacked(Packed(content["records"], arrays), (Packed,))
+            return Checkpoint(content["identity"], content["versions"], content["progress"], records)
+    except Exception as error:  # a flipped bit may raise almost anything
         raise Damaged(f"{type(error).__name__}: {error}") from error
+    raise InputError(f"{place}: has the format {found!r}; this hierax reads {FORMAT!r}.")
 
 
 # -- the call ---------------------------------------------------------------------------------------------------------
@@ -399,12 +365,11 @@ class Journal:
 
     def share(self, from_first: Callable[[bytes], bytes]) -> None:
         """Of several processes the first has opened the journal: the others get what it took over."""
-        self.records, self.log_lines = from_bytes(from_first(to_bytes((self.records, self.log_lines))), (Packed,))
+        whole = io.BytesIO()
+        save(whole, packed((self.records, self.log_lines)))
+        self.records, self.log_lines = unpacked(load(io.BytesIO(from_first(whole.getvalue()))), (Packed,))
 
     def _take_over(self, path: Path) -> None:
-        for name in os.listdir(path):
-            if name.endswith(UNFINISHED) and NAME.fullmatch(name.removesuffix(UNFINISHED)):
-                shutil.rmtree(path / name, ignore_errors=True)  # left by a process that was killed while it wrote
         found = newest_checkpoint(path)
         if found is None:
             return
