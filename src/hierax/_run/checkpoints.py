@@ -324,7 +324,8 @@ def read_checkpoint(place: Path) -> Checkpoint:
         raise InputError(f"{place}: was made by an older version; this hierax reads the format {FORMAT!r}.")
     try:
         with open(place, "rb") as file:
-            content, arrays = load(file)
+            whole, arrays = load(file)
+        content: Any = whole
         found = content["format"]
         if found == FORMAT:
             records = unpacked(Packed(content["records"], arrays), (Packed,))

@@ -48,31 +48,16 @@ pandas = lazy("pandas")
 # -- how a run ended --------------------------------------------------------------------------------------------------
 
 
-class Kind(enum.Enum):
-    """How a run ended, in one word (`status.name`), whether that is a claim to have solved the problem (`ok`), and
-    whether `throw=True` raises (`failed`).
-    """
+Kind = enum.StrEnum(
+    "Kind",
+    "CONVERGED BEST_OF_BRANCHES NO_MULTIPLIER UNPROVED MAX_STEPS SECONDS SAMPLES STOPPED INTERRUPTED PINNED "
+    "NOT_CERTIFIED NONFINITE DIVERGED INFEASIBLE UNBOUNDED_LOWER UNBOUNDED_UPPER DATA_ERROR",
+)
+"""How a run ended, in one word: its value is `status.name`."""
 
-    CONVERGED = ("converged", True, False)
-    BEST_OF_BRANCHES = ("best_of_branches", True, False)
-    NO_MULTIPLIER = ("no_multiplier", False, False)
-    UNPROVED = ("unproved", False, False)
-    MAX_STEPS = ("max_steps", False, False)
-    SECONDS = ("seconds", False, False)
-    SAMPLES = ("samples", False, False)
-    STOPPED = ("stopped", False, False)
-    INTERRUPTED = ("interrupted", False, False)
-    PINNED = ("pinned", False, False)
-    NOT_CERTIFIED = ("not_certified", False, False)
-    NONFINITE = ("nonfinite", False, True)
-    DIVERGED = ("diverged", False, True)
-    INFEASIBLE = ("infeasible", False, True)
-    UNBOUNDED_LOWER = ("unbounded_lower", False, True)
-    UNBOUNDED_UPPER = ("unbounded_upper", False, True)
-    DATA_ERROR = ("data_error", False, True)
-
-    def __init__(self, label: str, ok: bool, failed: bool) -> None:
-        self.label, self.ok, self.failed = label, ok, failed
+SOLVED = (Kind.CONVERGED, Kind.BEST_OF_BRANCHES)  # the kinds that claim to have solved the problem
+UNBOUNDED = (Kind.UNBOUNDED_LOWER, Kind.UNBOUNDED_UPPER)
+FAILED = (Kind.NONFINITE, Kind.DIVERGED, Kind.INFEASIBLE, *UNBOUNDED, Kind.DATA_ERROR)  # those that `throw=True` raises
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,25 +88,23 @@ class Status:
     @property
     def name(self) -> str:
         """The kind in one word, for example "converged"."""
-        return self.kind.label
+        return self.kind.value
 
     @property
     def ok(self) -> bool:
         """Whether the run claims to have solved the problem, which it does with a certificate only."""
-        return self.kind.ok
+        return self.kind in SOLVED
 
     @property
     def failed(self) -> bool:
         """Whether `throw=True` raises."""
-        return self.kind.failed
+        return self.kind in FAILED
 
 
 _BEST_SO_FAR = "the best of them is returned. What its certificate misses: {objection}"
-_NO_TURN = "before this start had its turn; it is returned as it was given."
 _SMALL = "the method's residuals are below tol={tol:g} after step {step}"
 _NOTICED = "the point at which that was noticed is returned, and is no solution."
 _BOUND_Y = "Bound Y, or add a term that grows in every direction of y."
-_AFTER_STAGES = "F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}"
 
 
 class Reason(enum.Enum):
@@ -234,17 +217,11 @@ class Reason(enum.Enum):
         "not_certified: no point passed the validation; the nearest (violation {violation:.3g}, lower gap {gap:.3g}) "
         "is returned. Try another start or seed, more starts, or more seconds.",
     )
-    STAGES_DONE = (Kind.CONVERGED, f"converged: {_AFTER_STAGES}")
-    STAGES_DONE_AMONG_BRANCHES = (Kind.BEST_OF_BRANCHES, f"best_of_branches: {_AFTER_STAGES}")
-    STAGES_WITHOUT_PROOF = (Kind.UNPROVED, f"unproved: further stages gain nothing; {_AFTER_STAGES}")
-    STAGES_STOPPED = (Kind.STOPPED, f"stopped: by the callback. {_AFTER_STAGES}")
-    STAGES_ENOUGH = (Kind.MAX_STEPS, f"max_steps: {_AFTER_STAGES}")
-    STAGES_OUT_OF_TIME = (Kind.SECONDS, f"seconds: {_AFTER_STAGES}")
-    STAGES_OUT_OF_SAMPLES = (Kind.SAMPLES, f"samples: {_AFTER_STAGES}")
-    STAGES_OUT_OF_DATA = (Kind.DATA_ERROR, f"data_error: {{what}} {_AFTER_STAGES}")
-    NO_TURN_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C or SIGTERM) {_NO_TURN}")
-    NO_TURN_IN_TIME = (Kind.SECONDS, f"seconds: the time was up {_NO_TURN}")
-    STAGES_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C or SIGTERM): {_AFTER_STAGES}")
+    STAGES_ENDED = (
+        Kind.UNPROVED,
+        "{kind}: {what}F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}",
+    )
+    NO_TURN = (Kind.SECONDS, "{kind}: before this start had its turn; it is returned as it was given.")
     EVERY_STAGE_FAILED = (
         Kind.DIVERGED,
         "diverged: every stage failed, at the shortest step too; the start is returned.",
@@ -253,9 +230,10 @@ class Reason(enum.Enum):
     def __init__(self, kind: Kind, template: str) -> None:
         self.kind, self.template = kind, template
 
-    def status(self, at: int, **details: object) -> Status:
-        """The status of a run that ended for this reason after `at` steps."""
-        return Status(self.kind, self.template.format(step=at, **details), at)
+    def status(self, at: int, one: Kind | None = None, /, **details: object) -> Status:
+        """The status of a run that ended for this reason after `at` steps; `one`: the kind, where there are several."""
+        one = one or self.kind
+        return Status(one, self.template.format(step=at, kind=one, **details), at)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------

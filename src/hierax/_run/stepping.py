@@ -48,7 +48,7 @@ from hierax._run.feeding import Exhausted, Place, PlannedRows
 from hierax._run.identity import described
 from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Costs
 from hierax._run.prepare import Prepared, check_method
-from hierax._run.solution import Counts, History, Reason, Solution, Solutions, Status, certified, statuses_of
+from hierax._run.solution import FAILED, Counts, History, Reason, Solution, Solutions, Status, certified, statuses_of
 
 RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
@@ -555,10 +555,10 @@ class Outcome:
             unexplained = code in (device.NONFINITE, device.DIVERGED)
             return FAILURES[code].status(step, cure=self._cure(i) if unexplained else "")
         ended = self.ended or Ending(Reason.STEPS_DONE)
-        if pinned and not ended.reason.kind.failed:
+        if pinned and ended.reason.kind not in FAILED:
             return Reason.HELD_IN_A_CORNER.status(step)
         quality = self.quality(i)
-        if code == device.CONVERGED and not ended.reason.kind.failed:
+        if code == device.CONVERGED and ended.reason.kind not in FAILED:
             why = "sols[i].certificate tells."
             return Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=self.host.call.tol, quality=quality, why=why)
         said = {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
