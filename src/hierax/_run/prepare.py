@@ -313,9 +313,6 @@ def prepare(
     with processes.together():
         checked.check_problem(problem)
         (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
-        for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
-            one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
-            checked.check_set(name, convex_set, one)
         placement = None if mesh is None else placement_of(mesh, y, count)
         feeders = _checked_sources(problem, mesh, patience, restorable)
         if feeders and restorable and processes.shared:
@@ -323,7 +320,7 @@ def prepare(
                 "checkpoint: a Stream that several processes read cannot be resumed: one of them writes for all and "
                 "knows only its own place. Give the data as hx.Finite(rows, local=True), or leave checkpoint out."
             )
-        x, y = checked.into_set("x", problem.x_set, x, many), checked.into_set("y", problem.y_set, y, many)
+        x, y = checked.into_sets(problem, x, y, many)
     kinds = {
         f"kind of {name}": f"{type(source).__name__} {getattr(source, 'local', '')}"
         for name, source in _sources(problem).items()
