@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.extend.core as jex
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
+
+from hierax._base.trees import is_key
 
 
 def depends_on_arguments(function: Callable[..., PyTree], *args: PyTree) -> bool:
     """Whether some result is computed from some array of `args` (arrays or their shapes); `0 * x` counts as such.
 
     Examples:
-        >>> import jax.numpy as jnp
-        >>> depends_on_arguments(lambda x: jnp.ones(3), 1.0), depends_on_arguments(lambda x: 0 * x, 1.0)
+        >>>         >>> depends_on_arguments(lambda x: jnp.ones(3), 1.0), depends_on_arguments(lambda x: 0 * x, 1.0)
         (False, True)
     """
     return not all(result.is_constant for result in curvatures(function, *args))
@@ -63,7 +63,7 @@ def same_numbers(one: ArrayLike, other: ArrayLike) -> bool:
     """Whether two arrays, or two random keys, are the same; NaN is the same as NaN."""
     if one is other:
         return True
-    if isinstance(one, jax.Array) and jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
+    if is_key(one):
         one, other = jax.random.key_data(one), jax.random.key_data(other)
     one, other = np.asarray(one), np.asarray(other)
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
@@ -113,8 +113,7 @@ def curvatures(function: Callable[..., PyTree], *args: PyTree) -> list[Curvature
     """The curvature of every leaf that a function returns, jointly in all of `args` (arrays or their shapes).
 
     Examples:
-        >>> import jax.numpy as jnp
-        >>> found = curvatures(lambda x, y: (2 * x - y, jnp.sum(x**2) + y, x * y), 1.0, 2.0)
+        >>>         >>> found = curvatures(lambda x, y: (2 * x - y, jnp.sum(x**2) + y, x * y), 1.0, 2.0)
         >>> [one.is_affine for one in found], [one.is_convex for one in found]
         ([True, False, False], [True, True, False])
     """

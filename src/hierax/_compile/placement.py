@@ -10,13 +10,12 @@ import warnings
 from typing import TypeGuard
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from hierax._base.errors import HieraxWarning, InputError
-from hierax._base.trees import on_device
+from hierax._base.trees import is_key, on_device
 
 DATA, MODEL = "data", "model"
 EVERYWHERE = PartitionSpec()
@@ -94,7 +93,7 @@ class Placement:
     def _moved(self, leaf: Array | np.ndarray, sharding: NamedSharding) -> Array:
         if not self.mesh.is_multi_process:
             return jax.device_put(leaf, sharding)
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             numbers = np.asarray(jax.random.key_data(leaf))
             return jax.random.wrap_key_data(self._moved(numbers, self.of(())), impl=jax.random.key_impl(leaf))
         whole = read(leaf)
@@ -175,7 +174,7 @@ def at_home(tree: PyTree) -> PyTree:
     def home(leaf: Array) -> Array:
         if not isinstance(leaf, jax.Array) or not isinstance(leaf.sharding, NamedSharding):
             return leaf
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             return jax.random.wrap_key_data(home(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
         return on_device(read(leaf))
 

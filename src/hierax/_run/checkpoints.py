@@ -38,7 +38,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -46,7 +45,7 @@ from hierax._base.errors import HieraxWarning, InputError
 from hierax._base.files import FolderLock, Json, write_whole
 from hierax._base.settings import is_number
 from hierax._base.text import versions
-from hierax._base.trees import on_device
+from hierax._base.trees import is_key, on_device
 from hierax._compile.placement import read
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -153,7 +152,7 @@ class Gathered(NamedTuple):
 def gathered(tree: PyTree) -> Gathered:
     """Copies of the arrays and numbers of a tree, on the host: a run overwrites its own."""
     named = _stored(tree)
-    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in named if _is_key(leaf)}
+    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in named if is_key(leaf)}
     return Gathered([name for name, _ in named], [np.array(_to_numpy(leaf)) for _, leaf in named], keys)
 
 
@@ -206,29 +205,25 @@ def _is_stored(leaf: object) -> bool:
     return eqx.is_array_like(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
-def _is_key(leaf: object) -> bool:
-    return jnp.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
-
-
 def _to_numpy(leaf: PyTree) -> np.ndarray:
     """The numbers of an array, or of a random key, without a copy where they are on the host."""
-    found: np.ndarray = np.asarray(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
+    found: np.ndarray = np.asarray(read(jax.random.key_data(leaf) if is_key(leaf) else leaf))
     return found
 
 
 def _like(leaf: PyTree, array: np.ndarray, name: str, key: str | None) -> PyTree:
     """The stored array as the kind of thing that `leaf` is."""
-    is_key = key is not None and _is_key(leaf)
+    keyed = key is not None and is_key(leaf)
     expected = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
     if array.dtype.kind == "V":  # npz does not know the names of JAX's own types
         array = array.view(expected.dtype)
-    found = jax.random.wrap_key_data(on_device(array), impl=key) if is_key else array
+    found = jax.random.wrap_key_data(on_device(array), impl=key) if keyed else array
     if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         raise InputError(
             f"checkpoint: {name} has shape {found.shape} and dtype {found.dtype}, this problem needs {expected.shape} "
             f"and {expected.dtype}. Resume with the problem that it was made with."
         )
-    if is_key:
+    if keyed:
         return found
     return type(leaf)(array) if isinstance(leaf, bool | int | float) else on_device(array)
 
@@ -258,10 +253,6 @@ class Checkpoint(NamedTuple):
     versions: dict[str, str]
     progress: str
     records: dict[str, Packed]
-
-
-class Damaged(Exception):
-    """A checkpoint that is not what was written."""
 
 
 def numbers_in(path: Path) -> list[int]:
@@ -296,7 +287,10 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
         place = _place(path, number)
         try:
             return read_checkpoint(place)
-        except Damaged as damage:
+        except InputError:
+            raise
+        except Exception as error:  # a flipped bit may raise almost anything
+            damage = f"{type(error).__name__}: {error}"
             text = f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one."
             warnings.warn(text, HieraxWarning, stacklevel=2)
     if numbers:
@@ -319,20 +313,15 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(place: Path) -> Checkpoint:
-    """The checkpoint in a file. Raises `Damaged`."""
-    if place.is_dir():
-        raise InputError(f"{place}: was made by an older version; this hierax reads the format {FORMAT!r}.")
-    try:
+    """The checkpoint in a file. Raises InputError where it has another format, and anything where it is damaged."""
+    content: Any = {"format": "of an older version"}
+    if not place.is_dir():
         with open(place, "rb") as file:
-            whole, arrays = load(file)
-        content: Any = whole
-        found = content["format"]
-        if found == FORMAT:
-            records = unpacked(Packed(content["records"], arrays), (Packed,))
-            return Checkpoint(content["identity"], content["versions"], content["progress"], records)
-    except Exception as error:  # a flipped bit may raise almost anything
-        raise Damaged(f"{type(error).__name__}: {error}") from error
-    raise InputError(f"{place}: has the format {found!r}; this hierax reads {FORMAT!r}.")
+            content, arrays = load(file)
+    if content["format"] != FORMAT:
+        raise InputError(f"{place}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
+    records = unpacked(Packed(content["records"], arrays), (Packed,))
+    return Checkpoint(content["identity"], content["versions"], content["progress"], records)
 
 
 # -- the call ---------------------------------------------------------------------------------------------------------

@@ -107,12 +107,8 @@ def _joint(norms: Float[Array, "4"]) -> Scalar:
     return jnp.sqrt(jnp.sum(norms[:3] ** 2))
 
 
-class Answer(NamedTuple):
-    """A candidate for the output."""
-
-    x: PyTree
-    y: PyTree
-    multipliers: Multipliers
+Answer = tuple[PyTree, PyTree, Multipliers]
+"""A candidate for the output: x, y and the multipliers."""
 
 
 class Record(NamedTuple):
@@ -179,7 +175,7 @@ def restarted(problem: Problem, method: AbstractMethod, run: Run, output: Output
 
 
 def _answer(problem: Problem, method: AbstractMethod, state: PyTree) -> Answer:
-    return Answer(state.point.x, state.point.y, method.multipliers(problem, state))
+    return state.point.x, state.point.y, method.multipliers(problem, state)
 
 
 def advance(problem: Problem, method: AbstractMethod, output: Output, run: Run, tickets: Tickets) -> Run:

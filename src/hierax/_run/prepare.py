@@ -23,14 +23,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import PyTree
 
 from hierax._base.errors import InputError
 from hierax._base.imports import lazy
 from hierax._base.jaxprs import depends_on_arguments
 from hierax._base.trees import size, split_variable
 from hierax._compile import checked
-from hierax._compile.bound import Bound
+from hierax._compile.bound import Bound, with_rests
 from hierax._compile.configuration import as_answer, doubled, float64
 from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
 from hierax._problem import samples, sets
@@ -39,7 +39,7 @@ from hierax._problem.samples import Finite, FiniteFiles, HostBatches
 from hierax._run.call import Patience
 from hierax._run.checkpoints import hash_of_arrays
 from hierax._run.device import Spread
-from hierax._run.feeding import Exhausted, Feeder, Feeding, FileFeeder, Place, PlannedRows, feeder_of
+from hierax._run.feeding import Exhausted, Feeder, Place, feeder_of
 from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Batches
 
 MAX_VMAPPED_ENTRIES = MAX_DRAWN_NUMBERS  # starts with more variables than this are stepped one after another
@@ -54,21 +54,13 @@ class Processes:
         owners = {device.process_index for device in mesh.devices.flat} if isinstance(mesh, Mesh) else set()
         self.shared = len(owners) > 1 or (bool(owners) and owners != {jax.process_index()})
         self.count = len(owners) if self.shared else 1
+        self.index = jax.process_index() if self.shared else 0
+        self.first = self.index == 0  # the one that writes, shows and decides
         if self.shared and len(owners) < jax.process_count():
             raise InputError(
                 f"mesh: has devices of {len(owners)} of the {jax.process_count()} processes. Make it of all devices, "
                 'jax.make_mesh((jax.device_count(),), ("data",)), or of this process alone (jax.local_devices()).'
             )
-
-    @property
-    def index(self) -> int:
-        """The number of this one."""
-        return jax.process_index() if self.shared else 0
-
-    @property
-    def first(self) -> bool:
-        """Whether this is the process that writes, shows and decides."""
-        return self.index == 0
 
     def exchanged(self, *numbers: int) -> np.ndarray:
         """Whole numbers of every process, one row each, known to all: here the processes wait for one another."""
@@ -247,13 +239,6 @@ class Prepared:
             return batches
         return (self.placement.put_own_rows if self.processes.shared else self.placement.put_rows)(batches, axis)
 
-    def feeding(self, batches: Batches, key: PRNGKeyArray, step: int, patience: Patience) -> Feeding:
-        """What streams and files give to the chunks of a run from a step on; `key`: the run's, which says the rows."""
-        rows = None
-        if self.files:
-            rows = FileFeeder(PlannedRows(self.files, self.bound, batches, key), step, patience)
-        return Feeding(self.feeders, rows, batches.inner, self.on_mesh)
-
     def one_start(self) -> tuple[PyTree, PyTree]:
         """The variables of the first start."""
         return (self.x, self.y) if self.count is None else jax.tree.map(lambda a: a[0], (self.x, self.y))
@@ -273,8 +258,7 @@ class Prepared:
 
     def stated(self, name: str) -> Callable[..., PyTree]:
         """A function of the problem, as the user gave it, of arrays of the variables."""
-        function = getattr(self.problem, name)
-        return lambda x, y, *batch: function(*self.whole(x, y), *batch)
+        return with_rests(getattr(self.problem, name), self.x_rest, self.y_rest)
 
     def few(self, name: str) -> PyTree:
         """The shapes of a small batch of a source; of a stream, those of its batches."""

@@ -616,17 +616,11 @@ def with_certificate(solution: Solution, certificate: Certificate | None) -> Sol
 
 def certificate_or_why(solution: Solution, certify: bool = True) -> Certificate | str:
     """The certificate of a solution, made where it is not known and `certify` says so; or why there is none."""
-    if solution.known_certificate is not None:
-        return solution.known_certificate
-    if solution.several_processes:
-        return "several processes made the run; judge the point in one of them, by hx.certify on all data."
-    if is_streamed(solution.problem):
-        return "a Stream is never seen as a whole; judge the point by hx.certify on data of your own."
-    if not certify:
+    if not certify and solution.known_certificate is None and solution._judged:
         return "sol.certificate makes it, and hierax verify judges answer.json."
     try:
         return solution.certificate
-    except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
+    except InputError as error:  # for example a Stream, a set that does not state its faces, several processes
         return f"no certificate can be made. {error}"
 
 

@@ -44,7 +44,7 @@ from hierax._run.call import (
 )
 from hierax._run.checkpoints import Gathered, gathered, placed
 from hierax._run.device import Chunk, Orders, Output, Record, Run, first_run, over_starts, restarted
-from hierax._run.feeding import Exhausted, Place, PlannedRows
+from hierax._run.feeding import Exhausted, Feeding, FileFeeder, Place, PlannedRows
 from hierax._run.identity import described
 from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Costs
 from hierax._run.prepare import Prepared, check_method
@@ -319,8 +319,11 @@ class Host:
         problem = self.prepared.bound.problem
         self.method: AbstractMethod
         self.method, self.stage_end = self.before.method.staged(first)
-        batches = self.method.batches(problem)
-        self.feeding = self.prepared.feeding(batches, self.runs.state.key, self.step, self.patience)
+        batches, rows = self.method.batches(problem), None
+        if self.prepared.files:
+            planned = PlannedRows(self.prepared.files, self.prepared.bound, batches, self.runs.state.key)
+            rows = FileFeeder(planned, self.step, self.patience)
+        self.feeding = Feeding(self.prepared.feeders, rows, batches.inner, self.prepared.on_mesh)
         self.spending.begin(first, self.method.costs(problem).step)
 
     @property
