@@ -19,9 +19,8 @@ from hierax._problem.problem import Problem
 from hierax._run.call import Call, Clock, Info, Interrupted, OutOfTime, Patience, State, reporting
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, notes_in
 from hierax._run.device import Output
-from hierax._run.identity import identity_of
 from hierax._run.method import AbstractMethod
-from hierax._run.prepare import Prepared, Processes, prepare, split_start
+from hierax._run.prepare import Prepared, Processes, identity_of, prepare, split_start
 from hierax._run.solution import Found, Kind, Reason, Solution, Solutions, changed, stacked, statuses_of, unmoved
 from hierax._run.stepping import run_steps
 

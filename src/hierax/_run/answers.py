@@ -28,7 +28,7 @@ from hierax._judge.measuring import SHOWN_TOLERANCE, SURE
 from hierax._judge.point import judge_point
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.checkpoints import hash_of_json
-from hierax._run.identity import Fingerprint, fingerprint
+from hierax._run.prepare import Fingerprint, fingerprint
 from hierax._run.solution import Solution, answer_fields
 
 SAME_VALUE_SHARE = FINE  # difference of F to the claimed one, relative to 1 + |F|

@@ -45,9 +45,8 @@ from hierax._run.call import (
 from hierax._run.checkpoints import Gathered, gathered, placed
 from hierax._run.device import Chunk, Orders, Output, Record, Run, first_run, over_starts, restarted
 from hierax._run.feeding import Exhausted, Feeding, FileFeeder, Place, PlannedRows
-from hierax._run.identity import described
 from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Costs
-from hierax._run.prepare import Prepared, check_method
+from hierax._run.prepare import Prepared, check_method, described
 from hierax._run.solution import FAILED, Counts, History, Reason, Solution, Solutions, Status, certified, statuses_of
 
 RUN = "run"  # the name of what a run of steps leaves in a checkpoint
