@@ -132,7 +132,7 @@ def test_values_come_back_as_they_were():
         "named": hx.Multipliers(np.ones(2), None, ()),
     }
     content, arrays = packed(value)
-    back = unpacked(Packed(json.loads(json.dumps(content, allow_nan=False)), arrays), (hx.Multipliers,))
+    back = unpacked(Packed(json.loads(json.dumps(content)), arrays), (hx.Multipliers,))
     np.testing.assert_equal(back, {**value, "arrays": [np.arange(3), np.zeros((2, 0)), 1.5]})
     assert type(back["named"]) is hx.Multipliers and type(back["tuple"]) is tuple
     assert np.isnan(unpacked(packed(float("nan"))))

@@ -18,10 +18,10 @@ place where arrays leave the devices, `placed` the one where they return to them
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import io
 import json
@@ -78,7 +78,7 @@ def unpacked(found: Packed, types: Iterable[type] = ()) -> Any:
 
 def save(file: BinaryIO, found: Packed) -> None:
     """Write a value that was taken apart into a file, as one .npz."""
-    text = np.frombuffer(json.dumps(found.content, indent=1, allow_nan=False).encode(), np.uint8)
+    text = np.frombuffer(json.dumps(found.content, indent=1).encode(), np.uint8)
     np.savez(file, text, *found.arrays, allow_pickle=False)
 
 
@@ -90,55 +90,50 @@ def load(file: BinaryIO) -> Packed:
 
 
 def _taken_apart(value: object, arrays: list[np.ndarray]) -> Json:
+    apart = functools.partial(_taken_apart, arrays=arrays)
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, bytes):
-        return {"bytes": base64.b64encode(value).decode("ascii")}
+        return {"bytes": value.decode("latin-1")}
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
             raise InputError("an array of Python objects cannot be kept in a checkpoint.")
         arrays.append(value)
         return {"array": len(arrays) - 1}
     if isinstance(value, list):
-        return [_taken_apart(entry, arrays) for entry in value]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = dict(zip(value._fields, value, strict=True))
+        return [apart(entry) for entry in value]
+    if isinstance(value, dict):
+        return {"dict": [apart(list(pair)) for pair in value.items()]}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        fields = value._asdict()
+    elif isinstance(value, tuple):
+        return {"tuple": apart(list(value))}
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-    elif isinstance(value, tuple):
-        return {"tuple": [_taken_apart(entry, arrays) for entry in value]}
-    elif isinstance(value, dict):
-        return {"dict": [[_taken_apart(part, arrays) for part in pair] for pair in value.items()]}
     else:
         raise InputError(f"a {type(value).__name__} cannot be kept in a checkpoint.")
-    return {"type": type(value).__name__, "fields": {name: _taken_apart(part, arrays) for name, part in fields.items()}}
+    return {type(value).__name__: {name: apart(part) for name, part in fields.items()}}
 
 
-def _put_together(content: object, arrays: list[np.ndarray], types: dict[str, type]) -> object:
+def _put_together(content: Any, arrays: list[np.ndarray], types: dict[str, type]) -> Any:
+    together = functools.partial(_put_together, arrays=arrays, types=types)
     if isinstance(content, list):
-        return [_put_together(entry, arrays, types) for entry in content]
+        return [together(entry) for entry in content]
     if not isinstance(content, dict):
         return content
-    if "type" in content:
-        fields = {name: _put_together(part, arrays, types) for name, part in content["fields"].items()}
-        return types[content["type"]](**fields)
     ((kind, inside),) = content.items()
     match kind:
-        case "float":
-            return float(inside)
         case "bytes":
-            return base64.b64decode(inside)
+            return inside.encode("latin-1")
         case "array":
             return arrays[inside]
         case "tuple":
-            return tuple(_put_together(entry, arrays, types) for entry in inside)
+            return tuple(together(inside))
         case "dict":
-            return {_put_together(a, arrays, types): _put_together(b, arrays, types) for a, b in inside}
-    raise InputError(f"unknown entry {kind!r} in a checkpoint.")
+            return dict(together(inside))
+    return types[kind](**{name: together(part) for name, part in inside.items()})
 
 
 class Gathered(NamedTuple):
