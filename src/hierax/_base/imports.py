@@ -1,12 +1,11 @@
 """Imports that are put off, of heavy or optional modules, and names that have moved to the package hierax-lab."""
 
 import importlib
-import warnings
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from hierax._base.errors import HieraxWarning, MissingExtra
+from hierax._base.errors import MissingExtra, warn
 
 
 class _Lazy(ModuleType):
@@ -65,7 +64,7 @@ def moved(module: str, names: str) -> Callable[[str], Any]:
                 raise
             raise MissingExtra(f"{module}.{name} is now {now_in}.{name}, of another package: {GET_THE_LAB}") from error
         text = f"{module}.{name} goes in version {GOES_IN}: write {now_in}.{name} instead."
-        warnings.warn(text, HieraxWarning, stacklevel=2)
+        warn(text)
         return found
 
     return forwarded

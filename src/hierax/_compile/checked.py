@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.errors import HieraxWarning, InputError, warn
 from hierax._base.trees import all_finite, dtype_of, split_variable
 from hierax._compile.bound import FUNCTIONS, Bound
 from hierax._problem import samples, sets
@@ -111,10 +111,9 @@ def _into_set(name: str, convex_set: PyTree, tree: PyTree, many: bool) -> PyTree
     if not np.isfinite(gap):
         raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
     if gap > np.sqrt(float(jnp.finfo(dtype_of(tree)).eps)) * (1 + _farthest(tree)):  # more than rounding
-        warnings.warn(
+        warn(
             f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.",
-            HieraxWarning,
-            stacklevel=7,  # the line that called solve
+            above=6,  # the line that called solve
         )
     return landed
 

@@ -6,7 +6,6 @@ where there is one, everything else lies on every device. What an axis does not 
 """
 
 import dataclasses
-import warnings
 from typing import TypeGuard
 
 import jax
@@ -14,7 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.errors import InputError, warn
 from hierax._base.trees import is_key, on_device
 
 DATA, MODEL = "data", "model"
@@ -148,8 +147,9 @@ def _spread(placement: Placement, y: PyTree) -> tuple[tuple[tuple[int, ...], Par
             found[leaf.shape] = PartitionSpec(*first, *[None] * (dividing[0] - many), MODEL)
     if not found and count > 1:
         shapes = [leaf.shape[many:] for leaf in jax.tree.leaves(y)]
-        _say(
-            f"the {count} devices along {MODEL!r} divide no axis of y, whose shapes are {shapes}: y lies on every one."
+        warn(
+            f"mesh: the {count} devices along {MODEL!r} divide no axis of y, whose shapes are {shapes}: y lies on "
+            "every one."
         )
     return tuple(found.items())
 
@@ -158,14 +158,10 @@ def say_what_is_not_spread(placement: Placement, sizes: dict[str, int]) -> None:
     """Warn of sizes (by what they are) that the mesh's axis does not divide."""
     uneven = [f"{size} {name}" for name, size in sizes.items() if size % placement.parts]
     if uneven:
-        _say(
-            f"{placement.parts} devices along {placement.data!r} do not divide {' and '.join(uneven)}: every device "
-            f"computes all of them. Choose multiples of {placement.parts}."
+        warn(
+            f"mesh: {placement.parts} devices along {placement.data!r} do not divide {' and '.join(uneven)}: every "
+            f"device computes all of them. Choose multiples of {placement.parts}."
         )
-
-
-def _say(text: str) -> None:
-    warnings.warn(f"mesh: {text}", HieraxWarning, stacklevel=2)
 
 
 def at_home(tree: PyTree) -> PyTree:

@@ -31,7 +31,6 @@ import os
 import re
 import shutil
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -41,7 +40,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.errors import InputError, warn
 from hierax._base.files import FolderLock, Json, write_whole
 from hierax._base.settings import is_number
 from hierax._base.text import versions
@@ -287,7 +286,7 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
         except Exception as error:  # a flipped bit may raise almost anything
             damage = f"{type(error).__name__}: {error}"
             text = f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one."
-            warnings.warn(text, HieraxWarning, stacklevel=2)
+            warn(text)
     if numbers:
         raise InputError(
             f"checkpoint={str(path)!r}: every checkpoint in this folder is damaged. Remove the folder to begin anew, "
@@ -367,11 +366,9 @@ class Journal:
         now = versions()
         older = [f"{name} {was} (now {now.get(name)})" for name, was in found.versions.items() if now.get(name) != was]
         if older:
-            warnings.warn(
+            warn(
                 f"checkpoint={str(path)!r}: was written with {', '.join(older)}: the last digits may differ from those "
-                "of an uninterrupted run.",
-                HieraxWarning,
-                stacklevel=2,
+                "of an uninterrupted run."
             )
         self.records, self._progress = dict(found.records), found.progress
         self.log_lines.append(f"Resumed from the checkpoint {path} ({found.progress}).")
@@ -423,11 +420,9 @@ class Journal:
     def _fail(self, error: Exception) -> None:
         """Say once that what was done is not in the checkpoint."""
         if not self._failed:
-            warnings.warn(
+            warn(
                 f"checkpoint={str(self.path)!r}: could not be written ({error}). The run goes on, and tries again "
-                "every checkpoint_every seconds; the last checkpoint that was written stays.",
-                HieraxWarning,
-                stacklevel=2,
+                "every checkpoint_every seconds; the last checkpoint that was written stays."
             )
         self._failed, self._taken = str(error) or type(error).__name__, time.monotonic()
 

@@ -23,7 +23,6 @@ import queue
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +36,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._base.constants import MANY
-from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.errors import InputError, warn
 from hierax._compile.bound import Bound
 from hierax._problem.problem import Problem
 from hierax._problem.samples import FiniteFiles, RowNumbers, Stream, Tickets
@@ -149,7 +148,7 @@ class Feeder:
         """Once for everything there is to warn about."""
         if about not in self._warned_of:
             self._warned_of.add(about)
-            warnings.warn(f"Stream {self.name}: {text}", HieraxWarning, stacklevel=2)
+            warn(f"Stream {self.name}: {text}")
 
     # -- many batches -----------------------------------------------------------------------------------------------
 
