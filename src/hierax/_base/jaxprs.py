@@ -164,7 +164,7 @@ def _by_rule(equation: Any, parts: list[Curvature]) -> Curvature:
         return _maximum(parts)
     if name in ("min", "reduce_min"):
         return _maximum([part.negated for part in parts]).negated
-    if name in ("square", "abs") or (name == "integer_pow" and _is_even(equation.params["y"])):
+    if name in ("square", "abs") or (name == "integer_pow" and equation.params["y"] % 2 == 0 < equation.params["y"]):
         return _square(parts[0])
     if name == "exp" and parts[0].is_convex and not parts[0].is_constant:
         return CONVEX_FROM_ZERO
@@ -175,10 +175,6 @@ def _by_rule(equation: Any, parts: list[Curvature]) -> Curvature:
     if name == "convert_element_type" and np.issubdtype(equation.outvars[0].aval.dtype, np.floating):
         return parts[0]
     return UNKNOWN
-
-
-def _is_even(power: int) -> bool:
-    return power > 0 and power % 2 == 0
 
 
 def _is_norm(equation: Any) -> bool:

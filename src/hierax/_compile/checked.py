@@ -17,9 +17,7 @@ from hierax._base.errors import HieraxWarning, InputError, warn
 from hierax._base.trees import all_finite, dtype_of, split_variable
 from hierax._compile.bound import FUNCTIONS, Bound
 from hierax._problem import samples, sets
-from hierax._problem.problem import Problem
-
-CONSTRAINTS = ("constraints", "equalities", "upper_constraints")
+from hierax._problem.problem import CONSTRAINTS, Problem
 
 
 def check_problem(problem: object) -> None:

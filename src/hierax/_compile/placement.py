@@ -154,16 +154,6 @@ def _spread(placement: Placement, y: PyTree) -> tuple[tuple[tuple[int, ...], Par
     return tuple(found.items())
 
 
-def say_what_is_not_spread(placement: Placement, sizes: dict[str, int]) -> None:
-    """Warn of sizes (by what they are) that the mesh's axis does not divide."""
-    uneven = [f"{size} {name}" for name, size in sizes.items() if size % placement.parts]
-    if uneven:
-        warn(
-            f"mesh: {placement.parts} devices along {placement.data!r} do not divide {' and '.join(uneven)}: every "
-            f"device computes all of them. Choose multiples of {placement.parts}."
-        )
-
-
 def at_home(tree: PyTree) -> PyTree:
     """A tree with the arrays that lie on a mesh as ordinary ones of this process; they are whole in every process."""
 

@@ -364,14 +364,11 @@ class Call:
 
     def arguments(self) -> dict[str, object]:
         """The arguments that it takes to repeat the call, as they were given; those left unset are left out."""
-        names = ("max_steps", "seconds", "tol", "record_every")
-        given: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in ("max_steps", "seconds", "tol", "record_every")}
         given["seed"] = self.seed if isinstance(self.seed, int) else "a JAX key"
-        if self.output != "last":
-            given["output"] = self.output
-        if self.state is not None:
-            given["state"] = "goes on from an earlier run"
-        return given
+        given["output"] = None if self.output == "last" else self.output
+        given["state"] = None if self.state is None else "goes on from an earlier run"
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def callback_error(self) -> BaseException | None:

@@ -31,7 +31,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -167,17 +167,6 @@ def placed(found: Gathered, like: PyTree) -> PyTree:
     pairs = zip(expected, found.arrays, strict=True)
     restored = iter([_like(leaf, array, name, found.keys.get(name)) for (name, leaf), array in pairs])
     return jax.tree.map(lambda leaf: next(restored) if _is_stored(leaf) else leaf, like)
-
-
-def hash_of_json(content: Mapping[str, Json]) -> str:
-    """The hash of what a file of JSON holds, whatever the order of its keys and its spaces.
-
-    Examples:
-        >>> hash_of_json({"x": 1.0, "y": [2.0]}) == hash_of_json({"y": [2.0], "x": 1.0})
-        True
-    """
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def hash_of_arrays(tree: PyTree) -> str:

@@ -36,7 +36,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from hierax._base.errors import InputError
+from hierax._base.errors import InputError, warn
 from hierax._base.imports import lazy
 from hierax._base.jaxprs import depends_on_arguments
 from hierax._base.settings import is_number
@@ -44,7 +44,7 @@ from hierax._base.trees import size, split_variable
 from hierax._compile import checked
 from hierax._compile.bound import FUNCTIONS, Bound, with_rests
 from hierax._compile.configuration import as_answer, doubled, float64
-from hierax._compile.placement import Placement, at_home, placement_of, read, say_what_is_not_spread
+from hierax._compile.placement import Placement, at_home, placement_of, read
 from hierax._compile.tracing import Function, trace_function
 from hierax._problem import samples, sets
 from hierax._problem.problem import Problem
@@ -388,7 +388,7 @@ def check_method(prepared: Prepared, method: AbstractMethod, asked: AbstractMeth
         _check_sizes(prepared, asked.batches(problem))
     check_batches_fit(prepared, sizes)
     if prepared.placement is not None:
-        say_what_is_not_spread(prepared.placement, _spread_sizes(prepared, sizes))
+        _say_what_is_not_spread(prepared, prepared.placement, sizes)
 
 
 def check_batches_fit(prepared: Prepared, batches: Batches) -> None:
@@ -440,19 +440,20 @@ def _batch_shape(prepared: Prepared, name: str, n: int) -> PyTree:
     return checked.batch_shape(prepared.bound, name, n)
 
 
-def _spread_sizes(prepared: Prepared, batches: Batches) -> dict[str, int]:
-    """What the mesh spreads, by name, each with how many there are."""
-    if prepared.count is not None:
-        return {"starts": prepared.count}
+def _say_what_is_not_spread(prepared: Prepared, placement: Placement, batches: Batches) -> None:
+    """Warn of sizes that the mesh's axis does not divide."""
     problem = prepared.bound.problem
-    sizes = {f"rows of {name}": s.size for name, s in _sources(problem).items() if isinstance(s, Finite)}
-    if problem.zeta is not None:
-        sizes["samples of zeta in a batch"] = batches.zeta
-    if problem.xi is not None:
-        sizes["samples of xi in a batch"] = batches.xi
-        if batches.inner:
-            sizes["samples of xi in an inner batch"] = batches.inner_size
-    return sizes
+    sizes = {f"rows of {name}": one.size for name, one in _sources(problem).items() if isinstance(one, Finite)}
+    sizes["samples of zeta in a batch"] = 0 if problem.zeta is None else batches.zeta
+    sizes["samples of xi in a batch"] = 0 if problem.xi is None else batches.xi
+    sizes["samples of xi in an inner batch"] = 0 if problem.xi is None or not batches.inner else batches.inner_size
+    sizes = sizes if prepared.count is None else {"starts": prepared.count}
+    uneven = [f"{size} {name}" for name, size in sizes.items() if size % placement.parts]
+    if uneven:
+        warn(
+            f"mesh: {placement.parts} devices along {placement.data!r} do not divide {' and '.join(uneven)}: every "
+            f"device computes all of them. Choose multiples of {placement.parts}."
+        )
 
 
 # -- what tells calls apart -------------------------------------------------------------------------------------------

@@ -523,8 +523,6 @@ class Solution(_Result[Status]):
 
         For another solver, other samples or data of a `Stream`, call `hierax.certify` yourself.
         """
-        if self.problem is None:
-            raise ValueError("this solution does not know its problem: call hierax.certify(problem, sol.x, sol.y).")
         if self.several_processes:
             raise InputError(
                 "certificate: several processes made the run, and none of them has all of the data or may compute on "
