@@ -54,13 +54,6 @@ class Window(NamedTuple):
     alternating: Residual | None
 
 
-def empty_window(problem: Problem, method: AbstractMethod, state: PyTree, dtype: jnp.dtype) -> Window:
-    """A window that opens at the state."""
-    zero = method.zero_residual(state)
-    sampled = problem.zeta is not None or problem.xi is not None
-    return Window(state.step, jnp.zeros((10,), dtype), zero, method.zero_residual(state) if sampled else None)
-
-
 def added(window: Window, metrics: Metrics, step: Array) -> Window:
     """The window with one more step in it, made from the state at `step`."""
     norms = [jnp.asarray(trees.norm(part), window.numbers.dtype) for part in metrics.residual]
@@ -148,12 +141,12 @@ class Run(NamedTuple):
 
 def first_run(problem: Problem, method: AbstractMethod, state: PyTree, output: Output) -> Run:
     """A run before its first step."""
-    dtype = dtype_of(state.point.x, state.point.y)
-    x, y = state.point.x, state.point.y
+    x, y, zero = state.point.x, state.point.y, method.zero_residual(state)
+    sampled, dtype = problem.zeta is not None or problem.xi is not None, dtype_of(x, y)
     return Run(
         state=state,
         code=jnp.zeros((), jnp.int32),
-        window=empty_window(problem, method, state, dtype),
+        window=Window(state.step, jnp.zeros((10,), dtype), zero, method.zero_residual(state) if sampled else None),
         last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),

@@ -626,9 +626,7 @@ def _tree(name: str, tree: PyTree) -> Iterator[bytes]:
     """The structure of a tree of sets or data, and its numbers in double precision."""
     leaves, structure = jax.tree.flatten(tree)
     text = str(structure)
-    if " at 0x" in text or not all(
-        isinstance(leaf, int | float | np.generic | np.ndarray | jax.Array) for leaf in leaves
-    ):
+    if " at 0x" in text or not all(map(eqx.is_array_like, leaves)):
         raise _NoText(f"{name} holds functions")
     yield f"{name}\n{text}".encode()
     for leaf in leaves:

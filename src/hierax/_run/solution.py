@@ -13,7 +13,7 @@ import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -420,8 +420,7 @@ class _Result(Generic[StatusType]):
         Raises:
             MissingExtra: matplotlib is not installed; the text is the line that installs it.
         """
-        figure: Figure = reports.plot(self)
-        return figure
+        return cast("Figure", reports.plot(self))
 
     def report(self, path: str | Path, *, certify: bool = True) -> Path:
         """Write one HTML page that needs no network: what was asked, how it ended, and why to trust it.
@@ -448,8 +447,7 @@ class _Result(Generic[StatusType]):
             ...     "The certificate agrees" in sol.report(f"{folder}/run.html").read_text("utf-8")
             True
         """
-        written: Path = reports.report(self, Path(path), certify)
-        return written
+        return cast(Path, reports.report(self, Path(path), certify))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
