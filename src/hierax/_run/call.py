@@ -303,9 +303,6 @@ class State(NamedTuple):
         return self.method.psi_penalty(self.run.state)
 
 
-Seed = int | PRNGKeyArray
-
-
 @dataclasses.dataclass(frozen=True)
 class Call:
     """What `solve` was asked for beside the problem, the start and the method; None: not said.
@@ -317,7 +314,7 @@ class Call:
 
     max_steps: int | None = None
     seconds: float | None = None
-    seed: Seed = 0
+    seed: int | PRNGKeyArray = 0
     tol: float | None = None
     record_every: int | None = None
     callback: Callable[[Info], object] | None = None

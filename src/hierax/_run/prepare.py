@@ -98,9 +98,6 @@ class Processes:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Work without exchange that may fail: where it fails in one process, all of them leave it with an error."""
-        if not self.shared:
-            yield
-            return
         try:
             yield
         except BaseException:
@@ -477,9 +474,8 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
     found |= {"x0": hash_of_arrays(prepared.x), "y0": hash_of_arrays(prepared.y)}
     found["method"] = type(asked).__name__ if asked is not None else "that of the state"
     if dataclasses.is_dataclass(asked):
-        settings = {field.name: getattr(asked, field.name) for field in dataclasses.fields(asked)}
-        settings.pop("seconds", None)  # a limit of `Auto`
-        found |= {f"method setting {name}": described(value) for name, value in settings.items()}
+        names = [field.name for field in dataclasses.fields(asked) if field.name != "seconds"]  # a limit of `Auto`
+        found |= {f"method setting {name}": described(getattr(asked, name)) for name in names}
     seed = call.seed if isinstance(call.seed, int) else np.asarray(jax.random.key_data(call.seed)).tolist()
     return found | {
         "seed": str(seed),

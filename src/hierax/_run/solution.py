@@ -847,8 +847,7 @@ def _history(each: list[History]) -> History:
 
     def padded(history: History, name: str) -> np.ndarray:
         column = np.asarray(history[name], float) if name in history else np.zeros(0)
-        last = column[-1] if column.size else np.nan
-        return np.concatenate([column, np.full(most - column.size, last)])
+        return np.concatenate([column, np.full(most - column.size, column[-1] if column.size else np.nan)])
 
     columns = {name: np.stack([padded(history, name) for history in each], axis=1) for name in names}
     return History({"step": np.arange(1, most + 1), **columns})
