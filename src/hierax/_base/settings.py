@@ -46,9 +46,8 @@ def check_setting(owner: str, name: str, value: object, rule: Rule) -> None:
     """Raise InputError where a value breaks a rule."""
     if isinstance(value, jax.core.Tracer) or rule.fits(value):
         return
-    if rule.shows_kind:
-        raise InputError(f"{owner}({name}): {rule.needs}, got {type(value).__name__}.")
-    raise InputError(f"{owner}({name}={value!r}): {rule.needs}.")
+    shown, got = (name, f", got {type(value).__name__}") if rule.shows_kind else (f"{name}={value!r}", "")
+    raise InputError(f"{owner}({shown}): {rule.needs}{got}.")
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -94,20 +93,15 @@ TRUE_FALSE_OR_UNSET = Rule(_or_none(TRUE_OR_FALSE.fits), "needs True, False, or 
 
 def one_of(*choices: object) -> Rule:
     """One of the choices, each of its own type (1 is not True)."""
-
-    def fits(value: object) -> bool:
-        return any(type(value) is type(choice) and value == choice for choice in choices)
-
-    return Rule(fits, f"choose one of {', '.join(map(repr, choices))}")
+    return Rule(
+        lambda value: any(type(value) is type(choice) and value == choice for choice in choices),
+        f"choose one of {', '.join(map(repr, choices))}",
+    )
 
 
 def in_interval(fits: Callable[[float], bool], name: str) -> Rule:
     """A number of an interval, for example `in_interval(lambda q: 0 <= q < 0.5, "[0, 1/2)")`."""
-
-    def inside(numbers: np.ndarray) -> bool:
-        return all(fits(float(number)) for number in np.ravel(numbers))
-
-    return Rule(lambda value: _numbers(value, inside), f"must lie in {name}")
+    return Rule(lambda value: _numbers(value, lambda a: all(map(fits, np.ravel(a).tolist()))), f"must lie in {name}")
 
 
 def instance_of(kinds: type | tuple[type, ...], needs: str) -> Rule:

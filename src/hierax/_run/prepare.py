@@ -273,9 +273,8 @@ class Prepared:
     def few(self, name: str) -> PyTree:
         """The shapes of a small batch of a source; of a stream, those of its batches."""
         source = getattr(self.problem, name)
-        if isinstance(source, Sampler):  # not traced by `bound`: its programs would no longer be known
-            return source.shapes(TRACED_SAMPLES)
-        return _batch_shape(self, name, TRACED_SAMPLES)
+        drawn = isinstance(source, Sampler)  # not traced by `bound`: its programs would no longer be known
+        return source.shapes(TRACED_SAMPLES) if drawn else _batch_shape(self, name, TRACED_SAMPLES)
 
     def places(self) -> dict[str, Place]:
         """Where the streams are: behind the last batch that was taken from each."""
