@@ -20,7 +20,8 @@ def depends_on_arguments(function: Callable[..., PyTree], *args: PyTree) -> bool
     """Whether some result is computed from some array of `args` (arrays or their shapes); `0 * x` counts as such.
 
     Examples:
-        >>>         >>> depends_on_arguments(lambda x: jnp.ones(3), 1.0), depends_on_arguments(lambda x: 0 * x, 1.0)
+        >>> import jax.numpy as jnp
+        >>> depends_on_arguments(lambda x: jnp.ones(3), 1.0), depends_on_arguments(lambda x: 0 * x, 1.0)
         (False, True)
     """
     return not all(result.is_constant for result in curvatures(function, *args))
@@ -113,7 +114,8 @@ def curvatures(function: Callable[..., PyTree], *args: PyTree) -> list[Curvature
     """The curvature of every leaf that a function returns, jointly in all of `args` (arrays or their shapes).
 
     Examples:
-        >>>         >>> found = curvatures(lambda x, y: (2 * x - y, jnp.sum(x**2) + y, x * y), 1.0, 2.0)
+        >>> import jax.numpy as jnp
+        >>> found = curvatures(lambda x, y: (2 * x - y, jnp.sum(x**2) + y, x * y), 1.0, 2.0)
         >>> [one.is_affine for one in found], [one.is_convex for one in found]
         ([True, False, False], [True, True, False])
     """
